@@ -1,0 +1,58 @@
+# `make` or `make help` lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+# More packages for the test environment, for instance: make test TEST_EXTRAS="mypy ruff ray[default] vastai"
+TEST_EXTRAS ?=
+# Options for pytest, for instance: make test ARGS="-k gpu -x"
+ARGS ?=
+
+BIN := $(VENV)/bin
+# The file is made last, so it says that the environment is complete; in it are the extras installed so far.
+STAMP := $(VENV)/.installed
+INSTALLED := $(shell cat '$(STAMP)' 2>/dev/null)
+MISSING := $(filter-out $(INSTALLED),$(TEST_EXTRAS))
+# Quoted, since ray[default] is a pattern to the shell.
+QUOTED_EXTRAS := $(foreach extra,$(sort $(INSTALLED) $(TEST_EXTRAS)),'$(extra)')
+# A relative folder would lose its meaning where a test changes directory.
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help test venv lint lint-if-installed demo bench clean FORCE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+test: $(STAMP) lint-if-installed ## run the whole suite in its own environment (and lint, if ruff and mypy are in it)
+	$(BIN)/python -m pytest $(ARGS)
+
+venv: $(STAMP) ## make or update the test environment only
+
+lint: ## ruff and mypy --strict on the package
+	@$(MAKE) --no-print-directory TEST_EXTRAS='$(TEST_EXTRAS) mypy ruff' venv
+	@$(MAKE) --no-print-directory lint-if-installed
+
+lint-if-installed: $(STAMP)
+	@if [ -x $(BIN)/ruff ] && [ -x $(BIN)/mypy ]; then \
+	  set -ex; $(BIN)/ruff check training_monitor tests; $(BIN)/mypy --strict; \
+	else echo "lint: skipped, ruff and mypy are not in $(VENV); 'make lint' installs them"; fi
+
+demo: ## supervise a small training that crashes and hangs
+	$(PYTHON) -m training_monitor demo
+
+bench: ## measure; prints ratios, asserts nothing
+	@for script in $(sort $(wildcard bench/bench_*.py)); do echo "$$script"; PYTHONPATH=. $(PYTHON) "$$script" || exit 1; done
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): setup.cfg pyproject.toml $(if $(MISSING),FORCE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "make: $(PYTHON) is not Python 3.10 or later; name one: make PYTHON=python3.12 test" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "make: $(PYTHON) lacks venv or ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' $(QUOTED_EXTRAS)
+	@echo '$(sort $(INSTALLED) $(TEST_EXTRAS))' > $(STAMP)
+
+FORCE:

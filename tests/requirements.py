@@ -1,0 +1,32 @@
+"""The programs that integration tests need, and what happens when one is missing.
+
+A missing program skips the test with a line that says so. Where a test run must not skip, name the programs in
+TRAINING_MONITOR_REQUIRE (separated by commas or spaces): a missing one then fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome")}  # where they are not the tool's own
+MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
+TOOLS = ("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "chromium")
+
+
+def require(name: str) -> str:
+    """The path of a tool; without the tool, skip the test, or fail it if TRAINING_MONITOR_REQUIRE names it."""
+    if name not in TOOLS:
+        raise ValueError(f"{name!r} is none of {', '.join(TOOLS)}")
+    folders = os.pathsep.join([os.environ.get("PATH", os.defpath), *MORE_FOLDERS])
+    for program in NAMES.get(name, (name,)):
+        if found := shutil.which(program, path=folders):
+            return found
+    if name in re.split(r"[\s,]+", os.environ.get("TRAINING_MONITOR_REQUIRE", "")):
+        pytest.fail(f"{name} is required (TRAINING_MONITOR_REQUIRE) and not installed", pytrace=False)
+    pytest.skip(f"{name} is not installed: nothing here was tested")

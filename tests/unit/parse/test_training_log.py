@@ -1,0 +1,260 @@
+"""What a training log says about progress: newest in text order, and nothing that is not progress."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from training_monitor.models import Progress
+from training_monitor.parse.training_log import parse_progress
+
+BAR = "{name} {percent}%|###       | {count}/{total} [00:10<01:30, {rate}{notes}]"
+
+
+def bar(count: int, total: int, *, name: str = "", rate: str = "1.00it/s", notes: str = "") -> str:
+    return BAR.format(name=name, percent=100 * count // total, count=count, total=total, rate=rate, notes=notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total"),
+    [
+        ("step 12/400", 12, 400),
+        ("step: 12", 12, None),
+        ("step:12 - actor/pg_loss:0.25 - timing_s/step:96.5", 12, None),
+        ("step=12, lr=[5e-05]", 12, None),
+        ("Step 12", 12, None),
+        ("iteration       12/     400 | lm loss: 2.5E+00 | loss scale: 65536.0 |", 12, 400),
+        ("iter 12: loss 2.5, time 895.0ms", 12, None),
+        ("INFO global_step=12 loss=2.5", 12, None),
+        ("step 12 of 400", 12, 400),
+        ("step 1,200/10,000", 1200, 10000),
+        ('{"current_steps": 12, "total_steps": 400, "loss": 2.5}', 12, 400),
+        ("[rank3]: step 12/400", 12, 400),
+        ("[1,0]<stdout>:step 12/400", 12, 400),
+        ("0: step 12/400", 12, 400),
+        ("(TaskRunner pid=2222) step:12 - actor/pg_loss:0.5", 12, None),
+        ("\x1b[36m(W pid=27, ip=10.0.0.7)\x1b[0m step 12/400\x1b[32m [repeated 3x across cluster]\x1b[0m", 12, 400),
+        ("2030-01-01T10:00:00.123456789Z step 12/400", 12, 400),
+        ("100%|\u00a0\u00a0| 12/400 [00:10<01:30, 1.00it/s]", 12, 400),
+    ],
+)
+def test_a_step_is_read_in_every_wording(line: str, step: int, total: int | None) -> None:
+    found = parse_progress(line)
+    assert (found.step, found.total_steps) == (step, total)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "total_steps: 4000", "save_steps=500", "max_train_steps: 4000", "steps: 4000", "warmup step 100",
+        "Running entrypoint for job x: python a.py --step 500", "python a.py --step 500", "Resuming from step 5000",
+        "checkpoint step 700", "loading checkpoint at step 700", "step: 1172.13", "timing_s/step:96.5",
+        "Step 2/5: Downloading the data", "Skipping step. Attempted loss scale: 65536", "inference step 20",
+        "Namespace(step=500, lr=0.1)", "next step 900", "Test: [ 10/100] loss: 0.5",
+    ],
+)
+def test_settings_echoes_and_resumes_are_not_progress(line: str) -> None:
+    found = parse_progress(line)
+    assert (found.step, found.loss) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Validation DataLoader 0:", "Generating Samples:", "Loading checkpoint shards:", "Processed prompts:", "Map:",
+     "Tokenizing train:", "Quantizing:", "Downloading data:", "Evaluating:", "Sanity Checking:", "Caching latents:"],
+)
+def test_other_bars_are_not_progress(name: str) -> None:
+    text = f"{bar(10, 100)}\n{bar(3, 7, name=name)}"
+    assert (parse_progress(text).step, parse_progress(text).total_steps) == (10, 100)
+
+
+def test_byte_and_example_bars_are_not_progress() -> None:
+    assert parse_progress("m.safetensors:  7%|#  | 1.95G/26.3G [15:11<2:37:06, 2.58MB/s]").step is None
+    assert parse_progress(bar(500, 1000, rate="900.00 examples/s")).step is None
+
+
+def test_an_unnamed_evaluation_bar_inside_the_job_is_not_progress() -> None:
+    text = f"{bar(500, 1000)}\r{bar(3, 38, rate='40.0it/s')}\r{bar(20, 38, rate='40.0it/s')}"
+    assert (parse_progress(text).step, parse_progress(text).total_steps) == (500, 1000)
+
+
+def test_a_shorter_second_attempt_replaces_the_first() -> None:
+    text = f"{bar(500, 1000)}\nTraceback (most recent call last):\n{bar(3, 800)}"
+    assert (parse_progress(text).step, parse_progress(text).total_steps) == (3, 800)
+
+
+# ------------------------------------------------ the faults of an earlier parser
+
+
+def test_a_setting_does_not_win_over_the_step() -> None:
+    found = parse_progress("max_train_steps: 4000\nsteps: 3/4000 loss: 0.5")
+    assert (found.step, found.total_steps, found.loss) == (3, 4000, 0.5)
+
+
+def test_the_step_a_run_resumed_from_does_not_win() -> None:
+    found = parse_progress("Resuming from step 5000\nstep 10/100")
+    assert (found.step, found.total_steps) == (10, 100)
+
+
+def test_a_slow_down_across_one_iteration_per_second_is_seen() -> None:
+    text = "\r".join([bar(10, 100, rate="3.21it/s"), bar(11, 100, rate="9.00s/it")])
+    assert parse_progress(text).steps_per_second == pytest.approx(1 / 9)
+
+
+def test_a_loss_that_is_not_a_number_is_reported() -> None:
+    found = parse_progress("step 5/10 loss: nan")
+    assert found.step == 5 and found.loss is not None and math.isnan(found.loss)
+    assert parse_progress("loss: inf").loss == math.inf
+
+
+def test_saving_a_file_names_one_checkpoint() -> None:
+    assert parse_progress("saving checkpoint: out/m-1.safetensors").checkpoint_step == 1
+
+
+def test_a_bar_behind_a_carriage_return_is_read() -> None:
+    found = parse_progress(f"tokenizer loaded\r{bar(10, 100)}")
+    assert (found.step, found.total_steps) == (10, 100)
+
+
+def test_the_loss_is_the_newest_in_text_order() -> None:
+    assert parse_progress("loss=0.3\ntrain_loss: 0.5").loss == 0.5
+
+
+def test_an_error_rate_is_nothing() -> None:
+    assert parse_progress("0 errors found, error_rate=0") == Progress()
+
+
+def test_the_newest_step_wins_and_never_the_largest() -> None:
+    assert parse_progress("step 900/1000\nstep 12/1000").step == 12
+
+
+# ------------------------------------------------ fields
+
+
+@pytest.mark.parametrize(
+    "name", ["loss_scale", "loss scale", "eval_loss", "val loss", "loss_cls", "value_loss", "kl_loss"])
+def test_other_losses_are_not_the_loss(name: str) -> None:
+    assert parse_progress(f"step 3 | {name}: 65536.0").loss is None
+
+
+def test_a_trainer_dictionary_is_read_with_numbers_and_with_strings() -> None:
+    numbers = parse_progress("{'loss': 0.5, 'grad_norm': 1.5, 'learning_rate': 2e-05, 'epoch': 0.25}")
+    strings = parse_progress("{'loss': '0.5', 'grad_norm': '1.5', 'learning_rate': '2e-05', 'epoch': '0.25'}")
+    assert numbers == strings == Progress(loss=0.5, grad_norm=1.5, learning_rate=2e-05, epoch=0.25)
+
+
+def test_a_bar_and_a_dictionary_share_a_line() -> None:
+    found = parse_progress(bar(10, 100) + "{'loss': 0.5, 'epoch': 0.25}" + bar(11, 100, rate="2.00s/it"))
+    assert (found.step, found.loss, found.epoch, found.steps_per_second) == (11, 0.5, 0.25, 0.5)
+
+
+def test_notes_in_a_bar_are_read() -> None:
+    found = parse_progress(bar(10, 100, name="steps:", notes=", avr_loss=nan, lr=1e-4"))
+    assert found.step == 10 and found.learning_rate == 1e-4 and math.isnan(found.loss or 0.0)
+
+
+def test_an_epoch_bar_counts_inside_the_epoch() -> None:
+    found = parse_progress(bar(40, 100, name="Epoch 2/3:", notes=", loss=0.5"))
+    assert (found.epoch, found.total_epochs, found.epoch_step, found.epoch_steps) == (2, 3, 40, 100)
+    assert (found.step, found.total_steps, found.eta_scope, found.loss) == (None, None, "epoch", 0.5)
+
+
+def test_an_epoch_bar_that_notes_the_global_step_gives_both() -> None:
+    found = parse_progress(bar(40, 100, name="Epoch 2:", notes=", loss=0.5, global_step=240"))
+    assert (found.step, found.epoch_step) == (240, 40)
+
+
+def test_a_single_epoch_is_the_job() -> None:
+    assert parse_progress(bar(40, 100, name="Episode [1/1]:")).step == 40
+
+
+def test_epoch_lines_are_read() -> None:
+    found = parse_progress("Epoch 2/3")
+    assert (found.epoch, found.total_epochs) == (2, 3)
+    found = parse_progress("Epoch [4][50/100]  lr: 1.0e-03, eta: 1:00:00, time: 0.5, loss: 0.25")
+    assert (found.epoch, found.epoch_step, found.epoch_steps, found.steps_per_second) == (4, 50, 100, 2.0)
+    assert parse_progress("Epoch [1/5], Step [100/600], Loss: 0.3") == Progress(
+        epoch=1, total_epochs=5, epoch_step=100, epoch_steps=600, loss=0.3)
+
+
+def test_the_remaining_time_says_whether_it_ends_with_the_job_or_the_epoch() -> None:
+    job = parse_progress(bar(10, 100))
+    assert (job.eta_seconds, job.eta_scope) == (90, "job")
+    meter = parse_progress("Epoch: [0]  [  10/100]  eta: 0:01:30  lr: 0.01  loss: 4.5 (4.6)  time: 1.0  data: 0.1")
+    assert (meter.eta_seconds, meter.eta_scope, meter.loss) == (90, "epoch", 4.5)
+    assert parse_progress("{'loss': 0.5, 'remaining_time': '41m 48s'}").eta_seconds == 41 * 60 + 48
+    assert parse_progress(" 0%|   | 0/300 [00:00<?, ?it/s]") == Progress(step=0, total_steps=300)
+    assert parse_progress("857it [00:03, 246.31it/s]").eta_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("line", "speed"),
+    [("step 3 | 4.0 it/s", 4.0), ("step 3 (0.25 sec/step)", 4.0), ("iter 3: loss 1.0, time 250.00ms", 4.0),
+     ("iteration 3/ 9 | elapsed time per iteration (ms): 250.0/300.0 |", 4.0), ("step 3 step_time 0.25 s", 4.0)],
+)
+def test_the_speed_is_steps_per_second(line: str, speed: float) -> None:
+    assert parse_progress(line).steps_per_second == pytest.approx(speed)
+
+
+def test_throughput_is_read() -> None:
+    assert parse_progress("step: 3  loss:  6.2  tps: 212,462  mfu: 2.03%").tokens_per_second == 212462
+    assert parse_progress("step 3 1,200 tokens/s").tokens_per_second == 1200
+    assert parse_progress("step 3 loss 0.5 Speed: 8.98 samples/sec").samples_per_second == 8.98
+
+
+def test_a_saved_checkpoint_is_a_checkpoint_and_no_step() -> None:
+    found = parse_progress("step 40/100\nsaving checkpoint at step 50")
+    assert (found.step, found.checkpoint_step) == (40, 50)
+    found = parse_progress(bar(60, 100) + "[INFO|trainer.py:1] Saving model checkpoint to out/checkpoint-60")
+    assert (found.step, found.checkpoint_step) == (60, 60)
+
+
+def test_a_checkpoint_named_after_its_epoch_has_no_step() -> None:
+    assert parse_progress("Checkpoint saved to out/model_epoch_12.pth").checkpoint_step is None
+
+
+def test_announced_totals_are_totals() -> None:
+    found = parse_progress("  Num Epochs = 3\n  Total optimization steps = 1,200")
+    assert (found.step, found.total_steps, found.total_epochs) == (None, 1200, 3)
+
+
+# ------------------------------------------------ the end
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Training completed. Do not forget to share your model", "{'train_runtime': 36.27, 'train_loss': 2.46}",
+     "\x1b[32mJob 'x' succeeded\x1b[39m", "[INFO] Local worker group finished (WorkerState.SUCCEEDED)."],
+)
+def test_an_unmistakable_end_is_finished(line: str) -> None:
+    assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
+
+
+@pytest.mark.parametrize("line", ["Training finished iteration 1", "Epoch 3 training complete", "training step 3", ""])
+def test_anything_else_is_not_known_to_be_finished(line: str) -> None:
+    assert parse_progress(line).finished is None
+
+
+def test_steps_after_an_end_are_a_new_run() -> None:
+    assert parse_progress("step 9/9\nTraining completed\nstep 1/9").finished is None
+    assert parse_progress("{'train_runtime': 3.0}\n" + bar(9, 9)).finished is True
+
+
+# ------------------------------------------------ any input
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\x00\x01\x02", "\ud800", "1" * 300_000, "loss" + " " * 50_000, "10/100 [" * 20_000, "\x1b]" * 50_000,
+     "epoch 1e999 step 99999999999999999999 loss 1e999", "step -5", "[" * 50_000, "it/s\r" * 20_000],
+    ids=lambda text: repr(text[:12]),
+)
+def test_any_text_is_read(text: str) -> None:
+    assert isinstance(parse_progress(text), Progress)
+
+
+def test_of_an_over_long_line_the_head_and_the_newest_redraw_count() -> None:
+    metrics = "step:7 - " + " - ".join(f"timing/part_{n}:{n}.0" for n in range(1500))
+    assert parse_progress(metrics).step == 7
+    assert parse_progress(" ".join(bar(n, 999) for n in range(1, 500))).step == 499

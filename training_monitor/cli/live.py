@@ -1,0 +1,118 @@
+"""The running display of a supervised job: one live line on a terminal, plain lines when piped, JSON when asked."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import asdict
+
+from training_monitor.cli.output import paint, print_json, printable, say
+from training_monitor.models import Event, JobView
+from training_monitor.reports import RestartReport
+from training_monitor.units import format_duration
+
+_COLOURS = {
+    "detected": "red",
+    "refused": "yellow",
+    "unreachable": "yellow",
+    "waiting": "dim",
+    "started": "green",
+    "adopted": "green",
+    "resumed": "blue",
+    "moved": "yellow",
+    "finished": "bold",
+    "reached": "green",
+}
+_PLAIN_SECONDS = 30.0
+_BAR_WIDTH = 24
+
+
+class LiveDisplay:
+    """Shows the events of `auto_restart`."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._json = as_json
+        self._terminal = sys.stdout.isatty() and not as_json
+        self._started = time.monotonic()
+        self._drawn = False
+        self._printed_at = float("-inf")
+
+    def show(self, event: Event) -> None:
+        if self._json:
+            view = asdict(event.view.progress) if event.view else None
+            print_json(
+                {
+                    "kind": event.kind,
+                    "text": event.text,
+                    "job_id": event.job_id,
+                    "attempt": event.attempt,
+                    "progress": view,
+                }
+            )
+        elif event.kind == "progress" and event.view:
+            self._progress(event.view, event.attempt)
+        else:
+            self._line(event)
+
+    def _progress(self, view: JobView, attempt: int) -> None:
+        line = format_progress(view, attempt, time.monotonic() - self._started)
+        if self._terminal:
+            width = shutil.get_terminal_size().columns
+            print(f"\r\x1b[K{printable(line)[: width - 1]}", end="", flush=True)
+            self._drawn = True
+        elif time.monotonic() - self._printed_at >= _PLAIN_SECONDS:
+            self._printed_at = time.monotonic()
+            print(printable(line), flush=True)
+
+    def _line(self, event: Event) -> None:
+        self.clear()
+        stamp = f"{time.monotonic() - self._started:6.1f}s"
+        kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
+        print(f"{stamp}  {kind} {printable(event.text)}", flush=True)
+
+    def clear(self) -> None:
+        if self._drawn:
+            print("\r\x1b[K", end="", flush=True)
+            self._drawn = False
+
+
+def format_progress(view: JobView, attempt: int, elapsed: float) -> str:
+    """One line: bar, step, loss, speed, ETA; '?' is what the log does not say."""
+    progress = view.progress
+    parts = [f"{elapsed:6.1f}s  attempt {attempt}"]
+    if progress.step is not None and progress.total_steps:
+        done = max(0.0, min(1.0, progress.step / progress.total_steps))
+        filled = round(done * _BAR_WIDTH)
+        parts.append(f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done:4.0%}")
+    total = f"/{progress.total_steps}" if progress.total_steps else ""
+    parts.append(f"step {'?' if progress.step is None else progress.step}{total}")
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4g}")
+    if progress.steps_per_second:
+        parts.append(f"{progress.steps_per_second:.3g} steps/s")
+    if progress.eta_seconds is not None:
+        parts.append(f"ETA {format_duration(progress.eta_seconds)}")
+    if not view.status.is_terminal and view.log_age is not None and view.log_age >= 5:
+        parts.append(f"silent {format_duration(view.log_age)}")
+    return "  ".join(parts)
+
+
+def print_summary(report: RestartReport) -> None:
+    """What a supervised run came to."""
+    verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
+    print(f"\nTraining {verdict}: {printable(report['reason'])}")
+    for attempt in report["attempts"]:
+        source = f"from {attempt['checkpoint']}" if attempt["checkpoint"] else "from the start"
+        say(
+            f"  attempt {attempt['number']}: {attempt['status']}, {source}, reached step "
+            f"{'?' if attempt['final_step'] is None else attempt['final_step']}"
+            + (f", {attempt['steps_lost']} steps lost" if attempt["steps_lost"] else "")
+        )
+        for refused in attempt["refused_checkpoints"]:
+            say(f"    refused {refused}")
+    goodput = "?" if report["goodput"] is None else f"{report['goodput']:.0%}"
+    say(
+        f"  attempts {len(report['attempts'])}, restarts {report['total_retries']}, steps lost {report['steps_lost']}, "
+        f"goodput {goodput}, {format_duration(report['duration'])}"
+    )

@@ -1,0 +1,198 @@
+"""The command line: `training-monitor COMMAND`, or `python3 -m training_monitor COMMAND`.
+
+Exit status: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown (it could not be asked).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from training_monitor import __version__
+
+_TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="training-monitor",
+        description="Watch GPU training from outside and act on it.",
+        epilog=f"TARGET is {_TARGET}. Exit status: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown.",
+    )
+    parser.add_argument("--version", action="version", version=f"training-monitor {__version__}")
+    commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
+
+    def add(name: str, help: str, *, target: bool = True, job: bool = False) -> argparse.ArgumentParser:
+        command = commands.add_parser(
+            name, help=help, description=help, epilog=f"TARGET is {_TARGET}." if target else None
+        )
+        command.add_argument("--json", action="store_true", help="print JSON")
+        if target:
+            command.add_argument("target", metavar="TARGET")
+        if target or name == "run":
+            command.add_argument(
+                "-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)"
+            )
+        if job:
+            command.add_argument("job", metavar="JOB", help="a Ray submission id, or process:NAME")
+        return command
+
+    add("demo", "watch a real training process crash, hang and recover (30 s, needs nothing)", target=False)
+    _add_run(add("run", "supervise a command: run it and restart it from its checkpoints", target=False))
+    _add_restart(add("restart", "supervise a Ray job and restart it from its checkpoints"))
+    add("status", "one job's status, or all jobs of a target").add_argument("job", metavar="JOB", nargs="?")
+    add("step", "the current step of a job", job=True)
+    add("logs", "the end of a job's log", job=True).add_argument("--tail", type=_count, default=100, metavar="LINES")
+    _add_health(add("health", "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks"))
+    add("gpu", "GPU utilisation, memory, power, processes")
+    add("efa", "whether NCCL uses EFA or fell back to TCP")
+    add("resources", "GPUs and CPUs of a Ray cluster")
+    add("checkpoints", "checkpoints of a folder, and which are complete").add_argument("directory", metavar="DIR")
+    _add_stall(add("stall", "whether a running job makes no progress", job=True))
+    _add_wait(add("wait", "wait until a job ends or stalls", job=True))
+    add("stop", "stop a job and see it gone", job=True).add_argument(
+        "--grace", type=_seconds, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
+    )
+    add("doctor", "which tools, contexts and keys work here, and what to do", target=False).add_argument(
+        "targets", metavar="TARGET", nargs="*", help="also see whether these answer"
+    )
+    return parser
+
+
+def _add_supervision(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--checkpoint-dir", required=True, metavar="DIR", help="a folder on the target")
+    command.add_argument("--max-retries", type=_count, default=10, metavar="N", help="restarts (default: %(default)s)")
+    command.add_argument(
+        "--retry-delay",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="before the first restart; doubles each time (default: %(default)g)",
+    )
+    command.add_argument(
+        "--stagnation-threshold",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="without progress before it counts as stalled (default: %(default)g)",
+    )
+    command.add_argument(
+        "--check-interval", type=_seconds, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
+    )
+    command.add_argument(
+        "--resume-argument",
+        metavar="OPTION",
+        help="passes the checkpoint, say --resume; `{checkpoint}` "
+        "in the command and the variable RESUME_FROM_CHECKPOINT work without it",
+    )
+    command.add_argument(
+        "--fresh-start",
+        action="store_true",
+        help="start from step 0 although checkpoints were written and none is complete",
+    )
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--target", default="local", metavar="TARGET", help=f"{_TARGET} (default: local)")
+    command.add_argument("--name", metavar="NAME", help="of the job (default: made from the command)")
+    command.add_argument(
+        "--working-dir", metavar="DIR", help="on the target (default: here, or where a shell starts there)"
+    )
+    command.add_argument(
+        "--env", action="append", metavar="NAME[=VALUE]", help="for the command; NAME alone passes it on"
+    )
+    _add_supervision(command)
+    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def _add_restart(command: argparse.ArgumentParser) -> None:
+    command.add_argument("job_name", metavar="NAME", help="jobs are called NAME or NAME-attempt-N")
+    command.add_argument("--job", metavar="JOB", help="start by supervising this submission id")
+    command.add_argument("--entrypoint", metavar="COMMAND", help="default: that of the latest Ray job of this name")
+    _add_supervision(command)
+
+
+def _add_health(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--checkpoint-dir", required=True, metavar="DIR", help="a folder on the head")
+    command.add_argument("--pods", nargs="+", metavar="POD", help="all pods of the job")
+    command.add_argument("--job", metavar="JOB", help="also report on this job")
+
+
+def _add_stall(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--threshold", type=_seconds, default=300.0, metavar="SECONDS", help="(default: %(default)g)")
+    command.add_argument(
+        "--sample",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="watch this long when the log's age does not tell (default: %(default)g)",
+    )
+
+
+def _add_wait(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="(default: none)")
+    command.add_argument("--interval", type=_seconds, default=30.0, metavar="SECONDS", help="(default: %(default)g)")
+    command.add_argument(
+        "--threshold", type=_seconds, default=300.0, metavar="SECONDS", help="stall (default: %(default)g)"
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text}: expected seconds, from 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0")
+    return value
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    if name in ("run", "restart"):
+        from training_monitor.cli import supervising
+
+        return supervising.run if name == "run" else supervising.restart
+    if name == "demo":
+        from training_monitor.cli.demo import demo
+
+        return demo
+    if name == "doctor":
+        from training_monitor.cli.doctor import doctor
+
+        return doctor
+    from training_monitor.cli import commands
+
+    found: Callable[[argparse.Namespace], int] = getattr(commands, name)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status."""
+    args = build_parser().parse_args(argv)
+    from training_monitor.cli.commands import exit_status
+    from training_monitor.cli.output import complain, hint, print_json
+    from training_monitor.errors import TrainingMonitorError
+
+    try:
+        if os.environ.get("TRAINING_MONITOR_LOG_FILE"):
+            from training_monitor.supervise.logs import setup_logging
+
+            setup_logging()
+        return _command(args.name)(args)
+    except TrainingMonitorError as error:
+        if args.json:
+            print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
+        complain(str(error))
+        return exit_status(error)
+    except KeyboardInterrupt:
+        hint("\ninterrupted; nothing was stopped")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

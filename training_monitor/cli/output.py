@@ -1,0 +1,58 @@
+"""What reaches the terminal: text for people, JSON for machines, diagnostics on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, is_dataclass
+from typing import IO, Any
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+
+
+def printable(text: str) -> str:
+    """Text from outside without anything that could steer a terminal."""
+    return _CONTROL.sub("?", _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def wants_colour(stream: IO[str]) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str | None, stream: IO[str]) -> str:
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour and wants_colour(stream) else text
+
+
+def say(text: str) -> None:
+    """One result for people, on stdout."""
+    print(printable(text))
+
+
+def complain(text: str) -> None:
+    """One diagnostic, on stderr."""
+    print(paint("error:", "red", sys.stderr), printable(text), file=sys.stderr)
+
+
+def hint(text: str) -> None:
+    print(printable(text), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line of stdout; NaN and infinities become null."""
+    print(json.dumps(_plain(value), ensure_ascii=True), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value

@@ -1,0 +1,110 @@
+"""`run` and `restart`: supervise a command, or a job that exists, and show what happens."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import sys
+from argparse import Namespace
+from typing import Any
+
+from training_monitor.cli.commands import BAD, OK
+from training_monitor.cli.live import LiveDisplay, print_summary
+from training_monitor.cli.output import hint, print_json
+from training_monitor.errors import SettingsError
+from training_monitor.reports import RestartReport
+
+INTERRUPTED = 130
+
+
+def run(args: Namespace) -> int:
+    """Start a command on a target, or go on with it, and keep it going."""
+    words = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not words:
+        raise SettingsError("COMMAND", "", "the command to supervise after --")
+    config: dict[str, Any] = {"command": words[0] if len(words) == 1 else shlex.join(words)}
+    directory = args.checkpoint_dir
+    if args.target == "local":
+        directory = os.path.abspath(os.path.expanduser(directory))
+        config["working_dir"] = os.getcwd()
+    if args.working_dir:
+        config["working_dir"] = args.working_dir
+    if args.resume_argument:
+        config["resume_argument"] = args.resume_argument
+    if args.env:
+        config["env"] = dict(_variable(text) for text in args.env)
+    return supervise(args, args.name or default_name(words, config.get("working_dir"), directory), directory, config)
+
+
+def default_name(words: list[str], working_dir: str | None, directory: str) -> str:
+    """A name of its own for each command, folder and checkpoint folder, so that the same call finds its job again."""
+    script = next((word for word in words if word.endswith((".py", ".sh"))), words[0].split()[0])
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(script).rpartition(".")[0] or os.path.basename(script))
+    digest = hashlib.sha256("\0".join([*words, working_dir or "", directory]).encode()).hexdigest()[:6]
+    return f"{stem.strip('-')[:40] or 'job'}-{digest}"
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:  # a secret need not stand on the command line: its name is enough
+        if name not in os.environ:
+            raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set here")
+        value = os.environ[name]
+    return name, value
+
+
+def restart(args: Namespace) -> int:
+    """Supervise a Ray job: adopt it where it runs, or start it again from its newest complete checkpoint."""
+    config: dict[str, Any] | None = None
+    if args.entrypoint:
+        config = {"entrypoint": args.entrypoint}
+        if args.resume_argument:
+            config["resume_argument"] = args.resume_argument
+    return supervise(args, args.job_name, args.checkpoint_dir, config)
+
+
+def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any] | None) -> int:
+    from training_monitor.supervise.restart import auto_restart
+
+    display = LiveDisplay(as_json=args.json)
+    if not args.json:
+        hint(f"supervising {name} on {args.target}; Ctrl-C leaves it running")
+    try:
+        report = auto_restart(
+            args.target,
+            name,
+            directory,
+            args.max_retries,
+            args.retry_delay,
+            args.stagnation_threshold,
+            args.check_interval,
+            config,
+            getattr(args, "job", None),
+            args.namespace,
+            fresh_start=args.fresh_start,
+            on_event=display.show,
+        )
+    except KeyboardInterrupt:
+        display.clear()
+        hint(f"\n{name} keeps running, unsupervised. Go on supervising it:\n  {_same_call()}")
+        return INTERRUPTED
+    finally:
+        display.clear()
+    return show_result(report, as_json=args.json)
+
+
+def show_result(report: RestartReport, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"kind": "result", **report})
+    else:
+        print_summary(report)
+    return OK if report["success"] else BAD
+
+
+def _same_call() -> str:
+    program = "training-monitor"
+    if os.path.basename(sys.argv[0]) == "__main__.py":
+        program = "python3 -m training_monitor"
+    return f"{program} {shlex.join(sys.argv[1:])}"

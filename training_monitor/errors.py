@@ -1,0 +1,145 @@
+"""Every error this package raises: what happened, where, and what to try.
+
+TrainingMonitorError
+├─ SettingsError (also ValueError)   key, value, expected
+├─ CommandError                      .argv .result .target
+│  ├─ ToolNotFound                   the program is not installed
+│  ├─ CommandTimedOut                no answer in time: nothing is known
+│  ├─ TargetUnreachable              the target did not answer: nothing is known
+│  │  └─ TargetNotFound              the target does not exist (pod deleted, instance gone)
+│  ├─ AccessDenied                   credentials or permissions
+│  └─ CommandFailed                  it ran and said no
+├─ RestError                         an HTTP API said no
+├─ ParseError                        .source .excerpt
+├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
+├─ AlreadySupervised                 another supervisor holds this job
+└─ InvalidTransition  InsufficientCredits
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from training_monitor.models import CommandResult
+
+_SECRET = re.compile(
+    r"""(?ix)
+    ( (?:authorization|x-ray-authorization) ["']? \s* [:=] \s* ["']? (?:bearer\s+)?
+    | (?:[a-z0-9_]* (?:api[_-]?key|token|secret|password|passwd)) ["']? \s* [=:\s] \s* ["']?
+    | ://[^\s/:@]+: )
+    ( [^\s"'@&,;]{4,} )
+    | \b( hf_[A-Za-z0-9]{8,} | sk-[A-Za-z0-9_-]{8,} | gh[pousr]_[A-Za-z0-9]{8,} )
+    """
+)
+
+
+def redact(text: str) -> str:
+    """Replace what looks like a key, token or password by ***."""
+    return _SECRET.sub(lambda found: f"{found.group(1) or ''}***", text)
+
+
+def last_lines(text: str, count: int = 4, width: int = 300) -> str:
+    """The last lines of a tool's output that say something, cut and on one line."""
+    lines = [line.strip()[:width] for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-count:])
+
+
+class TrainingMonitorError(Exception):
+    """What, where, what to try."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        self.what, self.hint = redact(what), hint
+        super().__init__(f"{self.what}. Try: {hint}" if hint else self.what)
+
+
+class SettingsError(TrainingMonitorError, ValueError):
+    def __init__(self, key: str, value: object, expected: str) -> None:
+        self.key, self.value, self.expected = key, value, expected
+        super().__init__(f"{key}: got {value!r}, expected {expected}")
+
+
+class CommandError(TrainingMonitorError):
+    def __init__(
+        self,
+        what: str,
+        *,
+        hint: str | None = None,
+        argv: tuple[str, ...] = (),
+        result: CommandResult | None = None,
+        target: str | None = None,
+    ) -> None:
+        self.argv = tuple(redact(part) for part in argv)
+        self.result, self.target = result, target
+        where = f"{target}: " if target and not what.startswith(target) else ""
+        super().__init__(where + what, hint=hint)
+
+
+class ToolNotFound(CommandError):
+    pass
+
+
+class CommandTimedOut(CommandError):
+    pass
+
+
+class TargetUnreachable(CommandError):
+    pass
+
+
+class TargetNotFound(TargetUnreachable):
+    pass
+
+
+class AccessDenied(CommandError):
+    pass
+
+
+class CommandFailed(CommandError):
+    pass
+
+
+class RestError(TrainingMonitorError):
+    def __init__(self, what: str, *, status: int | None = None, hint: str | None = None) -> None:
+        self.status = status
+        super().__init__(what, hint=hint)
+
+
+class ParseError(TrainingMonitorError, ValueError):
+    def __init__(self, what: str, *, source: str, text: str = "") -> None:
+        self.source, self.excerpt = source, redact(last_lines(text, 3, 200))
+        shown = f": {self.excerpt}" if self.excerpt else ""
+        super().__init__(f"{source}: {what}{shown}")
+
+
+class JobNotFound(TrainingMonitorError):
+    pass
+
+
+class JobExists(TrainingMonitorError):
+    pass
+
+
+class CheckpointNotFound(TrainingMonitorError):
+    pass
+
+
+class InstanceNotFound(TrainingMonitorError):
+    pass
+
+
+class NoOffers(TrainingMonitorError):
+    pass
+
+
+class AlreadySupervised(TrainingMonitorError):
+    pass
+
+
+class InvalidTransition(TrainingMonitorError):
+    pass
+
+
+class InsufficientCredits(TrainingMonitorError):
+    pass

@@ -1,0 +1,265 @@
+"""Frozen values that travel between the rooms: what was asked, what was seen, what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from training_monitor.errors import TrainingMonitorError
+
+T = TypeVar("T")
+
+
+class JobStatus(str, Enum):
+    """Ray's own job states plus UNKNOWN (could not ask).
+
+        PENDING -> RUNNING -> SUCCEEDED | FAILED | STOPPED
+
+    STOPPED was stopped by a person: terminal, never restarted.
+    """
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+# ---------------------------------------------------------------- asking
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What one spawned program did; `argv` holds no secret, texts are utf-8 with replacement."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What one script printed on a target."""
+
+    output: str
+    exit_code: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """A small sh script, its time limit on the target in seconds, and a pure reader of its reply."""
+
+    name: str
+    script: str = field(repr=False)
+    parse: Callable[[Reply], T] = field(repr=False)
+    limit: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """Tri-state: a value, absent (value None, failure None), or unknown (failure says why)."""
+
+    name: str
+    value: T | None
+    failure: TrainingMonitorError | None = None
+    exit_code: int | None = None
+    duration: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.failure is None
+
+    @property
+    def error(self) -> str | None:
+        return str(self.failure) if self.failure else None
+
+    def get(self) -> T | None:
+        """The value or None for "not there"; raises what kept us from asking."""
+        if self.failure:
+            raise self.failure
+        return self.value
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as nvidia-smi reports it; None is 'not reported', never zero."""
+
+    index: int | None
+    uuid: str | None = None
+    name: str | None = None
+    utilization: float | None = None
+    memory_utilization: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    power_draw_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    mig_enabled: bool | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    pid: int
+    name: str
+    gpu_uuid: str | None
+    memory_used_mb: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTable:
+    """All GPUs of a target; `error` is the driver's own message when it named one."""
+
+    gpus: tuple[Gpu, ...]
+    error: str | None = None
+
+
+# ---------------------------------------------------------------- Ray
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """One submission as the dashboard reports it; times are UTC epoch seconds."""
+
+    submission_id: str
+    status: JobStatus
+    message: str | None = None
+    entrypoint: str | None = None
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    exit_code: int | None = None
+    error_type: str | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    driver_node_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RayResources:
+    gpus_used: float | None
+    gpus_available: float | None
+    cpus_used: float | None
+    cpus_available: float | None
+    pending_demands: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- logs, transport
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest progress a log shows; None means not seen. `step` is the optimizer step of the job.
+
+    `epoch_step` of `epoch_steps` is a counter inside the epoch, for logs that count nothing else.
+    """
+
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: int | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    steps_per_second: float | None = None
+    tokens_per_second: float | None = None
+    samples_per_second: float | None = None
+    eta_seconds: float | None = None
+    eta_scope: str | None = None
+    checkpoint_step: int | None = None
+    finished: bool | None = None
+    epoch_step: int | None = None
+    epoch_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTransport:
+    """What NCCL says it talks over: efa | socket | ib | fallback | fastsocket | unknown."""
+
+    transport: str
+    provider: str | None = None
+    plugin_version: str | None = None
+    nics: int | None = None
+    gpudirect_rdma: bool | None = None
+    evidence: str | None = None
+
+
+# ---------------------------------------------------------------- pods, checkpoints, jobs
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    name: str
+    phase: str
+    ready: bool
+    restarts: int
+    node: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """One file below a checkpoint directory; `problem` is what a look at its bytes found wrong."""
+
+    path: str
+    size_bytes: int
+    modified_at: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    path: str
+    step: int
+    size_bytes: int
+    complete: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One look at a job: its status, and what its log says. None is 'not there', never zero."""
+
+    job_id: str
+    status: JobStatus
+    message: str | None = None
+    exit_code: int | None = None
+    progress: Progress = Progress()
+    log_size: int | None = None
+    log_age: float | None = None
+    log_tail: str = ""
+    started_at: float | None = None
+    survivors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a supervising loop saw or did, for whoever shows it.
+
+    kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | moved | stopped |
+    finished. `text` is one sentence with the evidence; `view` is the look behind a `progress` event.
+    """
+
+    kind: str
+    text: str
+    job_id: str | None = None
+    attempt: int = 0
+    view: JobView | None = None

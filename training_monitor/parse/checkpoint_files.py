@@ -1,0 +1,155 @@
+"""From the files below a checkpoint directory to checkpoints: which steps there are, and which are complete.
+
+Names and completeness rules: Hugging Face Trainer, Lightning, DeepSpeed, Megatron-LM, verl, torch DCP,
+ai-toolkit, kohya and Orbax write their steps into a file or folder name; the number is parsed, never sorted
+as text, and times are never used for order (copying changes them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from training_monitor.errors import ParseError
+from training_monitor.models import Checkpoint, CheckpointFile
+
+_WORD = r"(?:global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
+_STEP_NAME = re.compile(rf"(?:^|.*[^A-Za-z]){_WORD}[-_=]?(\d{{1,12}})$|^(\d{{1,12}})$", re.IGNORECASE)
+_NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})$")
+_WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
+_UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
+_SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
+
+
+@dataclass(slots=True)
+class Listing:
+    """What one look below a checkpoint directory found; `files` have paths relative to it."""
+
+    files: list[CheckpointFile] = field(default_factory=list)
+    shards: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    trackers: dict[str, str] = field(default_factory=dict)
+    now: float | None = None
+
+
+def parse_listing(text: str) -> Listing | None:
+    """Read the listing script's output; None when the directory does not exist. Raises ParseError."""
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith("state="):
+        raise ParseError("no listing", source="checkpoint directory", text=text)
+    if lines[0] == "state=missing":
+        return None
+    if lines[0] != "state=there":
+        raise ParseError(lines[0].removeprefix("state="), source="checkpoint directory")
+    listing, problems = Listing(), dict[str, str]()
+    for line in lines[1:]:
+        kind, _, rest = line.partition(" ")
+        if kind == "now":
+            listing.now = float(rest)
+        elif kind == "file" and (found := re.fullmatch(r"(\d+) (\d+) \./(.*)", rest)):
+            listing.files.append(CheckpointFile(found.group(3), int(found.group(1)), float(found.group(2))))
+        elif kind == "bad":
+            problem, _, path = rest.partition(" ./")
+            problems[path] = problem.replace("_", " ")
+        elif kind == "shard":
+            index, _, shard = rest.removeprefix("./").partition("\t")
+            listing.shards[index].add(shard)
+        elif kind == "tracker":
+            path, _, content = rest.removeprefix("./").partition("\t")
+            listing.trackers[path] = content.strip()
+    listing.files = [replace(file, problem=problems.get(file.path)) for file in listing.files]
+    return listing
+
+
+def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float = 0.0) -> list[Checkpoint]:
+    """All checkpoints of a listing, lowest step first, each judged complete or not with the reason."""
+    groups: dict[str, list[CheckpointFile]] = defaultdict(list)
+    steps: dict[str, int] = {}
+    for file in listing.files:
+        if place := _place(file.path):
+            steps[place[0]] = place[1]
+            groups[place[0]].append(file)
+    checkpoints: list[Checkpoint] = []
+    previous: set[str] = set()
+    for root in sorted(groups, key=lambda name: (steps[name], name)):
+        files = groups[root]
+        names = {file.path[len(root):].replace(str(steps[root]), "N") for file in files}
+        problem = (_unfinished(root, files) or _damage(files) or _missing_shards(root, files, listing.shards)
+                   or _tracker_problem(root, listing.trackers, steps)
+                   or _lost_files(names, previous) or _still_written(files, listing.now, quiet_seconds))
+        size = sum(file.size_bytes for file in files)
+        checkpoints.append(Checkpoint(f"{directory.rstrip('/')}/{root}", steps[root], size, problem is None, problem))
+        previous = names if problem is None else previous
+    return checkpoints
+
+
+def _place(path: str) -> tuple[str, int] | None:
+    """The checkpoint a file belongs to, and its step: the topmost folder or the file that carries a number."""
+    parts = path.split("/")
+    for depth, part in enumerate(parts[:-1]):
+        if found := _STEP_NAME.match(re.sub(r"[.-].*tmp.*|-unfinished$", "", part) or part):
+            return "/".join(parts[: depth + 1]), int(found.group(1) or found.group(2))
+    name = re.sub(r"(\.(tmp|part|incomplete))+$", "", parts[-1])
+    stem, dot, extension = name.rpartition(".")
+    if f".{extension}" in _WEIGHTS and dot and not _SHARD.match(name):
+        if found := _STEP_NAME.match(stem) or _NUMBERED_FILE.match(stem):
+            return path, int(next(group for group in found.groups() if group))
+    return None
+
+
+def _unfinished(root: str, files: Iterable[CheckpointFile]) -> str | None:
+    for name in (root, *(file.path for file in files)):
+        if _UNFINISHED.search(name.rsplit("/", 1)[-1]):
+            return f"unfinished: {name}"
+    return None
+
+
+def _damage(files: list[CheckpointFile]) -> str | None:
+    for file in files:
+        if file.problem:
+            return f"{file.path}: {file.problem}"
+        if file.size_bytes == 0 and file.path.endswith(_WEIGHTS):
+            return f"{file.path}: empty file"
+    if not any(file.size_bytes for file in files):
+        return "only empty files"
+    names = [file.path.rsplit("/", 1)[-1] for file in files]
+    if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
+        return "no .metadata: torch writes it last"
+    return None
+
+
+def _missing_shards(root: str, files: list[CheckpointFile], shards: Mapping[str, set[str]]) -> str | None:
+    names = {file.path for file in files}
+    for file in files:
+        folder = file.path.rpartition("/")[0]
+        for shard in shards.get(file.path, ()):
+            if f"{folder}/{shard}" not in names:
+                return f"{shard} is named in {file.path} and missing"
+        if found := _SHARD.match(file.path):
+            stem, _, count, extension = found.groups()
+            for number in range(1, int(count) + 1):
+                if f"{stem}-{number:05d}-of-{count}{extension}" not in names:
+                    return f"shard {number} of {int(count)} is missing"
+    return None
+
+
+def _tracker_problem(root: str, trackers: Mapping[str, str], steps: Mapping[str, int]) -> str | None:
+    """Megatron-LM and verl write latest_checkpointed_iteration.txt last: what is newer was not finished."""
+    folder = root.rpartition("/")[0]
+    content = trackers.get(f"{folder}/latest_checkpointed_iteration.txt".lstrip("/"))
+    if content and content.isdigit() and steps[root] > int(content):
+        return f"newer than latest_checkpointed_iteration.txt, which says {content}"
+    return None
+
+
+def _lost_files(names: set[str], previous: set[str]) -> str | None:
+    lost = sorted(name for name in previous - names if name.endswith(_WEIGHTS))
+    return f"{lost[0].lstrip('/')} is missing, which the one before has" if lost else None
+
+
+def _still_written(files: Iterable[CheckpointFile], now: float | None, quiet_seconds: float) -> str | None:
+    if now is None or not quiet_seconds:
+        return None
+    age = now - max(file.modified_at for file in files)
+    return f"written {age:.0f} s ago: may not be finished" if age < quiet_seconds else None

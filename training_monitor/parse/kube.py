@@ -1,0 +1,112 @@
+"""Pods out of `kubectl get pod(s) -o json`: one object or a List (Kubernetes API v1, PodStatus)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_monitor.errors import ParseError
+from training_monitor.models import PodState
+
+SOURCE = "kubectl get pods"
+
+# Worst first: what a person must hear when several containers say something.
+_WORST = ("OOMKilled", "CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName",
+          "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ContainerCannotRun", "StartError",
+          "Error", "DeadlineExceeded", "ContainerStatusUnknown")
+_HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
+
+
+def parse_pods(text: str) -> tuple[PodState, ...]:
+    """Read the pods of `kubectl get pod NAME -o json` or `kubectl get pods -o json`.
+
+    Args:
+        text: The JSON kubectl printed.
+
+    Returns:
+        One PodState per pod: `ready` when every container is, `restarts` summed over containers, `reason` from the
+        pod (Evicted), its worst container (OOMKilled, CrashLoopBackOff, ImagePullBackOff) or why it is not
+        scheduled, `deleting` while it is being removed.
+
+    Raises:
+        ParseError: The text is no JSON, or no pod and no list of pods.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError("not JSON", source=SOURCE, text=text) from error
+    items = found.get("items") if isinstance(found, dict) and str(found.get("kind", "")).endswith("List") else [found]
+    if not isinstance(items, list) or not all(_is_pod(item) for item in items):
+        raise ParseError("neither a pod nor a list of pods", source=SOURCE, text=text)
+    return tuple(_pod(item) for item in items)
+
+
+def _is_pod(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("kind", "Pod") == "Pod" and bool(_map(item, "metadata").get("name"))
+
+
+def _pod(item: Mapping[str, Any]) -> PodState:
+    metadata, status = _map(item, "metadata"), _map(item, "status")
+    containers = list(_containers(status, "containerStatuses"))
+    everything = containers + list(_containers(status, "initContainerStatuses"))
+    reason, message = _reason(status, everything)
+    return PodState(
+        name=str(metadata["name"]),
+        phase=str(status.get("phase") or "Unknown"),
+        ready=bool(containers) and all(bool(container.get("ready")) for container in containers),
+        restarts=sum(_whole(container.get("restartCount")) for container in everything),
+        node=_text(_map(item, "spec").get("nodeName")),
+        reason=reason,
+        message=message,
+        labels={str(key): str(value) for key, value in _map(metadata, "labels").items()},
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def _reason(status: Mapping[str, Any], containers: list[Mapping[str, Any]]) -> tuple[str | None, str | None]:
+    """Why the pod is not well: its own word, then its containers' worst, then why it is not scheduled."""
+    if status.get("reason"):
+        return _text(status["reason"]), _text(status.get("message"))
+    states = [state for container in containers for state in _states(container)]
+    if states:
+        worst = min(states, key=_badness)
+        return _text(worst["reason"]), _text(worst.get("message"))
+    for condition in _maps(status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _text(condition.get("reason")), _text(condition.get("message"))
+    return None, _text(status.get("message"))
+
+
+def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a container waits for or died of, now and before its last restart."""
+    now, before = _map(container, "state"), _map(container, "lastState")
+    for state in (_map(now, "waiting"), _map(now, "terminated"), _map(before, "terminated")):
+        if state.get("reason") and state["reason"] not in _HARMLESS:
+            yield state
+
+
+def _badness(state: Mapping[str, Any]) -> int:
+    reason = str(state["reason"])
+    return _WORST.index(reason) if reason in _WORST else len(_WORST)
+
+
+def _containers(status: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    return _maps(status.get(key))
+
+
+def _maps(value: Any) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else iter(())
+
+
+def _map(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0

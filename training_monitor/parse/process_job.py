@@ -1,0 +1,85 @@
+"""What the scripts of a process job print: `key=value` lines, then `log`, then the end of the log as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from training_monitor.errors import ParseError
+from training_monitor.models import JobStatus, JobView
+from training_monitor.parse.training_log import parse_progress
+
+START_SECONDS = 30.0
+
+
+def parse_fields(text: str) -> tuple[dict[str, str], str]:
+    """Split a script's reply into its fields and the log text behind the line `log`."""
+    fields: dict[str, str] = {}
+    rest = text
+    while rest:
+        line, _, rest = rest.partition("\n")
+        if line == "log":
+            break
+        key, equals, value = line.partition("=")
+        if equals:
+            fields[key] = value
+    return fields, rest
+
+
+def parse_process_job(text: str, job_id: str) -> JobView | None:
+    """One look at a process job; None when the target has no such job. Raises ParseError."""
+    fields, log = parse_fields(text)
+    state = fields.get("state")
+    if state == "missing":
+        return None
+    status = _status(fields)
+    if status is None:
+        raise ParseError("no state in the reply", source="process job", text=text)
+    now, log_time = _number(fields, "now"), _number(fields, "log_time")
+    return JobView(
+        job_id=job_id, status=status, message=_message(fields, status), exit_code=_whole(fields, "exit_code"),
+        progress=parse_progress(log), log_size=_whole(fields, "log_size"),
+        log_age=max(0.0, now - log_time) if now is not None and log_time is not None else None,
+        log_tail=log, started_at=_number(fields, "started"), survivors=_whole(fields, "members") or 0,
+    )
+
+
+def _status(fields: Mapping[str, str]) -> JobStatus | None:
+    state = fields.get("state")
+    if state == "running":
+        return JobStatus.RUNNING
+    if state == "starting":
+        age = (_number(fields, "now") or 0.0) - (_number(fields, "started") or 0.0)
+        return JobStatus.PENDING if age < START_SECONDS else JobStatus.FAILED
+    if state == "exited" and fields.get("exit_code") == "0":
+        return JobStatus.SUCCEEDED
+    if state in ("exited", "gone"):
+        return JobStatus.STOPPED if "stopped_by" in fields else JobStatus.FAILED
+    return None
+
+
+def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
+    if status is JobStatus.STOPPED:
+        return f"stopped by {fields['stopped_by']}"
+    if fields.get("state") == "gone":
+        return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
+    if fields.get("state") == "starting" and status is JobStatus.FAILED:
+        return f"it never started: no process after {START_SECONDS:g} s"
+    code = fields.get("exit_code")
+    return f"exit status {code}{_signal(code)}" if code is not None else None
+
+
+def _signal(code: str) -> str:
+    names = {"137": "SIGKILL", "139": "SIGSEGV", "134": "SIGABRT", "143": "SIGTERM", "130": "SIGINT", "129": "SIGHUP"}
+    return f" ({names[code]})" if code in names else ""
+
+
+def _number(fields: Mapping[str, str], key: str) -> float | None:
+    try:
+        return float(fields[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def _whole(fields: Mapping[str, str], key: str) -> int | None:
+    number = _number(fields, key)
+    return None if number is None else int(number)

@@ -1,0 +1,298 @@
+"""What Ray says about jobs and resources: the dashboard's REST answers and the `ray` command's text.
+
+Measured with Ray 2.60.0 (tests/recorded/ray/2.60.0). The command colours even into a pipe, prefixes its lines with a
+date and `cli.py:67 -- `, and puts log text of the job behind `Status message:`, where any status word may stand.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from training_monitor.errors import ParseError
+from training_monitor.models import JobStatus, RayJob, RayResources
+from training_monitor.parse.log_text import RAY_PREFIX, RAY_REPEATED, strip_ansi
+
+REST, CLI = "ray rest", "ray cli"
+
+_CLI_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t?\s?[A-Z]{3,8} [\w.]{1,40}:\d{1,6} -- ")
+_EXIT_CODE = re.compile(r"exit code (-?\d{1,5})")
+_SUBMITTED = re.compile(r"Job '([^'\n]{1,300})' submitted successfully")
+_EXISTS = re.compile(r"Job with submission_id \S{1,300} already exists")
+_VERDICTS = {"succeeded": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "was stopped": JobStatus.STOPPED}
+_MESSAGE = "Status message: "
+_LIST_START = re.compile(r"(?:^|-- )(?=\[(?:JobDetails\(|\]))", re.MULTILINE)
+_LIST_PART = re.compile(
+    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|<\w{1,40}\.(?P<enum>\w{1,40}): '\w{0,40}'>"
+    r"|(?P<open>[\[({])|(?P<close>[\])}])", re.DOTALL)
+_USAGE = re.compile(r"^ {0,8}(?:Total )?Usage:\s*$")
+_DEMANDS = re.compile(r"^ {0,8}(?:Pending )?Demands:\s*$")
+_RESOURCE = re.compile(r"^\s+([\d.]{1,30})/([\d.]{1,30}) (GPU|CPU)(?:\s|$)")
+
+
+# ---------------------------------------------------------------- one job, many jobs, over REST
+
+
+def parse_ray_job(text: str) -> RayJob:
+    """Read `GET /api/jobs/<id>`.
+
+    Args:
+        text: The JSON body; times in it are milliseconds.
+
+    Returns:
+        RayJob with times in epoch seconds; an unknown status word is JobStatus.UNKNOWN.
+
+    Raises:
+        ParseError: No JSON, or no job in it.
+    """
+    found = _json(text)
+    if not isinstance(found, dict) or not _job_id(found):
+        raise ParseError("no job in the answer", source=REST, text=text)
+    return _job(found)
+
+
+def parse_ray_jobs(text: str) -> tuple[RayJob, ...]:
+    """Read `GET /api/jobs/`: every submission; drivers that were not submitted have no id and are left out.
+
+    Raises:
+        ParseError: No JSON list.
+    """
+    found = _json(text)
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise ParseError("no list of jobs in the answer", source=REST, text=text)
+    return tuple(_job(entry) for entry in found if entry.get("submission_id"))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError("not JSON", source=REST, text=text) from error
+
+
+def _job_id(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("submission_id") or entry.get("job_id") or "")
+
+
+def _job(entry: Mapping[str, Any]) -> RayJob:
+    metadata, runtime_env = entry.get("metadata"), entry.get("runtime_env")
+    return RayJob(
+        submission_id=_job_id(entry),
+        status=_status(entry.get("status")),
+        message=_text(entry.get("message")),
+        entrypoint=_text(entry.get("entrypoint")),
+        runtime_env=dict(runtime_env) if isinstance(runtime_env, dict) else {},
+        metadata={str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {},
+        exit_code=_whole(entry.get("driver_exit_code")),
+        error_type=_text(entry.get("error_type")),
+        start_time=_seconds(entry.get("start_time")),
+        end_time=_seconds(entry.get("end_time")),
+        driver_node_id=_text(entry.get("driver_node_id")),
+    )
+
+
+def _status(word: Any) -> JobStatus:
+    try:
+        return JobStatus(str(word))
+    except ValueError:
+        return JobStatus.UNKNOWN
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _seconds(milliseconds: Any) -> float | None:
+    number = isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool)
+    return milliseconds / 1000 if number and milliseconds > 0 else None
+
+
+# ---------------------------------------------------------------- the ray job commands
+
+
+def parse_ray_status_cli(text: str, job_id: str) -> RayJob | None:
+    """Read `ray job status ID`, stdout and stderr together.
+
+    The first verdict on this id counts; everything behind `Status message:` is the job's own text and never judged.
+
+    Returns:
+        RayJob with status, message and, for a failed entrypoint, its exit code; None when Ray says there is no
+        such job.
+
+    Raises:
+        ParseError: Neither, for example no connection.
+    """
+    lines = strip_ansi(text).splitlines()
+    quoted = re.escape(job_id)
+    verdict = re.compile(rf"Job '{quoted}' (succeeded|failed|was stopped)|Status for job '{quoted}': ([A-Z_]+)")
+    missing = re.compile(rf"(?:.*status code 404.*: )?Job {quoted} does not exist\.?")
+    for number, line in enumerate(lines):
+        plain = _CLI_PREFIX.sub("", line).strip()
+        found = verdict.fullmatch(plain)
+        if found:
+            status = _VERDICTS[found[1]] if found[1] else _status(found[2])
+            message = _status_message(lines[number + 1:])
+            code = _EXIT_CODE.search((message or "").partition("\n")[0])
+            return RayJob(job_id, status, message, exit_code=int(code[1]) if code and status.is_terminal else None)
+        if missing.fullmatch(plain):
+            return None
+        if plain.startswith(_MESSAGE):
+            break
+    raise ParseError(f"no status of job {job_id}", source=CLI, text=text)
+
+
+def _status_message(lines: list[str]) -> str | None:
+    """The text behind `Status message:`, up to the end of the output: it is many lines for a failed job."""
+    for number, line in enumerate(lines):
+        plain = _CLI_PREFIX.sub("", line)
+        if plain.startswith(_MESSAGE):
+            return "\n".join([plain.removeprefix(_MESSAGE), *lines[number + 1:]]).strip()
+    return None
+
+
+def parse_ray_list_cli(text: str) -> tuple[RayJob, ...]:
+    """Read `ray job list`: a Python list of `JobDetails(...)`, with commands and log text quoted inside.
+
+    Raises:
+        ParseError: No such list in the text.
+    """
+    plain = strip_ansi(text)
+    start = _LIST_START.search(plain)
+    if not start:
+        raise ParseError("no list of jobs", source=CLI, text=text)
+    try:
+        listed = ast.parse("".join(_as_literals(plain, start.end())), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ParseError("the list of jobs is cut or no Python", source=CLI, text=text) from error
+    if not isinstance(listed, ast.List):
+        raise ParseError("no list of jobs", source=CLI, text=text)
+    entries = [_keywords(call) for call in listed.elts if isinstance(call, ast.Call)]
+    return tuple(_job(entry) for entry in entries if entry.get("submission_id"))
+
+
+def _as_literals(text: str, start: int) -> Iterator[str]:
+    """The list's own text with `<JobStatus.FAILED: 'FAILED'>` as strings; ends where its bracket closes."""
+    depth, copied = 0, start
+    for part in _LIST_PART.finditer(text, start):
+        depth += bool(part["open"]) - bool(part["close"])
+        if part["enum"]:
+            yield text[copied:part.start()] + repr(part["enum"])
+            copied = part.end()
+        if depth == 0:
+            yield text[copied:part.end()]
+            return
+    yield text[copied:]
+
+
+def _keywords(call: ast.Call) -> dict[str, Any]:
+    values = {}
+    for keyword in call.keywords:
+        try:
+            values[str(keyword.arg)] = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, RecursionError):
+            continue  # driver_info=DriverInfo(...): nothing we read
+    return values
+
+
+def parse_ray_submit(text: str) -> str | None:
+    """The submission id out of `ray job submit`'s output, None when it confirms nothing; its exit status does not."""
+    found = _SUBMITTED.search(strip_ansi(text))
+    return found[1] if found else None
+
+
+def is_already_exists(text: str) -> bool:
+    """Whether Ray refused a submission because its id is taken: the job is there already."""
+    return bool(_EXISTS.search(strip_ansi(text)))
+
+
+# ---------------------------------------------------------------- resources
+
+
+def parse_ray_resources(text: str) -> RayResources:
+    """Read the first usage block and the demands of `ray status`; per-node blocks (`-v`) come later and do not count.
+
+    Returns:
+        RayResources: `*_available` is what the cluster has in all, `*_used` what is taken of it. A resource that a
+        complete block does not name is 0.0: the cluster has none.
+
+    Raises:
+        ParseError: No usage block in the text.
+    """
+    lines = strip_ansi(text).splitlines()
+    usage = _block(lines, _USAGE)
+    if not usage:
+        raise ParseError("no usage block", source="ray status", text=text)
+    amounts: dict[str, tuple[float, float]] = {}
+    for line in usage:
+        found = _RESOURCE.match(line)
+        if found:
+            amounts.setdefault(found[3], (_amount(found[1]), _amount(found[2])))
+    demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
+    return _resources(amounts, demands)
+
+
+def _block(lines: list[str], title: re.Pattern[str]) -> list[str]:
+    """The indented lines below the first line that is the title."""
+    start = next((number + 1 for number, line in enumerate(lines) if title.match(line)), len(lines))
+    end = next((number for number in range(start, len(lines)) if not lines[number].startswith(" ")), len(lines))
+    return lines[start:end]
+
+
+def parse_cluster_status(text: str) -> RayResources:
+    """Read `GET /api/cluster_status`: `data.clusterStatus.loadMetricsReport`, usage as [used, total] per resource.
+
+    Raises:
+        ParseError: No JSON or no load report in it (some Ray versions): ask `ray status` instead.
+    """
+    report = _json(text)
+    for key in ("data", "clusterStatus", "loadMetricsReport"):
+        report = report.get(key) if isinstance(report, dict) else None
+    usage = report.get("usage") if isinstance(report, dict) else None
+    if not isinstance(report, dict) or not isinstance(usage, dict):
+        raise ParseError("no load metrics report", source=REST, text=text)
+    amounts = {name: (_amount(usage[name][0]), _amount(usage[name][1])) for name in ("GPU", "CPU")
+               if isinstance(usage.get(name), list) and len(usage[name]) == 2}
+    demands = [*_demands(report.get("resourceDemand"), "tasks/actors"),
+               *_demands(report.get("pgDemand"), "placement groups")]
+    return _resources(amounts, demands)
+
+
+def _demands(entries: Any, what: str) -> Iterator[str]:
+    """`[[{"GPU": 1.0}, 2]]` as `ray status` words it: `{'GPU': 1.0}: 2+ pending tasks/actors`."""
+    for entry in entries if isinstance(entries, list) else ():
+        bundle, count = entry if isinstance(entry, list) and len(entry) == 2 else (entry, 1)
+        if isinstance(bundle, dict) and isinstance(bundle.get("bundles"), list):
+            groups = [group for group in bundle["bundles"] if isinstance(group, list) and len(group) == 2]
+            parts = [f"{group[0]} * {group[1]}" for group in groups]
+            bundle = f"{', '.join(parts) or bundle['bundles']} ({bundle.get('strategy', 'PACK')})"
+        yield f"{bundle}: {count}+ pending {what}"
+
+
+def _resources(amounts: Mapping[str, tuple[float, float]], demands: list[str]) -> RayResources:
+    gpus, cpus = amounts.get("GPU", (0.0, 0.0)), amounts.get("CPU", (0.0, 0.0))
+    return RayResources(gpus_used=gpus[0], gpus_available=gpus[1], cpus_used=cpus[0], cpus_available=cpus[1],
+                        pending_demands=tuple(demands))
+
+
+def _amount(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+# ---------------------------------------------------------------- log lines
+
+
+def clean_ray_line(line: str) -> str:
+    """A log line without colours, the `(Actor pid=123, ip=10.0.0.7)` prefix and Ray's repeat note."""
+    plain = strip_ansi(line)
+    prefix = RAY_PREFIX.match(plain)
+    return RAY_REPEATED.sub("", plain[prefix.end():] if prefix else plain)

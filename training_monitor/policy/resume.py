@@ -1,0 +1,72 @@
+"""How a job is told where to resume, and what the next attempt is called. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from training_monitor.errors import SettingsError
+
+RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
+
+
+def format_resumed_command(command: str, checkpoint: str | None, resume_argument: str | None = None) -> str:
+    """The command line that resumes from `checkpoint` (None: starts fresh).
+
+    `{checkpoint}` in the command becomes the quoted path ('' when fresh). Otherwise the value of
+    `resume_argument` (say `--resume`) is replaced when the command has it, and appended when it has not.
+
+    >>> format_resumed_command("python train.py --resume old", "/c/step 5", "--resume")
+    "python train.py --resume '/c/step 5'"
+    """
+    if "{checkpoint}" in command:
+        return command.replace("{checkpoint}", shlex.quote(checkpoint or ""))
+    if not resume_argument:
+        return command
+    if resume_argument.endswith("="):  # Hydra style: trainer.resume_from_path=
+        given = re.compile(rf"(?<!\S){re.escape(resume_argument)}\S*")
+        wanted = f"{resume_argument}{shlex.quote(checkpoint or '')}"
+    else:
+        given = re.compile(rf"(?<!\S){re.escape(resume_argument)}(?:=\S+|\s+(?!-)\S+|(?=\s|$))")
+        wanted = f"{resume_argument} {shlex.quote(checkpoint or '')}"
+    if checkpoint is None:
+        return re.sub(r"\s+$", "", given.sub("", command))
+    if given.search(command):
+        return given.sub(lambda _: wanted, command)
+    return f"{command} {wanted}"
+
+
+def format_resumed_env(env: Mapping[str, str], checkpoint: str | None) -> dict[str, str]:
+    """`env` with RESUME_FROM_CHECKPOINT set, or without it for a fresh start."""
+    resumed = {name: str(value) for name, value in env.items() if name != RESUME_VARIABLE}
+    if checkpoint:
+        resumed[RESUME_VARIABLE] = checkpoint
+    return resumed
+
+
+def next_attempt(names: Iterable[str], job_name: str) -> int:
+    """The number after the highest NAME-attempt-N there is."""
+    pattern = re.compile(rf"{re.escape(job_name)}-attempt-(\d+)")
+    return 1 + max((int(found.group(1)) for name in names if (found := pattern.fullmatch(name))), default=0)
+
+
+def check_job_config(config: Mapping[str, Any]) -> None:
+    """A job configuration has an `entrypoint` (Ray) or a `command` (process job). Raises SettingsError."""
+    if ("entrypoint" in config) == ("command" in config):
+        raise SettingsError(
+            "job_config", sorted(config), "either 'entrypoint' (a Ray job) or 'command' (a process job)"
+        )
+    for key, kind, expected in (
+        ("entrypoint", str, "a command line"),
+        ("runtime_env", dict, "a dict"),
+        ("env", dict, "a dict of texts"),
+        ("resume_argument", str, "an option such as --resume"),
+        ("working_dir", str, "a folder on the target"),
+        ("metadata", dict, "a dict of texts"),
+    ):
+        if config.get(key) is not None and not isinstance(config[key], kind):
+            raise SettingsError(f"job_config[{key!r}]", config[key], expected)
+    if not config.get("entrypoint") and not config.get("command"):
+        raise SettingsError("job_config", dict(config), "a command line that is not empty")

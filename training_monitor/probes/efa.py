@@ -1,0 +1,112 @@
+"""Which network NCCL uses: what it says in the logs, and whether EFA's own counters move.
+
+Counters: Linux drivers/infiniband/hw/efa/efa_verbs.c, /sys/class/infiniband/*/ports/*/hw_counters.
+A device that is present proves nothing; a counter that moves does, and so does NCCL's provider line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from training_monitor.errors import ParseError, TrainingMonitorError
+from training_monitor.models import NcclTransport, Question, Reply
+from training_monitor.parse.nccl import parse_nccl_transport
+from training_monitor.reports import EfaReport
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+_PATTERN = "NET/|Using network|Using internal Network|via P2P|via SHM"
+
+# NCCL speaks when a communicator starts: the first MiB and the last 256 KiB of the newest logs are read, so the cost
+# does not grow with them. Two readings of the counters, a second apart, only where there is a device.
+_SCRIPT = rf"""
+_total() {{ cat /sys/class/infiniband/*/ports/*/hw_counters/[rt]x_bytes 2>/dev/null | {{
+  t=0; while read -r n; do t=$((t + n)); done; echo $t; }}; }}
+set -- /sys/class/infiniband/*/ports/*/hw_counters/tx_bytes
+if [ -e "$1" ]; then a=$(_total); sleep 1; echo "efa $# $(($(_total) - a))"; else echo "efa 0 0"; fi
+_logs=${{RAY_TMPDIR:-/tmp/ray}}/session_latest/logs
+ls -t "$_logs"/worker*.out "$_logs"/worker*.err "$_logs"/job-driver-*.log LOG 2>/dev/null | head -n 16 |
+while IFS= read -r f; do
+  {{ head -c 1048576 "$f"; echo; tail -c 262144 "$f"; }} | LC_ALL=C grep -aE '{_PATTERN}' | head -n 60 | cut -c 1-300
+done
+:
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EfaReading:
+    """`devices` EFA ports, bytes over them in one second, and what NCCL logged."""
+
+    devices: int
+    bytes_moved: int
+    transport: NcclTransport
+    channels: int
+
+
+def efa_question(log_path: str | None = None, limit: float = 15.0) -> Question[EfaReading]:
+    """EFA counters and NCCL's lines of the newest Ray worker logs (and of `log_path`, already quoted)."""
+
+    def parse(reply: Reply) -> EfaReading:
+        head, _, logs = reply.output.partition("\n")
+        found = re.fullmatch(r"efa (\d+) (-?\d+)", head)
+        if not found:
+            raise ParseError("no counters in the reply", source="efa", text=reply.output)
+        return EfaReading(
+            int(found.group(1)),
+            int(found.group(2)),
+            parse_nccl_transport(logs),
+            len(re.findall(r"\[send\] via NET/", logs)),
+        )
+
+    return Question("efa", _SCRIPT.replace(" LOG", f" {log_path}" if log_path else ""), parse, limit)
+
+
+def check_efa_utilization(
+    head_pod: str | Target, namespace: str = "default", *, timeout: float = 15.0, transport: Transport | None = None
+) -> EfaReport:
+    """Say whether NCCL uses EFA on a target; never raises for the outside world.
+
+    Returns:
+        `efa_active` True (the counters move, or NCCL selected the efa provider), False (NCCL says it uses something
+        else), None (nothing shows it: no log lines without NCCL_DEBUG=INFO). `transport` ofi | socket | ib | unknown.
+    """
+    try:
+        [answer] = ask(head_pod, efa_question(limit=timeout), namespace=namespace, transport=transport)
+        reading = answer.get()
+    except TrainingMonitorError as error:
+        return EfaReport(
+            efa_active=None,
+            transport="unknown",
+            details=str(error),
+            provider=None,
+            efa_devices=None,
+            bytes_moved=None,
+            error=str(error),
+        )
+    assert reading is not None
+    return format_efa_report(reading)
+
+
+_NAMES = {"efa": "ofi", "fallback": "socket", "fastsocket": "socket"}
+
+
+def format_efa_report(reading: EfaReading) -> EfaReport:
+    """The documented dict of an EFA reading."""
+    said = reading.transport
+    moving = reading.bytes_moved > 0
+    active = True if moving or said.transport == "efa" else None if said.transport == "unknown" else False
+    details = said.evidence or "no NCCL transport lines in the logs (set NCCL_DEBUG=INFO)"
+    if reading.devices:
+        details += f"; {reading.devices} EFA ports moved {reading.bytes_moved} bytes in 1 s"
+    name = "ofi" if moving else _NAMES.get(said.transport, said.transport)
+    return EfaReport(
+        efa_active=active,
+        transport=name,
+        details=details,
+        provider=said.provider,
+        efa_devices=reading.devices,
+        bytes_moved=reading.bytes_moved,
+        error=None,
+    )

@@ -1,0 +1,349 @@
+"""One report on everything that training needs: one exec per pod, pods side by side, one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training_monitor.errors import TargetNotFound, TrainingMonitorError
+from training_monitor.models import Answer, Checkpoint, Gpu, GpuTable, JobView, PodState, Question, RayResources
+from training_monitor.policy.health import (
+    Finding,
+    average,
+    judge_disk,
+    judge_efa,
+    judge_gpus,
+    judge_job,
+    judge_pod,
+    judge_ray,
+    worst_verdict,
+)
+from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
+from training_monitor.probes.cluster import format_resources_report
+from training_monitor.probes.efa import EfaReading, efa_question, format_efa_report
+from training_monitor.probes.gpu import gpu_question
+from training_monitor.probes.host import Disk, disk_question
+from training_monitor.probes.jobs import look_questions, read_look
+from training_monitor.probes.pods import list_pods
+from training_monitor.probes.ray_jobs import resources_question
+from training_monitor.reports import (
+    DiskReport,
+    HealthCheckpointReport,
+    HealthEfaReport,
+    HealthGpuReport,
+    HealthRayReport,
+    HealthReport,
+    JobReport,
+    NodeGpuReport,
+    PodReport,
+)
+from training_monitor.targets.asking import ask
+from training_monitor.targets.fleet import side_by_side
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+Answers = dict[str, Answer[Any]]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """All answers, before they are judged."""
+
+    targets: list[Target]
+    answers: list[Answers]
+    pods: dict[str, PodState] | None
+    pods_error: str | None
+
+
+def get_training_health(
+    head_pod: str | Target,
+    checkpoint_dir: str,
+    all_pods: Sequence[str | Target] | None = None,
+    namespace: str = "default",
+    *,
+    job_id: str | None = None,
+    transport: Transport | None = None,
+) -> HealthReport:
+    """Report on GPUs, EFA, checkpoints, Ray, the job, pods and disks; never raises for the outside world.
+
+    Args:
+        head_pod: the Ray head, or any target.
+        checkpoint_dir: a folder on the head.
+        all_pods: every pod to look at, the head among them or not; default: the head alone.
+        job_id: also report on this job.
+
+    Returns:
+        See `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, `issues` say what was found and
+        `remedies`, one for one, what to do. `healthy` is True for ok and warning only.
+    """
+    head = parse_target(head_pod, namespace=namespace)
+    others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]
+    targets = [head, *(each for each in dict.fromkeys(others) if each != head)]
+    seen = _look(targets, checkpoint_dir, job_id, transport)
+    findings: list[Finding] = []
+    job_answers = seen.answers[0]
+    job = _read_job(job_id, job_answers, findings) if job_id else (None, None)
+    report = HealthReport(
+        schema=1,
+        healthy=False,
+        verdict="unknown",
+        issues=[],
+        remedies=[],
+        pods=_pods(seen, findings),
+        job=job[1],
+        gpu=_gpus(seen, job[0], findings),
+        efa=_efa(seen, findings),
+        ray=_ray(job_answers["resources"], job_id, findings),
+        checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings),
+        disk=_disks(seen, findings),
+    )
+    report["verdict"] = worst_verdict(findings)
+    report["healthy"] = report["verdict"] in ("ok", "warning")
+    report["issues"] = [finding.issue for finding in findings]
+    report["remedies"] = [finding.remedy for finding in findings]
+    return report
+
+
+def _look(targets: list[Target], checkpoint_dir: str, job_id: str | None, transport: Transport | None) -> _Seen:
+    everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", checkpoint_dir)]
+    head: list[Question[Any]] = [resources_question(), checkpoints_question(checkpoint_dir)]
+    if job_id:
+        head += look_questions(job_id)
+
+    def one(target: Target, questions: list[Question[Any]]) -> Answers:
+        try:
+            return {answer.name: answer for answer in ask(target, *questions, transport=transport)}
+        except TrainingMonitorError as error:
+            return {question.name: Answer(question.name, None, error) for question in questions}
+
+    calls: list[Callable[[], Any]] = [
+        lambda target=target, questions=[*everywhere, *(head if number == 0 else [])]: one(target, questions)
+        for number, target in enumerate(targets)
+    ]
+    names = [target for target in targets if target.kind == "pod"]
+    if names:
+        calls.append(lambda: _pod_states(names, transport))
+    *answers, pods = side_by_side(calls) if names else [*side_by_side(calls), None]
+    if isinstance(pods, TrainingMonitorError):
+        return _Seen(targets, answers, None, str(pods))
+    return _Seen(targets, answers, pods, None)
+
+
+def _pod_states(targets: list[Target], transport: Transport | None) -> dict[str, PodState]:
+    groups: dict[tuple[str | None, str | None], list[str]] = {}
+    for target in targets:
+        groups.setdefault((target.namespace, target.context), []).append(target.name)
+    found: dict[str, PodState] = {}
+    for (namespace, context), names in groups.items():
+        for pod in list_pods(namespace or "default", *names, context=context, transport=transport):
+            found[f"{namespace}/{pod.name}"] = pod
+    return found
+
+
+def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
+    reports = []
+    for target, answers in zip(seen.targets, seen.answers):
+        failure = answers["gpu"].failure if _silent(answers) else None
+        if target.kind != "pod":
+            if failure:
+                findings.append(
+                    Finding("unknown", f"{target} could not be asked: {failure}", failure.hint or "try again")
+                )
+            continue
+        pod = (seen.pods or {}).get(f"{target.namespace}/{target.name}")
+        gone = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
+        if gone or pod:
+            findings += judge_pod(target.name, pod)
+        if failure and not gone:
+            findings.append(
+                Finding("unknown", f"pod {target.name} could not be asked: {failure}", failure.hint or "try again")
+            )
+        reports.append(
+            PodReport(
+                pod=target.name,
+                phase=pod.phase if pod else None,
+                ready=pod.ready if pod else None,
+                restarts=pod.restarts if pod else None,
+                node=pod.node if pod else None,
+                reason=pod.reason if pod else None,
+                error="there is no such pod" if gone else str(failure) if failure else seen.pods_error,
+            )
+        )
+    return reports
+
+
+def _silent(answers: Answers) -> bool:
+    """The target as a whole gave no answer: every question has the very same failure."""
+    return len({id(answer.failure) for answer in answers.values()}) == 1 and answers["gpu"].failure is not None
+
+
+def _short(target: Target) -> str:
+    """The documented `pod` of a node: the text after the last dash of a pod's name."""
+    return target.name.rpartition("-")[2] if target.kind == "pod" else str(target)
+
+
+def _gpus(seen: _Seen, job: JobView | None, findings: list[Finding]) -> HealthGpuReport:
+    nodes, all_gpus, errors = list[NodeGpuReport](), list[Gpu](), list[str]()
+    for target, answers in zip(seen.targets, seen.answers):
+        answer = answers["gpu"]
+        table: GpuTable | None = answer.value[0] if answer.value else None
+        gpus = table.gpus if table else ()
+        error = answer.error or (table.error if table else None)
+        all_gpus += gpus
+        errors += [error] if error else []
+        nodes.append(
+            NodeGpuReport(
+                pod=_short(target),
+                util=average(gpu.utilization for gpu in gpus),
+                mem_used=_sum(g.memory_used_mb for g in gpus),
+                mem_total=_sum(g.memory_total_mb for g in gpus),
+                power_draw=_sum(g.power_draw_watts for g in gpus),
+                gpu_count=len(gpus) if gpus else None,
+                error=error,
+            )
+        )
+    findings += judge_gpus(all_gpus, errors, job)
+    return HealthGpuReport(
+        total_gpus=len(all_gpus) if all_gpus else None,
+        avg_utilization=average(gpu.utilization for gpu in all_gpus),
+        per_node=nodes,
+    )
+
+
+def _sum(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+_TRANSPORTS = {"ofi": "ofi (EFA)", "socket": "socket (TCP fallback)", "ib": "ib (InfiniBand)"}
+
+
+def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
+    readings: list[tuple[Target, EfaReading]] = [
+        (target, answers["efa"].value) for target, answers in zip(seen.targets, seen.answers) if answers["efa"].value
+    ]
+    reports = [(target, format_efa_report(reading)) for target, reading in readings]
+    active = [report["efa_active"] for _, report in reports]
+    findings += judge_efa(active, sum(reading.devices for _, reading in readings))
+    names = {report["transport"] for _, report in reports} - {"unknown"}
+    spoken = any(reading.transport.evidence for _, reading in readings)
+    transport = (
+        "mixed"
+        if len(names) > 1
+        else _TRANSPORTS.get(names.pop(), "unknown")
+        if names
+        else "unknown"
+        if spoken or not readings
+        else "no NCCL logs yet"
+    )
+    channels = sum(reading.channels for _, reading in readings)
+    return HealthEfaReport(
+        active=False if False in active else True if True in active else None,
+        transport=transport,
+        channels=f"{channels} channels via NET/OFI" if channels and "ofi" in transport else None,
+        per_node=[{"pod": _short(target), **report} for target, report in reports],
+    )
+
+
+def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Finding]) -> HealthRayReport:
+    found = format_resources_report(answer.value, answer.error)
+    if answer.value:
+        findings += judge_ray(answer.value)
+    elif job_id and not job_id.startswith("process:"):
+        findings.append(Finding("unknown", f"Ray could not be asked: {answer.error}", "is this the head pod?"))
+    return HealthRayReport(
+        gpus_used=found["gpus_used"],
+        gpus_available=found["gpus_available"],
+        cpus_used=found["cpus_used"],
+        cpus_available=found["cpus_available"],
+        pending_demands=found["pending_demands"],
+        error=found["error"],
+    )
+
+
+def _checkpoints(answer: Answer[list[Checkpoint]], directory: str, findings: list[Finding]) -> HealthCheckpointReport:
+    found = answer.value or []
+    latest = newest_complete(found)
+    bad = [each for each in found if not each.complete]
+    if not answer.known:
+        findings.append(
+            Finding(
+                "unknown",
+                f"checkpoints in {directory} could not be listed: {answer.error}",
+                "check the path and its permissions on the head",
+            )
+        )
+    elif found and not latest:
+        findings.append(
+            Finding(
+                "failed",
+                f"none of {len(found)} checkpoints in {directory} is complete: {bad[-1].problem}",
+                "a restart could not resume: look at the disk's space and the last save",
+            )
+        )
+    elif bad and latest and bad[-1].step > latest.step:
+        findings.append(
+            Finding(
+                "warning",
+                f"the newest checkpoint (step {bad[-1].step}) is not complete: {bad[-1].problem}",
+                f"a restart would resume from step {latest.step}",
+            )
+        )
+    return HealthCheckpointReport(
+        latest_step=latest.step if latest else None,
+        latest_path=latest.path if latest else None,
+        checkpoint_count=len(found) if answer.known else None,
+        checkpoint_dir=directory,
+        refused=[{"path": each.path, "step": each.step, "problem": each.problem} for each in bad],
+        error=answer.error,
+    )
+
+
+def _read_job(job_id: str, answers: Answers, findings: list[Finding]) -> tuple[JobView | None, JobReport]:
+    names = [question.name for question in look_questions(job_id)]
+    view, error = None, None
+    try:
+        view = read_look(job_id, [answers[name] for name in names])
+    except TrainingMonitorError as failure:
+        error = str(failure)
+        findings.append(Finding("unknown", f"job {job_id} could not be asked: {error}", failure.hint or "try again"))
+    else:
+        findings += (
+            judge_job(view)
+            if view
+            else [Finding("failed", f"there is no job {job_id}", "ray job list in the head pod shows what there is")]
+        )
+    progress = view.progress if view else None
+    return view, JobReport(
+        job_id=job_id,
+        status=view.status.value if view else "UNKNOWN",
+        message=view.message if view else None,
+        step=progress.step if progress else None,
+        total_steps=progress.total_steps if progress else None,
+        loss=progress.loss if progress else None,
+        log_age=view.log_age if view else None,
+        error=error,
+    )
+
+
+def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
+    reports = []
+    for target, answers in zip(seen.targets, seen.answers):
+        disks: tuple[Disk, ...] = answers["disk"].value or ()
+        for disk in disks:
+            findings += judge_disk(_short(target), disk.path, disk.used_percent)
+            reports.append(
+                DiskReport(
+                    pod=_short(target),
+                    path=disk.path,
+                    free_bytes=disk.free_bytes,
+                    used_percent=round(disk.used_percent, 1),
+                    error=None,
+                )
+            )
+        if not disks:
+            reports.append(
+                DiskReport(pod=_short(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error)
+            )
+    return reports

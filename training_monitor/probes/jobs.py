@@ -1,0 +1,326 @@
+"""Ray jobs and process jobs by one set of functions: look, read, start, stop, each verified by looking again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import (
+    CommandFailed,
+    CommandTimedOut,
+    JobNotFound,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
+from training_monitor.models import Answer, JobStatus, JobView, Question, RayJob
+from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
+from training_monitor.probes import process_jobs, ray_jobs
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+STOP_SECONDS = 60.0
+PERSON = "a person"
+
+
+def is_process_job(job_id: str) -> bool:
+    return job_id.startswith(process_jobs.PREFIX)
+
+
+def look_questions(job_id: str) -> list[Question[Any]]:
+    """What `read_look` needs to know about a job."""
+    if is_process_job(job_id):
+        return [process_jobs.look_question(job_id)]
+    return [ray_jobs.job_question(job_id), ray_jobs.log_question(job_id)]
+
+
+def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
+    """The view of a job from its answers; None when there is no such job. Raises what kept us from asking."""
+    found = answers[0].get()
+    if found is None or isinstance(found, JobView):
+        return found
+    assert isinstance(found, RayJob)
+    log = answers[1]
+    size, age, text = log.value if log.known and log.value else (None, None, "")
+    message = found.message.partition("\n")[0] if found.message else None
+    return JobView(
+        job_id, found.status, message, found.exit_code, parse_progress(text), size, age, text, found.start_time
+    )
+
+
+def look_at_job(
+    target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> JobView:
+    """One look at a job, in one round trip.
+
+    Raises:
+        JobNotFound: the target answered and has no such job.
+        CommandError: it could not be asked: nothing is known.
+    """
+    answers = ask(target, *look_questions(job_id), namespace=namespace, transport=transport)
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(
+            f"{target}: there is no job {job_id!r}",
+            hint="list what is there: ray job list in the head pod, or training-monitor status TARGET",
+        )
+    return view
+
+
+def check_job_status(
+    head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> str:
+    """PENDING, RUNNING, STOPPED, SUCCEEDED, FAILED, or UNKNOWN when the job is not there or could not be asked."""
+    try:
+        [answer, *_] = ask(head_pod, look_questions(job_id)[0], namespace=namespace, transport=transport)
+        found = answer.get()
+    except TrainingMonitorError as error:
+        if isinstance(error, ValueError):
+            raise
+        return JobStatus.UNKNOWN.value
+    return JobStatus.UNKNOWN.value if found is None else str(found.status)
+
+
+def get_job_logs(
+    head_pod: str | Target,
+    job_id: str,
+    tail: int = 100,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> str:
+    """The last `tail` lines of a job's log, at most its last 64 KiB; '' when it has written none yet.
+
+    Raises:
+        JobNotFound: there is no such job.
+        CommandError: it could not be asked.
+    """
+    answers = ask(head_pod, *look_questions(job_id), namespace=namespace, transport=transport)
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(f"{head_pod}: there is no job {job_id!r}")
+    answers[-1].get()
+    lines = view.log_tail.splitlines(keepends=True)
+    return "".join(lines[-tail:] if tail > 0 else [])
+
+
+def get_current_step(
+    head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> int | None:
+    """The newest optimizer step in a job's log; None before the first. Raises like `get_job_logs`."""
+    return parse_progress(get_job_logs(head_pod, job_id, 10_000, namespace, transport=transport)).step
+
+
+def get_throughput(
+    head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> float | None:
+    """The newest speed in a job's log: steps per second, else samples, else tokens per second; None if it has none."""
+    progress = parse_progress(get_job_logs(head_pod, job_id, 10_000, namespace, transport=transport))
+    speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
+    return next((speed for speed in speeds if speed is not None), None)
+
+
+def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
+    """Ray jobs and process jobs of a target, oldest first; a kind that is not there adds none.
+
+    Raises:
+        CommandError: neither kind could be asked.
+    """
+    ray, names = ask(
+        target, ray_jobs.jobs_question(), process_jobs.jobs_question(), namespace=namespace, transport=transport
+    )
+    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in (names.get() or [])[:50]]
+    answers = ask(target, *questions, namespace=namespace, transport=transport) if questions else []
+    views = [
+        JobView(job.submission_id, job.status, job.message, job.exit_code, started_at=job.start_time)
+        for job in ray.value or ()
+    ]
+    views += [answer.value for answer in answers if answer.value is not None]
+    return sorted(views, key=lambda view: view.started_at or 0.0)
+
+
+def next_job_id(
+    target: str | Target,
+    job_name: str,
+    *,
+    process: bool,
+    namespace: str = "default",
+    transport: Transport | None = None,
+) -> str:
+    """NAME-attempt-N with the first N that the target has never seen."""
+    if process:
+        [names] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
+        return f"{process_jobs.PREFIX}{job_name}-attempt-{next_attempt(names.get() or [], job_name)}"
+    [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+    number = next_attempt((job.submission_id for job in jobs.get() or ()), job_name)
+    return f"{job_name}-attempt-{number}"
+
+
+def start_job(
+    target: str | Target,
+    job_id: str,
+    config: Mapping[str, Any],
+    checkpoint: str | None,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> str:
+    """Start a job under an id of ours, or find that this id is there already: one job, never two.
+
+    Returns:
+        `started`, or `exists` when an earlier try had started it.
+
+    Raises:
+        CommandFailed: the target refused it.
+        CommandError: nobody knows whether it runs; call again with the same id.
+    """
+    check_job_config(config)
+    question = _start_question(job_id, config, checkpoint)
+    try:
+        [answer] = ask(target, question, namespace=namespace, transport=transport)
+        return "exists" if answer.get() == "exists" else "started"
+    except (CommandTimedOut, TargetUnreachable):
+        look_at_job(target, job_id, namespace, transport=transport)
+        return "exists"
+
+
+def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:
+    resume_argument = config.get("resume_argument")
+    if is_process_job(job_id):
+        command = config["command"]
+        line = command if isinstance(command, str) else shlex.join(command)
+        return process_jobs.start_question(
+            job_id,
+            format_resumed_command(line, checkpoint, resume_argument),
+            format_resumed_env(config.get("env") or {}, checkpoint),
+            config.get("working_dir"),
+        )
+    runtime_env = dict(config.get("runtime_env") or {})
+    runtime_env["env_vars"] = format_resumed_env(runtime_env.get("env_vars") or {}, checkpoint)
+    entrypoint = format_resumed_command(config["entrypoint"], checkpoint, resume_argument)
+    return ray_jobs.submit_question(job_id, entrypoint, runtime_env, config.get("metadata") or {})
+
+
+def submit_job_with_resume(
+    head_pod: str | Target,
+    checkpoint_path: str | None,
+    config: Mapping[str, Any],
+    namespace: str = "default",
+    *,
+    job_name: str = "training",
+    transport: Transport | None = None,
+) -> str:
+    """Submit a job that resumes from a checkpoint (None: from the start), without waiting for its output.
+
+    The id is ours, NAME-attempt-N, so that a submission whose answer was lost is found and not repeated.
+
+    Args:
+        config: `entrypoint` and optional `runtime_env`, `metadata` for a Ray job; `command` and optional `env`,
+            `working_dir` for a process job. The checkpoint is passed in place of `{checkpoint}` in the command, or as
+            the value of `config['resume_argument']`, and always as the variable RESUME_FROM_CHECKPOINT.
+
+    Returns:
+        The new job's id.
+
+    Raises:
+        CommandFailed: it was refused. Other CommandErrors: the target could not be asked.
+    """
+    check_job_config(config)
+    job_id = next_job_id(head_pod, job_name, process="command" in config, namespace=namespace, transport=transport)
+    try:
+        start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
+    except JobNotFound:  # the answer was lost and the job is not there: the same id cannot start twice
+        start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
+    return job_id
+
+
+def stop_job(
+    head_pod: str | Target,
+    job_id: str,
+    namespace: str = "default",
+    *,
+    by: str = PERSON,
+    grace: float = 10.0,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> str:
+    """Stop a job and see it ended: TERM to all its processes, KILL after `grace` seconds, then look again.
+
+    Returns:
+        The status it ended with: STOPPED, or what it had already ended with.
+
+    Raises:
+        JobNotFound: there is no such job.
+        CommandFailed: something of it is still there (processes in uninterruptible sleep are named).
+        CommandError: it could not be asked.
+    """
+    look_at_job(head_pod, job_id, namespace, transport=transport)
+    if is_process_job(job_id):
+        [answer] = ask(
+            head_pod, process_jobs.stop_question(job_id, by, grace), namespace=namespace, transport=transport
+        )
+        left = answer.get()
+        if left:
+            raise CommandFailed(
+                f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
+                target=str(head_pod),
+                hint="state D waits for a disk or driver: look at dmesg there",
+            )
+    else:
+        [asked] = ask(head_pod, ray_jobs.stop_question(job_id), namespace=namespace, transport=transport)
+        asked.get()
+    deadline = clock.monotonic() + STOP_SECONDS
+    while True:
+        view = look_at_job(head_pod, job_id, namespace, transport=transport)
+        if view.status.is_terminal and not view.survivors:
+            return view.status.value
+        if clock.monotonic() >= deadline:
+            raise CommandFailed(
+                f"{job_id} is still {view.status} {STOP_SECONDS:g} s after it was asked to stop", target=str(head_pod)
+            )
+        clock.sleep(0.5)
+
+
+def find_jobs_named(
+    target: str | Target,
+    job_name: str,
+    *,
+    process: bool,
+    namespace: str = "default",
+    transport: Transport | None = None,
+) -> list[tuple[JobView, dict[str, Any] | None]]:
+    """Jobs called NAME or NAME-attempt-N, oldest first, each with the configuration that Ray remembers."""
+    if not process:
+        [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+        return [
+            (JobView(job.submission_id, job.status, job.message, started_at=job.start_time), _config_of(job))
+            for job in jobs.get() or ()
+            if ray_jobs.name_of(job) == job_name
+        ]
+    [answer] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
+    pattern = re.compile(rf"{re.escape(job_name)}(-attempt-(\d+))?")
+    names = sorted(
+        (int(found.group(2) or 0), name) for name in answer.get() or () if (found := pattern.fullmatch(name))
+    )
+    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names[-3:]]
+    answers = ask(target, *questions, namespace=namespace, transport=transport) if questions else []
+    return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
+
+
+def _config_of(job: RayJob) -> dict[str, Any] | None:
+    if not job.entrypoint:
+        return None
+    return {"entrypoint": job.entrypoint, "runtime_env": dict(job.runtime_env), "metadata": dict(job.metadata)}
+
+
+def get_job_config(
+    target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> dict[str, Any] | None:
+    """Entrypoint and runtime_env of a Ray job as Ray remembers them; None when there is no such job."""
+    [answer] = ask(target, ray_jobs.job_question(job_id), namespace=namespace, transport=transport)
+    job = answer.get()
+    return _config_of(job) if job else None

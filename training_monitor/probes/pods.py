@@ -1,0 +1,76 @@
+"""Pods as Kubernetes itself sees them, and the successor of a head pod that was replaced."""
+
+from __future__ import annotations
+
+import re
+
+from training_monitor.errors import ParseError, TrainingMonitorError
+from training_monitor.models import PodState
+from training_monitor.parse.kube import parse_pods
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import LocalTransport, Transport, explain_failure
+
+TIMEOUT = 20.0
+
+
+def list_pods(
+    namespace: str,
+    *names: str,
+    context: str | None = None,
+    selector: str | None = None,
+    transport: Transport | None = None,
+) -> tuple[PodState, ...]:
+    """The pods named (missing ones are left out), or those that match a label selector, or all of the namespace.
+
+    Raises:
+        CommandError: Kubernetes could not be asked.
+    """
+    argv = [
+        "kubectl",
+        *(["--context", context] if context else []),
+        "get",
+        "pods",
+        "-n",
+        namespace,
+        *names,
+        *(["-l", selector] if selector else []),
+        *(["--ignore-not-found"] if names else []),
+        "-o",
+        "json",
+    ]
+    result = (transport or LocalTransport()).run(argv, timeout=TIMEOUT)
+    if result.exit_code != 0:
+        raise explain_failure(result, f"namespace {namespace}")
+    if names and not result.stdout.strip():
+        return ()
+    try:
+        return parse_pods(result.stdout)
+    except ParseError as error:
+        raise explain_failure(result, f"namespace {namespace}") from error
+
+
+def find_replacement(target: Target, labels: dict[str, str], *, transport: Transport | None = None) -> Target | None:
+    """The pod that replaced a vanished head pod: same Ray cluster and node type labels, else same name prefix.
+
+    Returns:
+        The new target; None when there is none yet, or more than one could be meant.
+    """
+    wanted = {key: labels[key] for key in ("ray.io/cluster", "ray.io/node-type") if key in labels}
+    selector = ",".join(f"{key}={value}" for key, value in wanted.items()) or None
+    prefix = re.sub(r"-[a-z0-9]{4,10}$", "-", target.name)
+    try:
+        pods = list_pods(target.namespace or "default", context=target.context, selector=selector, transport=transport)
+    except TrainingMonitorError:
+        return None
+    running = [
+        pod
+        for pod in pods
+        if pod.phase == "Running"
+        and not pod.deleting
+        and (selector or (prefix != target.name and pod.name.startswith(prefix)))
+    ]
+    if len(running) != 1:
+        return None
+    return Target(
+        "pod", running[0].name, namespace=target.namespace, container=target.container, context=target.context
+    )

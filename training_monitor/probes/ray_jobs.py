@@ -1,0 +1,253 @@
+"""Ray jobs, asked inside the head pod: the dashboard's REST first (0.02 s), the `ray` command where it fails (1 s).
+
+The address is RAY_API_SERVER_ADDRESS, RAY_ADDRESS when it is http, else http://127.0.0.1:8265; with
+RAY_AUTH_MODE=token the token travels on stdin of curl, never in argv. Sources: Ray 2.60 `dashboard_sdk.py`,
+`/api/jobs/` and the recorded outputs under tests/recorded/ray.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from training_monitor.errors import CommandFailed, ParseError, RestError, TargetUnreachable
+from training_monitor.models import JobStatus, Question, RayJob, RayResources, Reply
+from training_monitor.parse.ray_output import (
+    is_already_exists,
+    parse_cluster_status,
+    parse_ray_job,
+    parse_ray_jobs,
+    parse_ray_list_cli,
+    parse_ray_resources,
+    parse_ray_status_cli,
+    parse_ray_submit,
+)
+
+LOG_BYTES = 65536
+_LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
+
+# `_rest METHOD PATH [CURL_BODY] [BODY]` prints the body and a last line `http CODE`; fails when nobody answered.
+_REST = r"""
+_address=${RAY_API_SERVER_ADDRESS:-}
+if [ -z "$_address" ]; then
+  case ${RAY_ADDRESS:-} in http://*|https://*) _address=$RAY_ADDRESS;; *) _address=http://127.0.0.1:8265;; esac
+fi
+_address=${_address%/}
+_token=
+if [ "${RAY_AUTH_MODE:-}" = token ]; then
+  _token=${RAY_AUTH_TOKEN:-$(cat "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" 2>/dev/null)}
+fi
+_rest() {
+  if command -v curl >/dev/null 2>&1; then
+    {
+      [ "$_token" ] && printf 'header = "Authorization: Bearer %s"\n' "$_token"
+      [ "$3" ] && printf 'header = "Content-Type: application/json"\ndata-binary = "%s"\n' "$3"
+    } | curl -sS -m 8 --noproxy '*' -X "$1" -K - -w '\nhttp %{http_code}\n' "$_address$2" 2>&1
+  else
+    TM_TOKEN=$_token TM_BODY=$4 python3 -c "$_python" "$1" "$_address$2" 2>&1
+  fi
+}
+_python='
+import os, sys, urllib.error, urllib.request as r
+body, token = os.environ["TM_BODY"].encode() or None, os.environ["TM_TOKEN"]
+headers = {"Content-Type": "application/json", **({"Authorization": "Bearer " + token} if token else {})}
+try:
+    with r.build_opener(r.ProxyHandler({})).open(
+            r.Request(sys.argv[2], body, headers, method=sys.argv[1]), timeout=8) as reply:
+        text, code = reply.read().decode(), reply.status
+except urllib.error.HTTPError as error:
+    text, code = error.read().decode(), error.code
+print(text, "http %d" % code, sep="\n")
+'
+"""
+
+
+def _ask_rest(method: str, path: str, fallback: str, body: str = "") -> str:
+    """A script: REST, or when nobody answers there, the line `cli` and what `fallback` prints."""
+    escaped = body.replace("\\", "\\\\").replace('"', '\\"')
+    call = f"_rest {method} {shlex.quote(path)} {shlex.quote(escaped)} {shlex.quote(body)}"
+    return f"{_REST}\nif _out=$({call}); then printf '%s\\n' \"$_out\"; else echo cli; {fallback} 2>&1; fi\n"
+
+
+def _job_path(job_id: str) -> str:
+    return f"/api/jobs/{quote(job_id, safe='')}"
+
+
+def _http(reply: Reply) -> tuple[int | None, str]:
+    """The HTTP status and body; status None when the text came from the `ray` command."""
+    text = reply.output.rstrip("\n")
+    if text.startswith("cli\n") or text == "cli":
+        return None, text[4:]
+    body, _, last = text.rpartition("\n")
+    if not re.fullmatch(r"http \d+", last):
+        raise ParseError("no HTTP status in the reply", source="ray rest", text=text)
+    status = int(last[5:])
+    if status in (401, 403):
+        raise RestError(
+            f"the Ray dashboard refused access (HTTP {status})",
+            status=status,
+            hint="set RAY_AUTH_TOKEN in the head pod, or RAY_AUTH_TOKEN_PATH",
+        )
+    if status >= 500 and not is_already_exists(body):
+        raise RestError(f"the Ray dashboard answered HTTP {status}: {body.strip()[-300:]}", status=status)
+    return status, body
+
+
+_NO_RAY = re.compile(
+    r"ray: (command )?not found|Failed to connect to Ray|ConnectionError|Connection refused"
+    r"|Could not find any running Ray instance|not a running Ray cluster",
+    re.IGNORECASE,
+)
+
+
+def _check_cli(text: str) -> None:
+    """Raise TargetUnreachable when the `ray` command says that it reached no Ray."""
+    if found := _NO_RAY.search(text):
+        raise TargetUnreachable(
+            f"Ray does not answer: no dashboard, and the ray command says {found.group()!r}",
+            hint="is this the head pod, and is Ray running there? Set RAY_API_SERVER_ADDRESS in it",
+        )
+
+
+def job_question(job_id: str) -> Question[RayJob | None]:
+    """One Ray job; None when Ray says there is no such job."""
+
+    def parse(reply: Reply) -> RayJob | None:
+        status, body = _http(reply)
+        if status == 404:
+            return None
+        if status is not None:
+            return parse_ray_job(body)
+        _check_cli(body)
+        return parse_ray_status_cli(body, job_id)
+
+    script = _ask_rest("GET", _job_path(job_id), f"ray job status {shlex.quote(job_id)}")
+    return Question("job", script, parse, limit=20.0)
+
+
+def jobs_question() -> Question[tuple[RayJob, ...]]:
+    """All submissions Ray remembers, newest last."""
+
+    def parse(reply: Reply) -> tuple[RayJob, ...]:
+        status, body = _http(reply)
+        if status is None:
+            _check_cli(body)
+        jobs = parse_ray_jobs(body) if status is not None else parse_ray_list_cli(body)
+        return tuple(sorted(jobs, key=lambda job: job.start_time or 0.0))
+
+    return Question("jobs", _ask_rest("GET", "/api/jobs/", "ray job list"), parse, limit=20.0)
+
+
+def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int | None, float | None, str]]:
+    """(size, seconds since the last write, end of the log) of a job's driver; size and age None over REST."""
+    name = shlex.quote(f"job-driver-{job_id}.log".replace("/", "_"))
+    script = f"""
+f=${{RAY_TMPDIR:-/tmp/ray}}/session_latest/logs/{name}
+if [ -f "$f" ]; then
+  set -- $(stat -c '%s %Y' "$f" 2>/dev/null); echo "file ${{1:--}} ${{2:--}} $(date +%s)"; tail -c {log_bytes} "$f"
+else
+  {_ask_rest("GET", _job_path(job_id) + "/logs", f"ray job logs {shlex.quote(job_id)}")}
+fi | tail -c {MAX_LOG_REPLY}
+"""
+
+    def parse(reply: Reply) -> tuple[int | None, float | None, str]:
+        head, _, text = reply.output.partition("\n")
+        if found := re.fullmatch(r"file (\d+|-) (\d+|-) (\d+)", head):
+            size, written, now = (None if part == "-" else int(part) for part in found.groups())
+            age = max(0.0, float(now - written)) if now is not None and written is not None else None
+            return size, age, text
+        status, body = _http(reply)
+        if status is None:
+            _check_cli(body)
+        return None, None, (body if status is None else "" if status == 404 else _log_text(body))[-log_bytes:]
+
+    return Question("log", script, parse, limit=20.0)
+
+
+MAX_LOG_REPLY = 1_000_000
+
+
+def _log_text(body: str) -> str:
+    """The text in `{"logs": "..."}`, also when its beginning was cut off."""
+    try:
+        return str(json.loads(body).get("logs") or "")
+    except ValueError:
+        pass
+    try:
+        return str(json.loads('{"logs": "' + body.partition("\\n")[2]).get("logs") or "")
+    except ValueError:
+        raise ParseError("the job's log is not readable", source="ray rest", text=body[-200:]) from None
+
+
+def submit_question(
+    submission_id: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]
+) -> Question[str]:
+    """Submit under our own id; the answer is `submitted` or `exists` (the same id: nothing was started)."""
+    spec = {
+        "entrypoint": entrypoint,
+        "submission_id": submission_id,
+        "runtime_env": dict(runtime_env),
+        "metadata": dict(metadata),
+    }
+    command = (
+        f"printf '%s' {shlex.quote(json.dumps(dict(runtime_env)))} | "
+        f"ray job submit --no-wait --submission-id {shlex.quote(submission_id)} "
+        f"--metadata-json {shlex.quote(json.dumps(dict(metadata)))} "
+        f"--runtime-env /dev/stdin -- sh -c {shlex.quote(entrypoint)}"
+    )
+
+    def parse(reply: Reply) -> str:
+        status, body = _http(reply)
+        if is_already_exists(body):
+            return "exists"
+        if status == 200 or (status is None and parse_ray_submit(body)):
+            return "submitted"
+        if status is None:
+            _check_cli(body)
+        raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
+
+    folders = [
+        value
+        for value in (runtime_env.get("working_dir"), *runtime_env.get("py_modules", ()))
+        if isinstance(value, str) and _LOCAL_FOLDER.match(value)
+    ]
+    if folders:  # only Ray's own client packs and uploads folders of the head pod
+        return Question("submit", f"echo cli; {command} 2>&1", parse, limit=90.0)
+    return Question("submit", _ask_rest("POST", "/api/jobs/", command, json.dumps(spec)), parse, limit=90.0)
+
+
+def stop_question(job_id: str) -> Question[bool]:
+    """Ask Ray to stop a job (it sends TERM, then KILL after 3 s); whether it did must be looked at."""
+
+    def parse(reply: Reply) -> bool:
+        status, body = _http(reply)
+        return status == 200 or (status is None and "stop" in body)
+
+    script = _ask_rest("POST", _job_path(job_id) + "/stop", f"ray job stop --no-wait {shlex.quote(job_id)}")
+    return Question("stop", script, parse, limit=30.0)
+
+
+def resources_question() -> Question[RayResources]:
+    """Used and available GPUs and CPUs of the cluster, and what waits for them."""
+    fallback = "case ${RAY_ADDRESS:-} in http*) unset RAY_ADDRESS;; esac; ray status"
+
+    def parse(reply: Reply) -> RayResources:
+        status, body = _http(reply)
+        if status is None:
+            _check_cli(body)
+        return parse_cluster_status(body) if status == 200 else parse_ray_resources(body)
+
+    return Question("resources", _ask_rest("GET", "/api/cluster_status", fallback), parse, limit=20.0)
+
+
+def name_of(job: RayJob) -> str:
+    """The job's name: its submission id without our `-attempt-N`."""
+    return re.sub(r"-attempt-\d+$", "", job.submission_id)
+
+
+def is_active(job: RayJob) -> bool:
+    return job.status in (JobStatus.PENDING, JobStatus.RUNNING)

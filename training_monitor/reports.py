@@ -1,0 +1,181 @@
+"""The dicts that public functions return: plain, JSON-ready, keys only ever added.
+
+A reading that is not known is None, never 0; an `error` text tells "could not ask" from "asked, and bad".
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class GpuProcessReport(TypedDict):
+    pid: int
+    name: str
+    gpu: str | None
+    memory: float | None
+
+
+class GpuReport(TypedDict):
+    """`check_gpu_utilization`: one entry per GPU in each list, in nvidia-smi's order; None = not reported."""
+
+    healthy: bool
+    busy: bool | None
+    gpu_count: int | None
+    gpu_names: list[str | None]
+    gpu_utilizations: list[float | None]
+    avg_utilization: float | None
+    memory_used: list[float | None]
+    memory_total: list[float | None]
+    memory_utilizations: list[float | None]
+    power_draw: list[float | None]
+    power_limit: list[float | None]
+    temperatures: list[float | None]
+    mig_enabled: list[bool | None]
+    gpu_errors: list[str | None]
+    processes: list[GpuProcessReport]
+    error: str | None
+
+
+class RayResourcesReport(TypedDict):
+    healthy: bool
+    gpus_available: float | None
+    gpus_used: float | None
+    cpus_available: float | None
+    cpus_used: float | None
+    pending_demands: list[str]
+    error: str | None
+
+
+class EfaReport(TypedDict):
+    """`efa_active` is None when nothing shows what NCCL uses."""
+
+    efa_active: bool | None
+    transport: str
+    details: str
+    provider: str | None
+    efa_devices: int | None
+    bytes_moved: int | None
+    error: str | None
+
+
+class NodeGpuReport(TypedDict):
+    pod: str
+    util: float | None
+    mem_used: float | None
+    mem_total: float | None
+    power_draw: float | None
+    gpu_count: int | None
+    error: str | None
+
+
+class HealthGpuReport(TypedDict):
+    total_gpus: int | None
+    avg_utilization: float | None
+    per_node: list[NodeGpuReport]
+
+
+class HealthEfaReport(TypedDict):
+    active: bool | None
+    transport: str
+    channels: str | None
+    per_node: list[dict[str, Any]]
+
+
+class HealthCheckpointReport(TypedDict):
+    latest_step: int | None
+    latest_path: str | None
+    checkpoint_count: int | None
+    checkpoint_dir: str
+    refused: list[dict[str, Any]]
+    error: str | None
+
+
+class HealthRayReport(TypedDict):
+    gpus_used: float | None
+    gpus_available: float | None
+    cpus_used: float | None
+    cpus_available: float | None
+    pending_demands: list[str]
+    error: str | None
+
+
+class JobReport(TypedDict):
+    job_id: str
+    status: str
+    message: str | None
+    step: int | None
+    total_steps: int | None
+    loss: float | None
+    log_age: float | None
+    error: str | None
+
+
+class PodReport(TypedDict):
+    pod: str
+    phase: str | None
+    ready: bool | None
+    restarts: int | None
+    node: str | None
+    reason: str | None
+    error: str | None
+
+
+class DiskReport(TypedDict):
+    pod: str
+    path: str
+    free_bytes: int | None
+    used_percent: float | None
+    error: str | None
+
+
+class HealthReport(TypedDict):
+    """`get_training_health`; verdict is ok | warning | failed | unknown and healthy says verdict == ok or warning."""
+
+    schema: int
+    healthy: bool
+    verdict: str
+    issues: list[str]
+    remedies: list[str]
+    gpu: HealthGpuReport
+    efa: HealthEfaReport
+    checkpoints: HealthCheckpointReport
+    ray: HealthRayReport
+    job: JobReport | None
+    pods: list[PodReport]
+    disk: list[DiskReport]
+
+
+class MonitorReport(TypedDict):
+    status: str
+    duration: float
+    final_step: int | None
+    job_id: str
+    reason: str
+
+
+class AttemptReport(TypedDict):
+    """One start of the job: from which checkpoint, how far it came, how it ended and on what evidence."""
+
+    number: int
+    job_id: str
+    checkpoint: str | None
+    refused_checkpoints: list[str]
+    start_step: int | None
+    final_step: int | None
+    started_at: float
+    ended_at: float | None
+    status: str
+    reason: str | None
+    steps_lost: int | None
+
+
+class RestartReport(TypedDict):
+    success: bool
+    final_step: int | None
+    total_retries: int
+    reason: str
+    job_id: str | None
+    attempts: list[AttemptReport]
+    steps_lost: int
+    goodput: float | None
+    duration: float

@@ -1,0 +1,230 @@
+"""Watching one job without acting on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import JobNotFound, TrainingMonitorError
+from training_monitor.models import JobStatus, JobView
+from training_monitor.policy.stagnation import Stagnation, describe_stall, watch_progress
+from training_monitor.probes.jobs import look_at_job
+from training_monitor.reports import MonitorReport
+from training_monitor.supervise.exit_watch import ExitWatch
+from training_monitor.supervise.logs import get_logger
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+
+class JobMonitor:
+    """Successive looks at one job; every `update` is one round trip."""
+
+    def __init__(
+        self,
+        head_pod: str | Target,
+        job_id: str,
+        namespace: str = "default",
+        *,
+        check_interval: float = 30,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.target = resolve_target(head_pod, namespace=namespace, transport=transport)
+        self.job_id, self.check_interval = job_id, check_interval
+        self._transport, self._clock = transport, clock
+        self._started = clock.monotonic()
+        self._first: tuple[float, int] | None = None
+        self._seen: Stagnation | None = None
+        self.view: JobView | None = None
+
+    def update(self) -> dict[str, Any]:
+        """Look once.
+
+        Returns:
+            status, current_step, throughput (steps/s or None), runtime and time_since_last_step in seconds.
+
+        Raises:
+            JobNotFound, CommandError: as `look_at_job`.
+        """
+        view = look_at_job(self.target, self.job_id, transport=self._transport)
+        now = self._clock.monotonic()
+        self.view, self._seen = view, watch_progress(self._seen, view, now, self.check_interval)
+        if self._first is None and view.progress.step is not None:
+            self._first = (now, view.progress.step)
+        return {
+            "status": view.status.value,
+            "current_step": view.progress.step,
+            "throughput": view.progress.steps_per_second,
+            "runtime": now - self._started,
+            "time_since_last_step": now - self._seen.step_at,
+        }
+
+    def stall_reason(self, stagnation_threshold: float = 300) -> str | None:
+        """Why the job counts as stalled; None while it does not, or nothing was seen yet."""
+        if self._seen is None or self.view is None or self.view.status is not JobStatus.RUNNING:
+            return None
+        return describe_stall(self._seen, self.view, stagnation_threshold)
+
+    def is_stalled(self, stagnation_threshold: float = 300) -> bool:
+        return self.stall_reason(stagnation_threshold) is not None
+
+    def get_progress_summary(self) -> dict[str, Any]:
+        """total_steps, avg_throughput in steps/s over the looks so far, eta_seconds; None where not known."""
+        progress = self.view.progress if self.view else None
+        speed = None
+        if progress and progress.step is not None and self._first and self._seen:
+            elapsed = self._seen.looked_at - self._first[0]
+            speed = (progress.step - self._first[1]) / elapsed if elapsed > 0 else None
+        total = progress.total_steps if progress else None
+        left = total - progress.step if progress and total and progress.step is not None else None
+        return {
+            "total_steps": total,
+            "avg_throughput": speed,
+            "eta_seconds": left / speed if left is not None and speed else None,
+        }
+
+
+def monitor_job(
+    head_pod: str | Target,
+    job_id: str,
+    check_interval: float = 30,
+    timeout: float | None = None,
+    stagnation_threshold: float = 300,
+    on_status_change: Callable[[str, str | None], None] | None = None,
+    on_stall: Callable[[], None] | None = None,
+    namespace: str = "default",
+    *,
+    on_view: Callable[[JobView], None] | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> MonitorReport:
+    """Watch a job until it ends, stalls or the time is over. Blocks; does nothing to the job.
+
+    Args:
+        timeout: seconds to watch at most; None: no limit.
+        on_status_change: called with (new, old) status; on_stall: called once when it stalls.
+        on_view: called with every look.
+
+    Returns:
+        status SUCCEEDED | FAILED | STOPPED | STALLED | TIMEOUT | UNKNOWN (it was there and is no more), duration in
+        seconds, final_step, job_id, reason.
+
+    Raises:
+        JobNotFound: there is no such job at the first look.
+        CommandError: the target cannot be asked at the first look; later on it is asked again and again.
+    """
+    monitor = JobMonitor(head_pod, job_id, namespace, check_interval=check_interval, transport=transport, clock=clock)
+    exit_watch = ExitWatch(monitor.target, transport)
+    started, status = clock.monotonic(), None
+    try:
+        while True:
+            ended = _look(monitor, first=status is None)
+            if monitor.view and on_view:
+                on_view(monitor.view)
+            now_status = monitor.view.status.value if monitor.view else None
+            if now_status and now_status != status:
+                get_logger().info("%s: %s -> %s", job_id, status, now_status)
+                if on_status_change:
+                    on_status_change(now_status, status)
+                status = now_status
+            if ended is None and (stall := monitor.stall_reason(stagnation_threshold)):
+                if on_stall:
+                    on_stall()
+                ended = ("STALLED", stall)
+            elapsed = clock.monotonic() - started
+            if ended is None and timeout is not None and elapsed >= timeout:
+                ended = ("TIMEOUT", f"still {status} after {timeout:g} s")
+            if ended:
+                step = monitor.view.progress.step if monitor.view else None
+                return MonitorReport(status=ended[0], duration=elapsed, final_step=step, job_id=job_id, reason=ended[1])
+            exit_watch.follow(job_id)
+            clock.wait(exit_watch.ended, min(check_interval, timeout - elapsed) if timeout else check_interval)
+            exit_watch.ended.clear()
+    finally:
+        exit_watch.close()
+
+
+def _look(monitor: JobMonitor, *, first: bool) -> tuple[str, str] | None:
+    """One look; the end it found, if any. After the first, not being able to ask is no end."""
+    try:
+        monitor.update()
+    except JobNotFound as error:
+        if first:
+            raise
+        return "UNKNOWN", error.what
+    except TrainingMonitorError as error:
+        if first:
+            raise
+        get_logger().warning("%s: cannot ask: %s", monitor.job_id, error)
+        return None
+    assert monitor.view
+    if monitor.view.status.is_terminal:
+        return monitor.view.status.value, monitor.view.message or ""
+    return None
+
+
+def detect_stall(
+    head_pod: str | Target,
+    job_id: str,
+    stagnation_threshold: float = 300,
+    sample_duration: float = 60,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> bool:
+    """Say whether a running job makes no progress.
+
+    The log's age on the target decides at once: silent for `stagnation_threshold` seconds is a stall. Where the age
+    is not known (logs over REST) or the log grows without steps, the job is watched for `sample_duration` seconds,
+    which can prove a stall only when it is at least `stagnation_threshold`.
+
+    Raises:
+        JobNotFound, CommandError: nothing can be said about it.
+    """
+    monitor = JobMonitor(head_pod, job_id, namespace, check_interval=sample_duration, transport=transport, clock=clock)
+    monitor.update()
+    assert monitor.view
+    if monitor.view.status is not JobStatus.RUNNING:
+        return False
+    if monitor.view.log_age is not None and monitor.view.log_age >= stagnation_threshold:
+        return True
+    clock.sleep(sample_duration)
+    monitor.update()
+    return monitor.is_stalled(stagnation_threshold)
+
+
+def start_background_monitor(
+    head_pod: str | Target,
+    job_id: str,
+    check_interval: float = 30,
+    on_finish: Callable[[MonitorReport], None] | None = None,
+    namespace: str = "default",
+    **options: Any,
+) -> threading.Thread:
+    """`monitor_job` in a daemon thread.
+
+    Returns:
+        The started thread; its attribute `result` is the report once it ended, `error` what ended it otherwise.
+    """
+
+    class Background(threading.Thread):
+        result: MonitorReport | None = None
+        error: TrainingMonitorError | None = None
+
+        def run(self) -> None:
+            try:
+                self.result = monitor_job(head_pod, job_id, check_interval, namespace=namespace, **options)
+            except TrainingMonitorError as error:
+                self.error = error
+                get_logger().error("%s: %s", job_id, error)
+                return
+            if on_finish:
+                on_finish(self.result)
+
+    thread = Background(daemon=True, name=f"monitor {job_id}")
+    thread.start()
+    return thread

@@ -1,0 +1,100 @@
+"""The state of a supervised run: what is written to disk before every act, and the report it ends in.
+
+        starting ──► watching ──► stopping ──► waiting ──► starting …
+           │            │            │
+           └────────────┴────────────┴──► done
+
+A run that is found unfinished goes on in its phase: every act is one that can be done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from training_monitor.models import Checkpoint
+from training_monitor.policy.goodput import goodput, steps_lost
+from training_monitor.reports import AttemptReport, RestartReport
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    key: str
+    target: str
+    job_name: str
+    checkpoint_dir: str
+    started_at: float
+    phase: str = "starting"
+    config: dict[str, Any] | None = None
+    job_id: str | None = None
+    retries: int = 0
+    restart_at: float = 0.0
+    stop_reason: str | None = None
+    wrote_checkpoint: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    attempts: tuple[AttemptReport, ...] = ()
+    success: bool = False
+    reason: str | None = None
+    ended_at: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> RunState:
+        return cls(**{**state, "attempts": tuple(state["attempts"])})
+
+    def report(self) -> RestartReport:
+        """The documented result."""
+        ended = self.ended_at or self.started_at
+        steps = [attempt["final_step"] for attempt in self.attempts if attempt["final_step"] is not None]
+        return RestartReport(
+            success=self.success,
+            final_step=steps[-1] if steps else None,
+            total_retries=self.retries,
+            reason=self.reason or "unexpected_exit",
+            job_id=self.job_id,
+            attempts=list(self.attempts),
+            steps_lost=steps_lost(self.attempts),
+            goodput=goodput(self.attempts, self.started_at, ended),
+            duration=ended - self.started_at,
+        )
+
+
+def plan_attempt(
+    run: RunState, job_id: str, checkpoint: Checkpoint | None, refused: tuple[Checkpoint, ...], now: float
+) -> RunState:
+    """Note the next attempt before it is started, and what the last one lost now that its successor is known."""
+    attempt = AttemptReport(
+        number=len(run.attempts) + 1,
+        job_id=job_id,
+        checkpoint=checkpoint.path if checkpoint else None,
+        refused_checkpoints=[f"{each.path}: {each.problem}" for each in refused],
+        start_step=checkpoint.step if checkpoint else 0,
+        final_step=None,
+        started_at=now,
+        ended_at=None,
+        status="PLANNED",
+        reason=None,
+        steps_lost=None,
+    )
+    earlier = run.attempts
+    if earlier and (made := earlier[-1]["final_step"]) is not None:
+        lost = max(0, made - max(checkpoint.step if checkpoint else 0, earlier[-1]["start_step"] or 0))
+        earlier = (*earlier[:-1], {**earlier[-1], "steps_lost": lost})
+    return replace(
+        run,
+        phase="starting",
+        job_id=job_id,
+        attempts=(*earlier, attempt),
+        wrote_checkpoint=run.wrote_checkpoint or checkpoint is not None,
+    )
+
+
+def update_attempt(run: RunState, **changes: Any) -> RunState:
+    """Change the last attempt's record."""
+    if not run.attempts:
+        return run
+    changed: AttemptReport = {**run.attempts[-1], **changes}  # type: ignore[typeddict-item]
+    return replace(run, attempts=(*run.attempts[:-1], changed))

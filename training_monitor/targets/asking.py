@@ -1,0 +1,145 @@
+"""One round trip, many questions.
+
+All scripts travel in one `sh -s` on stdin (never in argv). On the target they run side by side, each in
+a process group of its own with its own time limit; each one's output is gathered in memory (a full disk
+does not matter) and printed between marks that carry a random nonce, so no output can forge a frame.
+Only POSIX sh, head and sleep are needed; setsid, where there is one, lets a time limit end whole groups.
+
+A reply without its closing mark is unknown, whatever the exit status, and is asked again: kubectl exec
+can exit 0 and lose the output. Whatever a script does must therefore bear being done twice.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from training_monitor.errors import CommandFailed, CommandTimedOut, TrainingMonitorError
+from training_monitor.models import Answer, Question, Reply
+from training_monitor.targets.connect import connect
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport, explain_failure
+
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+CONNECT_SECONDS = 20.0
+ASK_ATTEMPTS = 3
+
+# The shell functions below: `_nap` sleeps and can be ended without leaving its sleep behind as an orphan
+# (a container's process 1 may never reap it). `_ask NUMBER LIMIT SCRIPT` prints one frame. In it, `_reader`
+# is the only process that the frame waits for, so a program that not even SIGKILL ends costs its limit + 1 s.
+_PRELUDE = r"""
+LC_ALL=C; export LC_ALL
+_now() { read -r _t _rest </proc/uptime || _t=$(date +%s); } 2>/dev/null
+_nap() {
+  _e=; trap '_e=1; kill -9 $_z' TERM; sleep "$1" & _z=$!; [ "$_e" ] && kill -9 $_z
+  wait $_z; [ "$_e" ] && { wait $_z; exit; }
+}
+_s=; command -v setsid >/dev/null 2>&1 && _s=setsid
+_ask() {
+  _now; _begin=$_t
+  _body=$(
+    exec 3>&1
+    {
+      TM_SCRIPT=$3 $_s sh -c '_q=$TM_SCRIPT; unset TM_SCRIPT; eval "$_q"' </dev/null &
+      _child=$!
+      { _nap "$2"; kill -9 -$_child || kill -9 $_child; } >/dev/null &
+      _dog=$!
+      wait $_child; _code=$?
+      kill $_dog; wait $_dog
+      printf '\n%s exit %s\n' NONCE $_code
+    } 2>/dev/null 3>&- | head -c MAX >&3 3>&- &
+    _reader=$!
+    { _nap "$2"; _nap 1; kill -9 $_reader; } >/dev/null 2>&1 3>&- &
+    _dog=$!
+    wait $_reader
+    kill $_dog; wait $_dog
+  ) 2>/dev/null
+  _now; printf '\n%s ask %s %s %s\n%s\n' NONCE "$1" "$_begin" "$_t" "$_body"
+}
+"""
+
+
+def ask(
+    target: str | Target,
+    *questions: Question[Any],
+    timeout: float | None = None,
+    namespace: str = "default",
+    transport: Transport | None = None,
+) -> list[Answer[Any]]:
+    """Ask all `questions` of a target in one round trip.
+
+    Args:
+        timeout: seconds for the whole round trip; default: the longest question's limit and 20 s to connect.
+
+    Returns:
+        One Answer per question, in their order; a question that failed or ran out of time is unknown.
+
+    Raises:
+        CommandError: the target as a whole did not answer (see errors.py for the kinds).
+    """
+    where = parse_target(target, namespace=namespace)
+    reach = connect(where, transport)
+    limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
+    for attempt in range(ASK_ATTEMPTS):
+        nonce = secrets.token_hex(12)
+        result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
+        frames = read_frames(result.stdout, nonce)
+        if frames is not None:
+            return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
+        failure = explain_failure(result, str(where))
+        if result.exit_code != 0 or attempt == ASK_ATTEMPTS - 1:
+            raise failure
+    raise AssertionError("unreachable")
+
+
+def format_script(questions: Sequence[Question[Any]], nonce: str) -> str:
+    """The program for `sh -s`: nested pipelines, so that every frame has a pipe and all run at once."""
+    body = "cat"
+    for number, question in reversed(list(enumerate(questions))):
+        call = f"_ask {number} {question.limit:g} {shlex.quote(question.script)}"
+        body = f"{call} | {{ {body}; cat <&3; }} 3<&0"
+    close = f"printf '\\n%s close\\n' {nonce}"
+    prelude = _PRELUDE.replace("NONCE", nonce).replace("MAX", str(MAX_ANSWER_BYTES))
+    return f"{prelude}\n{{ {body if questions else ':'}\n{close}\n}} </dev/null\n"
+
+
+def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
+    """The replies by question number; None when the closing mark is missing. A reply None had no end."""
+    replies: dict[int, Reply | None] = {}
+    parts = re.split(rf"^{nonce} ", text, flags=re.MULTILINE)[1:]
+    if not parts or parts[-1].strip() != "close":
+        return None
+    for part, following in zip(parts, parts[1:]):
+        if not part.startswith("ask "):
+            continue
+        head, _, body = part.partition("\n")
+        _, number, begin, end = head.split(" ")
+        exit_code = int(following.split()[1]) if following.startswith("exit ") else None
+        duration = max(0.0, float(end) - float(begin))
+        replies[int(number)] = None if exit_code is None else Reply(body.removesuffix("\n"), exit_code, duration)
+    return replies
+
+
+def _answer(question: Question[Any], reply: Reply | None) -> Answer[Any]:
+    if reply is None:
+        failure: TrainingMonitorError = CommandTimedOut(
+            f"{question.name}: no end within {question.limit:g} s, or more than {MAX_ANSWER_BYTES} bytes"
+        )
+        return Answer(question.name, None, failure)
+    if reply.exit_code == 137 and reply.duration >= question.limit * 0.95:
+        failure = CommandTimedOut(f"{question.name}: still running after {question.limit:g} s, ended")
+        return Answer(question.name, None, failure, reply.exit_code, reply.duration)
+    try:
+        return Answer(question.name, question.parse(reply), None, reply.exit_code, reply.duration)
+    except TrainingMonitorError as error:
+        return Answer(question.name, None, error, reply.exit_code, reply.duration)
+
+
+def read_text(reply: Reply) -> str:
+    """A parser for scripts whose output is the answer. Raises CommandFailed when they failed."""
+    if reply.exit_code != 0:
+        raise CommandFailed(f"exit status {reply.exit_code}: {reply.output.strip()[-300:] or 'it said nothing'}")
+    return reply.output

@@ -1,0 +1,267 @@
+"""The one door to other programs: argv in, result out, and every failure translated once.
+
+`LocalTransport` spawns. `KubectlTransport` and `SshTransport` only put their own words before the
+command and delegate, so a test that replaces the bottom sees exactly what would be run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    CommandTimedOut,
+    TargetNotFound,
+    TargetUnreachable,
+    ToolNotFound,
+    last_lines,
+)
+from training_monitor.models import CommandResult
+
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+
+
+class Stream(Protocol):
+    def lines(self) -> Iterator[str]: ...
+
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, CommandFailed."""
+        ...
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        """Start and read lines as they come. Raises ToolNotFound."""
+        ...
+
+
+class LocalTransport:
+    """Spawns on this machine: list argv, its own process group, LC_ALL=C, a time limit always."""
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        started = time.monotonic()
+        process = _spawn(argv, stderr=subprocess.PIPE)
+        assert process.stdin and process.stdout and process.stderr
+        readers = [_Reader(process.stdout, process), _Reader(process.stderr, process)]
+        threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
+        try:
+            exit_code = process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise CommandTimedOut(
+                f"{argv[0]} gave no answer within {timeout:g} s",
+                argv=tuple(argv),
+                hint="a longer timeout, or look whether the target is overloaded",
+            ) from error
+        finally:
+            if process.returncode is None:
+                _kill_group(process)
+            for reader in readers:
+                reader.join(1.0)
+        if any(reader.overflowed for reader in readers):
+            raise CommandFailed(f"{argv[0]} printed more than {MAX_OUTPUT_BYTES} bytes", argv=tuple(argv))
+        out, err = (reader.text() for reader in readers)
+        return CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        process = _spawn(argv, stderr=subprocess.DEVNULL)
+        assert process.stdin
+        threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
+        return _ProcessStream(process)
+
+
+class _Reader(threading.Thread):
+    """Collects one pipe; a flood ends the program instead of this machine's memory."""
+
+    def __init__(self, pipe: IO[bytes], process: subprocess.Popen[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._pipe, self._process, self._chunks, self.overflowed = pipe, process, list[bytes](), False
+        self.start()
+
+    def run(self) -> None:
+        size = 0
+        try:
+            while chunk := os.read(self._pipe.fileno(), 65536):
+                size += len(chunk)
+                if size > MAX_OUTPUT_BYTES:
+                    self.overflowed = True
+                    _kill_group(self._process)
+                    return
+                self._chunks.append(chunk)
+        except (OSError, ValueError):
+            return
+
+    def text(self) -> str:
+        return b"".join(self._chunks).decode("utf-8", "replace")
+
+
+class _ProcessStream:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def lines(self) -> Iterator[str]:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            _kill_group(self._process)
+
+
+def _spawn(argv: Sequence[str], *, stderr: int) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C"},
+            bufsize=0,
+        )
+    except FileNotFoundError as error:
+        raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv), hint=_INSTALL.get(argv[0])) from error
+    except OSError as error:
+        raise CommandFailed(f"{argv[0]} could not be started: {error.strerror}", argv=tuple(argv)) from error
+
+
+_INSTALL = {
+    "kubectl": "install kubectl and put it on PATH (https://kubernetes.io/docs/tasks/tools/)",
+    "ssh": "apt-get install openssh-client",
+    "vastai": "pip install vastai",
+}
+
+
+def _feed(pipe: IO[bytes], text: str | None) -> None:
+    try:
+        if text:
+            pipe.write(text.encode("utf-8", "surrogateescape"))
+        pipe.close()
+    except (OSError, ValueError):
+        pass  # the program left before it read its input: its exit status tells
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class KubectlTransport:
+    """Runs in a pod through `kubectl exec -i`."""
+
+    inner: Transport
+    namespace: str
+    pod: str
+    container: str | None = None
+    context: str | None = None
+
+    def _argv(self, argv: Sequence[str]) -> list[str]:
+        context = ["--context", self.context] if self.context else []
+        container = ["-c", self.container] if self.container else []
+        return ["kubectl", *context, "exec", "-i", "-n", self.namespace, self.pod, *container, "--", *argv]
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        return self.inner.run(self._argv(argv), timeout=timeout, input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return self.inner.stream(self._argv(argv), input=input)
+
+
+@dataclass(frozen=True, slots=True)
+class SshTransport:
+    """Runs on an ssh host; ssh joins its arguments for the remote shell, so they are quoted here, once."""
+
+    inner: Transport
+    destination: str
+    options: tuple[str, ...] = ()
+
+    def _argv(self, argv: Sequence[str]) -> list[str]:
+        return ["ssh", *self.options, "--", self.destination, shlex.join(argv)]
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        return self.inner.run(self._argv(argv), timeout=timeout, input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return self.inner.stream(self._argv(argv), input=input)
+
+
+# What the tools say on stderr, first match wins. Recorded from kubectl 1.32/1.37 and OpenSSH 9.2.
+_FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), kind, hint)
+    for pattern, kind, hint in (
+        (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
+        (
+            r"\(NotFound\)|pod .* not found|container \S+ is not valid for pod",
+            TargetNotFound,
+            "check the pod, container and namespace: kubectl get pods -A",
+        ),
+        (
+            r"\(Forbidden\)|forbidden:",
+            AccessDenied,
+            "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
+        ),
+        (r"Unauthorized|must be logged in|getting credentials", AccessDenied, "log in to the cluster again"),
+        (
+            r"context \S+ does not exist|no context exists",
+            AccessDenied,
+            "kubectl config get-contexts lists the contexts",
+        ),
+        (
+            r"Permission denied \(|Too many authentication failures",
+            AccessDenied,
+            "check the user and that your key is on the host: ssh-add -l",
+        ),
+        (
+            r"Host key verification failed|IDENTIFICATION HAS CHANGED",
+            AccessDenied,
+            "if the host was really reinstalled, remove its line from known_hosts in the state folder",
+        ),
+        (
+            r"executable file not found|no such file or directory: unknown",
+            CommandFailed,
+            "this container has no `sh`; name another one: k8s://namespace/pod/container",
+        ),
+        (
+            r"container not found|completed pod|is not running|unable to upgrade connection",
+            TargetUnreachable,
+            "look whether the pod is running: kubectl get pod",
+        ),
+        (
+            r"refused|no such host|could not resolve|timed? ?out|unreachable|reset by peer|no route|EOF|"
+            r"connection closed|broken pipe|lost connection|TLS handshake|unable to connect",
+            TargetUnreachable,
+            "check the network and that the server is up",
+        ),
+    )
+)
+
+
+def explain_failure(result: CommandResult, target: str) -> CommandError:
+    """The error that a program's exit without an answer stands for."""
+    said = last_lines(result.stderr) or last_lines(result.stdout) or "it said nothing"
+    for pattern, kind, hint in _FAILURES:
+        if pattern.search(result.stderr):
+            return kind(said, target=target, argv=result.argv, result=result, hint=hint)
+    return TargetUnreachable(
+        f"no complete answer ({result.argv[0]} exit status {result.exit_code}: {said})",
+        target=target,
+        argv=result.argv,
+        result=result,
+    )

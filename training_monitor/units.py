@@ -1,0 +1,36 @@
+"""Numbers as people read them: durations, bytes, percentages."""
+
+from __future__ import annotations
+
+
+def format_duration(seconds: float | None) -> str:
+    """59s, 5m, 1h05m, 2d03h; '?' when unknown.
+
+    >>> format_duration(3900)
+    '1h05m'
+    """
+    if seconds is None or seconds != seconds or seconds < 0:
+        return "?"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def format_bytes(count: float | None) -> str:
+    """512 B, 1.5 KiB, 7.0 GiB; '?' when unknown."""
+    if count is None:
+        return "?"
+    if count < 1024:
+        return f"{int(count)} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} PiB"
