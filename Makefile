@@ -40,7 +40,7 @@ demo: ## supervise a small training that crashes and hangs
 	$(PYTHON) -m training_monitor demo
 
 bench: ## measure; prints ratios, asserts nothing
-	@for script in $(sort $(wildcard bench/bench_*.py)); do echo "$$script"; PYTHONPATH=. $(PYTHON) "$$script" || exit 1; done
+	@for script in $(sort $(wildcard bench/*.py)); do echo "$$script"; PYTHONPATH=. $(PYTHON) "$$script" || exit 1; done
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -12,6 +12,7 @@ from training_monitor.cli.live import LiveDisplay
 from training_monitor.cli.output import hint, say
 from training_monitor.cli.supervising import INTERRUPTED, show_result
 from training_monitor.errors import TrainingMonitorError
+from training_monitor.models import Event
 from training_monitor.probes.jobs import stop_job
 from training_monitor.store import Store
 from training_monitor.supervise.restart import auto_restart
@@ -28,8 +29,9 @@ def demo(args: Namespace) -> int:
 def _run(folder: str, args: Namespace) -> int:
     output = os.path.join(folder, "checkpoints")
     script = os.path.join(os.path.dirname(__file__), "demo_training.py")
-    config = {
-        "command": [sys.executable, script, "--output", output],
+    command = [sys.executable, script, "--output", output]
+    config: dict[str, object] = {
+        "command": command,
         "resume_argument": "--resume",
         "working_dir": folder,
         "env": {"TRAINING_MONITOR_JOBS_DIR": os.path.join(folder, "jobs")},
@@ -38,12 +40,14 @@ def _run(folder: str, args: Namespace) -> int:
     if not args.json:
         say(
             "A real training process, 200 steps, a checkpoint every 20. It will crash once, leaving a damaged\n"
-            f"checkpoint, and hang once. auto_restart supervises it on target 'local':\n  {shlex.join(config['command'])}\n"
+            "checkpoint, and hang once. auto_restart supervises it on target 'local':\n"
+            f"  {shlex.join(command)}\n"
         )
-    display, last_job = LiveDisplay(as_json=args.json), [None]
+    display = LiveDisplay(as_json=args.json)
+    events: list[Event] = []
 
-    def show(event):  # type: ignore[no-untyped-def]
-        last_job[0] = event.job_id or last_job[0]
+    def show(event: Event) -> None:
+        events.append(event)
         display.show(event)
 
     try:
@@ -61,7 +65,7 @@ def _run(folder: str, args: Namespace) -> int:
         )
     except KeyboardInterrupt:
         display.clear()
-        _end(last_job[0])
+        _end(next((event.job_id for event in reversed(events) if event.job_id), None))
         hint("\nthe demo was interrupted, and its training process ended")
         return INTERRUPTED
     display.clear()

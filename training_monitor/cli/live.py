@@ -37,6 +37,7 @@ class LiveDisplay:
         self._started = time.monotonic()
         self._drawn = False
         self._printed_at = float("-inf")
+        self._since: tuple[str, float, int] | None = None
 
     def show(self, event: Event) -> None:
         if self._json:
@@ -56,7 +57,7 @@ class LiveDisplay:
             self._line(event)
 
     def _progress(self, view: JobView, attempt: int) -> None:
-        line = format_progress(view, attempt, time.monotonic() - self._started)
+        line = format_progress(view, attempt, time.monotonic() - self._started, self._speed(view))
         if self._terminal:
             width = shutil.get_terminal_size().columns
             print(f"\r\x1b[K{printable(line)[: width - 1]}", end="", flush=True)
@@ -64,6 +65,15 @@ class LiveDisplay:
         elif time.monotonic() - self._printed_at >= _PLAIN_SECONDS:
             self._printed_at = time.monotonic()
             print(printable(line), flush=True)
+
+    def _speed(self, view: JobView) -> float | None:
+        """Steps per second: what the log says, else what was seen of this job so far."""
+        step, now = view.progress.step, time.monotonic()
+        if view.progress.steps_per_second or step is None:
+            return view.progress.steps_per_second
+        if self._since is None or self._since[0] != view.job_id or step < self._since[2]:
+            self._since = (view.job_id, now, step)
+        return (step - self._since[2]) / (now - self._since[1]) if step > self._since[2] else None
 
     def _line(self, event: Event) -> None:
         self.clear()
@@ -77,7 +87,7 @@ class LiveDisplay:
             self._drawn = False
 
 
-def format_progress(view: JobView, attempt: int, elapsed: float) -> str:
+def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | None) -> str:
     """One line: bar, step, loss, speed, ETA; '?' is what the log does not say."""
     progress = view.progress
     parts = [f"{elapsed:6.1f}s  attempt {attempt}"]
@@ -89,10 +99,13 @@ def format_progress(view: JobView, attempt: int, elapsed: float) -> str:
     parts.append(f"step {'?' if progress.step is None else progress.step}{total}")
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
-    if progress.steps_per_second:
-        parts.append(f"{progress.steps_per_second:.3g} steps/s")
-    if progress.eta_seconds is not None:
-        parts.append(f"ETA {format_duration(progress.eta_seconds)}")
+    if speed:
+        parts.append(f"{speed:.3g} steps/s")
+    eta = progress.eta_seconds
+    if eta is None and speed and progress.step is not None and progress.total_steps:
+        eta = max(0, progress.total_steps - progress.step) / speed
+    if eta is not None:
+        parts.append(f"ETA {format_duration(eta)}")
     if not view.status.is_terminal and view.log_age is not None and view.log_age >= 5:
         parts.append(f"silent {format_duration(view.log_age)}")
     return "  ".join(parts)

@@ -22,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=f"TARGET is {_TARGET}. Exit status: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown.",
     )
     parser.add_argument("--version", action="version", version=f"training-monitor {__version__}")
-    commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
 
     def add(name: str, help: str, *, target: bool = True, job: bool = False) -> argparse.ArgumentParser:
         command = commands.add_parser(
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from training_monitor.supervise.logs import setup_logging
 
             setup_logging()
-        return _command(args.name)(args)
+        return _command(args.subcommand)(args)
     except TrainingMonitorError as error:
         if args.json:
             print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})

@@ -74,10 +74,15 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
     previous: set[str] = set()
     for root in sorted(groups, key=lambda name: (steps[name], name)):
         files = groups[root]
-        names = {file.path[len(root):].replace(str(steps[root]), "N") for file in files}
-        problem = (_unfinished(root, files) or _damage(files) or _missing_shards(root, files, listing.shards)
-                   or _tracker_problem(root, listing.trackers, steps)
-                   or _lost_files(names, previous) or _still_written(files, listing.now, quiet_seconds))
+        names = {file.path[len(root) :].replace(str(steps[root]), "N") for file in files}
+        problem = (
+            _unfinished(root, files)
+            or _damage(files)
+            or _missing_shards(root, files, listing.shards)
+            or _tracker_problem(root, listing.trackers, steps)
+            or _lost_files(names, previous)
+            or _still_written(files, listing.now, quiet_seconds)
+        )
         size = sum(file.size_bytes for file in files)
         checkpoints.append(Checkpoint(f"{directory.rstrip('/')}/{root}", steps[root], size, problem is None, problem))
         previous = names if problem is None else previous

@@ -12,9 +12,21 @@ from training_monitor.models import PodState
 SOURCE = "kubectl get pods"
 
 # Worst first: what a person must hear when several containers say something.
-_WORST = ("OOMKilled", "CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName",
-          "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ContainerCannotRun", "StartError",
-          "Error", "DeadlineExceeded", "ContainerStatusUnknown")
+_WORST = (
+    "OOMKilled",
+    "CrashLoopBackOff",
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "ContainerCannotRun",
+    "StartError",
+    "Error",
+    "DeadlineExceeded",
+    "ContainerStatusUnknown",
+)
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
 
 

@@ -49,38 +49,102 @@ _JOINED = (
     (re.compile(r"^\[(\d{1,12})\]\s{1,4}(?=loss\b)"), r"step \1 "),
     (re.compile(r"\belapsed time per iteration \(ms\)"), "ms_per_step"),
     (re.compile(r"\b(samples|tokens|steps|iterations) (per) (second|sec)\b"), r"\1_\2_\3"),
-    (re.compile(r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b"),
-     r"\1_\2"),
-    (re.compile(r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
-                r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|target|final|ave|generator"
-                r"|discriminator) (loss)\b(?!/)"), r"\1_\2"),
-    (re.compile(r"\b(warmup|warm-up|save|saving|eval|evaluation|log|logging|checkpoint|ckpt|max|maximum|total|num|decay"
-                r"|accumulation|resume|start|starting|last|best|every|per|next|final|inference|sampling|denoising"
-                r"|from|until|till|to|reach|reaches|before|after|skip|skipping)[ -]((?:global[_ ])?(?:steps?|iters?"
-                r"|iterations?))\b"), r"\1_\2"),
+    (
+        re.compile(r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b"),
+        r"\1_\2",
+    ),
+    (
+        re.compile(
+            r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
+            r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|target|final|ave|generator"
+            r"|discriminator) (loss)\b(?!/)"
+        ),
+        r"\1_\2",
+    ),
+    (
+        re.compile(
+            r"\b(warmup|warm-up|save|saving|eval|evaluation|log|logging|checkpoint|ckpt|max|maximum|total|num|decay"
+            r"|accumulation|resume|start|starting|last|best|every|per|next|final|inference|sampling|denoising"
+            r"|from|until|till|to|reach|reaches|before|after|skip|skipping)[ -]((?:global[_ ])?(?:steps?|iters?"
+            r"|iterations?))\b"
+        ),
+        r"\1_\2",
+    ),
 )
 _SECTIONS = ("train/", "training/", "trainer/", "actor/", "optim/", "time/")
 
-_STEP_NAMES = ("global_step", "num_updates", "current_steps", "current_step", "global_step/max_steps",
-               "total_timesteps", "training_iteration", "optimizer_step", "train_step", "step", "iter", "iteration")
+_STEP_NAMES = (
+    "global_step",
+    "num_updates",
+    "current_steps",
+    "current_step",
+    "global_step/max_steps",
+    "total_timesteps",
+    "training_iteration",
+    "optimizer_step",
+    "train_step",
+    "step",
+    "iter",
+    "iteration",
+)
 _STEP_NAMES_WITH_TOTAL = ("steps", "batch")
-_LOSS_NAMES = ("loss", "train_loss", "training_loss", "lm_loss", "total_loss", "avr_loss", "avg_loss", "mean_loss",
-               "average_loss", "reduced_train_loss", "train_loss_step", "loss_step", "loss/train/total", "loss/train",
-               "pg_loss", "loss/policy_avg", "policy_loss")
+_LOSS_NAMES = (
+    "loss",
+    "train_loss",
+    "training_loss",
+    "lm_loss",
+    "total_loss",
+    "avr_loss",
+    "avg_loss",
+    "mean_loss",
+    "average_loss",
+    "reduced_train_loss",
+    "train_loss_step",
+    "loss_step",
+    "loss/train/total",
+    "loss/train",
+    "pg_loss",
+    "loss/policy_avg",
+    "policy_loss",
+)
 _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "learning_rate": ("lr", "learning_rate", "train_lr", "learning-rate"),
     "grad_norm": ("grad_norm", "gnorm", "gradnorm", "grad-norm", "gradient_norm", "total_grad_norm"),
-    "tokens_per_second": ("tps", "tokens_per_sec", "tokens_per_second", "tokens/s", "tokens/sec", "tok/s", "wps",
-                          "throughput_tokens_per_sec"),
+    "tokens_per_second": (
+        "tps",
+        "tokens_per_sec",
+        "tokens_per_second",
+        "tokens/s",
+        "tokens/sec",
+        "tok/s",
+        "wps",
+        "throughput_tokens_per_sec",
+    ),
     "samples_per_second": ("samples_per_second", "samples_per_sec", "samples/sec", "samples/s", "samplespersec", "fps"),
-    "steps_per_second": ("steps_per_second", "steps_per_sec", "steps/sec", "steps/s", "it/s", "train_speed(iter/s)",
-                         "global_step/sec"),
+    "steps_per_second": (
+        "steps_per_second",
+        "steps_per_sec",
+        "steps/sec",
+        "steps/s",
+        "it/s",
+        "train_speed(iter/s)",
+        "global_step/sec",
+    ),
 }
 # Seconds per step: the name says so, or (last row) it does on a line that also counts steps.
 _SECONDS_PER_STEP: Mapping[str, float] = {
-    "ms_per_step": 1e-3, "elapsed_time_per_iteration_ms": 1e-3, "step_time_ms": 1e-3, "step_time": 1.0,
-    "iter_time": 1.0, "time_per_step": 1.0, "time_per_iteration": 1.0, "sec_per_step": 1.0, "seconds_per_step": 1.0,
-    "time_this_iter_s": 1.0, "train_speed(s/it)": 1.0, "s/it": 1.0,
+    "ms_per_step": 1e-3,
+    "elapsed_time_per_iteration_ms": 1e-3,
+    "step_time_ms": 1e-3,
+    "step_time": 1.0,
+    "iter_time": 1.0,
+    "time_per_step": 1.0,
+    "time_per_iteration": 1.0,
+    "sec_per_step": 1.0,
+    "seconds_per_step": 1.0,
+    "time_this_iter_s": 1.0,
+    "train_speed(s/it)": 1.0,
+    "s/it": 1.0,
 }
 _SECONDS_PER_COUNTED_STEP = ("time", "seconds")
 _RATE_FIELDS = ((("it", "st"), "steps_per_second"), (("tok",), "tokens_per_second"), (("",), "samples_per_second"))
@@ -130,7 +194,7 @@ def _readings(line: str) -> dict[str, Reading]:
 
 def _plain(name: str) -> str:
     name = name.rstrip("./-")
-    return next((name[len(section):] for section in _SECTIONS if name.startswith(section)), name)
+    return next((name[len(section) :] for section in _SECTIONS if name.startswith(section)), name)
 
 
 def _epoch_fields(line: str, readings: dict[str, Reading]) -> dict[str, Any]:

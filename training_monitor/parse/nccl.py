@@ -25,7 +25,9 @@ _PROVIDER = re.compile(r"Selected provider is ([^\s,(]+)(?:[^(]{0,200}\(found (\
 _NO_PROVIDER = re.compile(
     r"NET/OFI.{0,80}(?:could ?n[o']t find any optimal provider|could not find any optimal provider"
     r"|no eligible providers were found|unable to find a protocol that worked)"
-    r"|aws-ofi-nccl initialization failed", re.IGNORECASE)
+    r"|aws-ofi-nccl initialization failed",
+    re.IGNORECASE,
+)
 _NO_PLUGIN = re.compile(r"NET/Plugin ?: ?(?:No plugin found|Could not find:?) ?\(?\S{0,200}libnccl-net", re.IGNORECASE)
 _NETWORK = re.compile(r"(?:Using network|Using internal Network|Assigned NET plugin) (.+)$")
 _CHANNEL = re.compile(r"\[send\] via NET/(.+?)/\d+((?:/\w+)*)")
@@ -76,8 +78,12 @@ def parse_nccl_transport(text: str) -> NcclTransport:
             state = _Initialisation()
         _read(line, state)
     return NcclTransport(
-        transport=_transport(state), provider=state.provider, plugin_version=state.plugin_version, nics=state.nics,
-        gpudirect_rdma=state.gpudirect, evidence=state.evidence or None,
+        transport=_transport(state),
+        provider=state.provider,
+        plugin_version=state.plugin_version,
+        nics=state.nics,
+        gpudirect_rdma=state.gpudirect,
+        evidence=state.evidence or None,
     )
 
 

@@ -16,21 +16,34 @@ from training_monitor.errors import ParseError
 from training_monitor.models import Gpu, GpuProcess, GpuTable
 
 GPU_FIELDS: tuple[str, ...] = (
-    "index", "uuid", "name", "utilization.gpu", "utilization.memory", "memory.used", "memory.total", "power.draw",
-    "power.limit", "temperature.gpu", "mig.mode.current",
+    "index",
+    "uuid",
+    "name",
+    "utilization.gpu",
+    "utilization.memory",
+    "memory.used",
+    "memory.total",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+    "mig.mode.current",
 )
 GPU_FIELDS_MINIMAL: tuple[str, ...] = ("index", "name", "utilization.gpu", "memory.used", "memory.total")
 PROCESS_FIELDS: tuple[str, ...] = ("pid", "process_name", "gpu_uuid", "used_memory")
 
 _LISTS = (GPU_FIELDS, GPU_FIELDS_MINIMAL)
 _LOST_GPU = re.compile(
-    r"Unable to determine the device handle for (?:GPU|gpu)\s?(\d{0,4})\S{0,40}.{0,40}?:\s*(.{1,200})", re.IGNORECASE)
+    r"Unable to determine the device handle for (?:GPU|gpu)\s?(\d{0,4})\S{0,40}.{0,40}?:\s*(.{1,200})", re.IGNORECASE
+)
 _DRIVER_ERRORS = re.compile(
     r"No devices were found|Failed to initialize NVML|NVIDIA-SMI has failed|couldn't communicate with the NVIDIA driver"
-    r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost", re.IGNORECASE)
+    r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"[+-]?\d{1,12}(?:\.\d{1,9})?")
 _ERROR_WORD = re.compile(
-    r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE)
+    r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE
+)
 _PID = re.compile(r"\s*(\d{1,10})\s*,(.*)$")
 
 
@@ -86,7 +99,7 @@ def _lost_gpu(line: str) -> Gpu | None:
     found = _LOST_GPU.search(line)
     if not found:
         return None
-    index = int(found[1]) if found[1] and ":" not in line[found.end(1):found.end(1) + 1] else None
+    index = int(found[1]) if found[1] and ":" not in line[found.end(1) : found.end(1) + 1] else None
     return Gpu(index=index, error=line.strip()[:300])
 
 
@@ -121,10 +134,15 @@ def _gpu(row: dict[str, str]) -> Gpu:
     dead = troubled and all(_number(value) is None for value in readings)
     mig = row.get("mig.mode.current", "").lower()
     return Gpu(
-        index=int(row["index"]), uuid=_word(row.get("uuid", "")), name=_word(row["name"]),
-        utilization=_number(row["utilization.gpu"]), memory_utilization=_number(row.get("utilization.memory", "")),
-        memory_used_mb=_number(row["memory.used"]), memory_total_mb=_number(row["memory.total"]),
-        power_draw_watts=_number(row.get("power.draw", "")), power_limit_watts=_number(row.get("power.limit", "")),
+        index=int(row["index"]),
+        uuid=_word(row.get("uuid", "")),
+        name=_word(row["name"]),
+        utilization=_number(row["utilization.gpu"]),
+        memory_utilization=_number(row.get("utilization.memory", "")),
+        memory_used_mb=_number(row["memory.used"]),
+        memory_total_mb=_number(row["memory.total"]),
+        power_draw_watts=_number(row.get("power.draw", "")),
+        power_limit_watts=_number(row.get("power.limit", "")),
         temperature_celsius=_number(row.get("temperature.gpu", "")),
         mig_enabled={"enabled": True, "disabled": False}.get(mig),
         error=troubled[0].strip("[]") if dead else None,
@@ -134,7 +152,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
 def _number(text: str) -> float | None:
     """`35`, `35 %`, `300.00 W`, `81920 MiB`; None for `[N/A]`, `[Not Supported]`, an error or nothing."""
     found = _NUMBER.match(text.strip())
-    if not found or not re.fullmatch(r"\s?(?:%|W|MiB|MB|C)?", text.strip()[found.end():]):
+    if not found or not re.fullmatch(r"\s?(?:%|W|MiB|MB|C)?", text.strip()[found.end() :]):
         return None
     number = float(found[0])
     return number if math.isfinite(number) else None

@@ -36,10 +36,16 @@ def parse_process_job(text: str, job_id: str) -> JobView | None:
         raise ParseError("no state in the reply", source="process job", text=text)
     now, log_time = _number(fields, "now"), _number(fields, "log_time")
     return JobView(
-        job_id=job_id, status=status, message=_message(fields, status), exit_code=_whole(fields, "exit_code"),
-        progress=parse_progress(log), log_size=_whole(fields, "log_size"),
+        job_id=job_id,
+        status=status,
+        message=_message(fields, status),
+        exit_code=_whole(fields, "exit_code"),
+        progress=parse_progress(log),
+        log_size=_whole(fields, "log_size"),
         log_age=max(0.0, now - log_time) if now is not None and log_time is not None else None,
-        log_tail=log, started_at=_number(fields, "started"), survivors=_whole(fields, "members") or 0,
+        log_tail=log,
+        started_at=_number(fields, "started"),
+        survivors=_whole(fields, "members") or 0,
     )
 
 

@@ -27,7 +27,9 @@ _MESSAGE = "Status message: "
 _LIST_START = re.compile(r"(?:^|-- )(?=\[(?:JobDetails\(|\]))", re.MULTILINE)
 _LIST_PART = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|<\w{1,40}\.(?P<enum>\w{1,40}): '\w{0,40}'>"
-    r"|(?P<open>[\[({])|(?P<close>[\])}])", re.DOTALL)
+    r"|(?P<open>[\[({])|(?P<close>[\])}])",
+    re.DOTALL,
+)
 _USAGE = re.compile(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = re.compile(r"^ {0,8}(?:Pending )?Demands:\s*$")
 _RESOURCE = re.compile(r"^\s+([\d.]{1,30})/([\d.]{1,30}) (GPU|CPU)(?:\s|$)")
@@ -138,7 +140,7 @@ def parse_ray_status_cli(text: str, job_id: str) -> RayJob | None:
         found = verdict.fullmatch(plain)
         if found:
             status = _VERDICTS[found[1]] if found[1] else _status(found[2])
-            message = _status_message(lines[number + 1:])
+            message = _status_message(lines[number + 1 :])
             code = _EXIT_CODE.search((message or "").partition("\n")[0])
             return RayJob(job_id, status, message, exit_code=int(code[1]) if code and status.is_terminal else None)
         if missing.fullmatch(plain):
@@ -153,7 +155,7 @@ def _status_message(lines: list[str]) -> str | None:
     for number, line in enumerate(lines):
         plain = _CLI_PREFIX.sub("", line)
         if plain.startswith(_MESSAGE):
-            return "\n".join([plain.removeprefix(_MESSAGE), *lines[number + 1:]]).strip()
+            return "\n".join([plain.removeprefix(_MESSAGE), *lines[number + 1 :]]).strip()
     return None
 
 
@@ -183,10 +185,10 @@ def _as_literals(text: str, start: int) -> Iterator[str]:
     for part in _LIST_PART.finditer(text, start):
         depth += bool(part["open"]) - bool(part["close"])
         if part["enum"]:
-            yield text[copied:part.start()] + repr(part["enum"])
+            yield text[copied : part.start()] + repr(part["enum"])
             copied = part.end()
         if depth == 0:
-            yield text[copied:part.end()]
+            yield text[copied : part.end()]
             return
     yield text[copied:]
 
@@ -257,10 +259,15 @@ def parse_cluster_status(text: str) -> RayResources:
     usage = report.get("usage") if isinstance(report, dict) else None
     if not isinstance(report, dict) or not isinstance(usage, dict):
         raise ParseError("no load metrics report", source=REST, text=text)
-    amounts = {name: (_amount(usage[name][0]), _amount(usage[name][1])) for name in ("GPU", "CPU")
-               if isinstance(usage.get(name), list) and len(usage[name]) == 2}
-    demands = [*_demands(report.get("resourceDemand"), "tasks/actors"),
-               *_demands(report.get("pgDemand"), "placement groups")]
+    amounts = {
+        name: (_amount(usage[name][0]), _amount(usage[name][1]))
+        for name in ("GPU", "CPU")
+        if isinstance(usage.get(name), list) and len(usage[name]) == 2
+    }
+    demands = [
+        *_demands(report.get("resourceDemand"), "tasks/actors"),
+        *_demands(report.get("pgDemand"), "placement groups"),
+    ]
     return _resources(amounts, demands)
 
 
@@ -277,8 +284,13 @@ def _demands(entries: Any, what: str) -> Iterator[str]:
 
 def _resources(amounts: Mapping[str, tuple[float, float]], demands: list[str]) -> RayResources:
     gpus, cpus = amounts.get("GPU", (0.0, 0.0)), amounts.get("CPU", (0.0, 0.0))
-    return RayResources(gpus_used=gpus[0], gpus_available=gpus[1], cpus_used=cpus[0], cpus_available=cpus[1],
-                        pending_demands=tuple(demands))
+    return RayResources(
+        gpus_used=gpus[0],
+        gpus_available=gpus[1],
+        cpus_used=cpus[0],
+        cpus_available=cpus[1],
+        pending_demands=tuple(demands),
+    )
 
 
 def _amount(value: Any) -> float:
@@ -295,4 +307,4 @@ def clean_ray_line(line: str) -> str:
     """A log line without colours, the `(Actor pid=123, ip=10.0.0.7)` prefix and Ray's repeat note."""
     plain = strip_ansi(line)
     prefix = RAY_PREFIX.match(plain)
-    return RAY_REPEATED.sub("", plain[prefix.end():] if prefix else plain)
+    return RAY_REPEATED.sub("", plain[prefix.end() :] if prefix else plain)

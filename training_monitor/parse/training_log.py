@@ -60,8 +60,10 @@ _FINISHED = re.compile(
     r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
 )
 _ANNOUNCED = (
-    ("total_steps",
-     re.compile(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})")),
+    (
+        "total_steps",
+        re.compile(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
+    ),
     ("total_epochs", re.compile(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
 )
 
@@ -95,7 +97,7 @@ class _Reader:
         """One piece: bars, and what other loggers wrote before, between and behind them on the same line."""
         start = 0
         for bar in _BAR.finditer(piece):
-            words, name = _split_name(piece[start:bar.start()])
+            words, name = _split_name(piece[start : bar.start()])
             self._read_words(words)
             self._read_bar(name.lower(), bar)
             start = bar.end()
@@ -198,11 +200,15 @@ def _steps_per_second(rate: str, unit: str) -> float | None:
 
 
 def _bar_name_fields(name: str) -> dict[str, Any]:
-    """Fields a bar's name carries: `Epoch 2/3`, `1|52|Loss: 2.36`, `Episode [1/1]`, `Epoch 3 loss 0.5`."""
+    """Fields a bar's name carries: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`."""
     tune = _TORCHTUNE_BAR.search(name)
     if tune:
-        return {**read_fields(name[tune.end():].rstrip(" :")), "epoch": float(tune[1]), "step": int(tune[2]),
-                "inside_epoch": True}
+        return {
+            **read_fields(name[tune.end() :].rstrip(" :")),
+            "epoch": float(tune[1]),
+            "step": int(tune[2]),
+            "inside_epoch": True,
+        }
     fields = {key: value for key, value in read_fields(name.strip()).items() if key in _NAME_FIELDS}
     found = _EPOCH_BAR.search(name)
     if found:

@@ -86,8 +86,9 @@ def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) 
             findings.append(
                 Finding(
                     "failed" if running and _is_silent(job) else "warning",
-                    f"all {len(gpus)} GPUs at 100 % utilization but idle power ({_watts(spinning)}): a collective waits",
-                    "one rank is missing or slow: py-spy dump on each rank; the one not in a collective is the culprit",
+                    f"all {len(gpus)} GPUs at 100 % utilization but idle power ({_watts(spinning)}): "
+                    "a collective waits",
+                    "one rank is missing or slow: py-spy dump each; the one that is not in a collective is the culprit",
                 )
             )
     return findings

@@ -27,7 +27,8 @@ echo state=there; echo "now $(date +%s)"
 _newline='
 '
 _find() { find . -maxdepth 5 ! -name "*$_newline*" -type f "$@"; }
-_find -exec stat -c 'file %s %Y %n' {} + | head -n MAX_FILES
+_all=$(_find -exec stat -c 'file %s %Y %n' {} + | head -n MAX_FILES); printf '%s\n' "$_all"
+_has() { case $_all in *$1*) return 0;; esac; return 1; }
 _safetensors() {
   set -- "$1" $(head -c 8 "$1" | od -An -v -tu1)
   [ $# -eq 9 ] || { echo "bad shorter_than_its_header $1"; return; }
@@ -44,16 +45,21 @@ _zip() {
   [ "$(head -c 2 "$1")" = PK ] || return 0
   tail -c 65557 "$1" | LC_ALL=C grep -q "$(printf 'PK\005\006')" || echo "bad truncated:_no_zip_end_record $1"
 }
-_find '(' -name '*.safetensors' -o -name '*.pt' -o -name '*.pth' -o -name '*.ckpt' -o -name '*.bin' ')' -size +0 \
+_weights() {
+  _find -size +0 '(' -name '*.safetensors' -o -name '*.pt' -o -name '*.pth' -o -name '*.ckpt' -o -name '*.bin' ')' "$@"
+}
+_has .safetensors || _has .pt || _has .ckpt || _has .bin && _weights \
   -exec ls -td {} + | head -n MAX_LOOKED | while IFS= read -r f; do
   case $f in *.safetensors) _safetensors "$f";; *) _zip "$f";; esac
 done
-_find -name '*.index.json' | head -n 50 | while IFS= read -r f; do
+_has .index.json && _find -name '*.index.json' | head -n 50 | while IFS= read -r f; do
   grep -o '"[^"]*\.\(safetensors\|bin\)"' "$f" | sort -u | tr -d '"' | sed "s|^|shard $f	|"
 done
-_find '(' -name latest -o -name latest_checkpointed_iteration.txt ')' | head -n 20 | while IFS= read -r f; do
+_has /latest && _find '(' -name latest -o -name latest_checkpointed_iteration.txt ')' | head -n 20 |
+while IFS= read -r f; do
   printf 'tracker %s\t%s\n' "$f" "$(head -c 200 "$f" | head -n 1)"
 done
+:
 """
 
 

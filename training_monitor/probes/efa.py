@@ -27,8 +27,10 @@ _total() {{ cat /sys/class/infiniband/*/ports/*/hw_counters/[rt]x_bytes 2>/dev/n
 set -- /sys/class/infiniband/*/ports/*/hw_counters/tx_bytes
 if [ -e "$1" ]; then a=$(_total); sleep 1; echo "efa $# $(($(_total) - a))"; else echo "efa 0 0"; fi
 _logs=${{RAY_TMPDIR:-/tmp/ray}}/session_latest/logs
-ls -t "$_logs"/worker*.out "$_logs"/worker*.err "$_logs"/job-driver-*.log LOG 2>/dev/null | head -n 16 |
-while IFS= read -r f; do
+set --; for f in "$_logs"/worker*.out "$_logs"/worker*.err "$_logs"/job-driver-*.log; do
+  [ -e "$f" ] && set -- "$@" "$f"
+done
+[ $# -eq 0 ] || ls -t "$@" | head -n 16 | while IFS= read -r f; do
   {{ head -c 1048576 "$f"; echo; tail -c 262144 "$f"; }} | LC_ALL=C grep -aE '{_PATTERN}' | head -n 60 | cut -c 1-300
 done
 :
@@ -45,8 +47,8 @@ class EfaReading:
     channels: int
 
 
-def efa_question(log_path: str | None = None, limit: float = 15.0) -> Question[EfaReading]:
-    """EFA counters and NCCL's lines of the newest Ray worker logs (and of `log_path`, already quoted)."""
+def efa_question(limit: float = 15.0) -> Question[EfaReading]:
+    """EFA counters and NCCL's lines of the newest Ray worker and driver logs."""
 
     def parse(reply: Reply) -> EfaReading:
         head, _, logs = reply.output.partition("\n")
@@ -60,7 +62,7 @@ def efa_question(log_path: str | None = None, limit: float = 15.0) -> Question[E
             len(re.findall(r"\[send\] via NET/", logs)),
         )
 
-    return Question("efa", _SCRIPT.replace(" LOG", f" {log_path}" if log_path else ""), parse, limit)
+    return Question("efa", _SCRIPT, parse, limit)
 
 
 def check_efa_utilization(

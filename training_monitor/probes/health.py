@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from training_monitor.errors import TargetNotFound, TrainingMonitorError
@@ -117,17 +118,14 @@ def _look(targets: list[Target], checkpoint_dir: str, job_id: str | None, transp
         except TrainingMonitorError as error:
             return {question.name: Answer(question.name, None, error) for question in questions}
 
-    calls: list[Callable[[], Any]] = [
-        lambda target=target, questions=[*everywhere, *(head if number == 0 else [])]: one(target, questions)
-        for number, target in enumerate(targets)
-    ]
-    names = [target for target in targets if target.kind == "pod"]
-    if names:
-        calls.append(lambda: _pod_states(names, transport))
-    *answers, pods = side_by_side(calls) if names else [*side_by_side(calls), None]
-    if isinstance(pods, TrainingMonitorError):
-        return _Seen(targets, answers, None, str(pods))
-    return _Seen(targets, answers, pods, None)
+    pods = [target for target in targets if target.kind == "pod"]
+    calls: list[Callable[[], Any]] = [partial(_pod_states, pods, transport)]
+    calls += [partial(one, target, everywhere + (head if target == targets[0] else [])) for target in targets]
+    results: list[Any] = side_by_side(calls)
+    states, answers = results[0], results[1:]
+    if isinstance(states, TrainingMonitorError):
+        return _Seen(targets, answers, None, str(states))
+    return _Seen(targets, answers, states, None)
 
 
 def _pod_states(targets: list[Target], transport: Transport | None) -> dict[str, PodState]:

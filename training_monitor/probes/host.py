@@ -21,17 +21,18 @@ def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
     words = " ".join(shlex.quote(path) for path in paths)
 
     def parse(reply: Reply) -> tuple[Disk, ...]:
+        there, _, table = reply.output.partition("--\n")
+        rows = [line.split() for line in table.splitlines()[1:]]
         disks = []
-        for line in reply.output.splitlines():
-            path, tab, rest = line.rpartition("\t")
-            parts = rest.split()
-            if not tab or len(parts) < 6 or not (parts[1] + parts[3]).isdigit():
-                continue
-            used, free = int(parts[2]), int(parts[3])
-            disks.append(Disk(path, free * 1024, 100.0 * used / max(1, used + free)))
+        for path, row in zip(there.splitlines(), rows):
+            if len(row) >= 6 and (row[1] + row[2] + row[3]).isdigit():
+                used, free = int(row[2]), int(row[3])
+                disks.append(Disk(path, free * 1024, 100.0 * used / max(1, used + free)))
         if not disks:
             raise ParseError("no file system in the reply", source="df", text=reply.output)
         return tuple(disks)
 
-    script = f'for p in {words}; do [ -e "$p" ] && printf "%s\\t%s\\n" "$p" "$(df -Pk "$p" 2>/dev/null | tail -n 1)"; done; :'
+    script = f'''set --
+for p in {words}; do [ -e "$p" ] && set -- "$@" "$p"; done
+printf '%s\\n' "$@" --; df -Pk "$@" 2>/dev/null; :'''
     return Question("disk", script, parse, limit=5.0)

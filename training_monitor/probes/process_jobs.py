@@ -1,6 +1,7 @@
 """Process jobs: a plain command, started detached on a target, with a run directory of its own.
 
     $TRAINING_MONITOR_JOBS_DIR (default ~/.training_monitor/jobs)/NAME/
+        starter      which question started it: the same one, asked again, has started it too
         command      what runs, as a sh script
         pid          process id, its start time in clock ticks, boot id: together its identity
         log          stdout and stderr
@@ -14,7 +15,9 @@ session are found when it is stopped.
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -49,11 +52,14 @@ _alive() {
   [ "$boot" = "$_boot" ] && _of "$pid" && [ "$_start" = "$start" ] && [ "$_state" != Z ]
 } 2>/dev/null
 _members() {
-  pid=; start=; boot=; { read -r pid start boot <"$dir/pid"; read -r _boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
+  pid=; start=; boot=; _boot=
+  { read -r pid start boot <"$dir/pid"; read -r _boot </proc/sys/kernel/random/boot_id; } 2>/dev/null
   [ "$boot" = "$_boot" ] || pid=
   [ "$pid" ] && _of "$pid" && [ "$_start" != "$start" ] && pid=
   {
-    for f in $(grep -lsF "TRAINING_MONITOR_JOB=$dir/" /proc/[0-9]*/environ); do f=${f#/proc/}; echo "${f%/environ}"; done
+    for f in $(grep -lsF "TRAINING_MONITOR_JOB=$dir/" /proc/[0-9]*/environ); do
+      f=${f#/proc/}; echo "${f%/environ}"
+    done
     [ "$pid" ] && cat /proc/[0-9]*/stat 2>/dev/null | while read -r _line; do
       set -- "${_line%% *}" ${_line##*) }
       [ "$2" != Z ] && { [ "$4" = "$pid" ] || [ "$5" = "$pid" ]; } && echo "$1"
@@ -84,16 +90,20 @@ _START = r"""
 umask 077
 cd -- WORKING_DIR 2>/dev/null || { echo "error=there is no working directory" WORKING_DIR; exit 0; }
 mkdir -p "$base" || { echo "error=cannot make $base on the target"; exit 0; }
-if ! mkdir "$dir" 2>/dev/null; then
-  [ -d "$dir" ] && echo state=exists || echo "error=cannot make $dir on the target (disk full, or no permission)"
-  exit 0
+if mkdir "$dir" 2>/dev/null; then
+  echo STARTER >"$dir/starter" && printf '%s\n' COMMAND >"$dir/command" || {
+    rm -rf "$dir"; echo "error=cannot write to $dir (disk full?)"; exit 0
+  }
+  (
+    unset LC_ALL; export TRAINING_MONITOR_JOB="$dir/"
+    EXPORTS
+    exec $(command -v setsid) sh -c WRAPPER training-job "$dir" </dev/null >>"$dir/log" 2>&1
+  ) </dev/null >/dev/null 2>&1 &
+else
+  [ -d "$dir" ] || { echo "error=cannot make $dir on the target (disk full, or no permission)"; exit 0; }
+  starter=; read -r starter 2>/dev/null <"$dir/starter"
+  [ "$starter" = STARTER ] || { echo state=exists; exit 0; }
 fi
-printf '%s\n' COMMAND >"$dir/command" || { rm -rf "$dir"; echo "error=cannot write to $dir (disk full?)"; exit 0; }
-(
-  unset LC_ALL; export TRAINING_MONITOR_JOB="$dir/"
-  EXPORTS
-  exec $(command -v setsid) sh -c WRAPPER training-job "$dir" </dev/null >>"$dir/log" 2>&1
-) </dev/null >/dev/null 2>&1 &
 n=0
 until [ -s "$dir/pid" ] || [ $n -ge 100 ]; do sleep 0.05; n=$((n+1)); done
 [ -s "$dir/pid" ] && echo state=started || echo "error=the job's process did not appear within 5 s"
@@ -120,7 +130,9 @@ tail -c BYTES "$dir/log" 2>/dev/null
 
 _STOP = r"""
 [ -d "$dir" ] || { echo state=missing; exit 0; }
-[ -e "$dir/exit_code" ] || [ -e "$dir/stopped" ] || { echo BY >"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"; }
+[ -e "$dir/exit_code" ] || [ -e "$dir/stopped" ] || {
+  echo BY >"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"
+}
 left=$(_members); sent=
 for signal in TERM KILL; do
   n=0
@@ -152,8 +164,8 @@ def process_name(job_id: str) -> str:
 
 
 def _script(job_id: str, body: str, **parts: str) -> str:
-    for key, value in parts.items():
-        body = body.replace(key, value)
+    if parts:
+        body = re.sub("|".join(parts), lambda found: parts[found.group()], body)
     return _LIBRARY.replace("JOB\n", shlex.quote(process_name(job_id)) + "\n", 1) + body
 
 
@@ -167,17 +179,17 @@ def look_question(job_id: str) -> Question[JobView | None]:
 
 
 def start_question(job_id: str, command: str, env: Mapping[str, str], working_dir: str | None) -> Question[str]:
-    """Start the job unless its name is taken; the answer is `started` or `exists`."""
+    """Start the job unless its name is taken; the answer is `started`, also when asked again, or `exists`."""
     if bad := [name for name in env if not _VARIABLE.fullmatch(name)]:
         raise SettingsError("env", bad[0], "a variable name")
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items())
     parts = {
         "COMMAND": shlex.quote(command),
         "WRAPPER": shlex.quote(_WRAPPER),
-        "WORKING_DIR": shlex.quote(working_dir or "."),
+        "WORKING_DIR": shlex.quote(os.path.join(".", working_dir or "")),  # neither `cd -` nor CDPATH
         "EXPORTS": exports or ":",
+        "STARTER": secrets.token_hex(8),
     }
-    body = re.sub("COMMAND|WRAPPER|WORKING_DIR|EXPORTS", lambda found: parts[found.group()], _START)
 
     def parse(reply: Reply) -> str:
         fields, _ = parse_fields(reply.output)
@@ -185,7 +197,7 @@ def start_question(job_id: str, command: str, env: Mapping[str, str], working_di
             raise CommandFailed(fields.get("error") or f"the job could not be started: {reply.output.strip()[:300]}")
         return fields["state"]
 
-    return Question("start", _script(job_id, "") + body, parse, limit=30.0)
+    return Question("start", _script(job_id, _START, **parts), parse, limit=30.0)
 
 
 def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:

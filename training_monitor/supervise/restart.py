@@ -1,55 +1,23 @@
-"""auto_restart: observe, decide, act, remember; see run_state.py for the phases.
-
-What it promises: one job at any time, never two; nobody's failure to ask counts as the job's; a job that a
-person stopped stays stopped; killed at any moment and started again, it goes on with the same count.
-"""
+"""auto_restart: one call that keeps a job going until it is done."""
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import (
-    CommandFailed,
-    JobNotFound,
     SettingsError,
-    TargetNotFound,
-    TrainingMonitorError,
 )
-from training_monitor.models import Event, JobStatus, JobView
-from training_monitor.policy.restart import RestartPolicy, choose_resume, restart_delay
+from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.resume import check_job_config
-from training_monitor.policy.stagnation import Stagnation, describe_stall, watch_progress
-from training_monitor.probes.checkpoints import list_checkpoints
-from training_monitor.probes.gpu import check_gpu_utilization
-from training_monitor.probes.jobs import (
-    find_jobs_named,
-    get_job_config,
-    is_process_job,
-    look_at_job,
-    next_job_id,
-    start_job,
-    stop_job,
-)
-from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
-from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.logs import get_logger
-from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
+from training_monitor.supervise.run_state import RunState
+from training_monitor.supervise.supervisor import OnEvent, Supervisor
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
-from training_monitor.units import format_duration
-
-SUPERVISOR = "its supervisor, to restart it"
-LOST_LOOKS = 2
-STOP_TRIES = 10
-
-OnEvent = Callable[[Event], None]
 
 
 def auto_restart(
@@ -105,7 +73,7 @@ def auto_restart(
     store = store or Store()
     key = f"{target} {job_name}"
     with store.hold(key):
-        supervisor = _Supervisor(store, target, policy, transport, clock, on_event)
+        supervisor = Supervisor(store, target, policy, transport, clock, on_event)
         kept = store.load_run(key)
         if kept:
             run = supervisor.go_on(RunState.from_dict(kept), job_config)
@@ -123,286 +91,3 @@ def auto_restart(
             return supervisor.supervise(run).report()
         finally:
             supervisor.close()
-
-
-class _Supervisor:
-    """The hands of one run: each phase's method does one act and returns the next state, already on disk."""
-
-    def __init__(
-        self,
-        store: Store,
-        target: Target,
-        policy: RestartPolicy,
-        transport: Transport | None,
-        clock: Clock,
-        on_event: OnEvent | None,
-    ) -> None:
-        self.store, self.target, self.policy = store, target, policy
-        self.transport, self.clock, self.on_event = transport, clock, on_event
-        self.exit_watch = ExitWatch(target, transport)
-        self.seen: Stagnation | None = None
-        self.missing_looks = self.stop_failures = 0
-        self.unreachable_since: float | None = None
-
-    def supervise(self, run: RunState) -> RunState:
-        phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
-        while run.phase != "done":
-            try:
-                run = phases[run.phase](run)
-                self.reached(run)
-            except TrainingMonitorError as error:
-                run = self.not_reached(run, error)
-        return run
-
-    # ------------------------------------------------------------ beginning
-
-    def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
-        """A new run: adopt what runs under this name, or plan the first attempt."""
-        run = replace(run, labels=self._labels())
-        if initial_job_id:
-            config = run.config or self._config_of(initial_job_id)
-            return self.adopt(
-                replace(run, config=config), look_at_job(self.target, initial_job_id, transport=self.transport)
-            )
-        process = bool(run.config and "command" in run.config)
-        named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
-        if not named and not run.config:
-            raise JobNotFound(
-                f"{self.target}: there is no Ray job called {run.job_name!r} to take the command from",
-                hint="give job_config, or initial_job_id",
-            )
-        latest, config = named[-1] if named else (None, None)
-        run = replace(run, config=run.config or config)
-        if latest and not latest.status.is_terminal:
-            return self.adopt(run, latest)
-        if latest and not self._given(run, config) and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
-            return self._end(replace(run, job_id=latest.job_id), latest)
-        return self.save(run)
-
-    @staticmethod
-    def _given(run: RunState, remembered: Mapping[str, Any] | None) -> bool:
-        return run.config is not remembered
-
-    def _config_of(self, job_id: str) -> dict[str, Any]:
-        config = None if is_process_job(job_id) else get_job_config(self.target, job_id, transport=self.transport)
-        if config is None:
-            raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
-        return config
-
-    def _labels(self) -> dict[str, str]:
-        if self.target.kind != "pod":
-            return {}
-        try:
-            pods = list_pods(
-                self.target.namespace or "default",
-                self.target.name,
-                context=self.target.context,
-                transport=self.transport,
-            )
-        except TrainingMonitorError:
-            return {}
-        return dict(pods[0].labels) if pods else {}
-
-    def adopt(self, run: RunState, view: JobView) -> RunState:
-        run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time())
-        run = update_attempt(run, status=view.status.value, start_step=None)
-        self.tell(run, "adopted", f"{view.job_id} is {view.status}: supervising it")
-        return self.save(replace(run, phase="watching"))
-
-    def go_on(self, run: RunState, job_config: Mapping[str, Any] | None) -> RunState:
-        """A run whose supervisor died: same phase, same count."""
-        self.target = self.exit_watch.target = parse_target(run.target)
-        self.tell(run, "resumed", f"going on with {run.job_name}: {run.retries} restarts so far, {run.phase}")
-        return self.save(replace(run, config=dict(job_config)) if job_config else run)
-
-    # ------------------------------------------------------------ phases
-
-    def start(self, run: RunState) -> RunState:
-        """Choose a checkpoint, write the plan down, start; or find that the planned job is there already."""
-        assert run.config is not None
-        planned = bool(run.attempts) and run.attempts[-1]["status"] == "PLANNED"
-        if not planned:
-            found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
-            choice = choose_resume(found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start)
-            for each in choice.refused:
-                self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
-            if choice.refusal:
-                return self.done(run, False, f"no_checkpoint_found: {choice.refusal}")
-            job_id = next_job_id(self.target, run.job_name, process="command" in run.config, transport=self.transport)
-            run = self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
-        plan = run.attempts[-1]
-        try:
-            how = start_job(self.target, plan["job_id"], run.config, plan["checkpoint"], transport=self.transport)
-        except JobNotFound:
-            return run  # the answer was lost and nothing runs: the next round tries the same id
-        except CommandFailed as error:
-            return self.fail(run, "NOT_STARTED", f"restart_failed: {error}", None)
-        self.seen = None
-        source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start: there is no checkpoint yet"
-        self.tell(run, "started" if how == "started" else "adopted", f"{plan['job_id']} {how}, {source}")
-        return self.save(replace(update_attempt(run, status="RUNNING", started_at=self.clock.time()), phase="watching"))
-
-    def watch(self, run: RunState) -> RunState:
-        """One look: report progress, or find that the job ended or stalls; then wait for the next."""
-        assert run.job_id
-        try:
-            view = look_at_job(self.target, run.job_id, transport=self.transport)
-        except JobNotFound as error:
-            return self.missing(run, error)
-        self.missing_looks = 0
-        run = self._note(run, view)
-        if view.status.is_terminal:
-            return self._end(run, view)
-        self.seen = watch_progress(self.seen, view, self.clock.monotonic(), self.policy.check_interval)
-        stall = describe_stall(self.seen, view, self.policy.stagnation_threshold)
-        if stall and view.status is JobStatus.RUNNING:
-            stall += self._gpu_evidence()
-            self.tell(run, "detected", f"{run.job_id} stalled: {stall}", view)
-            return self.save(replace(run, phase="stopping", stop_reason=stall))
-        self.tell(run, "progress", _progress_text(view), view)
-        self.pause(run)
-        return run
-
-    def stop(self, run: RunState) -> RunState:
-        """Stop a stalled job, or what a dead one left behind, and see it gone."""
-        assert run.job_id
-        try:
-            status = stop_job(self.target, run.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
-        except JobNotFound:
-            status = "GONE"
-        except CommandFailed as error:
-            self.stop_failures += 1
-            self.tell(run, "detected", str(error))
-            if self.stop_failures >= STOP_TRIES:
-                return self.done(run, False, f"restart_failed: it could not be stopped: {error}")
-            self.clock.sleep(self.policy.check_interval)
-            return run
-        self.stop_failures = 0
-        self.tell(run, "stopped", f"{run.job_id} is gone ({status})")
-        return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "", None)
-
-    def wait(self, run: RunState) -> RunState:
-        left = run.restart_at - self.clock.time()
-        if left > 0:
-            self.clock.sleep(min(left, 3600.0))
-            return run
-        return self.save(replace(run, phase="starting"))
-
-    # ------------------------------------------------------------ endings
-
-    def _end(self, run: RunState, view: JobView) -> RunState:
-        """What the end of the job means."""
-        if view.status is JobStatus.SUCCEEDED:
-            return self.done(update_attempt(run, status="SUCCEEDED"), True, "completed")
-        if view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or ""):
-            return self.done(update_attempt(run, status="STOPPED"), False, f"stopped: {view.message or 'by a person'}")
-        evidence = _failure_evidence(view)
-        self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
-        if view.survivors:
-            self.tell(run, "detected", f"{view.survivors} of its processes are left: ending them", view)
-            run = update_attempt(run, status=view.status.value, reason=evidence)
-            return self.save(replace(run, phase="stopping", stop_reason=None))
-        return self.fail(run, view.status.value, evidence, view)
-
-    def missing(self, run: RunState, error: JobNotFound) -> RunState:
-        """The target answered and knows no such job: twice, and it is lost (a new head remembers nothing)."""
-        self.missing_looks += 1
-        if self.missing_looks < LOST_LOOKS:
-            self.clock.sleep(min(5.0, self.policy.check_interval))
-            return run
-        self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
-        self.missing_looks = 0
-        return self.fail(run, "LOST", error.what, None)
-
-    def fail(self, run: RunState, status: str, reason: str, view: JobView | None) -> RunState:
-        """An attempt is over: plan the next one, or give up."""
-        self.exit_watch.close()
-        now = self.clock.time()
-        last = run.attempts[-1]
-        known = last["reason"] or reason
-        run = update_attempt(run, ended_at=now, status=status, reason=known)
-        if run.config is None:
-            return self.done(run, False, "restart_failed: no job_config to start it with")
-        if run.retries >= self.policy.max_retries:
-            return self.done(run, False, f"max_retries_reached after {status}")
-        retry = run.retries + 1
-        delay = restart_delay(self.policy, retry, random.random())
-        self.tell(run, "waiting", f"restart {retry} of {self.policy.max_retries} in {format_duration(delay)}")
-        return self.save(replace(run, phase="waiting", retries=retry, restart_at=now + delay, stop_reason=None))
-
-    def done(self, run: RunState, success: bool, reason: str) -> RunState:
-        now = self.clock.time()
-        if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
-            run = update_attempt(run, ended_at=now)
-        run = self.save(replace(run, phase="done", success=success, reason=reason, ended_at=now))
-        self.tell(run, "finished", reason)
-        return run
-
-    # ------------------------------------------------------------ small parts
-
-    def _note(self, run: RunState, view: JobView) -> RunState:
-        changes: dict[str, Any] = {"status": view.status.value}
-        if view.progress.step is not None:
-            changes["final_step"] = view.progress.step
-        wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
-        return self.save(replace(update_attempt(run, **changes), wrote_checkpoint=wrote))
-
-    def _gpu_evidence(self) -> str:
-        found = check_gpu_utilization(self.target, timeout=5.0, transport=self.transport)
-        if found["avg_utilization"] is None:
-            return ""
-        return f"; GPUs {found['avg_utilization']:.0f} % busy"
-
-    def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
-        """Nothing is known, so nothing is concluded: no restart, no count; a replaced pod is looked for."""
-        now = self.clock.monotonic()
-        if self.unreachable_since is None:
-            self.unreachable_since = now
-            self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
-        self.exit_watch.close()
-        if isinstance(error, TargetNotFound) and self.target.kind == "pod":
-            if found := find_replacement(self.target, run.labels, transport=self.transport):
-                self.tell(run, "moved", f"{self.target} was replaced by {found}")
-                self.target = self.exit_watch.target = found
-                run = self.save(replace(run, target=str(found)))
-        self.clock.sleep(self.policy.check_interval)
-        return run
-
-    def reached(self, run: RunState) -> None:
-        if self.unreachable_since is not None:
-            gap = format_duration(self.clock.monotonic() - self.unreachable_since)
-            self.unreachable_since = None
-            self.tell(run, "reached", f"{self.target} answers again after {gap}")
-
-    def pause(self, run: RunState) -> None:
-        """Until the next look; shorter when the job's process ends."""
-        assert run.job_id
-        self.exit_watch.follow(run.job_id)
-        self.clock.wait(self.exit_watch.ended, self.policy.check_interval)
-        self.exit_watch.ended.clear()
-
-    def save(self, run: RunState) -> RunState:
-        self.store.save_run(run.key, asdict(run), finished=run.phase == "done")
-        return run
-
-    def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None) -> None:
-        get_logger().log(10 if kind == "progress" else 20, "%s: %s", run.job_name, text)
-        if self.on_event:
-            self.on_event(Event(kind, text, run.job_id, len(run.attempts), view))
-
-    def close(self) -> None:
-        self.exit_watch.close()
-
-
-def _progress_text(view: JobView) -> str:
-    progress = view.progress
-    total = f"/{progress.total_steps}" if progress.total_steps else ""
-    loss = f" loss {progress.loss:.4g}" if progress.loss is not None else ""
-    return f"{view.job_id} {view.status} step {progress.step}{total}{loss}"
-
-
-def _failure_evidence(view: JobView) -> str:
-    """Its exit status, and the last thing it said."""
-    said = [line.strip() for line in view.log_tail.splitlines() if line.strip()]
-    last = f"; last output: {said[-1][:200]}" if said else ""
-    return f"{view.message or 'no reason given'}{last}"

@@ -3,7 +3,7 @@
 All scripts travel in one `sh -s` on stdin (never in argv). On the target they run side by side, each in
 a process group of its own with its own time limit; each one's output is gathered in memory (a full disk
 does not matter) and printed between marks that carry a random nonce, so no output can forge a frame.
-Only POSIX sh, head and sleep are needed; setsid, where there is one, lets a time limit end whole groups.
+Only POSIX sh, head, cat and sleep are needed; setsid, where there is one, lets a time limit end whole groups.
 
 A reply without its closing mark is unknown, whatever the exit status, and is asked again: kubectl exec
 can exit 0 and lose the output. Whatever a script does must therefore bear being done twice.
@@ -24,6 +24,7 @@ from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport, explain_failure
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_SCRIPT_BYTES = 131_000  # Linux takes 128 KiB in one variable of a new process
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 
@@ -131,6 +132,9 @@ def _answer(question: Question[Any], reply: Reply | None) -> Answer[Any]:
         return Answer(question.name, None, failure)
     if reply.exit_code == 137 and reply.duration >= question.limit * 0.95:
         failure = CommandTimedOut(f"{question.name}: still running after {question.limit:g} s, ended")
+        return Answer(question.name, None, failure, reply.exit_code, reply.duration)
+    if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
+        failure = CommandFailed(f"{question.name}: a script of {size} bytes is too long for the target")
         return Answer(question.name, None, failure, reply.exit_code, reply.duration)
     try:
         return Answer(question.name, question.parse(reply), None, reply.exit_code, reply.duration)

@@ -36,7 +36,7 @@ def test_libfabric_over_tcp_is_a_fallback() -> None:
 @pytest.mark.parametrize(
     ("said", "gpudirect"),
     [("Ring 00 : 0 -> 1 [send] via NET/AWS Libfabric/0/GDRDMA", True),
-     ("Channel 00 : 0[101d0] -> 1[101c0] [send] via NET/AWS Libfabric/0", False),
+     ("Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0", False),
      ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA/Shared", True)],
 )
 def test_a_channel_over_libfabric_is_efa(said: str, gpudirect: bool) -> None:

@@ -1,0 +1,58 @@
+"""Wall time of get_training_health over four pods against one bare `kubectl exec POD -- true`, in the same run.
+
+    python3 bench/health.py [--rounds 15]
+
+Real kubectl, a loopback Kubernetes API, pods that are folders of this machine. Pairs are measured in turn, so that
+noise hits both alike; printed are medians, the ratio of medians, and the number of execs per report (goal: 4 execs,
+ratio at most 3.5 on two cores).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.loopback.kubernetes import KubernetesApi  # noqa: E402
+from training_monitor import get_training_health  # noqa: E402
+
+PODS = [f"verl-{name}" for name in ("head-pgbtb", "worker-8v7pg", "worker-nqvvq", "worker-v5rz4")]
+
+
+def measure(rounds: int, folder: Path) -> None:
+    with KubernetesApi(folder / "kube") as api:
+        os.environ.update(api.environ)
+        for name in PODS:
+            api.add_pod(name, root=folder / name)
+        checkpoints = folder / PODS[0] / "checkpoints"
+        (checkpoints / "step_100").mkdir(parents=True)
+        (checkpoints / "step_100" / "optimizer.json").write_text("{}")
+        bare, health, execs = [], [], []
+        for _ in range(rounds + 1):
+            started = time.perf_counter()
+            subprocess.run(["kubectl", "exec", PODS[0], "--", "true"], check=True)
+            bare.append(time.perf_counter() - started)
+            before = len(api.execs)
+            started = time.perf_counter()
+            report = get_training_health(PODS[0], str(checkpoints), PODS)
+            health.append(time.perf_counter() - started)
+            execs.append(len(api.execs) - before)
+            assert report["checkpoints"]["latest_step"] == 100, report
+    one, all_four = statistics.median(bare[1:]), statistics.median(health[1:])
+    print(f"kubectl exec POD -- true   {one * 1000:7.1f} ms (median of {rounds}, {min(bare[1:]) * 1000:.1f} at best)")
+    print(f"get_training_health, 4 pods{all_four * 1000:7.1f} ms (median of {rounds}, {min(health[1:]) * 1000:.1f} at best)")
+    print(f"ratio {all_four / one:.2f} (goal 3.5)   execs per report {statistics.mode(execs)} (goal 4)")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    with tempfile.TemporaryDirectory() as name:
+        measure(parser.parse_args().rounds, Path(name))

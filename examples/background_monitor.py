@@ -1,0 +1,19 @@
+"""Watch a job in a thread while the program does something else.
+
+    python3 examples/background_monitor.py HEAD_POD JOB_ID
+"""
+
+import sys
+
+from training_monitor import start_background_monitor
+
+head_pod, job_id = sys.argv[1:]
+
+thread = start_background_monitor(
+    head_pod,
+    job_id,
+    check_interval=2,
+    on_finish=lambda report: print(f"Job {report['job_id']} ended: {report['status']} at step {report['final_step']}"),
+)
+print("doing something else meanwhile")
+thread.join()

@@ -1,0 +1,272 @@
+"""Three targets to run the same tests on: this machine, a pod of a loopback Kubernetes API, a real ssh server.
+
+What runs on a target carries MARK in its environment, so that a test can see what it left behind and all of it can be
+ended with the test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from getpass import getuser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.requirements import require
+from training_monitor.models import Question, Reply
+
+MARK = "TRAINING_MONITOR_TEST"
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 15) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(condition())
+
+
+def plain(script: str, limit: float = 10.0) -> Question[Reply]:
+    """A question whose answer is what came back, as it is."""
+    return Question("plain", script, lambda reply: reply, limit)
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent process; None when there is no such process."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+    return None
+
+
+def pids() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def kill(pid: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+# --- surroundings
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Private folders on both sides, and a mark that all processes of this test carry."""
+
+    folder: Path
+    tools: Path
+    sockets: Path
+    mark: str
+
+    def processes(self) -> dict[int, str]:
+        """What runs with the mark, by process id; not ssh, whose control masters stay on purpose."""
+        found = {}
+        for pid in pids():
+            with suppress(OSError):
+                if self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        return {pid: line for pid, line in found.items() if line and not line.startswith("ssh")}
+
+    def disconnect(self) -> None:
+        """End the ssh control masters."""
+        for path in self.sockets.glob("training_monitor-*/*"):
+            command = [str(self.tools / "ssh"), "-O", "exit", "-o", f"ControlPath={path}", "any"]
+            subprocess.run(command, capture_output=True, timeout=10, check=False)
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surroundings]:
+    sockets = Path(tempfile.mkdtemp(prefix="tm", dir="/tmp"))  # a socket's path may hold about 100 characters
+    here = Surroundings(tmp_path, tmp_path / "tools", sockets, uuid.uuid4().hex)
+    here.tools.mkdir()
+    monkeypatch.setenv(MARK, here.mark)
+    monkeypatch.setenv("PATH", f"{here.tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("TRAINING_MONITOR_JOBS_DIR", str(tmp_path / "jobs local"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(sockets))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    yield here
+    here.disconnect()
+    while running := here.processes():
+        for pid in running:
+            kill(pid)
+        time.sleep(0.02)
+    shutil.rmtree(sockets)
+
+
+# --- Kubernetes
+
+
+@pytest.fixture
+def kube(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesApi]:
+    (surroundings.tools / "kubectl").symlink_to(require("kubectl"))
+    with KubernetesApi(surroundings.folder / "kube", {"loopback": "default", "elsewhere": "team"}) as api:
+        for name, value in api.environ.items():
+            monkeypatch.setenv(name, value)
+        yield api
+
+
+@pytest.fixture
+def pod(kube: KubernetesApi, surroundings: Surroundings) -> Pod:
+    jobs = surroundings.folder / "jobs pod"
+    return kube.add_pod("head", env={MARK: surroundings.mark, "TRAINING_MONITOR_JOBS_DIR": str(jobs)})
+
+
+# --- ssh
+
+
+class SshServer:
+    """An OpenSSH server of the user who runs the tests, and an `ssh` on PATH that has a key for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, 0
+        self.user = getuser()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        folder.mkdir()
+        self.make_key("host_key")
+        self.make_key("user_key")
+
+    @property
+    def address(self) -> str:
+        return f"ssh://{self.user}@127.0.0.1:{self.port}"
+
+    def make_key(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+    def set_environment(self, changes: Mapping[str, str]) -> None:
+        """What the commands of the next connections get to see."""
+        self.environment |= changes
+        words = ",".join(f'environment="{name}={value}"' for name, value in self.environment.items())
+        key = (self.folder / "user_key.pub").read_text()
+        (self.folder / "authorized_keys").write_text(f"{words} {key}")
+
+    def write_client(self, tools: Path) -> None:
+        """Our own configuration and key for the real ssh; root's ~ is not where HOME says."""
+        real = shutil.which("ssh", path=os.environ["PATH"].partition(os.pathsep)[2]) or "/usr/bin/ssh"
+        config, key = self.folder / "ssh_config", self.folder / "user_key"
+        config.write_text("Host *\n  IdentitiesOnly yes\n  IdentityAgent none\n  GlobalKnownHostsFile none\n")
+        (tools / "ssh").write_text(f"#!/bin/sh\nexec {real} -F '{config}' -i '{key}' \"$@\"\n")
+        (tools / "ssh").chmod(0o755)
+
+    def start(self) -> None:
+        """Listen on a free port; after a stop, on the same one."""
+        config, log = self.folder / "sshd_config", self.folder / "log"
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where root's server locks itself in
+        for _ in range(5):
+            port = self.port or free_port()
+            config.write_text(
+                f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {self.folder}/host_key\nPidFile none\n"
+                f"AuthorizedKeysFile {self.folder}/authorized_keys\nPermitUserEnvironment yes\nStrictModes no\n"
+                "UsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+            )
+            command = [require("sshd"), "-D", "-f", str(config), "-E", str(log)]
+            self._process = subprocess.Popen(command, env={"PATH": os.defpath})
+            if wait_until(lambda port=port: self._process.poll() is not None or answers(port), 10) and answers(port):
+                self.port = port
+                return
+            self.stop()
+        pytest.fail(f"sshd does not start: {log.read_text()}")
+
+    def stop(self) -> None:
+        """End the server and its connections."""
+        if self._process:
+            for pid in pids():
+                if parent_of(pid) == self._process.pid:
+                    kill(pid)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def sshd(surroundings: Surroundings) -> Iterator[SshServer]:
+    require("sshd")
+    server = SshServer(surroundings.folder / "sshd")
+    jobs = surroundings.folder / "jobs ssh"
+    # With SHLVL, bash does not take itself for a login shell whose .bashrc would change PATH.
+    server.set_environment({MARK: surroundings.mark, "TRAINING_MONITOR_JOBS_DIR": str(jobs), "SHLVL": "2"})
+    server.write_client(surroundings.tools)
+    server.start()
+    yield server
+    surroundings.disconnect()
+    server.stop()
+
+
+# --- targets
+
+
+@dataclass(frozen=True)
+class Place:
+    """A target, and what a test can do to it: `address` is its target string, `folder` a folder that it sees."""
+
+    address: str
+    folder: Path
+    jobs: Path
+    surroundings: Surroundings
+    set_environment: Callable[[Mapping[str, str]], None]
+    disconnect: Callable[[], None]
+
+
+@pytest.fixture
+def local(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Place:
+    def set_environment(changes: Mapping[str, str]) -> None:
+        for name, value in changes.items():
+            monkeypatch.setenv(name, value)
+
+    folder = surroundings.folder
+    return Place("local", folder, folder / "jobs local", surroundings, set_environment, lambda: None)
+
+
+@pytest.fixture
+def in_pod(surroundings: Surroundings, kube: KubernetesApi, pod: Pod) -> Place:
+    def disconnect() -> None:
+        kube.stop()
+        kube.start()
+
+    folder = surroundings.folder
+    return Place("k8s://default/head", folder, folder / "jobs pod", surroundings, pod.env.update, disconnect)
+
+
+@pytest.fixture
+def over_ssh(surroundings: Surroundings, sshd: SshServer) -> Place:
+    def set_environment(changes: Mapping[str, str]) -> None:
+        sshd.set_environment(changes)
+        surroundings.disconnect()
+
+    folder = surroundings.folder
+    return Place(sshd.address, folder, folder / "jobs ssh", surroundings, set_environment, surroundings.disconnect)
+
+
+@pytest.fixture(params=["local", "in_pod", "over_ssh"])
+def target(request: pytest.FixtureRequest) -> Place:
+    place: Place = request.getfixturevalue(request.param)
+    return place

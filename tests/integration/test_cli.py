@@ -1,0 +1,262 @@
+"""The command line in a pod of the loopback Kubernetes API: what it prints, where, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Surroundings, wait_until
+from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.requirements import require
+from training_monitor import JobStatus, look_at_job, start_process_job
+
+ROOT = Path(__file__).parents[2]
+GPU_ROW = "{}, GPU-{}, NVIDIA H100 80GB HBM3, {}, 40, 60000, 81559, {}, 700.00, 60, Disabled"
+HOSTILE = ["'; rm -rf x; '", '"$(touch hacked)"', "a/../b", "x\ny", "-h; ls", "späce ☃"]
+
+
+def environ(**changes: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+
+
+def cli(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "training_monitor", *argv]
+    return subprocess.run(command, env=environ(**changes), text=True, capture_output=True, timeout=60)
+
+
+def give_gpus(pod: Pod, *utilizations: int, watts: int = 500) -> None:
+    """An nvidia-smi on the pod's PATH that prints rows in the real one's form."""
+    rows = "\n".join(GPU_ROW.format(n, n, percent, watts) for n, percent in enumerate(utilizations))
+    tool = Path(pod.root) / "bin" / "nvidia-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(
+        f"#!/bin/sh\ncase $1 in --query-gpu*) cat <<END\n{rows}\nEND\n;; *) echo 77, python, GPU-0, 512;; esac\n"
+    )
+    tool.chmod(0o755)
+    pod.env["PATH"] = f"{tool.parent}:{os.defpath}"
+
+
+@pytest.fixture
+def job(pod: Pod) -> str:
+    """A job in the pod that has printed three steps and waits."""
+    job_id = start_process_job("head", "for i in 1 2 3; do echo step $i/9 loss=0.$i; done; sleep 600", "steps")
+    assert wait_until(lambda: look_at_job("head", job_id).progress.step == 3)
+    return job_id
+
+
+def test_status_of_a_running_job(job: str) -> None:
+    done = cli("status", "head", job)
+    assert done.returncode == 0 and f"{job} RUNNING step 3/9" in done.stdout and done.stderr == ""
+    assert json.loads(cli("status", "head", job, "--json").stdout)["step"] == 3
+
+
+def test_status_without_a_job_lists_all(job: str) -> None:
+    done = cli("status", "head")
+    assert done.returncode == 0 and job in done.stdout and "RUNNING" in done.stdout
+
+
+def test_status_of_a_failed_job_is_1_and_names_the_exit_status(pod: Pod) -> None:
+    job_id = start_process_job("head", "exit 3", "bad")
+    assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
+    done = cli("status", "head", job_id)
+    assert done.returncode == 1 and "exit status 3" in done.stdout
+
+
+def test_step_prints_the_number_alone(job: str) -> None:
+    assert cli("step", "head", job).stdout == "3\n"
+    assert json.loads(cli("step", "head", job, "--json").stdout)["total_steps"] == 9
+
+
+def test_step_of_a_job_that_printed_none_is_unknown(pod: Pod) -> None:
+    done = cli("step", "head", start_process_job("head", "sleep 60", "quiet"))
+    assert done.returncode == 3 and done.stdout == "" and "has not printed a step" in done.stderr
+
+
+def test_logs_print_the_last_lines(job: str) -> None:
+    assert cli("logs", "head", job, "--tail", "2").stdout == "step 2/9 loss=0.2\nstep 3/9 loss=0.3\n"
+
+
+def test_logs_cannot_steer_the_terminal(pod: Pod) -> None:
+    job_id = start_process_job(
+        "head", r"printf '\033]0;owned\007\033[2Jred\033[31m \302\233 end\n'; sleep 60", "colours"
+    )
+    assert wait_until(lambda: look_at_job("head", job_id).log_tail.endswith("end\n"))
+    shown = cli("logs", "head", job_id).stdout
+    assert "red" in shown and not set("\x1b\x07\x9b") & set(shown)
+
+
+def test_stall_is_1_when_silent_and_0_when_not(job: str) -> None:
+    assert cli("stall", "head", job, "--threshold", "300", "--sample", "0").returncode == 0
+    time.sleep(2.1)
+    done = cli("stall", "head", job, "--threshold", "2")
+    assert done.returncode == 1 and "is stalled" in done.stdout
+
+
+def test_wait_says_why_it_returned(pod: Pod, job: str) -> None:
+    done = cli("wait", "head", job, "--timeout", "0.5", "--interval", "0.2", "--json")
+    assert done.returncode == 3 and json.loads(done.stdout)["status"] == "TIMEOUT"
+    done = cli("wait", "head", start_process_job("head", "echo step 5; sleep 0.5", "ends"))
+    assert done.returncode == 0 and "SUCCEEDED at step 5" in done.stdout
+
+
+def test_stop_ends_the_job_and_says_so(job: str) -> None:
+    done = cli("stop", "head", job, "--grace", "1")
+    assert done.returncode == 0 and f"{job} STOPPED" in done.stdout
+    assert cli("status", "head", job).returncode == 1
+
+
+def test_gpu_without_nvidia_smi_is_unknown(pod: Pod) -> None:
+    done = cli("gpu", "head")
+    assert done.returncode == 3 and "nvidia-smi is not there" in done.stderr
+    assert json.loads(cli("gpu", "head", "--json").stdout)["gpu_count"] is None
+
+
+def test_gpu_prints_a_line_each(pod: Pod) -> None:
+    give_gpus(pod, 97, 95)
+    done = cli("gpu", "head")
+    assert done.returncode == 0 and done.stdout.count("H100") == 2 and "97 %" in done.stdout and "pid 77" in done.stdout
+
+
+def test_health_is_0_1_or_3_by_its_verdict(pod: Pod, job: str) -> None:
+    asked = ("health", "head", "--checkpoint-dir", "checkpoints", "--job", job)
+    assert cli(*asked).returncode == 3
+    give_gpus(pod, 97, 95)
+    done = cli(*asked)
+    assert done.returncode == 0 and "health: OK" in done.stdout, done.stdout
+    give_gpus(pod, 0, 1)
+    done = cli(*asked)
+    assert done.returncode == 1 and "although the job is RUNNING" in done.stdout
+    report = json.loads(cli(*asked, "--json").stdout)
+    assert report["verdict"] == "failed" and len(report["issues"]) == len(report["remedies"])
+    give_gpus(pod, 100, 100, watts=90)
+    assert "a collective waits" in cli(*asked).stdout
+
+
+def test_health_of_a_pod_that_does_not_exist_is_failed(kube: KubernetesApi) -> None:
+    done = cli("health", "nope", "--checkpoint-dir", "/c")
+    assert done.returncode == 1 and "pod nope does not exist" in done.stdout
+
+
+def test_checkpoints_are_marked(pod: Pod) -> None:
+    folder = Path(pod.root) / "my checkpoints"
+    for step, size in ((100, 30), (200, 0)):
+        (folder / f"step_{step}").mkdir(parents=True)
+        (folder / f"step_{step}" / "model.pt").write_bytes(b"x" * size)
+    done = cli("checkpoints", "head", "my checkpoints")
+    assert done.returncode == 0
+    assert [line[0] for line in done.stdout.splitlines()] == ["*", "!"] and "empty file" in done.stdout
+    assert cli("checkpoints", "head", "none").returncode == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_job_id_is_only_a_name(name: str, pod: Pod) -> None:
+    for command in ("status", "step", "logs", "stop"):
+        done = cli(command, "head", "--", name)
+        assert done.returncode in (1, 2, 3) and "Traceback" not in done.stderr and done.stderr.startswith("error:")
+        done = cli(command, "head", "--", f"process:{name}")
+        assert done.returncode == 2 and "process:NAME" in done.stderr
+    assert not (Path(pod.root) / "hacked").exists()
+
+
+def test_a_missing_pod_is_unknown_and_says_what_to_try(kube: KubernetesApi) -> None:
+    done = cli("status", "nope", "process:x")
+    assert done.returncode == 3 and 'pods "nope" not found' in done.stderr and "Try:" in done.stderr
+
+
+def test_a_forbidden_pod_is_unknown(pod: Pod, kube: KubernetesApi) -> None:
+    kube.forbidden = {"create pods/exec"}
+    done = cli("status", "head", "process:x")
+    assert done.returncode == 3 and "forbidden" in done.stderr and "can-i" in done.stderr
+
+
+def test_a_missing_tool_is_named(surroundings: Surroundings) -> None:
+    done = cli("status", "head", "process:x", PATH=str(surroundings.tools))
+    assert done.returncode == 3 and "kubectl is not installed" in done.stderr
+
+
+def test_errors_are_json_too(kube: KubernetesApi) -> None:
+    said = json.loads(cli("status", "nope", "process:x", "--json").stdout)
+    assert said["kind"] == "TargetNotFound" and said["hint"]
+
+
+@pytest.mark.parametrize("wrong", [[], ["nonsense"], ["status"], ["status", "a b"], ["status", "ssh://"], ["run"],
+                                   ["run", "--checkpoint-dir", "c"], ["restart", "head", "x"],
+                                   ["wait", "head", "j", "--timeout", "-1"]])  # fmt: skip
+def test_wrong_use_is_2(wrong: list[str]) -> None:
+    done = cli(*wrong)
+    assert done.returncode == 2 and done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_traceback(job: str) -> None:
+    command = f"{sys.executable} -m training_monitor logs head {job} | true"
+    done = subprocess.run(["sh", "-c", command], env=environ(), text=True, capture_output=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_colour_is_for_terminals_and_respects_no_color(surroundings: Surroundings) -> None:
+    def on_a_terminal(**changes: str) -> bytes:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "training_monitor", "doctor"]
+        process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environ(TERM="xterm", **changes))
+        os.close(theirs)
+        shown = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                shown += chunk
+        except OSError:
+            pass
+        process.wait()
+        return shown
+
+    assert b"\x1b[3" in on_a_terminal() and b"\x1b[" not in on_a_terminal(NO_COLOR="1")
+    assert "\x1b[" not in cli("doctor").stdout
+
+
+def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) -> None:
+    done = cli("doctor", "head", "local", "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    assert checks["kubectl exec"]["state"] == "ok" and checks["head"]["state"] == "ok"
+    assert checks["local"]["found"].startswith("Linux")
+    kube.forbidden = {"create pods/exec"}
+    done = cli("doctor", "head")
+    assert done.returncode == 1 and "ask for the verb create on pods/exec" in done.stdout
+
+
+def test_run_keeps_a_command_in_a_pod_going(pod: Pod) -> None:
+    command = "n=$(cat count 2>/dev/null || echo 0); echo $((n+1)) >count; echo step $n/2; [ $n -ge 2 ]"
+    options = ["--checkpoint-dir", "none", "--retry-delay", "0.1", "--check-interval", "0.2", "--name", "counted"]
+    done = cli("run", "--target", "head", *options, "--", command)
+    assert done.returncode == 0 and "restarts 2" in done.stdout and "Training finished" in done.stdout, done.stdout
+    assert "Ctrl-C leaves it running" in done.stderr
+
+
+def test_the_demo_finishes_and_shows_what_it_did() -> None:
+    done = cli("demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("RuntimeError", "refused", "truncated", "stalled", "step_60", "step_120", "attempts 3", "goodput"):
+        assert part in done.stdout
+
+
+def test_the_demo_shows_a_live_line_on_a_terminal_and_leaves_nothing_when_interrupted(tmp_path: Path) -> None:
+    tmux = [require("tmux"), "-S", str(tmp_path / "socket")]
+    command = f"PYTHONPATH={ROOT} {sys.executable} -m training_monitor demo; echo status=$?; sleep 60"
+    subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", command], check=True)
+
+    def screen() -> str:
+        return subprocess.run([*tmux, "capture-pane", "-p"], text=True, capture_output=True).stdout
+
+    try:
+        assert wait_until(lambda: "steps/s" in screen() and "[###" in screen()), screen()
+        assert screen().count("attempt 1  [") == 1
+        subprocess.run([*tmux, "send-keys", "C-c"], check=True)
+        assert wait_until(lambda: "status=130" in screen()), screen()
+        assert "the demo was interrupted" in screen() and "Traceback" not in screen()
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)

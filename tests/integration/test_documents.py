@@ -1,0 +1,113 @@
+"""Every example runs, and every snippet of README.md and SKILL.md, against the loopback Kubernetes API."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Surroundings
+from tests.loopback.kubernetes import KubernetesApi
+from tests.loopback.ray_dashboard import RayDashboard
+from training_monitor import start_process_job
+from training_monitor.cli import demo_training
+
+ROOT = Path(__file__).parents[2]
+HEAD, WORKER = "training-head-abc123", "training-worker-def456"
+FENCE = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def snippets(kind: str) -> list[object]:
+    return [
+        pytest.param(found.group(2), id=f"{document}-{number}")
+        for document in ("README.md", "SKILL.md")
+        for number, found in enumerate(FENCE.finditer((ROOT / document).read_text()))
+        if found.group(1) == kind
+    ]
+
+
+@pytest.fixture
+def cluster(kube: KubernetesApi, surroundings: Surroundings) -> Iterator[KubernetesApi]:
+    """The pods that the documents name, a Ray dashboard in the head, and a training script in this folder."""
+    (surroundings.tools / "training-monitor").write_text(f'#!/bin/sh\nexec {sys.executable} -m training_monitor "$@"\n')
+    (surroundings.tools / "training-monitor").chmod(0o755)
+    arguments = "'--output', 'checkpoints', '--step-seconds', '0', '--steps', '40', '--crash-at', '0', '--hang-at', '0'"
+    real = f"runpy.run_path({demo_training.__file__!r}, run_name='__main__')"
+    script = f"import runpy, sys\nsys.argv[1:1] = [{arguments}]\n{real}\n"
+    (surroundings.folder / "checkpoints" / "my-training").mkdir(parents=True)
+    with RayDashboard() as dashboard:
+        dashboard.add_job("my-training-attempt-1", "SUCCEEDED", "step 40/40 loss=0.1\n")
+        for name in (HEAD, WORKER):
+            root = surroundings.folder / name
+            environ = {"RAY_API_SERVER_ADDRESS": dashboard.address, "PATH": os.environ["PATH"]}
+            environ |= {"RAY_TMPDIR": str(root), "TRAINING_MONITOR_TEST": surroundings.mark}
+            kube.add_pod(name, root=root, env=environ)
+            (root / "train.py").write_text(script)
+        (surroundings.folder / "train.py").write_text(script)
+        yield kube
+
+
+def here(text: str, surroundings: Surroundings) -> str:
+    """The snippet with its checkpoint folder moved to where a test may write."""
+    return text.replace("/checkpoints/", f"{surroundings.folder}/checkpoints/")
+
+
+def run(surroundings: Surroundings, *argv: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(argv, cwd=surroundings.folder, env=environ, text=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("snippet", snippets("bash"))
+def test_every_shell_snippet_runs(snippet: str, cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    for line in here(snippet, surroundings).strip().splitlines():
+        done = run(surroundings, "sh", "-c", line.replace("python3 -m", f"{sys.executable} -m"))
+        assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3), (line, done.stdout, done.stderr)
+        if " run " in line or " restart " in line:
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+        assert done.stdout or "gpu" in line or "checkpoints" in line
+
+
+@pytest.mark.parametrize("snippet", snippets("python"))
+def test_every_python_snippet_runs(snippet: str, cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    done = run(surroundings, sys.executable, "-c", here(snippet, surroundings))
+    assert done.returncode == 0, done.stderr
+    assert "auto_restart" not in snippet or "True" in done.stdout and "completed" in done.stdout
+
+
+def test_the_health_example_prints_a_verdict(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    done = run(surroundings, sys.executable, str(ROOT / "examples/health_report.py"), HEAD, "checkpoints", WORKER)
+    assert done.returncode == 3, done.stderr
+    assert "UNKNOWN" in done.stdout and "nvidia-smi is not there" in done.stdout and "4/4 GPUs" in done.stdout
+
+
+def test_the_restart_example_finishes_a_command_in_a_pod(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    example, command = str(ROOT / "examples/auto_restart.py"), f"{sys.executable} train.py"
+    done = run(surroundings, sys.executable, example, HEAD, "example", "checkpoints", command)
+    assert done.returncode == 0 and "Training completed at step 40" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_restart_example_takes_a_ray_job_as_ray_remembers_it(
+    cluster: KubernetesApi, surroundings: Surroundings
+) -> None:
+    done = run(surroundings, sys.executable, str(ROOT / "examples/auto_restart.py"), HEAD, "my-training", "checkpoints")
+    assert done.returncode == 0 and "Training completed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_background_example_reports_the_end(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    job_id = start_process_job(HEAD, "echo step 7/7; sleep 1", "short")
+    done = run(surroundings, sys.executable, str(ROOT / "examples/background_monitor.py"), HEAD, job_id)
+    assert f"Job {job_id} ended: SUCCEEDED at step 7" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_custom_example_restarts_from_a_checkpoint(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    crash = f"{sys.executable} train.py --crash-at 30"
+    job_id = start_process_job(HEAD, crash, "custom")
+    example, command = str(ROOT / "examples/custom_restart.py"), f"{sys.executable} train.py --resume {{checkpoint}}"
+    done = run(surroundings, sys.executable, example, HEAD, job_id, "checkpoints", command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "custom-attempt-1 from checkpoints/step_20" in done.stdout and "successfully" in done.stdout

@@ -1,0 +1,223 @@
+"""What a target that cannot be asked is called: through the real kubectl and the real ssh."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place, SshServer, Surroundings, free_port, plain
+from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandTimedOut,
+    TargetNotFound,
+    TargetUnreachable,
+    ToolNotFound,
+)
+from training_monitor.models import Reply
+from training_monitor.targets.asking import ASK_ATTEMPTS, ask
+
+
+def say(target: str, word: str = "hello", **more: object) -> str:
+    """What a target answers to one question."""
+    [answer] = ask(target, plain(f"echo {word}"), **more)  # type: ignore[arg-type]
+    reply = answer.get()
+    assert isinstance(reply, Reply)
+    return reply.output
+
+
+def failure(target: str, **more: object) -> CommandError:
+    """The error of a target that does not answer; it names the target."""
+    with pytest.raises(CommandError) as caught:
+        say(target, **more)
+    assert caught.value.target in (None, target)
+    return caught.value
+
+
+# --- kubectl
+
+
+@pytest.mark.usefixtures("pod")
+class TestKubectl:
+    def test_a_missing_kubectl_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        error = failure("head")
+        assert type(error) is ToolNotFound
+        assert "kubectl is not installed" in str(error) and "install kubectl" in str(error)
+
+    @pytest.mark.parametrize("target", ["gone", "k8s://default/gone", "k8s://team/head", "k8s://nowhere/head"])
+    def test_a_pod_that_does_not_exist_is_not_found(self, target: str) -> None:
+        with pytest.raises(TargetNotFound) as caught:
+            say(target)
+        assert "(NotFound)" in str(caught.value) and "kubectl get pods -A" in str(caught.value)
+
+    def test_a_container_that_does_not_exist_is_not_found(self) -> None:
+        assert type(failure("k8s://default/head/sidecar")) is TargetNotFound
+
+    def test_a_pod_that_is_down_is_unreachable(self, kube: KubernetesApi, pod: Pod) -> None:
+        pod.states["main"] = ContainerState(waiting="CrashLoopBackOff")
+        assert type(failure("k8s://default/head")) is TargetUnreachable
+        pod.states.clear()
+        pod.phase = "Succeeded"
+        assert type(failure("k8s://default/head")) is TargetUnreachable
+
+    def test_what_is_forbidden_is_access_denied_with_the_permission_to_ask_for(self, kube: KubernetesApi) -> None:
+        kube.forbidden = {"create pods/exec"}
+        error = failure("k8s://default/head")
+        assert type(error) is AccessDenied
+        assert "pods/exec" in str(error) and "auth can-i" in str(error)
+
+    def test_a_credential_that_is_not_valid_any_more_is_access_denied(self, kube: KubernetesApi) -> None:
+        kube.fail_exec_with = (401, "Unauthorized")
+        assert type(failure("k8s://default/head")) is AccessDenied
+
+    def test_an_api_server_that_is_down_is_unreachable_until_it_is_back(self, kube: KubernetesApi) -> None:
+        kube.stop()
+        error = failure("k8s://default/head")
+        assert type(error) is TargetUnreachable and "refused" in str(error)
+        kube.start()
+        assert say("k8s://default/head") == "hello\n"
+
+    def test_a_node_that_does_not_answer_the_api_server_is_unreachable(self, kube: KubernetesApi) -> None:
+        kube.fail_exec_with = (500, "InternalError")
+        assert type(failure("k8s://default/head")) is TargetUnreachable
+
+    def test_an_answer_that_was_lost_is_asked_for_again(self, kube: KubernetesApi) -> None:
+        kube.exec_empty_ok = ASK_ATTEMPTS - 1
+        assert say("k8s://default/head") == "hello\n"
+        assert len(kube.execs) == ASK_ATTEMPTS
+
+    def test_an_answer_that_is_lost_again_and_again_is_unknown_not_empty(self, kube: KubernetesApi) -> None:
+        kube.exec_empty_ok = ASK_ATTEMPTS
+        assert type(failure("k8s://default/head")) is TargetUnreachable
+        assert (len(kube.execs), kube.exec_empty_ok) == (ASK_ATTEMPTS, 0)
+
+    @pytest.mark.parametrize("size", [1, 40, 70, 5000])
+    def test_half_an_answer_is_no_answer(self, kube: KubernetesApi, size: int) -> None:
+        kube.drop_exec_after_bytes = size
+        with pytest.raises(TargetUnreachable):
+            ask("k8s://default/head", plain("echo first"), plain("head -c 10000 /dev/zero | tr '\\0' x"))
+
+    def test_a_server_that_hangs_costs_the_timeout(self, kube: KubernetesApi) -> None:
+        kube.hang_exec = True
+        started = time.monotonic()
+        error = failure("k8s://default/head", timeout=1)
+        assert type(error) is CommandTimedOut and "within 1 s" in str(error)
+        assert time.monotonic() - started < 8
+
+    def test_the_namespace_is_used(self, kube: KubernetesApi) -> None:
+        kube.add_pod("head", "team", env={"WHERE": "in team"})
+        for target, namespace in (("head", "team"), ("k8s://team/head", "default")):
+            assert say(target, '"$WHERE"', namespace=namespace) == "in team\n"
+        assert [(each.namespace, each.pod) for each in kube.execs] == [("team", "head")] * 2
+        assert say("head", '"$WHERE"') == "\n"
+
+    def test_the_container_is_used(self, kube: KubernetesApi) -> None:
+        kube.add_pod("pair", containers=["main", "trainer"])
+        assert say("k8s://default/pair/trainer") == "hello\n"
+        assert kube.execs[-1].container == "trainer"
+
+    def test_the_context_is_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kube: KubernetesApi) -> None:
+        with KubernetesApi(tmp_path / "other", {"far": "default"}) as other:
+            other.add_pod("head", env={"WHERE": "far away"})
+            monkeypatch.setenv("KUBECONFIG", f"{kube.kubeconfig}:{rename(other.kubeconfig, 'far')}")
+            assert say("k8s://default/head?context=far", '"$WHERE"') == "far away\n"
+            assert (len(other.execs), len(kube.execs)) == (1, 0)
+            assert say("k8s://default/head", '"$WHERE"') == "\n"
+
+    def test_a_context_that_does_not_exist_is_access_denied(self) -> None:
+        error = failure("k8s://default/head?context=nowhere")
+        assert type(error) is AccessDenied and "get-contexts" in str(error)
+
+    def test_a_container_without_sh_says_so(self, tmp_path: Path, pod: Pod) -> None:
+        pod.env["PATH"] = str(tmp_path)
+        assert "no `sh`" in str(failure("k8s://default/head"))
+
+    def test_secrets_that_a_tool_prints_are_not_in_the_error(self, tmp_path: Path, pod: Pod) -> None:
+        words = ["HF_TOKEN=hunter-one", "--api-key hunter-two", "https://me:hunter-three@host hf_hunterFour"]
+        shell = tmp_path / "bin" / "sh"
+        shell.parent.mkdir()
+        shell.write_text("#!/bin/sh\n" + "".join(f"echo 'no: {word}' >&2\n" for word in words) + "exit 7\n")
+        shell.chmod(0o755)
+        pod.env["PATH"] = str(shell.parent)
+        error = failure("k8s://default/head")
+        assert "no: HF_TOKEN=***" in str(error) and "exit status 7" in str(error)
+        assert not [text for text in (str(error), repr(error), error.what) if "hunter" in text]
+
+
+def rename(kubeconfig: Path, name: str) -> Path:
+    """The same kubeconfig with names that do not clash with those of another."""
+    kubeconfig.write_text(kubeconfig.read_text().replace('"loopback"', f'"{name}-cluster"'))
+    return kubeconfig
+
+
+# --- ssh
+
+
+class TestSsh:
+    def test_a_missing_ssh_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        error = failure("ssh://somebody@127.0.0.1:22")
+        assert type(error) is ToolNotFound and "openssh-client" in str(error)
+
+    def test_a_port_where_nobody_listens_is_unreachable(self, sshd: SshServer) -> None:
+        error = failure(f"ssh://{sshd.user}@127.0.0.1:{free_port()}")
+        assert type(error) is TargetUnreachable and "refused" in str(error)
+
+    def test_a_host_that_does_not_exist_is_unreachable(self, sshd: SshServer) -> None:
+        error = failure(f"ssh://{sshd.user}@no-such-host.invalid")
+        assert type(error) is TargetUnreachable
+
+    def test_a_key_that_the_host_does_not_know_is_access_denied(self, sshd: SshServer) -> None:
+        sshd.make_key("user_key")
+        error = failure(sshd.address)
+        assert type(error) is AccessDenied and "ssh-add -l" in str(error)
+
+    def test_a_new_host_is_accepted_once_and_a_changed_one_is_refused(
+        self, sshd: SshServer, surroundings: Surroundings
+    ) -> None:
+        assert say(sshd.address) == "hello\n"
+        known = surroundings.folder / "state" / "known_hosts"
+        assert f"[127.0.0.1]:{sshd.port}" in known.read_text()
+        surroundings.disconnect()
+        sshd.stop()
+        sshd.make_key("host_key")
+        sshd.start()
+        error = failure(sshd.address)
+        assert type(error) is AccessDenied and "known_hosts" in str(error)
+        known.unlink()
+        assert say(sshd.address) == "hello\n"
+
+    def test_a_connection_that_is_cut_is_unreachable_until_it_is_back(self, sshd: SshServer) -> None:
+        assert say(sshd.address) == "hello\n"
+        sshd.stop()
+        assert type(failure(sshd.address)) is TargetUnreachable
+        sshd.start()
+        assert say(sshd.address) == "hello\n"
+
+    def test_a_host_that_hangs_costs_the_timeout_and_answers_later(self, over_ssh: Place) -> None:
+        started = time.monotonic()
+        with pytest.raises(CommandTimedOut):
+            ask(over_ssh.address, plain("sleep 4", limit=4), timeout=1)
+        assert time.monotonic() - started < 8
+        assert say(over_ssh.address) == "hello\n"
+
+    def test_connections_are_shared_and_private(self, sshd: SshServer, surroundings: Surroundings) -> None:
+        for _ in range(3):
+            assert say(sshd.address) == "hello\n"
+        [folder] = surroundings.sockets.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert len(list(folder.iterdir())) == 1
+        assert (sshd.folder / "log").read_text().count("Accepted publickey") == 1
+
+    def test_a_folder_for_sockets_that_others_can_write_to_is_not_used(
+        self, sshd: SshServer, surroundings: Surroundings
+    ) -> None:
+        folder = surroundings.sockets / f"training_monitor-{Path('/proc/self').stat().st_uid}"
+        folder.mkdir()
+        folder.chmod(0o777)
+        assert say(sshd.address) == "hello\n"
+        assert list(folder.iterdir()) == []

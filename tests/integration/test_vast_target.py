@@ -1,0 +1,117 @@
+"""vast://ID: the real vastai CLI with a loopback REST API names the ssh address, and real ssh goes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SshServer, Surroundings, plain
+from tests.loopback.vast import KEY, VastApi
+from tests.requirements import require
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    InstanceNotFound,
+    TargetUnreachable,
+    ToolNotFound,
+    TrainingMonitorError,
+)
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.fleet import ask_many
+
+
+@pytest.fixture
+def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
+    (surroundings.tools / "vastai").symlink_to(require("vastai"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(surroundings.folder / "config"))
+    with VastApi() as api:
+        for name, value in api.environ.items():
+            monkeypatch.setenv(name, value)
+        yield api
+
+
+def failure(target: str) -> TrainingMonitorError:
+    with pytest.raises(TrainingMonitorError) as caught:
+        resolve_target(target)
+    return caught.value
+
+
+def test_an_instance_becomes_its_ssh_address(vast: VastApi) -> None:
+    vast.add_instance(7, ssh_host="ssh7.example", ssh_port=12345)
+    assert str(resolve_target("vast://7")) == "ssh://root@ssh7.example:12345"
+    assert vast.requests == ["GET /api/v0/instances/7/"]
+
+
+def test_other_targets_are_what_they_are(vast: VastApi) -> None:
+    for target in ("local", "k8s://default/head", "ssh://me@host:22"):
+        assert str(resolve_target(target)) == target
+    assert vast.requests == []
+
+
+def test_an_instance_that_is_gone_is_not_found(vast: VastApi) -> None:
+    assert type(failure("vast://99")) is InstanceNotFound
+    assert vast.requests == ["GET /api/v0/instances/99/"]
+
+
+def test_an_instance_without_an_ssh_address_is_unreachable_and_says_its_status(vast: VastApi) -> None:
+    vast.add_instance(7, ssh_host=None, ssh_port=None, actual_status="loading")
+    error = failure("vast://7")
+    assert type(error) is TargetUnreachable and "loading" in str(error)
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=id", "a b", "host;id", "host/../x", "me@host"])
+def test_an_address_that_is_none_is_not_used(vast: VastApi, host: str) -> None:
+    vast.add_instance(7, ssh_host=host)
+    assert type(failure("vast://7")) is TargetUnreachable
+
+
+def test_a_key_that_is_not_valid_is_access_denied_not_a_missing_instance(
+    vast: VastApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vast.add_instance(7)
+    monkeypatch.setenv("VAST_API_KEY", "wrong-key-of-somebody")
+    error = failure("vast://7")
+    assert type(error) is AccessDenied and "vastai set api-key" in str(error)
+    assert "wrong-key-of-somebody" not in str(error)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_service_that_fails_is_unreachable_not_a_missing_instance(vast: VastApi, status: int) -> None:
+    vast.fail_with = status
+    error = failure("vast://7")
+    assert type(error) is TargetUnreachable and str(status) in str(error)
+
+
+def test_a_service_that_is_down_is_unreachable(vast: VastApi) -> None:
+    vast.stop()
+    error = failure("vast://7")
+    assert type(error) is TargetUnreachable and "refused" in str(error)
+    assert KEY not in str(error)
+
+
+def test_an_instance_that_makes_the_cli_fail_is_unreachable(vast: VastApi) -> None:
+    vast.add_instance(7, extra_env=None)  # the CLI expects a list here and ends with a traceback
+    assert isinstance(failure("vast://7"), CommandError)
+
+
+def test_a_missing_vastai_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = failure("vast://7")
+    assert type(error) is ToolNotFound and "pip install vastai" in str(error)
+
+
+def test_an_instance_is_asked_through_ssh_and_known_by_its_id(
+    vast: VastApi, sshd: SshServer, surroundings: Surroundings
+) -> None:
+    if sshd.user != "root":
+        pytest.skip("an instance's user is root, and this server's is not: nothing here was tested")
+    vast.add_instance(7, ssh_host="127.0.0.1", ssh_port=sshd.port)
+    rows = ask_many(["vast://7", "vast://8"], plain("echo hello"))
+    assert rows[0][0].get().output == "hello\n"
+    assert isinstance(rows[1][0].failure, InstanceNotFound)
+    assert "vast-7 " in (surroundings.folder / "state" / "known_hosts").read_text()
+    [answer] = ask("vast://7", plain("exit 3"))
+    assert answer.exit_code == 3
