@@ -2,7 +2,7 @@
 
     python3 bench/health.py [--rounds 15]
 
-Real kubectl, a loopback Kubernetes API, pods that are folders of this machine. Pairs are measured in turn, so that
+Real kubectl, a loopback Kubernetes API and Ray dashboard, pods that are folders of this machine. Pairs are measured in turn, so that
 noise hits both alike; printed are medians, the ratio of medians, and the number of execs per report (goal: 4 execs,
 ratio at most 3.5 on two cores).
 """
@@ -21,16 +21,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.loopback.kubernetes import KubernetesApi  # noqa: E402
+from tests.loopback.ray_dashboard import RayDashboard  # noqa: E402
 from training_monitor import get_training_health  # noqa: E402
 
 PODS = [f"verl-{name}" for name in ("head-pgbtb", "worker-8v7pg", "worker-nqvvq", "worker-v5rz4")]
 
 
 def measure(rounds: int, folder: Path) -> None:
-    with KubernetesApi(folder / "kube") as api:
+    with KubernetesApi(folder / "kube") as api, RayDashboard() as dashboard:
         os.environ.update(api.environ)
+        environ = {"PATH": os.defpath, "RAY_API_SERVER_ADDRESS": dashboard.address, "RAY_TMPDIR": str(folder)}
         for name in PODS:
-            api.add_pod(name, root=folder / name)
+            api.add_pod(name, root=folder / name, env=environ)
         checkpoints = folder / PODS[0] / "checkpoints"
         (checkpoints / "step_100").mkdir(parents=True)
         (checkpoints / "step_100" / "optimizer.json").write_text("{}")

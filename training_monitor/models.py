@@ -246,6 +246,7 @@ class JobView:
     log_size: int | None = None
     log_age: float | None = None
     log_tail: str = ""
+    log_known: bool = True
     started_at: float | None = None
     survivors: int = 0
 

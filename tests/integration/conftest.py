@@ -76,7 +76,9 @@ class Surroundings:
         for pid in pids():
             with suppress(OSError):
                 if self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes():
-                    found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    found[pid] = (
+                        Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    )
         return {pid: line for pid, line in found.items() if line and not line.startswith("ssh")}
 
     def disconnect(self) -> None:

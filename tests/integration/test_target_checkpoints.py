@@ -71,7 +71,7 @@ class TestCheckpoints:
         assert find_latest_checkpoint(str(runs), target.address) == f"{runs}/checkpoint-1000"
 
     def test_a_directory_can_have_any_name(self, target: Place, runs: Path) -> None:
-        folder = runs / "-it's \"my\" $(run) `x` \\ 训练 DIR"
+        folder = runs / '-it\'s "my" $(run) `x` \\ 训练 DIR'
         write_checkpoint(folder / "sub 'folder'" / "checkpoint-5")
         write_safetensors(folder / "it's a -lora_000000250.safetensors")
         cut(folder / "it's a -lora_000000250.safetensors")

@@ -69,9 +69,9 @@ class TestJobs:
         assert (view.status, view.exit_code, view.message) == (JobStatus.FAILED, 3, "exit status 3")
         assert view.log_tail == "boom\n"
 
-    def test_a_job_that_is_no_shell_command_fails(self, target: Place) -> None:
-        start(target, "no-such-program --flag")
-        view = ended(target)
+    def test_a_job_that_is_no_shell_command_fails(self, local: Place) -> None:
+        start(local, "no-such-program --flag")
+        view = ended(local)
         assert (view.status, view.exit_code) == (JobStatus.FAILED, 127)
         assert "no-such-program" in view.log_tail
 
@@ -84,16 +84,14 @@ class TestJobs:
     def test_command_environment_and_folder_arrive_intact(self, target: Place) -> None:
         folder = target.folder / "a 'quoted' \"folder\""
         folder.mkdir()
-        values = {"PLAIN": "1", "SPACED": "  two  words ", "QUOTED": "it's \"it\" `id` $HOME \\n", "LINES": "a\n\nb"}
-        command = "printf '<%s>' \"it's\" '$HOME' \"$PLAIN\" \"$SPACED\" \"$QUOTED\" \"$LINES\"\necho; pwd"
+        values = {"PLAIN": "1", "SPACED": "  two  words ", "QUOTED": 'it\'s "it" `id` $HOME \\n', "LINES": "a\n\nb"}
+        command = 'printf \'<%s>\' "it\'s" \'$HOME\' "$PLAIN" "$SPACED" "$QUOTED" "$LINES"\necho; pwd'
         start(target, command, env=values, working_dir=str(folder))
         shown = "".join(f"<{text}>" for text in ("it's", "$HOME", *values.values()))
         assert ended(target).log_tail == f"{shown}\n{folder}\n"
 
     @pytest.mark.parametrize("name", ["-", "-P", "plain", "~"])
-    def test_a_working_folder_can_be_relative(
-        self, local: Place, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_working_folder_can_be_relative(self, local: Place, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (local.folder / name).mkdir()
         monkeypatch.chdir(local.folder)
         local.set_environment({"CDPATH": "/", "OLDPWD": "/"})
@@ -105,10 +103,10 @@ class TestJobs:
         start(target, ["printf", "<%s>", *words])
         assert ended(target).log_tail == "".join(f"<{word}>" for word in words)
 
-    def test_words_of_our_own_scripts_are_text_like_any_other(self, target: Place) -> None:
+    def test_words_of_our_own_scripts_are_text_like_any_other(self, local: Place) -> None:
         text = "COMMAND WRAPPER WORKING_DIR EXPORTS BYTES JOB BY ROUNDS NONCE MAX"
-        start(target, ["echo", text], env={"TEXT": text})
-        assert ended(target).log_tail == f"{text}\n"
+        start(local, ["echo", text], env={"TEXT": text})
+        assert ended(local).log_tail == f"{text}\n"
 
     def test_a_secret_in_the_environment_is_in_no_file_and_no_argv(self, target: Place) -> None:
         go, word = target.folder / "go", f"hunter-{os.urandom(8).hex()}"
@@ -118,11 +116,11 @@ class TestJobs:
         go.touch()
         assert lines and not [text for text in files + lines if word in text]
 
-    def test_a_working_folder_that_is_missing_is_an_error_and_starts_nothing(self, target: Place) -> None:
+    def test_a_working_folder_that_is_missing_is_an_error_and_starts_nothing(self, local: Place) -> None:
         with pytest.raises(CommandFailed, match="working directory"):
-            start(target, "true", working_dir=str(target.folder / "nowhere"))
+            start(local, "true", working_dir=str(local.folder / "nowhere"))
         with pytest.raises(JobNotFound):
-            look(target)
+            look(local)
 
     def test_a_jobs_folder_that_cannot_be_made_is_an_error(self, target: Place) -> None:
         target.set_environment({"TRAINING_MONITOR_JOBS_DIR": "/proc/jobs"})
@@ -228,21 +226,21 @@ class TestJobs:
         os.killpg(job_pid(target), signal.SIGKILL)
         identity = target.jobs / "job" / "pid"
         _, started, boot = identity.read_text().split()
-        identity.write_text(f"{bystander.pid} {started} {boot}\n")
+        identity.write_text(f"{bystander.pid} {int(started) + 1} {boot}\n")  # the bystander is older than the job
         view = look(target)
         assert (view.status, view.survivors) == (JobStatus.FAILED, 0)
         stop_job(target.address, "process:job", grace=0.5)
         assert bystander.poll() is None
 
     def test_a_process_of_an_earlier_boot_is_not_believed(
-        self, target: Place, bystander: subprocess.Popen[bytes]
+        self, local: Place, bystander: subprocess.Popen[bytes]
     ) -> None:
-        start(target, "sleep 78")
-        os.killpg(job_pid(target), signal.SIGKILL)
+        start(local, "sleep 78")
+        os.killpg(job_pid(local), signal.SIGKILL)
         started = Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        (target.jobs / "job" / "pid").write_text(f"{bystander.pid} {started} 00000000-0000-0000-0000-000000000000\n")
-        assert look(target).status is JobStatus.FAILED
-        stop_job(target.address, "process:job", grace=0.5)
+        (local.jobs / "job" / "pid").write_text(f"{bystander.pid} {started} 00000000-0000-0000-0000-000000000000\n")
+        assert look(local).status is JobStatus.FAILED
+        stop_job(local.address, "process:job", grace=0.5)
         assert bystander.poll() is None
 
     def test_a_job_works_where_there_is_no_setsid(self, target: Place) -> None:

@@ -123,7 +123,7 @@ class TestAsking:
 
     def test_a_program_left_in_the_background_delays_no_more_than_the_limit(self, target: Place) -> None:
         started = time.monotonic()
-        [left, other] = ask(target.address, plain("sleep 60 & echo ready", 1), plain("echo there"))
+        [left, other] = ask(target.address, plain("sleep 60 & echo ready", 0.5), plain("echo there"))
         assert time.monotonic() - started < 10
         assert (left.known, other.get().output) == (False, "there\n")
 
@@ -153,7 +153,7 @@ class TestAsking:
         assert wait_until(lambda: not target.surroundings.processes(), 5), target.surroundings.processes()
 
     def test_a_script_is_taken_literally(self, target: Place) -> None:
-        text = "it's \"quoted\" `rm -rf nothing` $(echo no) $HOME \\n %s ; | & ünïcödé 训练 🚀\n  second line\n"
+        text = 'it\'s "quoted" `rm -rf nothing` $(echo no) $HOME \\n %s ; | & ünïcödé 训练 🚀\n  second line\n'
         script = f"cat <<'END'\n{text}END"
         assert only(ask(target.address, plain(script))).output == text
 
@@ -189,7 +189,7 @@ class TestAsking:
 
     def test_sh_head_sleep_and_cat_are_all_it_needs(self, target: Place) -> None:
         target.set_environment({"PATH": restricted_path(target.folder / "bin")})
-        answers = ask(target.address, plain("echo $PATH"), plain("exit 3"), plain("sleep 60", 1))
+        answers = ask(target.address, plain("echo $PATH"), plain("exit 3"), plain("sleep 60", 0.5))
         assert answers[0].get().output == f"{target.folder}/bin\n"
         assert [(each.known, each.exit_code) for each in answers[:2]] == [(True, 0), (True, 3)]
         assert not answers[2].known
@@ -216,9 +216,11 @@ class TestAsking:
         assert orphans() == []
 
     def test_sixteen_asks_at_once_all_answer(self, target: Place) -> None:
-        questions = [plain("sleep 0.5; echo one"), plain("echo two")]
+        questions = [plain("sleep 0.1; echo one"), plain("echo two")]
         assert outputs(ask(target.address, *questions)) == ["one\n", "two\n"]
-        assert [outputs(answers) for answers in ask_many([target.address] * 16, *questions)] == [["one\n", "two\n"]] * 16
+        assert [outputs(answers) for answers in ask_many([target.address] * 16, *questions)] == [
+            ["one\n", "two\n"]
+        ] * 16
 
 
 def test_three_kinds_of_targets_are_asked_at_once_and_a_missing_one_is_unknown(

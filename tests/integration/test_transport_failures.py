@@ -70,10 +70,6 @@ class TestKubectl:
         assert type(error) is AccessDenied
         assert "pods/exec" in str(error) and "auth can-i" in str(error)
 
-    def test_a_credential_that_is_not_valid_any_more_is_access_denied(self, kube: KubernetesApi) -> None:
-        kube.fail_exec_with = (401, "Unauthorized")
-        assert type(failure("k8s://default/head")) is AccessDenied
-
     def test_an_api_server_that_is_down_is_unreachable_until_it_is_back(self, kube: KubernetesApi) -> None:
         kube.stop()
         error = failure("k8s://default/head")

@@ -21,7 +21,13 @@ _INSTANCE = re.compile(r"GET /api/v0/instances/(\d+)/?")
 
 def instance(number: int, **details: Any) -> Json:
     """An instance as the service describes it, cut to what tells where it is; `details` overrides."""
-    row = {"id": number, "actual_status": "running", "intended_status": "running", "num_gpus": 1, "gpu_name": "RTX 4090"}
+    row = {
+        "id": number,
+        "actual_status": "running",
+        "intended_status": "running",
+        "num_gpus": 1,
+        "gpu_name": "RTX 4090",
+    }
     row |= {"ssh_host": "ssh5.vast.ai", "ssh_port": 10000 + number, "public_ipaddr": "192.0.2.1", "ports": {}}
     return {**row, "dph_total": 0.5, "label": None, "start_date": 1_700_000_000.0, "extra_env": [], **details}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import time
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _COLOURS = {
     "reached": "green",
 }
 _PLAIN_SECONDS = 30.0
-_BAR_WIDTH = 24
+_BAR_WIDTH = 16
 
 
 class LiveDisplay:
@@ -59,7 +59,7 @@ class LiveDisplay:
     def _progress(self, view: JobView, attempt: int) -> None:
         line = format_progress(view, attempt, time.monotonic() - self._started, self._speed(view))
         if self._terminal:
-            width = shutil.get_terminal_size().columns
+            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
             print(f"\r\x1b[K{printable(line)[: width - 1]}", end="", flush=True)
             self._drawn = True
         elif time.monotonic() - self._printed_at >= _PLAIN_SECONDS:

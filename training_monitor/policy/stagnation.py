@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training_monitor.models import JobView
+from training_monitor.models import JobView, Progress
 from training_monitor.units import format_duration
 
 STARTUP_FACTOR = 3.0
@@ -18,33 +18,48 @@ GROWING_LOG_FACTOR = 4.0
 GAP_INTERVALS = 3.0
 
 
+Position = int | tuple[float | None, int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Stagnation:
-    """What the looks so far amount to; times are monotonic seconds of the watcher."""
+    """What the looks so far amount to; times are monotonic seconds of the watcher.
+
+    `position` is the step, or (epoch, step in the epoch) of a log that counts per epoch; None before the first.
+    """
 
     looked_at: float
-    step: int | None
+    position: Position | None
     step_at: float
-    log_size: int | None
+    log_mark: int
     log_at: float
     looks: int = 1
 
 
 def watch_progress(before: Stagnation | None, view: JobView, now: float, interval: float) -> Stagnation:
     """Add one look. `interval` is the planned time between looks."""
-    step, size = view.progress.step, view.log_size
-    if before is None or now - before.looked_at > GAP_INTERVALS * interval + 30.0:
-        return Stagnation(now, step, now, size, now)
-    stepped = step is not None and step != before.step
-    grew = size != before.log_size
+    position = _position(view.progress)
+    mark = view.log_size if view.log_size is not None else hash(view.log_tail)
+    gap = before is not None and now - before.looked_at > GAP_INTERVALS * interval + 30.0
+    if before is None or gap or not view.log_known:
+        return Stagnation(now, position, now, mark, now)
+    moved = position is not None and position != before.position
     return Stagnation(
         now,
-        before.step if step is None else step,
-        now if stepped else before.step_at,
-        size,
-        now if grew else before.log_at,
+        before.position if position is None else position,
+        now if moved else before.step_at,
+        mark,
+        now if mark != before.log_mark else before.log_at,
         before.looks + 1,
     )
+
+
+def _position(progress: Progress) -> Position | None:
+    if progress.step is not None:
+        return progress.step
+    if progress.epoch is None and progress.epoch_step is None:
+        return None
+    return (progress.epoch, progress.epoch_step)
 
 
 def describe_stall(seen: Stagnation, view: JobView, threshold: float) -> str | None:
@@ -53,12 +68,13 @@ def describe_stall(seen: Stagnation, view: JobView, threshold: float) -> str | N
         return None
     silent = max(seen.looked_at - seen.log_at, view.log_age or 0.0)
     no_step = seen.looked_at - seen.step_at
-    if seen.step is None:
+    if seen.position is None:
         if min(silent, no_step) >= STARTUP_FACTOR * threshold:
             return f"no step yet and no output for {format_duration(silent)}"
         return None
+    where = f"step {seen.position}" if isinstance(seen.position, int) else f"the same step of epoch {seen.position[0]}"
     if no_step >= GROWING_LOG_FACTOR * threshold:
-        return f"step {seen.step} for {format_duration(no_step)} although the log grows"
-    if (no_step >= threshold or (view.log_age or 0.0) >= threshold) and silent >= threshold:
-        return f"step {seen.step} and no output for {format_duration(silent)}"
+        return f"{where} for {format_duration(no_step)} although the log grows"
+    if silent >= threshold and max(no_step, view.log_age or 0.0) >= threshold:
+        return f"{where} and no output for {format_duration(silent)}"
     return None

@@ -32,7 +32,7 @@ def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
             raise ParseError("no file system in the reply", source="df", text=reply.output)
         return tuple(disks)
 
-    script = f'''set --
+    script = f"""set --
 for p in {words}; do [ -e "$p" ] && set -- "$@" "$p"; done
-printf '%s\\n' "$@" --; df -Pk "$@" 2>/dev/null; :'''
+printf '%s\\n' "$@" --; df -Pk "$@" 2>/dev/null; :"""
     return Question("disk", script, parse, limit=5.0)

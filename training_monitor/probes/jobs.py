@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
@@ -25,6 +26,7 @@ from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
 PERSON = "a person"
+_KEPT = "training_monitor."
 
 
 def is_process_job(job_id: str) -> bool:
@@ -45,11 +47,16 @@ def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
         return found
     assert isinstance(found, RayJob)
     log = answers[1]
-    size, age, text = log.value if log.known and log.value else (None, None, "")
-    message = found.message.partition("\n")[0] if found.message else None
-    return JobView(
-        job_id, found.status, message, found.exit_code, parse_progress(text), size, age, text, found.start_time
+    size, age, text = log.value or (None, None, "")
+    return replace(
+        _view_of(found), progress=parse_progress(text), log_size=size, log_age=age, log_tail=text, log_known=log.known
     )
+
+
+def _view_of(job: RayJob) -> JobView:
+    """A Ray job without its log; Ray's message without the end of the log that it may carry."""
+    message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
+    return JobView(job.submission_id, job.status, message, job.exit_code, started_at=job.start_time)
 
 
 def look_at_job(
@@ -135,10 +142,7 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
     )
     questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in (names.get() or [])[:50]]
     answers = ask(target, *questions, namespace=namespace, transport=transport) if questions else []
-    views = [
-        JobView(job.submission_id, job.status, job.message, job.exit_code, started_at=job.start_time)
-        for job in ray.value or ()
-    ]
+    views = [_view_of(job) for job in ray.value or ()]
     views += [answer.value for answer in answers if answer.value is not None]
     return sorted(views, key=lambda view: view.started_at or 0.0)
 
@@ -199,10 +203,11 @@ def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | No
             format_resumed_env(config.get("env") or {}, checkpoint),
             config.get("working_dir"),
         )
+    metadata = {_KEPT + key: config[key] for key in ("entrypoint", "resume_argument") if config.get(key)}
     runtime_env = dict(config.get("runtime_env") or {})
     runtime_env["env_vars"] = format_resumed_env(runtime_env.get("env_vars") or {}, checkpoint)
     entrypoint = format_resumed_command(config["entrypoint"], checkpoint, resume_argument)
-    return ray_jobs.submit_question(job_id, entrypoint, runtime_env, config.get("metadata") or {})
+    return ray_jobs.submit_question(job_id, entrypoint, runtime_env, {**(config.get("metadata") or {}), **metadata})
 
 
 def submit_job_with_resume(
@@ -296,11 +301,7 @@ def find_jobs_named(
     """Jobs called NAME or NAME-attempt-N, oldest first, each with the configuration that Ray remembers."""
     if not process:
         [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
-        return [
-            (JobView(job.submission_id, job.status, job.message, started_at=job.start_time), _config_of(job))
-            for job in jobs.get() or ()
-            if ray_jobs.name_of(job) == job_name
-        ]
+        return [(_view_of(job), _config_of(job)) for job in jobs.get() or () if ray_jobs.name_of(job) == job_name]
     [answer] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
     pattern = re.compile(rf"{re.escape(job_name)}(-attempt-(\d+))?")
     names = sorted(
@@ -312,9 +313,12 @@ def find_jobs_named(
 
 
 def _config_of(job: RayJob) -> dict[str, Any] | None:
+    """What Ray remembers; of a job that we submitted, the entrypoint before a checkpoint was put into it."""
     if not job.entrypoint:
         return None
-    return {"entrypoint": job.entrypoint, "runtime_env": dict(job.runtime_env), "metadata": dict(job.metadata)}
+    kept = {key.removeprefix(_KEPT): value for key, value in job.metadata.items() if key.startswith(_KEPT)}
+    metadata = {key: value for key, value in job.metadata.items() if not key.startswith(_KEPT)}
+    return {"entrypoint": job.entrypoint, "runtime_env": dict(job.runtime_env), "metadata": metadata, **kept}
 
 
 def get_job_config(

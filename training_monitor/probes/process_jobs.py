@@ -219,8 +219,8 @@ def wait_script(job_id: str) -> str:
 
 
 def jobs_question() -> Question[list[str]]:
-    """The names of all process jobs of a target."""
-    script = 'ls -1 "${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}" 2>/dev/null; :'
+    """The names of all process jobs of a target, newest first."""
+    script = 'ls -1t "${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}" 2>/dev/null; :'
     return Question("jobs", script, lambda reply: reply.output.split())
 
 

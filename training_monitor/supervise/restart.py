@@ -76,7 +76,7 @@ def auto_restart(
         supervisor = Supervisor(store, target, policy, transport, clock, on_event)
         kept = store.load_run(key)
         if kept:
-            run = supervisor.go_on(RunState.from_dict(kept), job_config)
+            run = supervisor.go_on(RunState.from_dict(kept), checkpoint_dir, job_config)
         else:
             run = RunState(
                 key,

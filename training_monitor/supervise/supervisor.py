@@ -132,11 +132,12 @@ class Supervisor:
         self.tell(run, "adopted", f"{view.job_id} is {view.status}: supervising it")
         return self.save(replace(run, phase="watching"))
 
-    def go_on(self, run: RunState, job_config: Mapping[str, Any] | None) -> RunState:
-        """A run whose supervisor died: same phase, same count."""
+    def go_on(self, run: RunState, checkpoint_dir: str, job_config: Mapping[str, Any] | None) -> RunState:
+        """A run whose supervisor died: same phase, same count; a configuration given now counts from now on."""
         self.target = self.exit_watch.target = parse_target(run.target)
         self.tell(run, "resumed", f"going on with {run.job_name}: {run.retries} restarts so far, {run.phase}")
-        return self.save(replace(run, config=dict(job_config)) if job_config else run)
+        config = dict(job_config) if job_config else run.config
+        return self.save(replace(run, checkpoint_dir=checkpoint_dir, config=config))
 
     # ------------------------------------------------------------ phases
 

@@ -221,7 +221,7 @@ class SshTransport:
         return self.inner.stream(self._argv(argv), input=input)
 
 
-# What the tools say on stderr, first match wins. Recorded from kubectl 1.32/1.37 and OpenSSH 9.2.
+# What the tools say on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
 _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), kind, hint)
     for pattern, kind, hint in (
@@ -236,6 +236,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
             AccessDenied,
             "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
         ),
+        (r"\"status_code\": 40[13]", AccessDenied, "check the key of vast.ai: vastai set api-key, or VAST_API_KEY"),
         (r"Unauthorized|must be logged in|getting credentials", AccessDenied, "log in to the cluster again"),
         (
             r"context \S+ does not exist|no context exists",
