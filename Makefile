@@ -33,7 +33,7 @@ lint: ## ruff and mypy --strict on the package
 
 lint-if-installed: $(STAMP)
 	@if [ -x $(BIN)/ruff ] && [ -x $(BIN)/mypy ]; then \
-	  set -ex; $(BIN)/ruff check training_monitor tests; $(BIN)/mypy --strict; \
+	  set -ex; $(BIN)/ruff check training_monitor tests bench examples; $(BIN)/mypy --strict; \
 	else echo "lint: skipped, ruff and mypy are not in $(VENV); 'make lint' installs them"; fi
 
 demo: ## supervise a small training that crashes and hangs

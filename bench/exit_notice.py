@@ -35,7 +35,8 @@ def measure(target: str, rounds: int, folder: Path) -> None:
         assert report["success"], report
         delays.append(noticed - float(stamp.read_text()))
     median = statistics.median(delays)
-    print(f"{target:<8} noticed after {median:5.2f} s (at worst {max(delays):.2f}), {median / INTERVAL:.1%} of the interval")
+    share = median / INTERVAL
+    print(f"{target:<8} noticed after {median:5.2f} s (at worst {max(delays):.2f}), {share:.1%} of the interval")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python3 bench/health.py [--rounds 15]
 
-Real kubectl, a loopback Kubernetes API and Ray dashboard, pods that are folders of this machine. Pairs are measured in turn, so that
-noise hits both alike; printed are medians, the ratio of medians, and the number of execs per report (goal: 4 execs,
-ratio at most 3.5 on two cores).
+Real kubectl, a loopback Kubernetes API and Ray dashboard, pods that are folders of this machine. Pairs are measured
+in turn, so that noise hits both alike; printed are medians, the ratio of medians, and the number of execs per report
+(goal: 4 execs, ratio at most 3.5 on two cores).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def measure(rounds: int, folder: Path) -> None:
             execs.append(len(api.execs) - before)
             assert report["checkpoints"]["latest_step"] == 100, report
     one, all_four = statistics.median(bare[1:]), statistics.median(health[1:])
-    print(f"kubectl exec POD -- true   {one * 1000:7.1f} ms (median of {rounds}, {min(bare[1:]) * 1000:.1f} at best)")
-    print(f"get_training_health, 4 pods{all_four * 1000:7.1f} ms (median of {rounds}, {min(health[1:]) * 1000:.1f} at best)")
+    for name, times in (("kubectl exec POD -- true", bare), ("get_training_health, 4 pods", health)):
+        median, best = statistics.median(times[1:]), min(times[1:])
+        print(f"{name:<28}{median * 1000:7.1f} ms (median of {rounds}, {best * 1000:.1f} at best)")
     print(f"ratio {all_four / one:.2f} (goal 3.5)   execs per report {statistics.mode(execs)} (goal 4)")
 
 

@@ -19,6 +19,7 @@ TrainingMonitorError
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class CommandError(TrainingMonitorError):
         target: str | None = None,
     ) -> None:
         self.argv = tuple(redact(part) for part in argv)
+        if result:
+            result = replace(result, argv=self.argv, stdout=redact(result.stdout), stderr=redact(result.stderr))
         self.result, self.target = result, target
         where = f"{target}: " if target and not what.startswith(target) else ""
         super().__init__(where + what, hint=hint)

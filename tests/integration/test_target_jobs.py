@@ -153,9 +153,9 @@ class TestJobs:
         start(target, deaf + away, working_dir=str(target.folder))
         assert wait_until(lambda: all((target.folder / name).exists() for name in ("deaf", "away", "both")))
         assert len(target.surroundings.processes()) >= 6
-        assert stop_job(target.address, "process:job", by="O'Brien & ROUNDS", grace=0.5) == "STOPPED"
+        assert stop_job(target.address, "process:job", by="O'Brien & ROUNDS \\n", grace=0.5) == "STOPPED"
         view = look(target)
-        assert (view.status, view.message) == (JobStatus.STOPPED, "stopped by O'Brien & ROUNDS")
+        assert (view.status, view.message) == (JobStatus.STOPPED, "stopped by O'Brien & ROUNDS \\n")
         assert view.survivors == 0
         assert not target.surroundings.processes()
 
@@ -208,7 +208,7 @@ class TestJobs:
         kill(job_pid(target))
         view = ended(target)
         assert (view.status, view.survivors) == (JobStatus.FAILED, 1)
-        stop_job(target.address, "process:job", grace=1)
+        assert stop_job(target.address, "process:job", grace=1) == "FAILED"
         assert not target.surroundings.processes()
 
     def test_a_job_goes_on_when_the_connection_that_started_it_is_gone(self, target: Place) -> None:
@@ -229,7 +229,7 @@ class TestJobs:
         identity.write_text(f"{bystander.pid} {int(started) + 1} {boot}\n")  # the bystander is older than the job
         view = look(target)
         assert (view.status, view.survivors) == (JobStatus.FAILED, 0)
-        stop_job(target.address, "process:job", grace=0.5)
+        assert stop_job(target.address, "process:job", grace=0.5) == "FAILED"
         assert bystander.poll() is None
 
     def test_a_process_of_an_earlier_boot_is_not_believed(

@@ -11,7 +11,8 @@ A command in a pod is a local process with the pod's root folder as its working 
 container runtime, an exec lasts until the command has exited and every holder of its stdout and stderr has closed
 them; when the client leaves, the command only loses its streams; when the pod is removed, its processes are killed.
 
-Not served: SPDY, terminals, field and set selectors, watches, server-side tables, and a request line over 64 KiB (a real server takes more).
+Not served: SPDY, terminals, field and set selectors, watches, server-side tables, and a request line over 64 KiB
+(a real server takes more).
 """
 
 from __future__ import annotations

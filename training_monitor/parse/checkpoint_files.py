@@ -17,6 +17,7 @@ from training_monitor.models import Checkpoint, CheckpointFile
 
 _WORD = r"(?:global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
 _STEP_NAME = re.compile(rf"(?:^|.*[^A-Za-z]){_WORD}[-_=]?(\d{{1,12}})$|^(\d{{1,12}})$", re.IGNORECASE)
+_STEP_INSIDE = re.compile(rf"{_WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})$")
 _WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
 _UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
@@ -35,7 +36,7 @@ class Listing:
 
 def parse_listing(text: str) -> Listing | None:
     """Read the listing script's output; None when the directory does not exist. Raises ParseError."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     if not lines or not lines[0].startswith("state="):
         raise ParseError("no listing", source="checkpoint directory", text=text)
     if lines[0] == "state=missing":
@@ -74,7 +75,7 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
     previous: set[str] = set()
     for root in sorted(groups, key=lambda name: (steps[name], name)):
         files = groups[root]
-        names = {file.path[len(root) :].replace(str(steps[root]), "N") for file in files}
+        names = {_STEP_INSIDE.sub("step", file.path[len(root) :]) for file in files}
         problem = (
             _unfinished(root, files)
             or _damage(files)

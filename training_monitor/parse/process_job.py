@@ -56,10 +56,10 @@ def _status(fields: Mapping[str, str]) -> JobStatus | None:
     if state == "starting":
         age = (_number(fields, "now") or 0.0) - (_number(fields, "started") or 0.0)
         return JobStatus.PENDING if age < START_SECONDS else JobStatus.FAILED
-    if state == "exited" and fields.get("exit_code") == "0":
-        return JobStatus.SUCCEEDED
+    if state in ("exited", "gone") and "stopped_by" in fields:  # written only while it ran
+        return JobStatus.STOPPED
     if state in ("exited", "gone"):
-        return JobStatus.STOPPED if "stopped_by" in fields else JobStatus.FAILED
+        return JobStatus.SUCCEEDED if fields.get("exit_code") == "0" else JobStatus.FAILED
     return None
 
 

@@ -65,11 +65,11 @@ done
 
 def checkpoints_question(directory: str, quiet_seconds: float = 0.0) -> Question[list[Checkpoint] | None]:
     """The checkpoints below a directory, lowest step first; None when the directory does not exist."""
-    quoted = shlex.quote(directory)
+    quoted = shlex.quote(directory if directory.startswith(("/", "./")) else f"./{directory}")
     if directory.startswith("~/"):
         quoted = '"$HOME"/' + shlex.quote(directory[2:])
-    script = _SCRIPT.replace("DIR", quoted)
-    script = script.replace("MAX_FILES", str(MAX_FILES)).replace("MAX_LOOKED", str(MAX_LOOKED_INTO))
+    script = _SCRIPT.replace("MAX_FILES", str(MAX_FILES)).replace("MAX_LOOKED", str(MAX_LOOKED_INTO))
+    script = script.replace("DIR", quoted)
 
     def parse(reply: Reply) -> list[Checkpoint] | None:
         listing = parse_listing(reply.output)

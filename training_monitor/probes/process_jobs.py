@@ -119,7 +119,7 @@ else
   else echo state=starting; fi
   echo "members=$(_members | grep -c .)"
 fi
-read -r by 2>/dev/null <"$dir/stopped" && echo "stopped_by=$by"
+read -r by 2>/dev/null <"$dir/stopped" && printf 'stopped_by=%s\n' "$by"
 echo "now=$(date +%s)"
 echo "started=$(stat -c %Y "$dir/command" 2>/dev/null)"
 set -- $(stat -c '%s %Y' "$dir/log" 2>/dev/null)
@@ -130,8 +130,8 @@ tail -c BYTES "$dir/log" 2>/dev/null
 
 _STOP = r"""
 [ -d "$dir" ] || { echo state=missing; exit 0; }
-[ -e "$dir/exit_code" ] || [ -e "$dir/stopped" ] || {
-  echo BY >"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"
+[ -e "$dir/exit_code" ] || [ -e "$dir/stopped" ] || { [ -s "$dir/pid" ] && ! _alive; } || {
+  printf '%s\n' BY >"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"
 }
 left=$(_members); sent=
 for signal in TERM KILL; do

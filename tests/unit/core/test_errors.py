@@ -1,0 +1,157 @@
+"""Errors say what, where and what to try, and never show a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor import errors
+from training_monitor.errors import (
+    CommandError,
+    CommandFailed,
+    ParseError,
+    RestError,
+    SettingsError,
+    TargetNotFound,
+    TargetUnreachable,
+    TrainingMonitorError,
+    last_lines,
+    redact,
+)
+from training_monitor.models import CommandResult
+
+SECRET = "s3cr3tV4lue99"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"WANDB_API_KEY={SECRET}",
+        f"export HF_TOKEN='{SECRET}'",
+        f'env VAST_API_KEY="{SECRET}" vastai',
+        f"AWS_SECRET_ACCESS_KEY={SECRET}",
+        f"https://console.example/api?api_key={SECRET}&limit=5",
+        f"Authorization: Bearer {SECRET}",
+        f"authorization: Basic {SECRET}",
+        f'header = "Authorization: Bearer {SECRET}"',
+        f"got a 401 for Bearer {SECRET}",
+        f"X-Api-Key: {SECRET}",
+        f"git clone https://user:{SECRET}@github.com/a/b",
+        f"redis://:{SECRET}@host:6379/0",
+        "postgres://user:pw@host/db and then pw is short",
+        f"password={SECRET}",
+        f"PASSWORD: {SECRET}",
+        f"train.py --token {SECRET} --epochs 3",
+        f"train.py --api-key {SECRET}",
+        f"train.py --hub-token={SECRET}",
+        f'{{"api_key": "{SECRET}", "id": 5}}',
+        f'{{"api_key":"{SECRET}"}}',
+        rf'{{\"token\": \"{SECRET}\"}}',
+        f"{{'secret': '{SECRET}'}}",
+        "hf_abcdefghijklmnop",
+        "key sk-proj-abcdefghijkl is wrong",
+        "ghp_abcdefghijklmnop0123",
+    ],
+)
+def test_what_is_secret_becomes_stars(text: str) -> None:
+    shown = redact(text)
+    assert "***" in shown
+    for secret in (SECRET, ":pw@", "abcdefghijkl"):
+        assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens/s: 1234",
+        "tokens/s: 123456.7",
+        "token 5 of 9",
+        "max_tokens=20480",
+        "pad_token_id: 151643",
+        "the access token expired",
+        "couldn't get the token from the server",
+        "the password prompt was refused",
+        'secrets "hf-login" is forbidden',
+        "dial tcp 127.0.0.1:6443: connect: connection refused",
+        'Get "https://10.0.0.1:16443/api?timeout=32s": EOF',
+        "http://127.0.0.1:8265 does not answer",
+        "ssh://root@host:22022",
+        "ssh://host:22022/a@b",
+        "loss: 0.1234, step: 5000",
+        "the tokenizer has 151936 entries",
+        "Permission denied (publickey,password).",
+    ],
+)
+def test_ordinary_words_and_addresses_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_what_stands_around_a_secret_stays() -> None:
+    assert redact(f"train.py --token {SECRET} --epochs 3") == "train.py --token *** --epochs 3"
+    assert redact(f"https://user:{SECRET}@host:8080/x") == "https://user:***@host:8080/x"
+    assert redact(f'{{"api_key": "{SECRET}", "id": 5}}') == '{"api_key": "***", "id": 5}'
+
+
+def test_redacting_twice_changes_nothing_more() -> None:
+    once = redact(f"HF_TOKEN={SECRET} --token {SECRET} https://a:{SECRET}@b")
+    assert redact(once) == once
+
+
+def test_redacting_a_long_text_without_spaces_is_quick() -> None:
+    text = "a_" * 100_000 + " " + "-" * 100_000 + "://" * 30_000
+    assert redact(text) == text
+
+
+def test_the_option_and_its_value_as_two_words_of_an_argv_are_redacted_too() -> None:
+    error = CommandError("it failed", argv=("train", "--token", SECRET, "--steps", "500"))
+    assert error.argv == ("train", "--token", "***", "--steps", "500")
+
+
+def test_an_error_says_what_where_and_what_to_try() -> None:
+    error = CommandFailed("no such file", target="ssh://host", hint="look at the path")
+    assert str(error) == "ssh://host: no such file. Try: look at the path"
+
+
+def test_the_place_is_not_said_twice() -> None:
+    assert str(TargetUnreachable("my-pod: gone", target="my-pod")) == "my-pod: gone"
+
+
+def test_an_error_text_shows_no_secret() -> None:
+    assert SECRET not in str(TrainingMonitorError(f"HF_TOKEN={SECRET} was refused"))
+    assert SECRET not in str(SettingsError("env", f"HF_TOKEN={SECRET}", "something else"))
+    assert SECRET not in str(ParseError("no JSON", source="curl", text=f"Authorization: Bearer {SECRET}"))
+
+
+def test_a_settings_error_names_key_value_and_what_was_expected() -> None:
+    error = SettingsError("max_retries", -1, "a number from 0")
+    assert str(error) == "max_retries: got -1, expected a number from 0"
+    assert (error.key, error.value, error.expected) == ("max_retries", -1, "a number from 0")
+    assert isinstance(error, ValueError)
+
+
+def test_a_parse_error_names_its_source_and_shows_the_end_of_the_text() -> None:
+    error = ParseError("no JSON", source="ray rest", text="one\n\ntwo\nthree\nfour\n")
+    assert str(error) == "ray rest: no JSON: two | three | four"
+    assert (error.source, error.excerpt) == ("ray rest", "two | three | four")
+
+
+def test_a_rest_error_keeps_the_status_and_a_command_error_the_result() -> None:
+    assert RestError("no", status=401).status == 401
+    result = CommandResult(("kubectl",), 1, "", "no", 0.1)
+    error = CommandError("no", result=result, target="pod")
+    assert (error.result, error.target) == (result, "pod")
+
+
+def test_last_lines_are_the_ones_that_say_something_cut_and_on_one_line() -> None:
+    assert last_lines("a\n\n b \n\n" + "c" * 400, count=2) == "b | " + "c" * 300
+    assert last_lines(" \n\n") == ""
+
+
+@pytest.mark.parametrize("name", ["ToolNotFound", "CommandTimedOut", "TargetUnreachable", "AccessDenied"])
+def test_every_failure_of_a_command_is_a_command_error(name: str) -> None:
+    assert issubclass(getattr(errors, name), CommandError)
+
+
+def test_every_error_of_the_package_has_one_root() -> None:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    assert len(kinds) > 15 and all(issubclass(each, TrainingMonitorError) for each in kinds)
+    assert issubclass(TargetNotFound, TargetUnreachable)

@@ -1,0 +1,47 @@
+"""Folders follow the documented variables and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from training_monitor import settings
+
+
+def test_the_state_folder_is_the_one_that_the_variable_names() -> None:
+    environ = {"TRAINING_MONITOR_STATE_DIR": "/data/state", "XDG_STATE_HOME": "/elsewhere"}
+    assert settings.state_dir(environ) == "/data/state"
+
+
+def test_a_tilde_and_a_relative_path_become_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert settings.state_dir({"TRAINING_MONITOR_STATE_DIR": "~/tm"}) == "/home/someone/tm"
+    assert settings.state_dir({"TRAINING_MONITOR_STATE_DIR": "tm"}) == os.path.join(os.getcwd(), "tm")
+
+
+def test_without_it_the_state_folder_follows_xdg() -> None:
+    assert settings.state_dir({"XDG_STATE_HOME": "/xdg"}) == "/xdg/training_monitor"
+
+
+@pytest.mark.parametrize("environ", [{}, {"XDG_STATE_HOME": ""}, {"TRAINING_MONITOR_STATE_DIR": ""}])
+def test_without_both_it_lies_in_the_home_folder(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert settings.state_dir(environ) == "/home/someone/.local/state/training_monitor"
+
+
+def test_the_folder_for_sockets_is_per_user_and_short_enough_for_a_socket() -> None:
+    found = settings.runtime_dir({})
+    assert found == f"/tmp/training_monitor-{os.getuid()}" and len(found) < 60
+    assert settings.runtime_dir({"XDG_RUNTIME_DIR": "/run/user/5"}) == f"/run/user/5/training_monitor-{os.getuid()}"
+
+
+def test_computing_a_folder_makes_none(tmp_path: object) -> None:
+    wanted = os.path.join(str(tmp_path), "not", "there")
+    assert settings.state_dir({"TRAINING_MONITOR_STATE_DIR": wanted}) == wanted
+    assert not os.path.exists(wanted)
+
+
+def test_the_variables_are_called_as_documented() -> None:
+    names = (settings.STATE_DIR, settings.LOG_LEVEL, settings.LOG_FILE)
+    assert names == ("TRAINING_MONITOR_STATE_DIR", "TRAINING_MONITOR_LOG_LEVEL", "TRAINING_MONITOR_LOG_FILE")
