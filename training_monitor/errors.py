@@ -19,26 +19,37 @@ TrainingMonitorError
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from training_monitor.models import CommandResult
 
+_NAMES = r"(?:api[_-]?key|access[_-]?key|token|secret|password|passwd)"
 _SECRET = re.compile(
-    r"""(?ix)
-    ( (?:authorization|x-ray-authorization) ["']? \s* [:=] \s* ["']? (?:bearer\s+)?
-    | (?:[a-z0-9_]* (?:api[_-]?key|token|secret|password|passwd)) ["']? \s* [=:\s] \s* ["']?
-    | ://[^\s/:@]+: )
-    ( [^\s"'@&,;]{4,} )
-    | \b( hf_[A-Za-z0-9]{8,} | sk-[A-Za-z0-9_-]{8,} | gh[pousr]_[A-Za-z0-9]{8,} )
+    rf"""(?ix)
+    ( authorization \\?["']? \s* [:=] \s* \\?["']? (?: (?:bearer|basic|token) \s+ )?
+    | {_NAMES} \\?["']? \s* [:=] \s* \\?["']?
+    | (?<![\w-]) --? (?: [a-z0-9]+ [_-] )* {_NAMES} \s+ ["']?
+    ) [^\s"'&,;\\]{{4,}}
+    | (\b bearer \s+) [^\s"'&,;\\]{{8,}}
+    | (:// [^\s/:@]{{0,200}} :) [^\s/]{{1,500}} (?=@)
+    | \b (?: hf_[A-Za-z0-9]{{8,}} | sk-[A-Za-z0-9_-]{{8,}} | gh[pousr]_[A-Za-z0-9]{{8,}} )
     """
 )
+_SECRET_OPTION = re.compile(rf"--?(?:[a-z0-9]+[_-])*{_NAMES}", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
     """Replace what looks like a key, token or password by ***."""
-    return _SECRET.sub(lambda found: f"{found.group(1) or ''}***", text)
+    return _SECRET.sub(lambda found: f"{found[1] or found[2] or found[3] or ''}***", text)
+
+
+def _redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """Each word redacted; the word after an option such as --token, whatever it is."""
+    before = ("", *argv)
+    return tuple("***" if _SECRET_OPTION.fullmatch(last) else redact(word) for last, word in zip(before, argv))
 
 
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
@@ -71,9 +82,11 @@ class CommandError(TrainingMonitorError):
         result: CommandResult | None = None,
         target: str | None = None,
     ) -> None:
-        self.argv = tuple(redact(part) for part in argv)
+        self.argv = _redact_argv(argv)
         if result:
-            result = replace(result, argv=self.argv, stdout=redact(result.stdout), stderr=redact(result.stderr))
+            result = replace(
+                result, argv=_redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
+            )
         self.result, self.target = result, target
         where = f"{target}: " if target and not what.startswith(target) else ""
         super().__init__(where + what, hint=hint)

@@ -9,7 +9,7 @@ def format_duration(seconds: float | None) -> str:
     >>> format_duration(3900)
     '1h05m'
     """
-    if seconds is None or seconds != seconds or seconds < 0:
+    if seconds is None or not 0 <= seconds < float("inf"):
         return "?"
     if seconds < 10:
         return f"{seconds:.1f}s".replace(".0s", "s")
@@ -25,7 +25,7 @@ def format_duration(seconds: float | None) -> str:
 
 def format_bytes(count: float | None) -> str:
     """512 B, 1.5 KiB, 7.0 GiB; '?' when unknown."""
-    if count is None:
+    if count is None or count != count:
         return "?"
     if count < 1024:
         return f"{int(count)} B"

@@ -21,6 +21,7 @@ _STEP_INSIDE = re.compile(rf"{_WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})$")
 _WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
 _UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
+_UNFINISHED_FOLDER = re.compile(r"[._-](?:orbax-checkpoint-)?tmp.*|-unfinished$|\.part$|\.incomplete$", re.IGNORECASE)
 _SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
 
 
@@ -47,8 +48,8 @@ def parse_listing(text: str) -> Listing | None:
     for line in lines[1:]:
         kind, _, rest = line.partition(" ")
         if kind == "now":
-            listing.now = float(rest)
-        elif kind == "file" and (found := re.fullmatch(r"(\d+) (\d+) \./(.*)", rest)):
+            listing.now = float(rest) if re.fullmatch(r"\d{1,15}", rest) else None
+        elif kind == "file" and (found := re.fullmatch(r"(\d{1,18}) (\d{1,18}) \./(.*)", rest)):
             listing.files.append(CheckpointFile(found.group(3), int(found.group(1)), float(found.group(2))))
         elif kind == "bad":
             problem, _, path = rest.partition(" ./")
@@ -72,10 +73,10 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
             steps[place[0]] = place[1]
             groups[place[0]].append(file)
     checkpoints: list[Checkpoint] = []
-    previous: set[str] = set()
+    previous: dict[str, str] = {}
     for root in sorted(groups, key=lambda name: (steps[name], name)):
         files = groups[root]
-        names = {_STEP_INSIDE.sub("step", file.path[len(root) :]) for file in files}
+        names = {name: _without_step(name, steps[root]) for name in (file.path[len(root) :] for file in files)}
         problem = (
             _unfinished(root, files)
             or _damage(files)
@@ -94,7 +95,7 @@ def _place(path: str) -> tuple[str, int] | None:
     """The checkpoint a file belongs to, and its step: the topmost folder or the file that carries a number."""
     parts = path.split("/")
     for depth, part in enumerate(parts[:-1]):
-        if found := _STEP_NAME.match(re.sub(r"[.-].*tmp.*|-unfinished$", "", part) or part):
+        if found := _STEP_NAME.match(_UNFINISHED_FOLDER.sub("", part) or part):
             return "/".join(parts[: depth + 1]), int(found.group(1) or found.group(2))
     name = re.sub(r"(\.(tmp|part|incomplete))+$", "", parts[-1])
     stem, dot, extension = name.rpartition(".")
@@ -119,8 +120,8 @@ def _damage(files: list[CheckpointFile]) -> str | None:
             return f"{file.path}: empty file"
     if not any(file.size_bytes for file in files):
         return "only empty files"
-    names = [file.path.rsplit("/", 1)[-1] for file in files]
-    if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
+    distributed = {file.path.rpartition("/")[0] for file in files if file.path.endswith(".distcp")}
+    if distributed - {file.path.removesuffix("/.metadata") for file in files}:
         return "no .metadata: torch writes it last"
     return None
 
@@ -144,14 +145,22 @@ def _tracker_problem(root: str, trackers: Mapping[str, str], steps: Mapping[str,
     """Megatron-LM and verl write latest_checkpointed_iteration.txt last: what is newer was not finished."""
     folder = root.rpartition("/")[0]
     content = trackers.get(f"{folder}/latest_checkpointed_iteration.txt".lstrip("/"))
-    if content and content.isdigit() and steps[root] > int(content):
+    if content and re.fullmatch(r"[0-9]{1,18}", content) and steps[root] > int(content):
         return f"newer than latest_checkpointed_iteration.txt, which says {content}"
     return None
 
 
-def _lost_files(names: set[str], previous: set[str]) -> str | None:
-    lost = sorted(name for name in previous - names if name.endswith(_WEIGHTS))
-    return f"{lost[0].lstrip('/')} is missing, which the one before has" if lost else None
+def _without_step(name: str, step: int) -> str:
+    """A file's name as it is in every checkpoint: what may be the step is cut out."""
+    return re.sub(rf"(?<!\d)0*{step}(?!\d)", "N", _STEP_INSIDE.sub("step", name))
+
+
+def _lost_files(names: Mapping[str, str], previous: Mapping[str, str]) -> str | None:
+    """A number in a name may be the step or a rank: a file is there when its name is, with or without the step."""
+    there = set(names.values())
+    lost = sorted(name for name in previous if name not in names and previous[name] not in there)
+    weights = [name.lstrip("/") for name in lost if name.endswith(_WEIGHTS)]
+    return f"{weights[0]} is missing, which the one before has" if weights else None
 
 
 def _still_written(files: Iterable[CheckpointFile], now: float | None, quiet_seconds: float) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 from training_monitor.errors import ParseError
 from training_monitor.models import JobStatus, JobView
@@ -54,8 +55,10 @@ def _status(fields: Mapping[str, str]) -> JobStatus | None:
     if state == "running":
         return JobStatus.RUNNING
     if state == "starting":
-        age = (_number(fields, "now") or 0.0) - (_number(fields, "started") or 0.0)
-        return JobStatus.PENDING if age < START_SECONDS else JobStatus.FAILED
+        now, started = _number(fields, "now"), _number(fields, "started")
+        if now is None or started is None or now - started < START_SECONDS:
+            return JobStatus.PENDING
+        return JobStatus.FAILED
     if state in ("exited", "gone") and "stopped_by" in fields:  # written only while it ran
         return JobStatus.STOPPED
     if state in ("exited", "gone"):
@@ -81,9 +84,10 @@ def _signal(code: str) -> str:
 
 def _number(fields: Mapping[str, str], key: str) -> float | None:
     try:
-        return float(fields[key])
+        number = float(fields[key])
     except (KeyError, ValueError):
         return None
+    return number if isfinite(number) else None
 
 
 def _whole(fields: Mapping[str, str], key: str) -> int | None:

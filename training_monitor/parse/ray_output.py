@@ -20,8 +20,8 @@ REST, CLI = "ray rest", "ray cli"
 
 _CLI_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t?\s?[A-Z]{3,8} [\w.]{1,40}:\d{1,6} -- ")
 _EXIT_CODE = re.compile(r"exit code (-?\d{1,5})")
-_SUBMITTED = re.compile(r"Job '([^'\n]{1,300})' submitted successfully")
-_EXISTS = re.compile(r"Job with submission_id \S{1,300} already exists")
+_SUBMITTED = re.compile(r"Job '([^\n]{1,300}?)' submitted successfully")
+_EXISTS = re.compile(r"Job with submission_id [^\n]{1,300}? already exists")
 _VERDICTS = {"succeeded": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "was stopped": JobStatus.STOPPED}
 _MESSAGE = "Status message: "
 _LIST_START = re.compile(r"(?:^|-- )(?=\[(?:JobDetails\(|\]))", re.MULTILINE)

@@ -21,6 +21,8 @@ SILENT_SECONDS = 300.0
 DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
 
+_NO_GPU_HERE = ("nvidia-smi is not there", "No devices were found")  # a Ray head often has none
+
 _SEVERITY = ("ok", "warning", "unknown", "failed")
 
 
@@ -52,7 +54,9 @@ def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) 
     """The GPUs of all pods together; `errors` are the readings that failed."""
     findings = [
         Finding(
-            "failed", f"GPU {gpu.index}: {gpu.error}", "move the job off this node and have the GPU reset or replaced"
+            "failed",
+            f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}",
+            "move the job off this node and have the GPU reset or replaced",
         )
         for gpu in gpus
         if gpu.error
@@ -68,6 +72,14 @@ def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) 
                 "run nvidia-smi in a worker pod, and name the worker pods in all_pods",
             ),
         ]
+    if unread := [error for error in errors if not any(text in error for text in _NO_GPU_HERE)]:
+        findings.append(
+            Finding(
+                "unknown",
+                f"Could not read the GPUs of {len(unread)} of the nodes: {unread[0]}",
+                "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken",
+            )
+        )
     running = job is not None and job.status is JobStatus.RUNNING
     if utilization < IDLE_PERCENT:
         text = "GPU utilization < 5% -- training may not be running"
@@ -124,6 +136,12 @@ def judge_job(job: JobView) -> list[Finding]:
         return [Finding("warning", f"job {job.job_id} was stopped", "start it again on purpose if that was not meant")]
     if job.status is JobStatus.PENDING:
         return [Finding("warning", f"job {job.job_id} is PENDING", "see ray.pending_demands for what it waits for")]
+    if job.status is JobStatus.UNKNOWN:
+        return [
+            Finding(
+                "unknown", f"the status of job {job.job_id} is not known", "look at `ray job status` in the head pod"
+            )
+        ]
     if job.status is JobStatus.RUNNING and _is_silent(job):
         return [
             Finding(
@@ -137,7 +155,7 @@ def judge_job(job: JobView) -> list[Finding]:
 
 def judge_ray(ray: RayResources) -> list[Finding]:
     findings = []
-    if ray.gpus_available and not ray.gpus_used:
+    if ray.gpus_available and ray.gpus_used == 0:
         findings.append(
             Finding(
                 "failed",
@@ -187,6 +205,8 @@ def judge_pod(name: str, pod: PodState | None) -> list[Finding]:
     reason, remedy = _POD_REASONS.get(
         pod.reason or "", (pod.message or pod.reason or "", "kubectl describe pod shows why")
     )
+    if pod.phase == "Unknown":  # its node does not answer: the pod may well be running
+        return [Finding("unknown", f"pod {name} is Unknown ({pod.reason or 'no reason'}): {reason}", remedy)]
     if pod.phase != "Running":
         verdict = "warning" if pod.phase == "Pending" and pod.reason not in _POD_REASONS else "failed"
         return [Finding(verdict, f"pod {name} is {pod.phase} ({pod.reason or 'no reason'}): {reason}", remedy)]

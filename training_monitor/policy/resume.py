@@ -10,6 +10,9 @@ from typing import Any
 from training_monitor.errors import SettingsError
 
 RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
+_PLACE = "{checkpoint}"
+_QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*"|\\."""  # as sh reads it
+_CHARACTER = rf"""(?:{_QUOTED}|[^\s'"\\;|&<>()])"""
 
 
 def format_resumed_command(command: str, checkpoint: str | None, resume_argument: str | None = None) -> str:
@@ -21,21 +24,38 @@ def format_resumed_command(command: str, checkpoint: str | None, resume_argument
     >>> format_resumed_command("python train.py --resume old", "/c/step 5", "--resume")
     "python train.py --resume '/c/step 5'"
     """
-    if "{checkpoint}" in command:
-        return command.replace("{checkpoint}", shlex.quote(checkpoint or ""))
+    if _PLACE in command:
+        return _fill(command, checkpoint or "")
     if not resume_argument:
         return command
+    name = re.escape(resume_argument)
     if resume_argument.endswith("="):  # Hydra style: trainer.resume_from_path=
-        given = re.compile(rf"(?<!\S){re.escape(resume_argument)}\S*")
-        wanted = f"{resume_argument}{shlex.quote(checkpoint or '')}"
+        given, wanted = rf"{name}{_CHARACTER}*", f"{resume_argument}{shlex.quote(checkpoint or '')}"
     else:
-        given = re.compile(rf"(?<!\S){re.escape(resume_argument)}(?:=\S+|\s+(?!-)\S+|(?=\s|$))")
-        wanted = f"{resume_argument} {shlex.quote(checkpoint or '')}"
+        value = rf"={_CHARACTER}*|(?:[ \t]|\\\n)+(?!-|\d+[<>]){_CHARACTER}+|(?![^\s;|&<>()])"
+        given, wanted = rf"{name}(?:{value})", f"{resume_argument} {shlex.quote(checkpoint or '')}"
+    words = re.compile(rf"(?P<given>{given})|{_CHARACTER}+|.", re.DOTALL)
+    new = "" if checkpoint is None else wanted
+    resumed = words.sub(lambda found: new if found["given"] else found[0], command)
     if checkpoint is None:
-        return re.sub(r"\s+$", "", given.sub("", command))
-    if given.search(command):
-        return given.sub(lambda _: wanted, command)
-    return f"{command} {wanted}"
+        return resumed.rstrip()
+    if any(found["given"] for found in words.finditer(command)):
+        return resumed
+    return f"{command.rstrip()} {wanted}"
+
+
+def _fill(command: str, path: str) -> str:
+    """Put `path` in place of {checkpoint}, quoted as the quotes around it ask for."""
+
+    def filled(found: re.Match[str]) -> str:
+        text = found[0]
+        if text.startswith("'"):
+            return text.replace(_PLACE, path.replace("'", "'\\''"))
+        if text.startswith('"'):
+            return text.replace(_PLACE, re.sub(r'([\\"$`])', r"\\\1", path))
+        return text.replace(_PLACE, shlex.quote(path))
+
+    return re.sub(rf"""{_QUOTED}|[^'"\\]+|.""", filled, command, flags=re.DOTALL)
 
 
 def format_resumed_env(env: Mapping[str, str], checkpoint: str | None) -> dict[str, str]:
@@ -60,6 +80,7 @@ def check_job_config(config: Mapping[str, Any]) -> None:
         )
     for key, kind, expected in (
         ("entrypoint", str, "a command line"),
+        ("command", (str, list, tuple), "a command line, or a list of words"),
         ("runtime_env", dict, "a dict"),
         ("env", dict, "a dict of texts"),
         ("resume_argument", str, "an option such as --resume"),
@@ -68,5 +89,8 @@ def check_job_config(config: Mapping[str, Any]) -> None:
     ):
         if config.get(key) is not None and not isinstance(config[key], kind):
             raise SettingsError(f"job_config[{key!r}]", config[key], expected)
+    command = config.get("command")
+    if isinstance(command, (list, tuple)) and not all(isinstance(word, str) for word in command):
+        raise SettingsError("job_config['command']", command, "a command line, or a list of words")
     if not config.get("entrypoint") and not config.get("command"):
         raise SettingsError("job_config", dict(config), "a command line that is not empty")

@@ -72,9 +72,15 @@ def describe_stall(seen: Stagnation, view: JobView, threshold: float) -> str | N
         if min(silent, no_step) >= STARTUP_FACTOR * threshold:
             return f"no step yet and no output for {format_duration(silent)}"
         return None
-    where = f"step {seen.position}" if isinstance(seen.position, int) else f"the same step of epoch {seen.position[0]}"
-    if no_step >= GROWING_LOG_FACTOR * threshold:
-        return f"{where} for {format_duration(no_step)} although the log grows"
     if silent >= threshold and max(no_step, view.log_age or 0.0) >= threshold:
-        return f"{where} and no output for {format_duration(silent)}"
+        return f"{_where(seen.position)} and no output for {format_duration(silent)}"
+    if no_step >= GROWING_LOG_FACTOR * threshold:
+        return f"{_where(seen.position)} for {format_duration(no_step)} although the log grows"
     return None
+
+
+def _where(position: Position) -> str:
+    if isinstance(position, int):
+        return f"step {position}"
+    epoch, step = position
+    return f"step {step}" if epoch is None else f"the same step of epoch {epoch:g}"

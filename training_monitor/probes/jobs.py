@@ -48,8 +48,9 @@ def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
     assert isinstance(found, RayJob)
     log = answers[1]
     size, age, text = log.value or (None, None, "")
+    said = text.replace(f"Running entrypoint for job {job_id}: {found.entrypoint}", "", 1)  # a script may name steps
     return replace(
-        _view_of(found), progress=parse_progress(text), log_size=size, log_age=age, log_tail=text, log_known=log.known
+        _view_of(found), progress=parse_progress(said), log_size=size, log_age=age, log_tail=text, log_known=log.known
     )
 
 
@@ -106,27 +107,32 @@ def get_job_logs(
         JobNotFound: there is no such job.
         CommandError: it could not be asked.
     """
+    lines = _look_with_log(head_pod, job_id, namespace, transport).log_tail.splitlines(keepends=True)
+    return "".join(lines[-tail:] if tail > 0 else [])
+
+
+def _look_with_log(head_pod: str | Target, job_id: str, namespace: str, transport: Transport | None) -> JobView:
+    """A look that is worth nothing without the log. Raises like `look_at_job`, and what kept us from the log."""
     answers = ask(head_pod, *look_questions(job_id), namespace=namespace, transport=transport)
     view = read_look(job_id, answers)
     if view is None:
         raise JobNotFound(f"{head_pod}: there is no job {job_id!r}")
     answers[-1].get()
-    lines = view.log_tail.splitlines(keepends=True)
-    return "".join(lines[-tail:] if tail > 0 else [])
+    return view
 
 
 def get_current_step(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> int | None:
     """The newest optimizer step in a job's log; None before the first. Raises like `get_job_logs`."""
-    return parse_progress(get_job_logs(head_pod, job_id, 10_000, namespace, transport=transport)).step
+    return _look_with_log(head_pod, job_id, namespace, transport).progress.step
 
 
 def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
     """The newest speed in a job's log: steps per second, else samples, else tokens per second; None if it has none."""
-    progress = parse_progress(get_job_logs(head_pod, job_id, 10_000, namespace, transport=transport))
+    progress = _look_with_log(head_pod, job_id, namespace, transport).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)
 

@@ -95,7 +95,7 @@ if mkdir "$dir" 2>/dev/null; then
     rm -rf "$dir"; echo "error=cannot write to $dir (disk full?)"; exit 0
   }
   (
-    unset LC_ALL; export TRAINING_MONITOR_JOB="$dir/"
+    unset LC_ALL TM_ASK; export TRAINING_MONITOR_JOB="$dir/"
     EXPORTS
     exec $(command -v setsid) sh -c WRAPPER training-job "$dir" </dev/null >>"$dir/log" 2>&1
   ) </dev/null >/dev/null 2>&1 &

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from training_monitor.errors import CommandFailed, ParseError, RestError, TargetUnreachable
+from training_monitor.errors import CommandFailed, ParseError, RestError, SettingsError, TargetUnreachable
 from training_monitor.models import JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.parse.ray_output import (
     is_already_exists,
@@ -38,9 +38,9 @@ if [ -z "$_address" ]; then
 fi
 _address=${_address%/}
 _token=
-if [ "${RAY_AUTH_MODE:-}" = token ]; then
-  _token=${RAY_AUTH_TOKEN:-$(cat "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" 2>/dev/null)}
-fi
+case ${RAY_AUTH_MODE:-token} in [Tt][Oo][Kk][Ee][Nn])
+  _token=${RAY_AUTH_TOKEN:-$(cat "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" 2>/dev/null)};;
+esac
 _rest() {
   if command -v curl >/dev/null 2>&1; then
     {
@@ -70,7 +70,11 @@ def _ask_rest(method: str, path: str, fallback: str, body: str = "") -> str:
     """A script: REST, or when nobody answers there, the line `cli` and what `fallback` prints."""
     escaped = body.replace("\\", "\\\\").replace('"', '\\"')
     call = f"_rest {method} {shlex.quote(path)} {shlex.quote(escaped)} {shlex.quote(body)}"
-    return f"{_REST}\nif _out=$({call}); then printf '%s\\n' \"$_out\"; else echo cli; {fallback} 2>&1; fi\n"
+    return f"{_REST}\nif _out=$({call}); then printf '%s\\n' \"$_out\"; else {_ask_cli(fallback)}; fi\n"
+
+
+def _ask_cli(command: str) -> str:
+    return f"echo cli; {{ {command}; }} 2>&1; printf '\\nray exit %s\\n' $?"
 
 
 def _job_path(job_id: str) -> str:
@@ -79,12 +83,14 @@ def _job_path(job_id: str) -> str:
 
 def _http(reply: Reply) -> tuple[int | None, str]:
     """The HTTP status and body; status None when the text came from the `ray` command."""
-    text = reply.output.rstrip("\n")
-    if text.startswith("cli\n") or text == "cli":
-        return None, text[4:]
-    body, _, last = text.rpartition("\n")
+    body, _, last = reply.output.rstrip("\n").rpartition("\n")
+    if ended := re.fullmatch(r"ray exit (\d+)", last):
+        said = body.removeprefix("cli\n")
+        if ended[1] != "0":
+            _check_cli(said)
+        return None, said
     if not re.fullmatch(r"http \d+", last):
-        raise ParseError("no HTTP status in the reply", source="ray rest", text=text)
+        raise ParseError("no HTTP status in the reply", source="ray rest", text=reply.output)
     status = int(last[5:])
     if status in (401, 403):
         raise RestError(
@@ -105,7 +111,7 @@ _NO_RAY = re.compile(
 
 
 def _check_cli(text: str) -> None:
-    """Raise TargetUnreachable when the `ray` command says that it reached no Ray."""
+    """Raise TargetUnreachable when the failed `ray` command says that it reached no Ray."""
     if found := _NO_RAY.search(text):
         raise TargetUnreachable(
             f"Ray does not answer: no dashboard, and the ray command says {found.group()!r}",
@@ -122,7 +128,6 @@ def job_question(job_id: str) -> Question[RayJob | None]:
             return None
         if status is not None:
             return parse_ray_job(body)
-        _check_cli(body)
         return parse_ray_status_cli(body, job_id)
 
     script = _ask_rest("GET", _job_path(job_id), f"ray job status {shlex.quote(job_id)}")
@@ -134,8 +139,6 @@ def jobs_question() -> Question[tuple[RayJob, ...]]:
 
     def parse(reply: Reply) -> tuple[RayJob, ...]:
         status, body = _http(reply)
-        if status is None:
-            _check_cli(body)
         jobs = parse_ray_jobs(body) if status is not None else parse_ray_list_cli(body)
         return tuple(sorted(jobs, key=lambda job: job.start_time or 0.0))
 
@@ -146,7 +149,10 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
     """(size, seconds since the last write, end of the log) of a job's driver; size and age None over REST."""
     name = shlex.quote(f"job-driver-{job_id}.log".replace("/", "_"))
     script = f"""
-f=${{RAY_TMPDIR:-/tmp/ray}}/session_latest/logs/{name}
+for t in "${{RAY_TMPDIR:-${{TMPDIR:-/tmp}}}}/ray" "${{RAY_TMPDIR:-/tmp/ray}}" /tmp/ray; do
+  f=$t/session_latest/logs/{name}
+  [ -f "$f" ] && break
+done
 if [ -f "$f" ]; then
   set -- $(stat -c '%s %Y' "$f" 2>/dev/null); echo "file ${{1:--}} ${{2:--}} $(date +%s)"; tail -c {log_bytes} "$f"
 else
@@ -161,8 +167,8 @@ fi | tail -c {MAX_LOG_REPLY}
             age = max(0.0, float(now - written)) if now is not None and written is not None else None
             return size, age, text
         status, body = _http(reply)
-        if status is None:
-            _check_cli(body)
+        if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
+            raise CommandFailed(f"ray job logs failed: {body.strip()[-300:]}")
         return None, None, (body if status is None else "" if status == 404 else _log_text(body))[-log_bytes:]
 
     return Question("log", script, parse, limit=20.0)
@@ -187,6 +193,8 @@ def submit_question(
     submission_id: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]
 ) -> Question[str]:
     """Submit under our own id; the answer is `submitted` or `exists` (the same id: nothing was started)."""
+    if "/" in submission_id:  # Ray would keep the job as PENDING for ever: it cannot open the log file
+        raise SettingsError("job_id", submission_id, "a name without '/'")
     spec = {
         "entrypoint": entrypoint,
         "submission_id": submission_id,
@@ -206,8 +214,6 @@ def submit_question(
             return "exists"
         if status == 200 or (status is None and parse_ray_submit(body)):
             return "submitted"
-        if status is None:
-            _check_cli(body)
         raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
 
     folders = [
@@ -216,7 +222,7 @@ def submit_question(
         if isinstance(value, str) and _LOCAL_FOLDER.match(value)
     ]
     if folders:  # only Ray's own client packs and uploads folders of the head pod
-        return Question("submit", f"echo cli; {command} 2>&1", parse, limit=90.0)
+        return Question("submit", _ask_cli(command), parse, limit=90.0)
     return Question("submit", _ask_rest("POST", "/api/jobs/", command, json.dumps(spec)), parse, limit=90.0)
 
 
@@ -237,8 +243,6 @@ def resources_question() -> Question[RayResources]:
 
     def parse(reply: Reply) -> RayResources:
         status, body = _http(reply)
-        if status is None:
-            _check_cli(body)
         return parse_cluster_status(body) if status == 200 else parse_ray_resources(body)
 
     return Question("resources", _ask_rest("GET", "/api/cluster_status", fallback), parse, limit=20.0)

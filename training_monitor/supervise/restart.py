@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
@@ -48,7 +49,7 @@ def auto_restart(
         max_retries: restarts allowed (10 allows ten).
         retry_delay: seconds before the first restart; doubles each time up to `max_delay`, with jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
-        check_interval: seconds between looks. The exit of a process job is noticed within 1 s all the same.
+        check_interval: seconds between looks; the exit of a process job is noticed at once.
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
         initial_job_id: a job to supervise from where it is.
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
@@ -60,34 +61,18 @@ def auto_restart(
     Raises:
         AlreadySupervised: another supervisor on this machine has this job.
         JobNotFound: there is neither a configuration nor a job to take it from.
-        SettingsError: an argument is out of range.
-        CommandError: the target could not be asked at the very start.
+        SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
         KeyboardInterrupt: passed on; the job keeps running, and calling again goes on supervising it.
     """
     policy = RestartPolicy(max_retries, retry_delay, max_delay, 0.1, stagnation_threshold, check_interval, fresh_start)
-    if job_config is not None:
-        check_job_config(job_config)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):
         raise SettingsError("job_name", job_name, "letters, digits, '.', '_' and '-'")
-    target = parse_target(head_pod, namespace=namespace)
-    store = store or Store()
-    key = f"{target} {job_name}"
-    with store.hold(key):
-        supervisor = Supervisor(store, target, policy, transport, clock, on_event)
-        kept = store.load_run(key)
-        if kept:
-            run = supervisor.go_on(RunState.from_dict(kept), checkpoint_dir, job_config)
-        else:
-            run = RunState(
-                key,
-                str(target),
-                job_name,
-                checkpoint_dir,
-                clock.time(),
-                config=dict(job_config) if job_config else None,
-            )
-            run = supervisor.begin(run, initial_job_id)
-        try:
+    if job_config is not None:
+        check_job_config(job_config)
+    target, store = parse_target(head_pod, namespace=namespace), store or Store()
+    new = RunState(f"{target} {job_name}", str(target), job_name, checkpoint_dir, clock.time(), config=job_config)
+    with store.hold(new.key):
+        kept = store.load_run(new.key)
+        with closing(Supervisor(store, target, policy, transport, clock, on_event)) as supervisor:
+            run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
             return supervisor.supervise(run).report()
-        finally:
-            supervisor.close()

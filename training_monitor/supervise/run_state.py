@@ -26,7 +26,7 @@ class RunState:
     checkpoint_dir: str
     started_at: float
     phase: str = "starting"
-    config: dict[str, Any] | None = None
+    config: Mapping[str, Any] | None = None
     job_id: str | None = None
     retries: int = 0
     restart_at: float = 0.0

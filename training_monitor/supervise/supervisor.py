@@ -7,7 +7,7 @@ person stopped stays stopped; killed at any moment and started again, it goes on
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -132,12 +132,11 @@ class Supervisor:
         self.tell(run, "adopted", f"{view.job_id} is {view.status}: supervising it")
         return self.save(replace(run, phase="watching"))
 
-    def go_on(self, run: RunState, checkpoint_dir: str, job_config: Mapping[str, Any] | None) -> RunState:
-        """A run whose supervisor died: same phase, same count; a configuration given now counts from now on."""
+    def go_on(self, run: RunState, given: RunState) -> RunState:
+        """A run whose supervisor died: same phase, same count; what is given now counts from now on."""
         self.target = self.exit_watch.target = parse_target(run.target)
         self.tell(run, "resumed", f"going on with {run.job_name}: {run.retries} restarts so far, {run.phase}")
-        config = dict(job_config) if job_config else run.config
-        return self.save(replace(run, checkpoint_dir=checkpoint_dir, config=config))
+        return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=given.config or run.config))
 
     # ------------------------------------------------------------ phases
 
@@ -327,6 +326,7 @@ def _progress_text(view: JobView) -> str:
 
 def _failure_evidence(view: JobView) -> str:
     """Its exit status, and the last thing it said."""
-    said = [line.strip() for line in view.log_tail.splitlines() if line.strip()]
+    lines = (line.strip() for line in view.log_tail.splitlines())
+    said = [line for line in lines if line and not line.startswith("Running entrypoint for job ")]  # Ray's, may be last
     last = f"; last output: {said[-1][:200]}" if said else ""
     return f"{view.message or 'no reason given'}{last}"

@@ -1,9 +1,9 @@
 """One round trip, many questions.
 
-All scripts travel in one `sh -s` on stdin (never in argv). On the target they run side by side, each in
-a process group of its own with its own time limit; each one's output is gathered in memory (a full disk
-does not matter) and printed between marks that carry a random nonce, so no output can forge a frame.
-Only POSIX sh, head, cat and sleep are needed; setsid, where there is one, lets a time limit end whole groups.
+All scripts travel in one `sh -s` on stdin (never in argv). On the target they run side by side, each with
+its own time limit, at which all its processes are ended, wherever they went; each one's output is gathered
+in memory (a full disk does not matter) and printed between marks that carry a random nonce, so no output can
+forge a frame. Only sh, head, cat and sleep are needed (dash, bash and busybox are tested).
 
 A reply without its closing mark is unknown, whatever the exit status, and is asked again: kubectl exec
 can exit 0 and lose the output. Whatever a script does must therefore bear being done twice.
@@ -28,9 +28,10 @@ MAX_SCRIPT_BYTES = 131_000  # Linux takes 128 KiB in one variable of a new proce
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 
-# The shell functions below: `_nap` sleeps and can be ended without leaving its sleep behind as an orphan
-# (a container's process 1 may never reap it). `_ask NUMBER LIMIT SCRIPT` prints one frame. In it, `_reader`
-# is the only process that the frame waits for, so a program that not even SIGKILL ends costs its limit + 1 s.
+# The shell functions below: `_ask NUMBER LIMIT SCRIPT` prints one frame; the script's processes carry its limit in
+# their environment, and so does the `head` that gathers their output. `_end` kills what carries a mark: at a limit
+# what still runs, and 1 s later the gathering of what not even SIGKILL ends. `_nap` sleeps and, when it is ended
+# itself, leaves no sleep behind as an orphan (a container's process 1 may never reap it).
 _PRELUDE = r"""
 LC_ALL=C; export LC_ALL
 _now() { read -r _t _rest </proc/uptime || _t=$(date +%s); } 2>/dev/null
@@ -38,25 +39,21 @@ _nap() {
   _e=; trap '_e=1; kill -9 $_z' TERM; sleep "$1" & _z=$!; [ "$_e" ] && kill -9 $_z
   wait $_z; [ "$_e" ] && { wait $_z; exit; }
 }
-_s=; command -v setsid >/dev/null 2>&1 && _s=setsid
+_end() {
+  _mark=$1=NONCE:$2: _found=
+  if command -v grep; then _found=$(grep -lsF "$_mark" /proc/[0-9]*/environ)
+  else for _f in /proc/[0-9]*/environ; do case $(cat "$_f") in *"$_mark"*) _found="$_found $_f";; esac; done; fi
+  for _f in $_found; do _f=${_f#/proc/}; kill -9 "${_f%/environ}"; done
+}
 _ask() {
   _now; _begin=$_t
   _body=$(
     exec 3>&1
     {
-      TM_SCRIPT=$3 $_s sh -c '_q=$TM_SCRIPT; unset TM_SCRIPT; eval "$_q"' </dev/null &
-      _child=$!
-      { _nap "$2"; kill -9 -$_child || kill -9 $_child; } >/dev/null &
-      _dog=$!
-      wait $_child; _code=$?
-      kill $_dog; wait $_dog
-      printf '\n%s exit %s\n' NONCE $_code
-    } 2>/dev/null 3>&- | head -c MAX >&3 3>&- &
-    _reader=$!
-    { _nap "$2"; _nap 1; kill -9 $_reader; } >/dev/null 2>&1 3>&- &
-    _dog=$!
-    wait $_reader
-    kill $_dog; wait $_dog
+      TM_ASK=NONCE:$2: TM_SCRIPT=$3 sh -c '_q=$TM_SCRIPT; unset TM_SCRIPT; eval "$_q"' </dev/null
+      printf '\n%s exit %s\n' NONCE $?
+    } 2>/dev/null 3>&- | TM_READ=NONCE:$2: head -c MAX >&3 3>&- &
+    wait $!
   ) 2>/dev/null
   _now; printf '\n%s ask %s %s %s\n%s\n' NONCE "$1" "$_begin" "$_t" "$_body"
 }
@@ -102,9 +99,26 @@ def format_script(questions: Sequence[Question[Any]], nonce: str) -> str:
     for number, question in reversed(list(enumerate(questions))):
         call = f"_ask {number} {question.limit:g} {shlex.quote(question.script)}"
         body = f"{call} | {{ {body}; cat <&3; }} 3<&0"
-    close = f"printf '\\n%s close\\n' {nonce}"
     prelude = _PRELUDE.replace("NONCE", nonce).replace("MAX", str(MAX_ANSWER_BYTES))
-    return f"{prelude}\n{{ {body if questions else ':'}\n{close}\n}} </dev/null\n"
+    return f"""{prelude}
+{_format_watch(questions)}
+{{ _watch & _w=$!
+{body if questions else ":"}
+{{ kill $_w; wait $_w; }} 2>/dev/null
+printf '\\n%s close\\n' {nonce}
+}} </dev/null
+"""
+
+
+def _format_watch(questions: Sequence[Question[Any]]) -> str:
+    """`_watch`: one process that ends, at each limit, what still runs, and a second later what gathers it."""
+    limits = {question.limit for question in questions}
+    ends = sorted([(limit, "TM_ASK", limit) for limit in limits] + [(limit + 1, "TM_READ", limit) for limit in limits])
+    lines, now = [], 0.0
+    for at, mark, limit in ends:
+        lines.append(f"_nap {at - now:g}; _end {mark} {limit:g}" if at > now else f"_end {mark} {limit:g}")
+        now = at
+    return "\n".join(["_watch() {", ":", *lines, "} >/dev/null 2>&1"])
 
 
 def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:

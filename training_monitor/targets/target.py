@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import quote, unquote
 
 from training_monitor.errors import SettingsError
 
 _EXPECTED = "local, a pod name, k8s://namespace/pod[/container][?context=C], ssh://[user@]host[:port] or vast://ID"
 _POD = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
-_CONTEXT = re.compile(r"[A-Za-z0-9_][^\s]*")
+_SSH = re.compile(
+    r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.@+-]*)@)?"
+    r"(?:(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]*)|\[(?P<ipv6>[0-9A-Fa-f:][0-9A-Fa-f:.]*)\])"
+    r"(?::(?P<port>[1-9][0-9]{0,4}))?"
+)
+_CONTEXT = re.compile(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Target:
     def __str__(self) -> str:
         if self.kind == "pod":
             container = f"/{self.container}" if self.container else ""
-            context = f"?context={self.context}" if self.context else ""
+            context = f"?context={quote(self.context, safe='/:@')}" if self.context else ""
             return f"k8s://{self.namespace}/{self.name}{container}{context}"
         if self.kind == "ssh":
             host = f"[{self.name}]" if ":" in self.name else self.name
@@ -53,26 +56,24 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
         return Target("local")
     if "://" not in text:
         return Target("pod", _checked(_POD, text, text), namespace=_checked(_POD, namespace, namespace))
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError as error:
-        raise SettingsError("target", text, _EXPECTED) from error
-    if parts.scheme == "k8s":
-        return _pod(text, [parts.netloc, *parts.path.strip("/").split("/")], parse_qs(parts.query))
-    if parts.scheme == "ssh" and parts.hostname and not parts.path.strip("/") and parts.password is None:
-        user = _checked(_USER, parts.username, text) if parts.username else None
-        return Target("ssh", _checked(_HOST, parts.hostname, text), user=user, port=port)
-    if parts.scheme == "vast" and parts.netloc.isascii() and parts.netloc.isdigit():
-        return Target("vast", parts.netloc)
+    scheme, _, rest = text.partition("://")
+    if scheme == "k8s":
+        return _pod(text, rest)
+    if scheme == "ssh" and (found := _SSH.fullmatch(rest)) and int(found["port"] or 22) <= 65535:
+        port = int(found["port"]) if found["port"] else None
+        return Target("ssh", found["host"] or found["ipv6"], user=found["user"], port=port)
+    if scheme == "vast" and rest.isascii() and rest.isdigit():
+        return Target("vast", rest)
     raise SettingsError("target", text, _EXPECTED)
 
 
-def _pod(text: str, names: list[str], query: dict[str, list[str]]) -> Target:
-    if len(names) not in (2, 3) or set(query) - {"context"}:
+def _pod(text: str, rest: str) -> Target:
+    path, mark, query = rest.partition("?")
+    names = path.split("/")
+    if len(names) not in (2, 3) or (mark and not re.fullmatch(r"context=[^&#]+", query)):
         raise SettingsError("target", text, _EXPECTED)
     namespace, name, *container = (_checked(_POD, part, text) for part in names)
-    context = _checked(_CONTEXT, query["context"][0], text) if "context" in query else None
+    context = _checked(_CONTEXT, unquote(query.removeprefix("context=")), text) if query else None
     return Target("pod", name, namespace=namespace, container=container[0] if container else None, context=context)
 
 

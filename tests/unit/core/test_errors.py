@@ -45,7 +45,7 @@ SECRET = "s3cr3tV4lue99"
         f"train.py --hub-token={SECRET}",
         f'{{"api_key": "{SECRET}", "id": 5}}',
         f'{{"api_key":"{SECRET}"}}',
-        rf'{{\"token\": \"{SECRET}\"}}',
+        rf"{{\"token\": \"{SECRET}\"}}",
         f"{{'secret': '{SECRET}'}}",
         "hf_abcdefghijklmnop",
         "key sk-proj-abcdefghijkl is wrong",

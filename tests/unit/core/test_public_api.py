@@ -61,7 +61,7 @@ def test_dir_lists_every_public_name() -> None:
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
     with pytest.raises(AttributeError, match="no_such_thing"):
-        training_monitor.no_such_thing
+        training_monitor.no_such_thing  # noqa: B018
     with pytest.raises(ImportError, match="no_such_thing"):
         from training_monitor import no_such_thing  # noqa: F401
 

@@ -1,0 +1,366 @@
+"""Stand-ins for time, for the way to a target, and for a target on which process jobs run.
+
+Nothing here sleeps, spawns or opens a connection: a test moves `FakeClock`, and what a job has done by then
+follows from its `Behaviour`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import shlex
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
+from training_monitor.models import CommandResult
+
+EPOCH = 1_750_000_000.0
+MOST_WAITS = 100_000
+ATTEMPT = re.compile(r"(.*?)(?:-attempt-\d+)?")
+QUOTED = re.compile(r"'[^']*'(?:\"'\"'[^']*')*")
+Answer = Callable[[str], tuple[str, int]]
+
+
+class FakeClock:
+    """Time that moves only when somebody sleeps or waits; `at` schedules what happens meanwhile."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self.slept: list[float] = []
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return EPOCH + self.elapsed
+
+    def monotonic(self) -> float:
+        return 5000.0 + self.elapsed
+
+    def sleep(self, seconds: float) -> None:
+        self._pass(seconds, None)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self._pass(seconds, event)
+        return event.is_set()
+
+    def at(self, elapsed: float, act: Callable[[], None]) -> None:
+        """Call `act` when `elapsed` seconds have passed since this clock was made."""
+        heapq.heappush(self._due, (elapsed, len(self._due), act))
+
+    def _pass(self, seconds: float, event: threading.Event | None) -> None:
+        self.slept.append(seconds)
+        assert len(self.slept) < MOST_WAITS, "it waits for ever"
+        end = self.elapsed + max(0.0, seconds)
+        while not (event and event.is_set()) and self._due and self._due[0][0] <= end:
+            when, _, act = heapq.heappop(self._due)
+            self.elapsed = max(self.elapsed, when)
+            act()
+        if not (event and event.is_set()):
+            self.elapsed = end
+
+
+class FakeTransport:
+    """Answers the questions of `ask` out of `answer(script) -> (output, exit status)`; other programs are registered.
+
+    Whatever `answer` raises is what the transport raises.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[list[str]] = []
+        self.streamed: list[str | None] = []
+        self._programs: list[tuple[tuple[str, ...], Callable[[tuple[str, ...]], CommandResult]]] = []
+
+    def register(self, start: Sequence[str], act: Callable[[tuple[str, ...]], CommandResult]) -> None:
+        """Let `act` answer every argv that begins with `start`."""
+        self._programs.append((tuple(start), act))
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        words = tuple(argv)
+        if words == ("sh", "-s"):
+            assert input, "no program for sh"
+            return CommandResult(words, 0, self._answer_all(input), "", 0.0)
+        for start, act in self._programs:
+            if words[: len(start)] == start:
+                return act(words)
+        raise AssertionError(f"unexpected program: {words}")
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> FakeStream:
+        assert tuple(argv) == ("sh", "-s"), f"unexpected program: {argv}"
+        self.streamed.append(input)
+        return FakeStream()
+
+    def _answer_all(self, program: str) -> str:
+        nonce, scripts = read_program(program)
+        self.asked.append(list(scripts.values()))
+        frames = []
+        for number, script in scripts.items():
+            output, exit_code = self.answer(script)
+            frames.append(f"\n{nonce} ask {number} 100.00 100.01\n{output}\n{nonce} exit {exit_code}\n")
+        return "".join(frames) + f"\n{nonce} close\n"
+
+
+class FakeStream:
+    """A connection that breaks at once: it says nothing about the job."""
+
+    def lines(self) -> Iterator[str]:
+        return iter(())
+
+    def close(self) -> None:
+        return None
+
+
+def read_program(program: str) -> tuple[str, dict[int, str]]:
+    """The nonce and the scripts by number of a program that `format_script` wrote."""
+    closing = re.search(r"\nprintf '\\n%s close\\n' (\w+)\n\} </dev/null\n\Z", program)
+    assert closing, "not a program of format_script"
+    scripts: dict[int, str] = {}
+    position = program.index("\n{ ") + 3
+    while call := re.compile(r"_ask (\d+) \S+ ").match(program, position):
+        text = QUOTED.match(program, call.end())
+        assert text, "a call without a script"
+        scripts[int(call[1])] = text[0][1:-1].replace("'\"'\"'", "'")
+        position = text.end() + len(" | { ")
+    return closing[1], scripts
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a job does: it makes one step every second from where it resumes, and saves every `save_every` steps.
+
+    `crash_after` and `hang_after` count seconds from its start; `survivors` processes outlive a crash;
+    `unkillable` is how often a stop leaves it running.
+    """
+
+    total: int = 300
+    save_every: int | None = 50
+    crash_after: float | None = None
+    hang_after: float | None = None
+    exit_code: int = 1
+    survivors: int = 0
+    unkillable: int = 0
+    last_words: str = ""
+
+
+@dataclass
+class FakeJob:
+    name: str
+    starter: str
+    command: str
+    env: dict[str, str]
+    started: float
+    first_step: int
+    behaviour: Behaviour
+    stopped_by: str | None = None
+    stopped_at: float | None = None
+    survivors: int = 0
+    stop_tries: int = 0
+    gone: bool = False
+
+    def active(self, now: float) -> float:
+        """Seconds in which it made steps."""
+        does = self.behaviour
+        ends = (now, self.stopped_at, *(self.started + each for each in (does.crash_after, does.hang_after) if each))
+        return max(0.0, min(each for each in ends if each is not None) - self.started)
+
+    def step(self, now: float) -> int:
+        return min(self.behaviour.total, self.first_step + int(self.active(now)))
+
+    def exit(self, now: float) -> tuple[int, float] | None:
+        """Its exit status and when; None while it runs."""
+        does = self.behaviour
+        ends: list[tuple[float, int]] = []
+        if does.crash_after is not None:
+            ends.append((self.started + does.crash_after, does.exit_code))
+        if does.hang_after is None or self.first_step + does.hang_after >= does.total:
+            ends.append((self.started + max(0, does.total - self.first_step), 0))
+        if self.stopped_at is not None:
+            ends.append((self.stopped_at, 143))
+        when, code = min(ends, default=(now + 1, 0))
+        return (code, when) if when <= now else None
+
+    def processes(self, now: float) -> int:
+        """How many of its processes are there."""
+        if self.gone:
+            return 0
+        ended = self.exit(now)
+        if ended is None:
+            return 1
+        return self.survivors if ended[0] not in (0, 143) else 0
+
+    def log(self, now: float) -> tuple[str, float]:
+        """What it has written, and when it wrote last."""
+        active, does = self.active(now), self.behaviour
+        first, step = self.first_step, self.step(now)
+        lines = [f"step {each}/{does.total} loss 0.5" for each in range(max(first, step - 20) + 1, step + 1)]
+        if does.save_every and (saved := step // does.save_every * does.save_every) > first:
+            lines.insert(0, f"Saving model checkpoint to /checkpoints/step_{saved}")
+        if does.last_words and self.exit(now):
+            lines.append(does.last_words)
+        return "".join(f"{line}\n" for line in lines), self.started + int(active)
+
+
+@dataclass
+class FakeJobs:
+    """A target in memory on which process jobs run; `FakeTransport(jobs.answer)` reaches it.
+
+    Every start is recorded, and none may happen while anything else of the same name is there.
+    """
+
+    clock: FakeClock
+    behaviours: list[Behaviour] = field(default_factory=lambda: [Behaviour()])
+    checkpoints: dict[int, str | None] = field(default_factory=dict)  # step -> what is damaged
+    keep_checkpoints: bool = True
+    jobs: dict[str, FakeJob] = field(default_factory=dict)
+    starts: list[FakeJob] = field(default_factory=list)
+    start_questions: list[str] = field(default_factory=list)
+    lose_start_answers: int = 0
+    drop_starts: int = 0
+    slow_starts: int = 0
+    outage_after_start: float = 0.0
+    refuse_starts: str | None = None
+    outages: list[tuple[float, float, TrainingMonitorError]] = field(default_factory=list)
+
+    @property
+    def now(self) -> float:
+        return self.clock.time()
+
+    def unreachable(self, begin: float, end: float, error: TrainingMonitorError | None = None) -> None:
+        """No answer between two moments of the clock."""
+        self.outages.append((begin, end, error or TargetUnreachable("connection refused")))
+
+    def add(self, name: str, behaviour: Behaviour, *, started: float = 0.0) -> FakeJob:
+        """A job that somebody else started, `started` seconds on the clock."""
+        job = FakeJob(name, "somebody", "train", {}, EPOCH + started, 0, behaviour, survivors=behaviour.survivors)
+        self.jobs[name] = job
+        return job
+
+    def stop_by_person(self) -> None:
+        """A person stops what runs."""
+        for job in self.running():
+            job.stopped_by, job.stopped_at = "a person", self.now
+
+    def lose_everything(self) -> None:
+        """A new machine: it remembers no job."""
+        for job in self.jobs.values():
+            job.gone = True
+        self.jobs.clear()
+
+    def running(self) -> list[FakeJob]:
+        return [job for job in self.jobs.values() if job.processes(self.now)]
+
+    def answer(self, script: str) -> tuple[str, int]:
+        """What the scripts of the package print here, recognised by what only they do."""
+        for begin, end, error in self.outages:
+            if begin <= self.clock.elapsed < end:
+                raise error
+        self._write_checkpoints()
+        if found := re.search(r"^dir=\$base/(\S+)$", script, re.MULTILINE):
+            [name] = shlex.split(found[1])
+            if 'mkdir "$dir"' in script:
+                return self._start(name, script), 0
+            if "for signal in TERM KILL" in script:
+                return self._stop(name, script), 0
+            if "tail -c" in script:
+                return self._look(name), 0
+        elif "latest_checkpointed_iteration" in script:
+            return self._list_checkpoints(), 0
+        elif script.startswith("ls -1t"):
+            names = sorted(self.jobs, key=lambda each: -self.jobs[each].started)
+            return "".join(f"{name}\n" for name in names), 0
+        elif "nvidia-smi" in script:
+            return "", 127
+        raise AssertionError(f"unexpected script: {script[-400:]}")
+
+    def _start(self, name: str, script: str) -> str:
+        self.start_questions.append(name)
+        if self.drop_starts:
+            self.drop_starts -= 1
+            raise CommandTimedOut("no answer within 50 s")
+        if self.refuse_starts:
+            return f"error={self.refuse_starts}\n"
+        starter = re.search(r'^  echo (\w+) >"\$dir/starter"', script, re.MULTILINE)
+        assert starter, "the start question names no starter"
+        if name in self.jobs:
+            state = "started" if self.jobs[name].starter == starter[1] else "exists"
+        else:
+            state = "started"
+            self._begin(name, starter[1], script)
+        if self.outage_after_start:
+            begin = self.clock.elapsed
+            self.unreachable(begin, begin + self.outage_after_start)
+            self.outage_after_start = 0.0
+            raise CommandTimedOut("no answer within 50 s")
+        if self.lose_start_answers:
+            self.lose_start_answers -= 1
+            raise CommandTimedOut("no answer within 50 s")
+        if self.slow_starts:
+            self.slow_starts -= 1
+            return "error=the job's process did not appear within 5 s\n"
+        return f"state={state}\n"
+
+    def _begin(self, name: str, starter: str, script: str) -> None:
+        family = ATTEMPT.fullmatch(name)
+        assert family
+        others = [job.name for job in self.running() if job.name.startswith(family[1])]
+        assert not others, f"{name} was started beside {others}"
+        command = re.search(r"printf '%s\\n' (.*) >\"\$dir/command\"", script)
+        assert command
+        exports = re.findall(r"^(?: {4})?export (\w+)=(.*)$", script, re.MULTILINE)
+        env = {key: shlex.split(value)[0] for key, value in exports if key != "TRAINING_MONITOR_JOB"}
+        resumed = env.get("RESUME_FROM_CHECKPOINT")
+        first_step = int(resumed.rpartition("_")[2]) if resumed else 0
+        assert not resumed or self.checkpoints[first_step] is None, f"{name} resumes from a damaged checkpoint"
+        does = self.behaviours[min(len(self.starts), len(self.behaviours) - 1)]
+        [line] = shlex.split(command[1])
+        job = FakeJob(name, starter, line, env, self.now, first_step, does, survivors=does.survivors)
+        self.jobs[name] = job
+        self.starts.append(job)
+
+    def _stop(self, name: str, script: str) -> str:
+        job = self.jobs.get(name)
+        if job is None:
+            return "state=missing\n"
+        by = re.search(r"printf '%s\\n' (.*) >\"\$dir/stopped\.new\"", script)
+        assert by
+        if job.exit(self.now) is None:
+            [job.stopped_by] = shlex.split(by[1])
+            job.stop_tries += 1
+            if job.stop_tries <= job.behaviour.unkillable:
+                return "state=stopped\nleft=4242 D\n"
+            job.stopped_at = self.now
+        job.survivors = 0
+        return "state=stopped\n"
+
+    def _look(self, name: str) -> str:
+        job = self.jobs.get(name)
+        if job is None:
+            return "state=missing\n"
+        ended = job.exit(self.now)
+        said, written = job.log(self.now)
+        fields = ["state=running"]
+        if ended:
+            fields = ["state=exited", f"exit_code={ended[0]}", f"ended={int(ended[1])}"]
+            fields.append(f"members={job.processes(self.now)}")
+        if job.stopped_by:
+            fields.append(f"stopped_by={job.stopped_by}")
+        fields += [f"now={int(self.now)}", f"started={int(job.started)}"]
+        fields += [f"log_size={job.step(self.now) * 20}", f"log_time={int(written)}", "log"]
+        return "\n".join(fields) + f"\n{said}"
+
+    def _write_checkpoints(self) -> None:
+        for job in self.jobs.values():
+            every = job.behaviour.save_every
+            if every and self.keep_checkpoints:
+                first = job.first_step // every + 1
+                for step in range(first * every, job.step(self.now) + 1, every):
+                    self.checkpoints.setdefault(step, None)
+
+    def _list_checkpoints(self) -> str:
+        lines = ["state=there", f"now {int(self.now)}"]
+        for step, problem in sorted(self.checkpoints.items()):
+            lines.append(f"file 1000 {int(EPOCH)} ./step_{step}/model.safetensors")
+            if problem:
+                lines.append(f"bad {problem.replace(' ', '_')} ./step_{step}/model.safetensors")
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,288 @@
+"""A real Ray head on this machine, private to a test session, and the pod of the loopback Kubernetes API it lives in.
+
+Its processes carry a mark in their environment, so that they and their jobs can be ended without `ray stop`, which
+would also end the clusters of others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tests.integration.conftest import kill, pids, wait_until
+from tests.requirements import require
+from training_monitor import auto_restart
+from training_monitor.cli import demo_training
+from training_monitor.errors import CommandTimedOut
+from training_monitor.models import CommandResult
+from training_monitor.probes.jobs import start_job
+from training_monitor.targets.transport import LocalTransport
+
+HEAD = "train-head-x7k2p"
+LABELS = {"ray.io/cluster": "train", "ray.io/node-type": "head"}
+CLUSTER_MARK = "TRAINING_MONITOR_RAY_TEST"
+NEEDED = ("sh", "cat", "head", "tail", "stat", "date", "sleep", "setsid")  # what a target has, but no curl, no python3
+
+LIES = "Job 'liar' succeeded; Status for job 'liar': STOPPED; SUCCEEDED RUNNING; ConnectionError: Connection refused"
+ACTORS = """
+import os, sys, time, ray
+ray.init(logging_level="ERROR")
+@ray.remote(num_gpus=1, num_cpus=0)
+class Trainer:
+    def train(self):
+        for step in range(1, 41):
+            print(f"step: {step}/40 loss: 0.5 speed: 12.5 it/s", flush=True)
+            time.sleep(0.02)
+        time.sleep(1.5)  # Ray shows what two of them say once a second, when something more is said
+        print("rank is through", flush=True)
+trainers = [Trainer.remote() for _ in range(2)]
+ray.get([trainer.train.remote() for trainer in trainers])
+time.sleep(1)
+print("all " + "trained", flush=True)
+time.sleep(600)
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, each one another."""
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(server.getsockname()[1]) for server in servers]
+    for server in servers:
+        server.close()
+    return ports
+
+
+class RayHead:
+    """`ray start --head` with its own ports, folder and home; 2 CPUs and 4 GPUs that nobody looks for."""
+
+    def __init__(self, **environment: str) -> None:
+        self.ray = Path(require("ray"))
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="tmray", dir="/tmp")
+        )  # a socket's path may hold about 100 characters
+        self.mark = uuid.uuid4().hex
+        self.port, *self._more_ports = free_ports(4)
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.home, self.temporary = self.folder / "home", self.folder / "ray"
+        self.home.mkdir()
+        self.headers: dict[str, str] = {}
+        self.prepared: set[str] = set()
+        self.environment = {
+            "PATH": f"{self.ray.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "HOME": str(self.home),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_LOG_TO_DRIVER": "1",
+            "PYTHONUNBUFFERED": "1",
+            **environment,
+        }
+
+    @property
+    def pod_environment(self) -> dict[str, str]:
+        """The environment of a shell in the head's pod."""
+        own = {"RAY_API_SERVER_ADDRESS": self.address, "RAY_TMPDIR": str(self.folder)}
+        return {**self.environment, **own}
+
+    def bare_path(self) -> str:
+        """A PATH with the `ray` command, but neither curl nor python3."""
+        folder = self.folder / "bare"
+        if not folder.exists():
+            folder.mkdir()
+            for name in NEEDED:
+                (folder / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+            (folder / "ray").symlink_to(self.ray)
+        return str(folder)
+
+    def start(self) -> None:
+        agent, metrics, client = self._more_ports
+        command = [
+            str(self.ray),
+            "start",
+            "--head",
+            "--port=0",
+            "--num-cpus=2",
+            "--num-gpus=4",
+            "--disable-usage-stats",
+        ]
+        command += ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={self.port}"]
+        command += [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
+        command += [f"--ray-client-server-port={client}", "--min-worker-port=0", "--max-worker-port=0"]
+        command += [f"--temp-dir={self.temporary}", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000"]
+        environment = {**self.environment, CLUSTER_MARK: self.mark}
+        log = self.folder / "start.log"
+        with log.open("wb") as output:  # no pipe: Ray's processes would hold it open
+            subprocess.run(command, env=environment, stdout=output, stderr=output, timeout=90, check=False)
+        if not wait_until(self._answers, 60):
+            raise RuntimeError(f"Ray does not start:\n{log.read_text()[-3000:]}")
+
+    def stop(self) -> None:
+        while running := self.processes():
+            for pid in running:
+                kill(pid)
+            time.sleep(0.05)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def processes(self) -> list[int]:
+        found = []
+        for pid in pids():
+            with suppress(OSError):
+                folder = Path(f"/proc/{pid}")
+                if self.mark.encode() in (folder / "environ").read_bytes() and (folder / "cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
+    # --- what Ray itself says, past the package
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """All jobs by submission id."""
+        return {job["submission_id"]: job for job in self._rest("/api/jobs/") if job["submission_id"]}
+
+    def named(self, name: str) -> dict[str, str]:
+        """The status of every job NAME-attempt-N."""
+        return {key: job["status"] for key, job in sorted(self.jobs().items()) if key.startswith(f"{name}-attempt-")}
+
+    def status(self, job_id: str) -> str:
+        return str(self._rest(f"/api/jobs/{quote(job_id, safe='')}")["status"])
+
+    def log(self, job_id: str) -> str:
+        return str(self._rest(f"/api/jobs/{quote(job_id, safe='')}/logs")["logs"])
+
+    def ended(self, job_id: str, seconds: float = 40) -> str:
+        """Wait for a job's end; the status it ended with."""
+        assert wait_until(lambda: self.status(job_id) not in ("PENDING", "RUNNING"), seconds), self.log(job_id)
+        return self.status(job_id)
+
+    def says(self, job_id: str, text: str, seconds: float = 40) -> None:
+        """Wait until a job's log has a text."""
+        entrypoint = self.jobs()[job_id][
+            "entrypoint"
+        ]  # which Ray writes into the log, sometimes behind the first output
+        assert wait_until(lambda: text in self.log(job_id).replace(entrypoint, ""), seconds), self.log(job_id)
+
+    def submit(self, job_id: str, entrypoint: str, **more: Any) -> None:
+        """Submit as somebody else would."""
+        self._rest("/api/jobs/", {"submission_id": job_id, "entrypoint": entrypoint, **more})
+
+    def ask_to_stop(self, job_id: str) -> None:
+        """`ray job stop`, as a person types it."""
+        self._rest(f"/api/jobs/{quote(job_id, safe='')}/stop", {})
+
+    def _answers(self) -> bool:
+        with suppress(OSError, ValueError):
+            return isinstance(self._rest("/api/jobs/"), list)
+        return False
+
+    def _rest(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.address + path, data, {"Content-Type": "application/json", **self.headers}
+        )
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as reply:
+            return json.load(reply)
+
+
+def record_calls(folder: Path, path: str, *programs: str) -> Path:
+    """Put programs before those of `path` that note their arguments and go on as the real ones; returns the notes."""
+    folder.mkdir()
+    notes = folder / "notes"
+    notes.touch()
+    for program in programs:
+        real = shutil.which(program, path=path)
+        (folder / program).write_text(f"#!/bin/sh\nprintf '%s\\n' {program} \"$@\" >>'{notes}'\nexec '{real}' \"$@\"\n")
+        (folder / program).chmod(0o755)
+    return notes
+
+
+class LosesAnswers:
+    """Runs everything, and for the next commands whose input has a text then says that the time was up."""
+
+    def __init__(self, text: str, times: int = 1) -> None:
+        self.text, self.left, self.inner = text, times, LocalTransport()
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        result = self.inner.run(argv, timeout=timeout, input=input)
+        if self.left and self.text in (input or ""):
+            self.left -= 1
+            raise CommandTimedOut("the connection was lost")
+        return result
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Any:
+        return self.inner.stream(argv, input=input)
+
+
+class Census(threading.Thread):
+    """Asks Ray every 0.1 s how many jobs of a name it runs."""
+
+    def __init__(self, head: RayHead, name: str) -> None:
+        super().__init__(daemon=True)
+        self._head, self._name, self._over, self.most = head, name, threading.Event(), 0
+
+    def run(self) -> None:
+        while not self._over.wait(0.1):
+            statuses = list(self._head.named(self._name).values())
+            self.most = max(self.most, statuses.count("RUNNING") + statuses.count("PENDING"))
+
+    def end(self) -> int:
+        self._over.set()
+        self.join()
+        return self.most
+
+
+def training(folder: Path, **options: object) -> str:
+    """The entrypoint of a small real training run."""
+    words = "".join(f" --{name.replace('_', '-')} {value}" for name, value in options.items())
+    return f"python3 '{demo_training.__file__}' --output '{folder}'{words}"
+
+
+def start_jobs(head: RayHead) -> None:
+    """One job of each fate, all at the same time."""
+    commands = {
+        "good": "for i in 1 2 3; do echo step $i/3 loss=0.5; done",
+        "bad": "echo step 5/10; exit 3",
+        "silent": "echo step 3/9; sleep 0.5; echo begun; sleep 600",
+        "liar": f'echo "{LIES}"; sleep 0.3; echo "{LIES}"; exit 1',
+        'a\'b "c"; rm -rf x': "echo step 7/9; sleep 0.5",
+    }
+    for name, command in commands.items():
+        assert start_job(HEAD, name, {"entrypoint": command}, None) == "started"
+    head.submit("waiting", "echo", entrypoint_num_gpus=99)
+    for name in set(commands) - {"silent"}:
+        head.ended(name)
+    head.says("silent", "begun")
+
+
+def supervise(name: str, folder: Path, **more: Any) -> Any:
+    folder.mkdir(exist_ok=True)
+    return auto_restart(HEAD, name, str(folder), 5, 0.2, stagnation_threshold=4, check_interval=0.3, **more)
+
+
+def token_pods(head: RayHead, token: str, folder: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """The environment of a pod without the token, and of one for each way to have it; `folder/bin` notes calls."""
+    (head.home / ".ray").mkdir()
+    (head.home / ".ray" / "auth_token").write_text(token + "\n")
+    (folder / "token").write_text(token)
+    (folder / "no curl").mkdir()
+    (folder / "no curl" / "python3").symlink_to(folder / "bin" / "python3")
+    noted = f"{folder}/bin:{head.environment['PATH']}"
+    plain = {"RAY_API_SERVER_ADDRESS": head.address, "PATH": noted, "HOME": str(folder)}
+    pods = {
+        "mode-and-file": {"HOME": str(head.home), "RAY_AUTH_MODE": "token"},
+        "file-alone": {"HOME": str(head.home)},  # which Ray takes for token mode
+        "variable": {"RAY_AUTH_TOKEN": token, "RAY_AUTH_MODE": "TOKEN"},
+        "path": {"RAY_AUTH_TOKEN_PATH": f"{folder}/token", "RAY_AUTH_MODE": "token"},
+        "python": {"HOME": str(head.home), "PATH": f"{folder}/no curl:{head.bare_path()}"},
+        "command": {"HOME": str(head.home), "RAY_AUTH_MODE": "token", "PATH": head.bare_path()},
+    }
+    return plain, pods

@@ -1,0 +1,397 @@
+"""A real Ray cluster, asked as in production: through the real kubectl and Ray's dashboard or command."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import wait_until
+from tests.integration.ray_cluster import (
+    ACTORS,
+    HEAD,
+    LABELS,
+    LIES,
+    Census,
+    LosesAnswers,
+    RayHead,
+    record_calls,
+    start_jobs,
+    supervise,
+    token_pods,
+    training,
+)
+from tests.loopback.kubernetes import KubernetesApi, Pod
+from training_monitor import (
+    check_job_status,
+    detect_stall,
+    get_current_step,
+    get_job_logs,
+    get_throughput,
+    get_training_health,
+    look_at_job,
+    monitor_job,
+    stop_job,
+    submit_job_with_resume,
+    verify_ray_resources,
+)
+from training_monitor.errors import JobNotFound, RestError, SettingsError, TargetUnreachable
+from training_monitor.models import Event
+from training_monitor.probes.jobs import find_jobs_named, start_job
+
+
+@pytest.fixture(scope="module")
+def ray_head() -> Iterator[RayHead]:
+    head = RayHead(RAY_DEDUP_LOGS_AGG_WINDOW_S="1")
+    try:
+        head.start()
+        yield head
+    finally:
+        head.stop()
+
+
+@pytest.fixture
+def ray_pod(ray_head: RayHead, kube: KubernetesApi) -> Pod:
+    return kube.add_pod(HEAD, env=ray_head.pod_environment, labels=LABELS)
+
+
+@pytest.fixture
+def jobs(ray_head: RayHead, ray_pod: Pod) -> RayHead:
+    """The cluster with one job of each fate; started once, all at the same time, and not to be changed."""
+    if "jobs" not in ray_head.prepared:
+        start_jobs(ray_head)
+        ray_head.prepared.add("jobs")
+    return ray_head
+
+
+class TestStatus:
+    @pytest.mark.parametrize(
+        ("job", "status", "exit_code"),
+        [
+            ("good", "SUCCEEDED", 0),
+            ("bad", "FAILED", 3),
+            ("silent", "RUNNING", None),
+            ("waiting", "PENDING", None),
+            ("liar", "FAILED", 1),
+            ('a\'b "c"; rm -rf x', "SUCCEEDED", 0),
+        ],
+    )
+    def test_a_job_has_the_status_that_ray_gives_it(
+        self, jobs: RayHead, ray_pod: Pod, job: str, status: str, exit_code: int | None
+    ) -> None:
+        assert check_job_status(HEAD, job) == status
+        view = look_at_job(HEAD, job)
+        assert (view.status, view.exit_code) == (status, exit_code)
+        ray_pod.env["PATH"] = jobs.bare_path()
+        view = look_at_job(HEAD, job)
+        assert view.status == status, "by the ray command"
+        assert status != "FAILED" or view.exit_code == exit_code
+
+    @pytest.mark.parametrize("job", ["nope", "../jobs", "a/b", "'; touch x; '"])
+    def test_a_job_that_does_not_exist_is_unknown_and_not_found(self, jobs: RayHead, ray_pod: Pod, job: str) -> None:
+        assert check_job_status(HEAD, job) == "UNKNOWN"
+        for ask in (get_job_logs, get_current_step, get_throughput, look_at_job, stop_job):
+            with pytest.raises(JobNotFound):
+                ask(HEAD, job)
+        assert list(ray_pod.root.iterdir()) == []
+
+    def test_the_ray_command_says_it_too_when_a_job_does_not_exist(self, jobs: RayHead, ray_pod: Pod) -> None:
+        ray_pod.env["PATH"] = jobs.bare_path()
+        assert check_job_status(HEAD, "nope") == "UNKNOWN"
+        with pytest.raises(JobNotFound):
+            look_at_job(HEAD, "nope")
+
+    def test_a_stopped_job_is_stopped_and_stays_so(self, jobs: RayHead, ray_pod: Pod) -> None:
+        names = [submit_job_with_resume(HEAD, None, {"entrypoint": "sleep 600"}, job_name="halt") for _ in range(2)]
+        assert names == ["halt-attempt-1", "halt-attempt-2"]
+        assert wait_until(lambda: set(jobs.named("halt").values()) == {"RUNNING"}, 30)
+        assert [stop_job(HEAD, names[0]) for _ in range(2)] == ["STOPPED", "STOPPED"]
+        ray_pod.env["PATH"] = jobs.bare_path()
+        assert stop_job(HEAD, names[1]) == "STOPPED"
+        assert monitor_job(HEAD, names[0])["status"] == "STOPPED"
+
+    def test_a_job_that_has_ended_keeps_its_end_when_it_is_stopped(self, jobs: RayHead) -> None:
+        assert [stop_job(HEAD, "good"), stop_job(HEAD, "bad")] == ["SUCCEEDED", "FAILED"]
+
+    def test_no_dashboard_is_unknown_and_no_failure_of_the_job(self, jobs: RayHead, ray_pod: Pod) -> None:
+        ray_pod.env["RAY_API_SERVER_ADDRESS"] = "http://127.0.0.1:9"
+        assert check_job_status(HEAD, "good") == "UNKNOWN"
+        with pytest.raises(TargetUnreachable, match="Ray does not answer"):
+            look_at_job(HEAD, "good")
+        assert verify_ray_resources(HEAD)["gpus_available"] == 4, "ray status asks the cluster, not the dashboard"
+
+    def test_no_ray_at_all_is_unknown(self, jobs: RayHead, ray_pod: Pod) -> None:
+        (Path(jobs.bare_path()).parent / "no ray").mkdir()
+        ray_pod.env |= {"PATH": f"{jobs.folder}/no ray:/usr/bin:/bin", "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}
+        with pytest.raises(TargetUnreachable, match="not found"):
+            look_at_job(HEAD, "good")
+
+    def test_ray_address_as_a_url_names_the_dashboard(self, jobs: RayHead, ray_pod: Pod) -> None:
+        del ray_pod.env["RAY_API_SERVER_ADDRESS"]
+        ray_pod.env["RAY_ADDRESS"] = jobs.address + "/"
+        assert check_job_status(HEAD, "bad") == "FAILED"
+        ray_pod.env["PATH"] = jobs.bare_path()
+        assert check_job_status(HEAD, "bad") == "FAILED"
+        assert verify_ray_resources(HEAD)["healthy"]
+
+
+class TestLog:
+    def test_the_tail_is_the_last_lines(self, jobs: RayHead) -> None:
+        jobs.says("silent", "begun")
+        assert get_job_logs(HEAD, "silent", 1) == "begun\n"
+        assert get_job_logs(HEAD, "silent", 0) == ""
+        assert get_current_step(HEAD, "silent") == 3
+
+    def test_the_log_comes_over_rest_or_by_the_command_when_the_file_is_not_here(
+        self, jobs: RayHead, ray_pod: Pod
+    ) -> None:
+        ray_pod.env["RAY_TMPDIR"] = "/nonexistent"
+        view = look_at_job(HEAD, "silent")
+        assert (view.log_known, view.log_size, view.progress.step) == (True, None, 3)
+        assert detect_stall(HEAD, "silent", stagnation_threshold=1, sample_duration=1.2)
+        ray_pod.env["PATH"] = jobs.bare_path()
+        assert get_job_logs(HEAD, "silent").rstrip().endswith("begun")
+        assert LIES in get_job_logs(HEAD, "liar"), "whatever a log says, it has been read"
+
+    def test_the_log_of_a_cluster_with_rays_own_folder_names_is_read_from_its_file(
+        self, jobs: RayHead, ray_pod: Pod, tmp_path: Path
+    ) -> None:
+        for folder in (jobs.folder, jobs.temporary, tmp_path):  # RAY_TMPDIR, --temp-dir, TMPDIR
+            ray_pod.env["RAY_TMPDIR"] = str(folder)
+            if folder == tmp_path:
+                (tmp_path / "ray").symlink_to(jobs.temporary)
+                ray_pod.env["TMPDIR"] = ray_pod.env.pop("RAY_TMPDIR")
+            view = look_at_job(HEAD, "silent")
+            assert view.log_size and view.log_age is not None
+
+    def test_a_job_that_does_nothing_more_is_stalled(self, jobs: RayHead) -> None:
+        time.sleep(max(0.0, 1.5 - (look_at_job(HEAD, "silent").log_age or 0.0)))
+        assert detect_stall(HEAD, "silent", stagnation_threshold=1)
+        stalls: list[None] = []
+        report = monitor_job(HEAD, "silent", 0.2, 20, 1, on_stall=lambda: stalls.append(None))
+        assert (report["status"], report["final_step"], len(stalls)) == ("STALLED", 3, 1)
+        assert jobs.status("silent") == "RUNNING", "watching does nothing to the job"
+
+    def test_a_job_that_waits_or_has_ended_is_not_stalled(self, jobs: RayHead) -> None:
+        assert not any(detect_stall(HEAD, name, stagnation_threshold=0.1) for name in ("waiting", "good", "bad"))
+
+    def test_the_end_is_reported_with_its_status(self, jobs: RayHead) -> None:
+        assert [monitor_job(HEAD, name)["status"] for name in ("good", "bad", "liar")] == ["SUCCEEDED"] + ["FAILED"] * 2
+        assert monitor_job(HEAD, "good")["final_step"] == 3
+
+    def test_steps_in_the_entrypoint_are_no_progress(self, ray_head: RayHead, ray_pod: Pod) -> None:
+        start_job(HEAD, "script", {"entrypoint": "true 'usage:\nstep 80/90 loss=1 5.0 it/s'\nprintf ''"}, None)
+        ray_head.ended("script")
+        assert "step 80/90" in get_job_logs(HEAD, "script")
+        assert (get_current_step(HEAD, "script"), get_throughput(HEAD, "script")) == (None, None)
+
+
+class TestResources:
+    def test_the_gpus_of_actors_are_counted_and_their_lines_read(
+        self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path
+    ) -> None:
+        def seen() -> tuple[bool, float | None, float | None, float | None]:
+            report = verify_ray_resources(HEAD)
+            return report["healthy"], report["gpus_used"], report["gpus_available"], report["cpus_available"]
+
+        assert wait_until(lambda: seen() == (True, 0, 4, 2), 20), seen()
+        (tmp_path / "actors.py").write_text(ACTORS)
+        start_job(HEAD, "actors", {"entrypoint": f"python3 '{tmp_path}/actors.py'"}, None)
+        ray_head.says("actors", "all trained", 60)
+        assert wait_until(lambda: seen() == (True, 2, 4, 2), 20), seen()
+        log = get_job_logs(HEAD, "actors", 1000)
+        assert "(Trainer pid=" in log and "[repeated " in log
+        assert (get_current_step(HEAD, "actors"), get_throughput(HEAD, "actors")) == (40, 12.5)
+        report = get_training_health(HEAD, str(tmp_path), job_id="actors")
+        assert report["job"] and (report["job"]["status"], report["job"]["step"]) == ("RUNNING", 40)
+        assert (report["ray"]["gpus_used"], report["ray"]["gpus_available"], report["ray"]["error"]) == (2, 4, None)
+        assert [each["phase"] for each in report["pods"]] == ["Running"]
+        ray_pod.env["PATH"] = ray_head.bare_path()
+        assert seen() == (True, 2, 4, 2), "by ray status"
+        assert stop_job(HEAD, "actors") == "STOPPED"
+        assert wait_until(lambda: seen()[1] == 0, 20)
+
+    def test_a_job_that_cannot_be_placed_shows_in_the_health_report(self, jobs: RayHead, tmp_path: Path) -> None:
+        report = get_training_health(HEAD, str(tmp_path), job_id="waiting")
+        assert report["job"] and report["job"]["status"] == "PENDING"
+        assert "waiting for resources" in (report["job"]["message"] or "")
+        assert wait_until(lambda: "99" in str(verify_ray_resources(HEAD)["pending_demands"]), 20)
+
+
+AWKWARD = """it's "100 %" \\ é"""  # no $HOME: Ray puts the value there
+ENTRYPOINT = """sleep 0.5
+printf '%s|' "$WORD" && echo "$RESUME_FROM_CHECKPOINT" {checkpoint} "q\\"q" 'x && y' ; printf '<%s>' """
+
+
+class TestSubmission:
+    @pytest.mark.parametrize("way", ["rest", "python", "command"])
+    def test_command_checkpoint_and_variables_arrive_as_they_are(
+        self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path, way: str
+    ) -> None:
+        if way == "python":
+            (tmp_path / "bin").mkdir()
+            (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+        ray_pod.env["PATH"] = {
+            "rest": ray_pod.env["PATH"],
+            "python": f"{tmp_path}/bin:{ray_head.bare_path()}",
+            "command": ray_head.bare_path(),
+        }[way]
+        config = {"entrypoint": ENTRYPOINT, "runtime_env": {"env_vars": {"WORD": AWKWARD}}, "metadata": {"team": "a"}}
+        started = time.monotonic()
+        job = submit_job_with_resume(HEAD, "/c/it's step 5", config, job_name=f"by-{way}")
+        assert time.monotonic() - started < 15 and job == f"by-{way}-attempt-1"
+        assert ray_head.ended(job) == "SUCCEEDED"
+        assert f"{AWKWARD}|/c/it's step 5 /c/it's step 5 q\"q x && y\n<>" in get_job_logs(HEAD, job)
+        [(view, remembered)] = find_jobs_named(HEAD, f"by-{way}", process=False)
+        assert remembered and (remembered["entrypoint"], remembered["metadata"]) == (ENTRYPOINT, {"team": "a"})
+
+    def test_the_resume_argument_gets_the_checkpoint(self, ray_head: RayHead, ray_pod: Pod) -> None:
+        config = {"entrypoint": "echo --resume old --steps 9", "resume_argument": "--resume"}
+        job = submit_job_with_resume(HEAD, "/c/step_5", config, job_name="argument")
+        assert ray_head.ended(job) == "SUCCEEDED"
+        assert "\n--resume /c/step_5 --steps 9\n" in get_job_logs(HEAD, job)
+
+    def test_a_local_folder_is_packed_by_rays_own_client_and_no_secret_is_in_an_argument(
+        self, ray_head: RayHead, ray_pod: Pod, kube: KubernetesApi, tmp_path: Path
+    ) -> None:
+        notes = record_calls(tmp_path / "bin", ray_pod.env["PATH"], "ray", "curl")
+        ray_pod.env["PATH"] = f"{tmp_path}/bin:{ray_pod.env['PATH']}"
+        (ray_pod.root / "code").mkdir()
+        (ray_pod.root / "code" / "part.txt").write_text("from the folder\n")
+        environment = {"working_dir": "./code", "env_vars": {"KEY": "hidden-8472"}}
+        for name, runtime_env in (("folder", environment), ("plain", {"env_vars": environment["env_vars"]})):
+            config = {"entrypoint": "sleep 0.5; cat part.txt; echo got=$KEY", "runtime_env": runtime_env}
+            submit_job_with_resume(HEAD, None, config, job_name=name)
+        assert [ray_head.ended(f"{name}-attempt-1") for name in ("folder", "plain")] == ["SUCCEEDED"] * 2
+        assert "from the folder\ngot=hidden-8472\n" in get_job_logs(HEAD, "folder-attempt-1")
+        assert "/dev/stdin" in notes.read_text() and "curl" in notes.read_text()
+        assert "hidden-8472" not in notes.read_text() + str(kube.execs)
+
+    def test_the_same_id_twice_is_one_job(self, ray_head: RayHead, ray_pod: Pod) -> None:
+        config = {"entrypoint": "echo one; sleep 1"}
+        assert [start_job(HEAD, "it's twice-attempt-1", config, None) for _ in range(2)] == ["started", "exists"]
+        ray_pod.env["PATH"] = ray_head.bare_path()
+        assert start_job(HEAD, "it's twice-attempt-1", config, None) == "exists"
+        assert len(ray_head.named("it's twice")) == 1
+
+    def test_an_answer_that_kubernetes_loses_is_one_job(
+        self, ray_head: RayHead, ray_pod: Pod, kube: KubernetesApi
+    ) -> None:
+        kube.exec_empty_ok = 1
+        assert start_job(HEAD, "empty-attempt-1", {"entrypoint": "echo"}, None) == "exists"
+        assert len(ray_head.named("empty")) == 1
+
+    @pytest.mark.parametrize("way", ["rest", "command"])
+    def test_an_answer_that_comes_too_late_is_one_job(self, ray_head: RayHead, ray_pod: Pod, way: str) -> None:
+        if way == "command":
+            ray_pod.env["PATH"] = ray_head.bare_path()
+        transport = LosesAnswers("ray job submit")
+        job = submit_job_with_resume(HEAD, None, {"entrypoint": "true"}, job_name=f"late-{way}", transport=transport)
+        assert (transport.left, list(ray_head.named(f"late-{way}"))) == (0, [job])
+
+    def test_a_name_that_ray_cannot_log_to_is_refused_before_ray_sees_it(self, ray_head: RayHead, ray_pod: Pod) -> None:
+        with pytest.raises(SettingsError):
+            submit_job_with_resume(HEAD, None, {"entrypoint": "true"}, job_name="team/run")
+        assert not ray_head.named("team/run")
+
+
+class TestRestart:
+    def test_a_job_that_crashes_and_hangs_is_finished_from_its_checkpoints(
+        self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "check points"
+        command = training(folder, steps=60, save_every=10, crash_at=25, hang_at=45, step_seconds=0.02)
+        census = Census(ray_head, "train")
+        census.start()
+        result = supervise("train", folder, job_config={"entrypoint": command})
+        assert census.end() == 1
+        assert (result["success"], result["reason"], result["total_retries"]) == (True, "completed", 2), result
+        assert (result["final_step"], result["job_id"]) == (60, "train-attempt-3")
+        assert [(each["status"], each["checkpoint"], each["start_step"]) for each in result["attempts"]] == [
+            ("FAILED", None, 0),
+            ("STALLED", f"{folder}/step_20", 20),
+            ("SUCCEEDED", f"{folder}/step_40", 40),
+        ]
+        assert "ECC error" in result["attempts"][0]["reason"]
+        assert "step_25" in result["attempts"][1]["refused_checkpoints"][0]
+        assert list(ray_head.named("train").values()) == ["FAILED", "STOPPED", "SUCCEEDED"]
+
+    def test_an_outage_and_a_new_head_pod_cost_no_restart(
+        self, ray_head: RayHead, ray_pod: Pod, kube: KubernetesApi, tmp_path: Path
+    ) -> None:
+        events: list[Event] = []
+
+        def kinds() -> list[str]:
+            return [event.kind for event in events]
+
+        with ThreadPoolExecutor(1) as pool:
+            command = training(tmp_path / "c", steps=100000, save_every=50, crash_at=0, hang_at=0, step_seconds=0.01)
+            command = f"{command} & pid=$!; until [ -e '{tmp_path}/enough' ]; do sleep 0.1; done; kill $pid"
+            config = {"entrypoint": command}
+            run = pool.submit(supervise, "steady", tmp_path / "c", job_config=config, on_event=events.append)
+            assert wait_until(lambda: "progress" in kinds(), 40), events
+            kube.stop()
+            assert wait_until(lambda: "unreachable" in kinds(), 20), events
+            time.sleep(1)
+            kube.start()
+            assert wait_until(lambda: kinds()[-1:] == ["progress"] and "reached" in kinds(), 20), events
+            kube.remove_pod(HEAD)
+            kube.add_pod("train-head-q9w3e", env=ray_head.pod_environment, labels=LABELS)
+            kube.add_pod("other-head-q9w3e", env=ray_head.pod_environment, labels={**LABELS, "ray.io/cluster": "b"})
+            assert wait_until(lambda: kinds()[-1:] == ["progress"] and "moved" in kinds(), 30), events
+            (tmp_path / "enough").touch()
+            result = run.result(40)
+        assert (result["success"], result["total_retries"]) == (True, 0), result
+        assert list(ray_head.named("steady")) == ["steady-attempt-1"]
+
+    def test_a_job_without_configuration_is_continued_with_that_of_ray_until_a_person_stops_it(
+        self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "c"
+        folder.mkdir()
+        command = 'echo "word=$WORD from=$RESUME_FROM_CHECKPOINT"; '
+        command += training(folder, steps=100000, save_every=5, crash_at=12, hang_at=0)
+        ray_head.submit("mine", command, runtime_env={"env_vars": {"WORD": "kept"}})
+        assert ray_head.ended("mine") == "FAILED"
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(supervise, "mine", folder)
+            assert wait_until(lambda: ray_head.named("mine") == {"mine-attempt-1": "RUNNING"}, 30)
+            ray_head.says("mine-attempt-1", f"word=kept from={folder}/step_10")
+            ray_head.ask_to_stop("mine-attempt-1")
+            result = run.result(30)
+        assert not result["success"] and result["reason"].startswith("stopped"), result
+        time.sleep(1)
+        assert ray_head.named("mine") == {"mine-attempt-1": "STOPPED"}
+        assert supervise("mine", folder)["reason"].startswith("stopped"), "and not by asking again either"
+
+
+class TestToken:
+    def test_the_token_of_the_pod_opens_the_dashboard_and_is_in_no_argument(
+        self, kube: KubernetesApi, tmp_path: Path
+    ) -> None:
+        token = "0123456789abcdef" * 4
+        head = RayHead(RAY_AUTH_MODE="token")
+        head.headers["Authorization"] = f"Bearer {token}"
+        notes = record_calls(tmp_path / "bin", head.environment["PATH"], "curl", "python3", "ray")
+        plain, pods = token_pods(head, token, tmp_path)
+        try:
+            head.start()
+            for name, environment in pods.items():
+                kube.add_pod(name, env={**plain, **environment})
+                assert start_job(name, f"by-{name}", {"entrypoint": "true"}, None) == "started", name
+                assert look_at_job(name, f"by-{name}").job_id == f"by-{name}"
+            assert set(head.jobs()) == {f"by-{name}" for name in pods}
+            for name, environment in {"none": {}, "wrong": {"RAY_AUTH_TOKEN": "f" * 64}}.items():
+                kube.add_pod(name, env={**plain, **environment})
+                with pytest.raises(RestError, match="refused access") as refusal:
+                    look_at_job(name, "by-path")
+                assert "RAY_AUTH_TOKEN" in str(refusal.value)
+                assert check_job_status(name, "by-path") == "UNKNOWN"
+            assert "curl" in notes.read_text() and "python3" in notes.read_text()
+            assert token not in notes.read_text() + str(kube.execs)
+        finally:
+            head.stop()

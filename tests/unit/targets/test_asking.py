@@ -1,0 +1,263 @@
+"""One round trip, many questions: answers in order, no forged frame, and nothing believed from half a reply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from training_monitor.errors import CommandFailed, CommandTimedOut, ParseError, TargetUnreachable, TrainingMonitorError
+from training_monitor.models import Answer, CommandResult, Question, Reply
+from training_monitor.targets.asking import (
+    ASK_ATTEMPTS,
+    MAX_SCRIPT_BYTES,
+    ask,
+    format_script,
+    read_frames,
+    read_text,
+)
+from training_monitor.targets.fleet import ask_many
+from training_monitor.targets.transport import LocalTransport, Stream
+
+NONCE = "0123456789abcdef01234567"
+
+
+def frame(number: int, body: str, code: int, begin: float = 10.0, end: float = 11.5) -> str:
+    return f"\n{NONCE} ask {number} {begin} {end}\n{body}\n{NONCE} exit {code}\n"
+
+
+REAL = frame(0, "one\n", 0) + frame(1, "zwei ü\nexit 0\n\n", 3) + frame(2, "", 137) + f"\n{NONCE} close\n"
+FULL = {0: Reply("one\n", 0, 1.5), 1: Reply("zwei ü\nexit 0\n\n", 3, 1.5), 2: Reply("", 137, 1.5)}
+
+
+class Fake:
+    """A bottom that answers `sh -s` with what `reply` makes of the nonce."""
+
+    def __init__(self, reply: Callable[[str], str], exit_code: int = 0, stderr: str = "") -> None:
+        self._reply, self._exit_code, self._stderr = reply, exit_code, stderr
+        self.calls: list[tuple[list[str], float, str]] = []
+
+    def run(self, argv: list[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        assert input is not None
+        self.calls.append((list(argv), timeout, input))
+        [nonce] = set(re.findall(r"'\\n%s close\\n' ([0-9a-f]+)", input))
+        return CommandResult(tuple(argv), self._exit_code, self._reply(nonce), self._stderr, 0.1)
+
+    def stream(self, argv: list[str], *, input: str | None = None) -> Stream:
+        raise NotImplementedError
+
+
+def question(name: str = "q", script: str = ":", limit: float = 10.0) -> Question[str]:
+    return Question(name, script, lambda reply: reply.output, limit)
+
+
+# ---------------------------------------------------------------- frames
+
+
+def test_a_whole_reply_gives_every_answer_byte_for_byte() -> None:
+    assert read_frames(REAL, NONCE) == FULL
+
+
+def test_what_was_printed_before_the_first_frame_does_not_matter() -> None:
+    assert read_frames("Welcome to the host!\nlast login: yesterday\n" + REAL, NONCE) == FULL
+
+
+def test_a_reply_cut_at_any_byte_is_unknown_or_right() -> None:
+    raw = REAL.encode()
+    for length in range(len(raw)):
+        found = read_frames(raw[:length].decode("utf-8", "replace"), NONCE)
+        assert found is None or (found == FULL and length >= len(raw) - 1), length
+
+
+def test_a_reply_that_lost_its_beginning_never_gives_a_wrong_answer() -> None:
+    for start in range(len(REAL)):
+        found = read_frames(REAL[start:], NONCE) or {}
+        assert all(FULL[number] == reply for number, reply in found.items()), start
+
+
+def test_frames_in_any_order_are_told_apart() -> None:
+    text = frame(1, "b", 0) + frame(0, "a", 0) + f"\n{NONCE} close\n"
+    assert {number: reply.output for number, reply in (read_frames(text, NONCE) or {}).items() if reply} == {
+        0: "a",
+        1: "b",
+    }
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "ask 0 1 2\nforged",
+        "exit 0",
+        "close",
+        "000000000000000000000000 exit 0\n000000000000000000000000 close",
+        f"x{NONCE} exit 0",
+        f" {NONCE} close",
+        f"{NONCE}close",
+        "NONCE exit 0\nNONCE close",
+    ],
+)
+def test_output_cannot_forge_a_frame(forged: str) -> None:
+    text = frame(0, forged, 4) + f"\n{NONCE} close\n"
+    assert read_frames(text, NONCE) == {0: Reply(forged, 4, 1.5)}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "hello", f"{NONCE}", f"\n{NONCE} ask 0 1 2\nx\n{NONCE} exit 0\n"])
+def test_without_the_closing_mark_nothing_is_known(text: str) -> None:
+    assert read_frames(text, NONCE) is None
+
+
+def test_no_question_has_an_empty_whole_reply() -> None:
+    assert read_frames(f"\n{NONCE} close\n", NONCE) == {}
+
+
+def test_a_frame_without_its_exit_status_has_no_reply() -> None:
+    text = f"\n{NONCE} ask 0 1 2\ncut off" + frame(1, "fine", 0) + f"\n{NONCE} close\n"
+    assert read_frames(text, NONCE) == {0: None, 1: Reply("fine", 0, 1.5)}
+
+
+def test_a_clock_that_went_back_gives_no_negative_duration() -> None:
+    [reply] = (read_frames(frame(0, "x", 0, begin=20, end=10) + f"\n{NONCE} close\n", NONCE) or {}).values()
+    assert reply and reply.duration == 0
+
+
+# ---------------------------------------------------------------- the script
+
+
+def test_scripts_travel_on_stdin_and_never_in_argv() -> None:
+    fake = Fake(lambda nonce: REAL.replace(NONCE, nonce))
+    ask("local", question(script="echo s3cret"), question(), question(), transport=fake)
+    [(argv, _, given)] = fake.calls
+    assert argv == ["sh", "-s"] and "echo s3cret" in given
+
+
+def test_the_script_needs_no_argument_and_carries_the_nonce_of_this_call_only() -> None:
+    first, second = (format_script([question()], nonce) for nonce in (NONCE, "f" * 24))
+    assert NONCE in first and NONCE not in second and "NONCE" not in first
+    fake = Fake(lambda nonce: f"\n{nonce} close\n")
+    ask("local", transport=fake)
+    ask("local", transport=fake)
+    assert fake.calls[0][2] != fake.calls[1][2]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'echo "it\'s"',
+        "printf 'a\\nb'",
+        "cat <<'EOF'\n$HOME 'x' \"y\"\nEOF",
+        "echo $((1+1)); exit 5",
+        "echo NONCE MAX",
+        "cat; echo no input",
+    ],
+)
+def test_a_script_runs_as_it_is_written(script: str) -> None:
+    here = LocalTransport().run(["sh", "-c", script], timeout=10)
+    [answer] = ask("local", Question("q", script, lambda reply: (reply.output, reply.exit_code)))
+    assert answer.value == (here.stdout, here.exit_code)
+
+
+def test_answers_come_in_the_order_of_the_questions_however_long_each_takes() -> None:
+    answers = ask("local", question("slow", "sleep 0.3; echo a"), question("quick", "echo b"), question("c", "echo c"))
+    assert [(answer.name, answer.value) for answer in answers] == [("slow", "a\n"), ("quick", "b\n"), ("c", "c\n")]
+
+
+def test_one_question_that_hangs_costs_no_other_its_answer() -> None:
+    hung, fine = ask("local", question("hung", "sleep 60", limit=0.3), question("fine", "echo fine"))
+    assert not hung.known and isinstance(hung.failure, CommandTimedOut) and fine.value == "fine\n"
+
+
+# ---------------------------------------------------------------- answers
+
+
+def answer_of(code: int, duration: float, limit: float = 10.0, parse: Callable[[Reply], str] = read_text) -> Answer:
+    def reply(nonce: str) -> str:
+        return (frame(0, "said", code, 0, duration) + f"\n{NONCE} close\n").replace(NONCE, nonce)
+
+    [answer] = ask("local", Question("gpu", "x", parse, limit), transport=Fake(reply))
+    return answer
+
+
+def test_137_after_the_full_time_is_a_time_out() -> None:
+    answer = answer_of(137, 10.0)
+    assert isinstance(answer.failure, CommandTimedOut) and not answer.known and answer.value is None
+    assert "gpu: still running after 10 s" in str(answer.error)
+
+
+def test_137_before_the_time_is_over_is_the_scripts_own_end() -> None:
+    assert isinstance(answer_of(137, 2.0).failure, CommandFailed)
+
+
+def test_a_parsers_refusal_is_the_answers_failure_and_not_raised() -> None:
+    def refuse(reply: Reply) -> str:
+        raise ParseError("nonsense", source="gpu", text=reply.output)
+
+    answer = answer_of(0, 1.0, parse=refuse)
+    assert isinstance(answer.failure, ParseError) and answer.exit_code == 0
+    with pytest.raises(ParseError, match="gpu: nonsense: said"):
+        answer.get()
+
+
+def test_a_question_without_a_frame_is_unknown() -> None:
+    [answer] = ask("local", question("lost"), transport=Fake(lambda nonce: f"\n{nonce} close\n"))
+    assert isinstance(answer.failure, CommandTimedOut) and "lost" in str(answer.error)
+
+
+def test_a_script_too_long_for_the_target_is_said_to_be_so() -> None:
+    fake = Fake(lambda nonce: (frame(0, "", 126) + f"\n{NONCE} close\n").replace(NONCE, nonce))
+    [answer] = ask("local", question(script="#" * (MAX_SCRIPT_BYTES + 1)), transport=fake)
+    assert isinstance(answer.failure, CommandFailed) and "too long" in str(answer.error)
+
+
+def test_text_of_a_script_that_failed_is_a_failure_with_its_exit_status() -> None:
+    with pytest.raises(CommandFailed, match="exit status 3: broken"):
+        read_text(Reply("broken\n", 3, 0.1))
+    assert read_text(Reply("", 0, 0.1)) == ""
+
+
+def test_the_time_limit_is_the_longest_question_and_time_to_connect() -> None:
+    fake = Fake(lambda nonce: f"\n{nonce} close\n")
+    ask("local", question(limit=5), question(limit=30), transport=fake)
+    ask("local", question(limit=5), timeout=3, transport=fake)
+    assert [timeout for _, timeout, _ in fake.calls] == [50.0, 3]
+
+
+# ---------------------------------------------------------------- asked again
+
+
+def test_a_reply_without_its_end_is_asked_again_although_the_exit_status_was_0() -> None:
+    fake = Fake(lambda nonce: REAL.replace(NONCE, nonce)[: -10 if len(fake.calls) < 3 else None])
+    answers = ask("local", question(), question(), question(), transport=fake)
+    assert len(fake.calls) == 3 and answers[0].value == "one\n"
+
+
+def test_a_reply_that_never_has_an_end_is_unknown_after_a_few_tries() -> None:
+    fake = Fake(lambda nonce: "cut")
+    with pytest.raises(TargetUnreachable, match="no complete answer"):
+        ask("local", question(), transport=fake)
+    assert len(fake.calls) == ASK_ATTEMPTS
+
+
+def test_a_program_that_failed_to_connect_is_not_tried_again() -> None:
+    fake = Fake(lambda nonce: "", exit_code=1, stderr="connection refused")
+    with pytest.raises(TargetUnreachable):
+        ask("my-pod", question(), transport=fake)
+    assert len(fake.calls) == 1 and fake.calls[0][0][0] == "kubectl"
+
+
+def test_a_whole_reply_counts_whatever_the_exit_status() -> None:
+    fake = Fake(lambda nonce: REAL.replace(NONCE, nonce), exit_code=1)
+    assert [answer.value for answer in ask("local", *[question()] * 2, transport=fake)] == ["one\n", FULL[1].output]
+
+
+def test_many_targets_are_asked_and_one_that_is_away_costs_no_other() -> None:
+    class OneAway(Fake):
+        def run(self, argv: list[str], *, timeout: float, input: str | None = None) -> CommandResult:
+            if "away" in argv:
+                raise CommandTimedOut("no answer")
+            return super().run(argv, timeout=timeout, input=input)
+
+    fake = OneAway(lambda nonce: REAL.replace(NONCE, nonce))
+    rows = ask_many(["here", "away", "there"], question("a"), question("b"), transport=fake)
+    assert [[answer.known for answer in row] for row in rows] == [[True, True], [False, False], [True, True]]
+    assert [answer.name for answer in rows[1]] == ["a", "b"] and isinstance(rows[1][0].failure, TrainingMonitorError)

@@ -1,0 +1,173 @@
+"""Target strings: every documented form, and nothing that a program could take for an option or a shell word."""
+
+from __future__ import annotations
+
+import pytest
+
+from training_monitor.errors import SettingsError
+from training_monitor.targets.target import Target, parse_target
+
+FORMS = {
+    "local": Target("local"),
+    "my-pod": Target("pod", "my-pod", namespace="default"),
+    "verl-grpo-training-head-pgbtb": Target("pod", "verl-grpo-training-head-pgbtb", namespace="default"),
+    "web.0": Target("pod", "web.0", namespace="default"),
+    "7pod": Target("pod", "7pod", namespace="default"),
+    "k8s://ml/pod": Target("pod", "pod", namespace="ml"),
+    "k8s://ml/pod/main": Target("pod", "pod", namespace="ml", container="main"),
+    "k8s://ml/pod?context=prod": Target("pod", "pod", namespace="ml", context="prod"),
+    "k8s://ml/pod/main?context=prod": Target("pod", "pod", namespace="ml", container="main", context="prod"),
+    "k8s://ml/pod?context=arn:aws:eks:us-east-1:123456789012:cluster/train": Target(
+        "pod", "pod", namespace="ml", context="arn:aws:eks:us-east-1:123456789012:cluster/train"
+    ),
+    "k8s://ml/pod?context=admin@my_cluster.example": Target(
+        "pod", "pod", namespace="ml", context="admin@my_cluster.example"
+    ),
+    "ssh://host": Target("ssh", "host"),
+    "ssh://root@host": Target("ssh", "host", user="root"),
+    "ssh://host:2222": Target("ssh", "host", port=2222),
+    "ssh://user@host.example.com:22": Target("ssh", "host.example.com", user="user", port=22),
+    "ssh://user.name@10.0.0.5:40022": Target("ssh", "10.0.0.5", user="user.name", port=40022),
+    "ssh://root@[2001:db8::1]:22": Target("ssh", "2001:db8::1", user="root", port=22),
+    "vast://12345": Target("vast", "12345"),
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_every_documented_form_is_read(text: str) -> None:
+    assert parse_target(text) == FORMS[text]
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_a_target_is_read_back_from_its_own_text(text: str) -> None:
+    target = parse_target(text)
+    assert parse_target(str(target)) == target
+
+
+@pytest.mark.parametrize("text", [each for each in FORMS if "://" in each])
+def test_a_target_that_is_spelled_out_is_shown_as_it_was_given(text: str) -> None:
+    assert str(parse_target(text)) == text
+
+
+@pytest.mark.parametrize("context", ["a&b", "a+b", "a#b", "a%20b", "a?b", "100%"])
+def test_a_context_with_odd_characters_survives_its_own_text(context: str) -> None:
+    target = Target("pod", "pod", namespace="ml", context=context)
+    assert parse_target(str(target)) == target
+
+
+def test_a_host_keeps_its_case_for_the_users_ssh_config() -> None:
+    assert parse_target("ssh://GPU-Box").name == "GPU-Box"
+
+
+def test_a_bare_name_is_a_pod_in_the_callers_namespace() -> None:
+    assert str(parse_target("my-pod", namespace="ml")) == "k8s://ml/my-pod"
+
+
+def test_a_namespace_in_the_text_wins_over_the_callers() -> None:
+    assert parse_target("k8s://ml/pod", namespace="other").namespace == "ml"
+
+
+def test_a_target_is_passed_through() -> None:
+    target = Target("ssh", "host")
+    assert parse_target(target, namespace="ml") is target
+
+
+HOSTILE = [
+    "",
+    " ",
+    "-pod",
+    "--kubeconfig=x",
+    "a pod",
+    " pod",
+    "pod ",
+    "pod\n",
+    "pod\nrm",
+    "pod;rm",
+    "pod'",
+    'pod"',
+    "$(pod)",
+    "`pod`",
+    "pod/",
+    "pod/main",
+    "Pod",
+    "pod_1",
+    "pöd",
+    "po\x00d",
+    "a" * 300,
+    "k8s://",
+    "k8s://a",
+    "k8s://a/",
+    "k8s:///pod",
+    "k8s://a/b/c/d",
+    "k8s://a//c",
+    "k8s://-a/pod",
+    "k8s://a/-pod",
+    "k8s://a/pod/-c",
+    "k8s://a/po d",
+    "k8s://a/pod?context=-x",
+    "k8s://a/pod?context=a b",
+    "k8s://a/pod?context=--kubeconfig%3Dx",
+    "k8s://a/pod?context=",
+    "k8s://a/pod?contxt=x",
+    "k8s://a/pod?context=a&context=b",
+    "k8s://a/pod#main",
+    "k8s://user@a/pod",
+    "ssh://",
+    "ssh://-oProxyCommand=x",
+    "ssh://-l@host",
+    "ssh://root@-host",
+    "ssh://user:password@host",
+    "ssh://user:@host",
+    "ssh://host:0",
+    "ssh://host:65536",
+    "ssh://host:-1",
+    "ssh://host:ssh",
+    "ssh://host:",
+    "ssh://host:２２",
+    "ssh://host/path",
+    "ssh://host?x=1",
+    "ssh://host#x",
+    "ssh://ho st",
+    "ssh://ho\nst",
+    "ssh://ho\tst",
+    "ssh://host\n",
+    "ssh://ho'st",
+    'ssh://ho"st',
+    "ssh://ho;st",
+    "ssh://us er@host",
+    "ssh://us'er@host",
+    "ssh://@host",
+    "ssh://[::1",
+    "vast://",
+    "vast://abc",
+    "vast://-5",
+    "vast://1 2",
+    "vast://12345/x",
+    "vast://12345?x",
+    "vast://12\n34",
+    "vast://１２",
+    "vast://٣",
+    "http://host",
+    "ftp://host",
+    "://host",
+    "local://",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_target(text)
+    assert caught.value.key == "target" and "k8s://namespace/pod" in str(caught.value)
+
+
+@pytest.mark.parametrize("namespace", ["", "-n", "a b", "A", "a/b", "a\n"])
+def test_a_hostile_namespace_is_refused(namespace: str) -> None:
+    with pytest.raises(SettingsError):
+        parse_target("pod", namespace=namespace)
+
+
+def test_the_refusal_of_a_password_does_not_show_it() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_target("ssh://user:hunter2@host")
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,276 @@
+"""What would be run where, what a failure means, and that no program outlives or floods its caller."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    CommandTimedOut,
+    TargetNotFound,
+    TargetUnreachable,
+    ToolNotFound,
+)
+from training_monitor.models import CommandResult
+from training_monitor.targets import transport as transport_module
+from training_monitor.targets.transport import (
+    KubectlTransport,
+    LocalTransport,
+    SshTransport,
+    Stream,
+    explain_failure,
+)
+
+ERRORS = Path(__file__).parents[2] / "recorded" / "kubectl" / "1.32.4" / "errors.txt"
+
+
+class Recorder:
+    """Keeps what it was given; stands at the bottom."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[str], float | None, str | None]] = []
+
+    def run(self, argv: list[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        self.calls.append((list(argv), timeout, input))
+        return CommandResult(tuple(argv), 0, "", "", 0.0)
+
+    def stream(self, argv: list[str], *, input: str | None = None) -> Stream:
+        self.calls.append((list(argv), None, input))
+        return None  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------- argv
+
+
+@pytest.mark.parametrize(
+    ("container", "context", "wanted"),
+    [
+        (None, None, "kubectl exec -i -n ml pod -- sh -s"),
+        ("main", None, "kubectl exec -i -n ml pod -c main -- sh -s"),
+        (None, "prod", "kubectl --context prod exec -i -n ml pod -- sh -s"),
+        ("main", "prod", "kubectl --context prod exec -i -n ml pod -c main -- sh -s"),
+    ],
+)
+def test_kubectl_gets_exactly_the_target_and_the_command(
+    container: str | None, context: str | None, wanted: str
+) -> None:
+    bottom = Recorder()
+    through = KubectlTransport(bottom, "ml", "pod", container, context)
+    through.run(["sh", "-s"], timeout=7, input="script")
+    through.stream(["sh", "-s"], input="script")
+    assert bottom.calls == [(wanted.split(), 7, "script"), (wanted.split(), None, "script")]
+
+
+@pytest.mark.parametrize(
+    "argv", [["sh", "-s"], ["echo", "a b", "it's", '"', "$HOME", "a\nb", "", "*", "\\"], ["sh", "-c", "echo 'x y'"]]
+)
+def test_ssh_quotes_exactly_once(argv: list[str]) -> None:
+    bottom = Recorder()
+    SshTransport(bottom, "user@host", ("-p", "22")).run(argv, timeout=5, input="in")
+    [(sent, timeout, given)] = bottom.calls
+    assert sent[:5] == ["ssh", "-p", "22", "--", "user@host"] and (timeout, given) == (5, "in")
+    assert len(sent) == 6 and shlex.split(sent[5]) == argv
+
+
+def test_a_program_in_a_pod_gets_its_words_unquoted() -> None:
+    bottom = Recorder()
+    KubectlTransport(bottom, "ml", "pod").run(["echo", "a b", "$HOME"], timeout=5)
+    assert bottom.calls[0][0][-3:] == ["echo", "a b", "$HOME"]
+
+
+# ---------------------------------------------------------------- failures
+
+
+def recorded(comment: str) -> CommandResult:
+    """One call of the recorded kubectl, found by its comment."""
+    for part in re.split(r"^\$ ", ERRORS.read_text(), flags=re.MULTILINE):
+        if comment in part.partition("\n")[0]:
+            code = int(re.search(r"exit status: (\d+)", part)[1])  # type: ignore[index]
+            return CommandResult(("kubectl", "exec"), code, "", part.partition("stderr: ")[2], 0.1)
+    raise AssertionError(comment)
+
+
+@pytest.mark.parametrize(
+    ("comment", "kind"),
+    [("no such pod", TargetNotFound), ("no kubeconfig", TargetUnreachable), ("API server down", TargetUnreachable)],
+)
+def test_what_kubectl_says_is_understood(comment: str, kind: type[CommandError]) -> None:
+    error = explain_failure(recorded(comment), "k8s://ml/nope")
+    assert type(error) is kind
+    assert str(error).startswith("k8s://ml/nope: ") and error.hint
+
+
+def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
+    error = explain_failure(recorded("the command fails"), "pod")
+    assert not isinstance(error, TargetNotFound) and "exit code 3" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind"),
+    [
+        ('Error from server (NotFound): pods "head" not found', TargetNotFound),
+        ('Error from server (NotFound): namespaces "ml" not found', TargetNotFound),
+        ('Error from server (Forbidden): pods "head" is forbidden: User "x" cannot create resource', AccessDenied),
+        ("error: You must be logged in to the server (Unauthorized)", AccessDenied),
+        ("error: container main is not valid for pod head out of: ray-head, sidecar", TargetNotFound),
+        ("Unable to connect to the server: net/http: TLS handshake timeout", TargetUnreachable),
+        ("Unable to connect to the server: dial tcp: lookup api.x: no such host", TargetUnreachable),
+        ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", TargetUnreachable),
+        ('error: unable to upgrade connection: container not found ("ray-head")', TargetUnreachable),
+        ("error: cannot exec into a container in a completed pod; current phase is Succeeded", TargetUnreachable),
+        ("error: error sending request: EOF", TargetUnreachable),
+        ('error: context "prod" does not exist', AccessDenied),
+        (
+            'error: Internal error occurred: exec failed: unable to start container process: exec: "sh": executable '
+            "file not found in $PATH",
+            CommandFailed,
+        ),
+        ("ssh: connect to host h port 22: Connection refused", TargetUnreachable),
+        ("ssh: connect to host h port 22: Connection timed out", TargetUnreachable),
+        ("ssh: connect to host h port 22: No route to host", TargetUnreachable),
+        ("ssh: connect to host h port 22: Network is unreachable", TargetUnreachable),
+        ("ssh: Could not resolve hostname h: Name or service not known", TargetUnreachable),
+        ("kex_exchange_identification: read: Connection reset by peer", TargetUnreachable),
+        ("kex_exchange_identification: Connection closed by remote host", TargetUnreachable),
+        ("Connection closed by 10.0.0.5 port 22", TargetUnreachable),
+        ("Timeout, server h not responding.", TargetUnreachable),
+        ("client_loop: send disconnect: Broken pipe", TargetUnreachable),
+        ("root@h: Permission denied (publickey).", AccessDenied),
+        ("root@h: Permission denied (publickey,password).", AccessDenied),
+        ("Received disconnect from 10.0.0.5 port 22:2: Too many authentication failures", AccessDenied),
+        ("Host key verification failed.", AccessDenied),
+        ("@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key verification failed.", AccessDenied),
+    ],
+)
+def test_every_usual_message_has_its_meaning(stderr: str, kind: type[CommandError]) -> None:
+    program, code = ("ssh", 255) if "kubectl" not in stderr and "rror" not in stderr else ("kubectl", 1)
+    error = explain_failure(CommandResult((program,), code, "", stderr, 0.1), "there")
+    assert str(error).startswith("there: ")
+    assert type(error) is kind and error.hint
+
+
+def test_what_is_not_understood_is_unknown_and_never_not_there() -> None:
+    error = explain_failure(CommandResult(("kubectl",), 1, "", "something new", 0.1), "pod")
+    assert type(error) is TargetUnreachable and "something new" in str(error) and "exit status 1" in str(error)
+
+
+def test_an_exit_without_a_word_says_so() -> None:
+    error = explain_failure(CommandResult(("kubectl",), 0, "", "", 0.1), "pod")
+    assert type(error) is TargetUnreachable and "it said nothing" in str(error)
+
+
+def test_an_error_shows_no_secret_of_the_program() -> None:
+    result = CommandResult(("curl",), 1, "", "Authorization: Bearer s3cr3tV4lue", 0.1)
+    assert "s3cr3tV4lue" not in str(explain_failure(result, "there"))
+
+
+# ---------------------------------------------------------------- this machine
+
+
+def test_any_exit_status_is_a_result_with_both_texts() -> None:
+    result = LocalTransport().run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout=10)
+    assert (result.exit_code, result.stdout, result.stderr) == (7, "out\n", "err\n")
+    assert result.argv == ("sh", "-c", "echo out; echo err >&2; exit 7") and result.duration >= 0
+
+
+def test_death_by_a_signal_is_a_result_too() -> None:
+    assert LocalTransport().run(["sh", "-c", "kill -9 $$"], timeout=10).exit_code == -9
+
+
+def test_input_reaches_the_program_and_ends() -> None:
+    assert LocalTransport().run(["cat"], timeout=10, input="häßlich\n").stdout == "häßlich\n"
+    assert LocalTransport().run(["cat"], timeout=10).stdout == ""
+
+
+def test_much_input_and_much_output_do_not_lock_each_other() -> None:
+    text = "x" * 3_000_000
+    assert LocalTransport().run(["cat"], timeout=30, input=text).stdout == text
+
+
+def test_a_program_that_does_not_read_its_input_is_no_error() -> None:
+    result = LocalTransport().run(["sh", "-c", "exec <&-; echo done"], timeout=10, input="x" * 1_000_000)
+    assert (result.exit_code, result.stdout) == (0, "done\n")
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert LocalTransport().run(["printf", r"a\377b"], timeout=10).stdout == "a\ufffdb"
+
+
+def test_messages_come_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert LocalTransport().run(["sh", "-c", 'echo "$LC_ALL"'], timeout=10).stdout == "C\n"
+
+
+def test_no_shell_reads_the_words() -> None:
+    assert LocalTransport().run(["echo", "$HOME", "a;b", "*"], timeout=10).stdout == "$HOME a;b *\n"
+
+
+def test_a_missing_program_is_named_with_what_to_do() -> None:
+    with pytest.raises(ToolNotFound, match="no-such-program-here is not installed"):
+        LocalTransport().run(["no-such-program-here"], timeout=10)
+    with pytest.raises(ToolNotFound):
+        LocalTransport().stream(["no-such-program-here"])
+
+
+def test_a_missing_kubectl_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ToolNotFound, match="install kubectl"):
+        LocalTransport().run(["kubectl"], timeout=10)
+
+
+def test_a_file_that_cannot_be_run_is_a_failure_and_not_missing(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("text")
+    with pytest.raises(CommandFailed, match="ermission denied"):
+        LocalTransport().run([str(tmp_path / "plain")], timeout=10)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_time_limit_ends_the_program_and_all_it_started(tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    script = f"sleep 300 & echo $! >{note}; sh -c 'sleep 300 & echo $! >>{note}; wait' & echo $$ >>{note}; wait"
+    with pytest.raises(CommandTimedOut, match="sh gave no answer within 0.5 s") as caught:
+        LocalTransport().run(["sh", "-c", script], timeout=0.5)
+    assert caught.value.hint
+    pids = [int(line) for line in note.read_text().split()]
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(pids) == 3 and not any(map(alive, pids))
+
+
+def test_a_child_that_keeps_the_pipe_open_does_not_keep_the_caller(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    started = time.monotonic()
+    result = LocalTransport().run(["sh", "-c", f"sleep 60 & echo $! >{note}; echo done"], timeout=30)
+    os.kill(int(note.read_text()), 9)
+    assert (result.exit_code, result.stdout) == (0, "done\n") and time.monotonic() - started < 20
+
+
+def test_a_flood_of_output_ends_the_program_and_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "MAX_OUTPUT_BYTES", 1_000_000)
+    with pytest.raises(CommandFailed, match="printed more than 1000000 bytes"):
+        LocalTransport().run([sys.executable, "-c", "while True: print('x' * 10000)"], timeout=30)
+
+
+def test_a_stream_gives_lines_as_they_come_and_ends_when_closed() -> None:
+    stream = LocalTransport().stream(["sh", "-c", "cat; sleep 300"], input="one\ntwo\r\n")
+    lines = stream.lines()
+    assert (next(lines), next(lines)) == ("one", "two")
+    stream.close()
+    assert list(lines) == []
+    stream.close()
