@@ -12,9 +12,14 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import CommandResult
+from training_monitor.models import CommandResult, Event
+from training_monitor.reports import RestartReport
+from training_monitor.store import Store
+from training_monitor.supervise.restart import auto_restart
 
 EPOCH = 1_750_000_000.0
 MOST_WAITS = 100_000
@@ -116,7 +121,8 @@ def read_program(program: str) -> tuple[str, dict[int, str]]:
     closing = re.search(r"\nprintf '\\n%s close\\n' (\w+)\n\} </dev/null\n\Z", program)
     assert closing, "not a program of format_script"
     scripts: dict[int, str] = {}
-    position = program.index("\n{ ") + 3
+    first = re.search(r"^(?:\{ )?(?=_ask 0 )", program, re.MULTILINE)
+    position = first.end() if first else len(program)
     while call := re.compile(r"_ask (\d+) \S+ ").match(program, position):
         text = QUOTED.match(program, call.end())
         assert text, "a call without a script"
@@ -156,7 +162,12 @@ class FakeJob:
     stopped_at: float | None = None
     survivors: int = 0
     stop_tries: int = 0
+    finished_at: float | None = None
     gone: bool = False
+
+    def finish(self, now: float) -> None:
+        """It ends well after all, at once."""
+        self.finished_at = now
 
     def active(self, now: float) -> float:
         """Seconds in which it made steps."""
@@ -175,8 +186,7 @@ class FakeJob:
             ends.append((self.started + does.crash_after, does.exit_code))
         if does.hang_after is None or self.first_step + does.hang_after >= does.total:
             ends.append((self.started + max(0, does.total - self.first_step), 0))
-        if self.stopped_at is not None:
-            ends.append((self.stopped_at, 143))
+        ends += [(when, code) for when, code in ((self.finished_at, 0), (self.stopped_at, 143)) if when is not None]
         when, code = min(ends, default=(now + 1, 0))
         return (code, when) if when <= now else None
 
@@ -364,3 +374,37 @@ class FakeJobs:
             if problem:
                 lines.append(f"bad {problem.replace(' ', '_')} ./step_{step}/model.safetensors")
         return "\n".join(lines) + "\n"
+
+
+COMMAND = {"command": "python train.py", "env": {"SEED": "1"}}
+
+
+class RestartBench:
+    """auto_restart with a target, a clock and a store of its own, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder / "state")
+        self.clock = FakeClock()
+        self.jobs = FakeJobs(self.clock)
+        self.transport = FakeTransport(self.jobs.answer)
+        self.events: list[Event] = []
+        self._acts: dict[str, Callable[[], None]] = {}
+
+    def restart(self, **changes: Any) -> RestartReport:
+        options: dict[str, Any] = {"job_name": "run", "job_config": COMMAND, "on_event": self._hear}
+        options |= {"store": Store(self.folder), "transport": self.transport, "clock": self.clock}
+        return auto_restart("local", checkpoint_dir="/checkpoints", **(options | changes))
+
+    def on(self, kind: str, act: Callable[[], None]) -> None:
+        """Call `act` at the first event of a kind."""
+        self._acts[kind] = act
+
+    def _hear(self, event: Event) -> None:
+        self.events.append(event)
+        self._acts.pop(event.kind, lambda: None)()
+
+    def said(self, kind: str) -> list[str]:
+        return [event.text for event in self.events if event.kind == kind]
+
+    def resumed_from(self) -> list[str | None]:
+        return [job.env.get("RESUME_FROM_CHECKPOINT") for job in self.jobs.starts]

@@ -19,16 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from getpass import getuser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
 from training_monitor.models import Question, Reply
-
-if TYPE_CHECKING:
-    from tests.integration.ray_head import RayHead
 
 MARK = "TRAINING_MONITOR_TEST"
 
@@ -275,14 +272,3 @@ def over_ssh(surroundings: Surroundings, sshd: SshServer) -> Place:
 def target(request: pytest.FixtureRequest) -> Place:
     place: Place = request.getfixturevalue(request.param)
     return place
-
-
-# --- Ray
-
-
-@pytest.fixture(scope="session")
-def ray() -> Iterator[RayHead]:
-    from tests.integration.ray_head import running_ray
-
-    with running_ray() as head:
-        yield head

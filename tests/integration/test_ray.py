@@ -241,13 +241,15 @@ class TestSubmission:
             "command": ray_head.bare_path(),
         }[way]
         config = {"entrypoint": ENTRYPOINT, "runtime_env": {"env_vars": {"WORD": AWKWARD}}, "metadata": {"team": "a"}}
+        config["entrypoint_num_gpus"] = 1
         started = time.monotonic()
         job = submit_job_with_resume(HEAD, "/c/it's step 5", config, job_name=f"by-{way}")
         assert time.monotonic() - started < 15 and job == f"by-{way}-attempt-1"
         assert ray_head.ended(job) == "SUCCEEDED"
         assert f"{AWKWARD}|/c/it's step 5 /c/it's step 5 q\"q x && y\n<>" in get_job_logs(HEAD, job)
         [(view, remembered)] = find_jobs_named(HEAD, f"by-{way}", process=False)
-        assert remembered and (remembered["entrypoint"], remembered["metadata"]) == (ENTRYPOINT, {"team": "a"})
+        assert remembered and remembered["entrypoint_num_gpus"] == 1
+        assert (remembered["entrypoint"], remembered["metadata"]) == (ENTRYPOINT, {"team": "a"})
 
     def test_the_resume_argument_gets_the_checkpoint(self, ray_head: RayHead, ray_pod: Pod) -> None:
         config = {"entrypoint": "echo --resume old --steps 9", "resume_argument": "--resume"}

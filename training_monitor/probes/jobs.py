@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -26,7 +27,8 @@ from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
 PERSON = "a person"
-_KEPT = "training_monitor."
+# Under this key of its metadata, a Ray job carries the configuration it was made from.
+_KEPT = "training_monitor"
 
 
 def is_process_job(job_id: str) -> bool:
@@ -209,11 +211,13 @@ def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | No
             format_resumed_env(config.get("env") or {}, checkpoint),
             config.get("working_dir"),
         )
-    metadata = {_KEPT + key: config[key] for key in ("entrypoint", "resume_argument") if config.get(key)}
+    resources = {key: config[key] for key in ray_jobs.RESOURCES if config.get(key) is not None}
+    kept = {key: config[key] for key in ("entrypoint", "resume_argument") if config.get(key)}
+    metadata = {**(config.get("metadata") or {}), _KEPT: json.dumps({**kept, **resources})}
     runtime_env = dict(config.get("runtime_env") or {})
     runtime_env["env_vars"] = format_resumed_env(runtime_env.get("env_vars") or {}, checkpoint)
     entrypoint = format_resumed_command(config["entrypoint"], checkpoint, resume_argument)
-    return ray_jobs.submit_question(job_id, entrypoint, runtime_env, {**(config.get("metadata") or {}), **metadata})
+    return ray_jobs.submit_question(job_id, entrypoint, runtime_env, metadata, resources)
 
 
 def submit_job_with_resume(
@@ -230,9 +234,10 @@ def submit_job_with_resume(
     The id is ours, NAME-attempt-N, so that a submission whose answer was lost is found and not repeated.
 
     Args:
-        config: `entrypoint` and optional `runtime_env`, `metadata` for a Ray job; `command` and optional `env`,
-            `working_dir` for a process job. The checkpoint is passed in place of `{checkpoint}` in the command, or as
-            the value of `config['resume_argument']`, and always as the variable RESUME_FROM_CHECKPOINT.
+        config: `entrypoint` and optional `runtime_env`, `metadata`, `entrypoint_num_gpus`, … for a Ray job;
+            `command` and optional `env`, `working_dir` for a process job. The checkpoint is passed in place of
+            `{checkpoint}` in the command, or as the value of `config['resume_argument']`, and always as the variable
+            RESUME_FROM_CHECKPOINT.
 
     Returns:
         The new job's id.
@@ -322,8 +327,11 @@ def _config_of(job: RayJob) -> dict[str, Any] | None:
     """What Ray remembers; of a job that we submitted, the entrypoint before a checkpoint was put into it."""
     if not job.entrypoint:
         return None
-    kept = {key.removeprefix(_KEPT): value for key, value in job.metadata.items() if key.startswith(_KEPT)}
-    metadata = {key: value for key, value in job.metadata.items() if not key.startswith(_KEPT)}
+    metadata = dict(job.metadata)
+    try:
+        kept = dict(json.loads(metadata.pop(_KEPT, "{}")))
+    except (TypeError, ValueError):
+        kept = {}
     return {"entrypoint": job.entrypoint, "runtime_env": dict(job.runtime_env), "metadata": metadata, **kept}
 
 

@@ -28,6 +28,7 @@ from training_monitor.parse.ray_output import (
 )
 
 LOG_BYTES = 65536
+RESOURCES = ("entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory", "entrypoint_resources")
 _LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
 
 # `_rest METHOD PATH [CURL_BODY] [BODY]` prints the body and a last line `http CODE`; fails when nobody answered.
@@ -190,9 +191,16 @@ def _log_text(body: str) -> str:
 
 
 def submit_question(
-    submission_id: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]
+    submission_id: str,
+    entrypoint: str,
+    runtime_env: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    resources: Mapping[str, Any],
 ) -> Question[str]:
-    """Submit under our own id; the answer is `submitted` or `exists` (the same id: nothing was started)."""
+    """Submit under our own id; the answer is `submitted` or `exists` (the same id: nothing was started).
+
+    `resources` are what the entrypoint itself asks for, see RESOURCES.
+    """
     if "/" in submission_id:  # Ray would keep the job as PENDING for ever: it cannot open the log file
         raise SettingsError("job_id", submission_id, "a name without '/'")
     spec = {
@@ -200,12 +208,17 @@ def submit_question(
         "submission_id": submission_id,
         "runtime_env": dict(runtime_env),
         "metadata": dict(metadata),
+        **resources,
     }
+    options = " ".join(
+        f"--{name.replace('_', '-')} {shlex.quote(value if isinstance(value, str) else json.dumps(value))}"
+        for name, value in resources.items()
+    )
     command = (
         f"printf '%s' {shlex.quote(json.dumps(dict(runtime_env)))} | "
         f"ray job submit --no-wait --submission-id {shlex.quote(submission_id)} "
         f"--metadata-json {shlex.quote(json.dumps(dict(metadata)))} "
-        f"--runtime-env /dev/stdin -- sh -c {shlex.quote(entrypoint)}"
+        f"--runtime-env /dev/stdin {options} -- sh -c {shlex.quote(entrypoint)}"
     )
 
     def parse(reply: Reply) -> str:

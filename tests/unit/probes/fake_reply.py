@@ -19,7 +19,6 @@ MARKS = {
     "checkpoints": "state=there",
     "job": "ray job status",
     "log": "ray job logs",
-    "process": "echo state=running",
 }
 Said = Mapping[str, "str | Reply"]
 

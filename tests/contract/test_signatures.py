@@ -1,0 +1,181 @@
+"""Every documented function: its name, the order and defaults of its arguments, and the keys of what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+import training_monitor
+from training_monitor import reports
+from training_monitor.models import JobStatus
+
+NONE = inspect.Parameter.empty
+NS = ("namespace", "default")
+HEAD, JOB = ("head_pod", NONE), ("job_id", NONE)
+
+DOCUMENTED: dict[str, list[tuple[str, Any]]] = {
+    "setup_logging": [("level", None), ("log_file", None)],
+    "get_logger": [],
+    "check_job_status": [HEAD, JOB, NS],
+    "get_job_logs": [HEAD, JOB, ("tail", 100), NS],
+    "get_current_step": [HEAD, JOB, NS],
+    "get_throughput": [HEAD, JOB, NS],
+    "JobMonitor": [HEAD, JOB, NS],
+    "monitor_job": [
+        HEAD,
+        JOB,
+        ("check_interval", 30),
+        ("timeout", None),
+        ("stagnation_threshold", 300),
+        ("on_status_change", None),
+        ("on_stall", None),
+        NS,
+    ],
+    "detect_stall": [HEAD, JOB, ("stagnation_threshold", 300), ("sample_duration", 60), NS],
+    "find_latest_checkpoint": [("checkpoint_dir", NONE), ("head_pod", None), NS],
+    "submit_job_with_resume": [HEAD, ("checkpoint_path", NONE), ("config", NONE), NS],
+    "auto_restart": [
+        HEAD,
+        ("job_name", NONE),
+        ("checkpoint_dir", NONE),
+        ("max_retries", 10),
+        ("retry_delay", 60),
+        ("stagnation_threshold", 300),
+        ("check_interval", 30),
+        ("job_config", None),
+        ("initial_job_id", None),
+        NS,
+    ],
+    "check_gpu_utilization": [HEAD, NS],
+    "verify_ray_resources": [HEAD, NS],
+    "check_efa_utilization": [HEAD, NS],
+    "get_training_health": [HEAD, ("checkpoint_dir", NONE), ("all_pods", None), NS],
+    "print_training_health": [("report", NONE)],
+}
+
+RETURNED: dict[str, tuple[Any, set[str]]] = {
+    "check_gpu_utilization": (
+        reports.GpuReport,
+        {
+            "gpu_count",
+            "gpu_utilizations",
+            "memory_used",
+            "memory_total",
+            "processes",
+            "avg_utilization",
+            "healthy",
+            "error",
+        },
+    ),
+    "verify_ray_resources": (
+        reports.RayResourcesReport,
+        {"gpus_available", "gpus_used", "cpus_available", "cpus_used", "healthy", "error"},
+    ),
+    "check_efa_utilization": (reports.EfaReport, {"efa_active", "transport", "details"}),
+    "monitor_job": (reports.MonitorReport, {"status", "duration", "final_step", "job_id"}),
+    "auto_restart": (reports.RestartReport, {"success", "final_step", "total_retries", "reason", "job_id"}),
+    "get_training_health": (
+        reports.HealthReport,
+        {"healthy", "gpu", "efa", "checkpoints", "ray", "issues"},
+    ),
+}
+
+INSIDE: dict[Any, dict[str, set[str]]] = {
+    reports.GpuReport: {"processes": {"pid", "name", "gpu", "memory"}},
+    reports.HealthReport: {
+        "gpu": {"total_gpus", "avg_utilization", "per_node"},
+        "efa": {"active", "transport", "channels"},
+        "checkpoints": {"latest_step", "checkpoint_count", "checkpoint_dir"},
+        "ray": {"gpus_used", "gpus_available", "cpus_used", "cpus_available"},
+    },
+    reports.HealthGpuReport: {"per_node": {"pod", "util", "mem_used", "mem_total"}},
+}
+
+
+def positional(name: str) -> list[tuple[str, Any]]:
+    given = inspect.signature(getattr(training_monitor, name)).parameters.values()
+    return [(each.name, each.default) for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_documented_function_takes_what_is_documented_in_that_order(name: str) -> None:
+    assert positional(name) == DOCUMENTED[name]
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_what_was_added_later_has_a_default_and_a_keyword(name: str) -> None:
+    given = inspect.signature(getattr(training_monitor, name)).parameters.values()
+    more = [each for each in given if each.kind is not each.POSITIONAL_OR_KEYWORD]
+    assert all(each.kind is each.KEYWORD_ONLY and each.default is not NONE for each in more), more
+
+
+def test_the_background_monitor_takes_what_monitor_job_takes_and_gives_a_thread() -> None:
+    assert positional("start_background_monitor")[:3] == [HEAD, JOB, ("check_interval", 30)]
+    hints = get_type_hints(training_monitor.start_background_monitor)
+    assert hints["return"].__name__ == "Thread"
+
+
+@pytest.mark.parametrize("name", sorted(set(DOCUMENTED) - {"print_training_health", "get_logger", "setup_logging"}))
+def test_a_function_that_asks_a_target_takes_a_transport(name: str) -> None:
+    given = inspect.signature(getattr(training_monitor, name)).parameters
+    assert given["transport"].default is None
+
+
+@pytest.mark.parametrize("name", ["monitor_job", "auto_restart", "detect_stall", "JobMonitor"])
+def test_a_loop_takes_a_clock(name: str) -> None:
+    assert "clock" in inspect.signature(getattr(training_monitor, name)).parameters
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_a_documented_result_has_every_documented_key(name: str) -> None:
+    kind, keys = RETURNED[name]
+    function = getattr(training_monitor, name)
+    assert get_type_hints(function)["return"] is kind
+    assert keys <= set(kind.__annotations__)
+    assert kind.__total__, "every key is always there"
+
+
+@pytest.mark.parametrize("kind", INSIDE, ids=lambda kind: kind.__name__)
+def test_a_dict_inside_a_result_has_every_documented_key(kind: Any) -> None:
+    hints = get_type_hints(kind)
+    for key, keys in INSIDE[kind].items():
+        found = get_args(hints[key])[0] if get_args(hints[key]) else hints[key]
+        assert keys <= set(found.__annotations__), key
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("check_job_status", str),
+        ("get_current_step", int | None),
+        ("get_throughput", float | None),
+        ("get_job_logs", str),
+        ("detect_stall", bool),
+        ("find_latest_checkpoint", str | None),
+        ("submit_job_with_resume", str),
+        ("print_training_health", type(None)),
+    ],
+)
+def test_a_plain_result_has_the_documented_type(name: str, wanted: Any) -> None:
+    assert get_type_hints(getattr(training_monitor, name))["return"] == wanted
+
+
+def test_the_statuses_are_the_documented_words() -> None:
+    assert {"RUNNING", "FAILED", "SUCCEEDED", "PENDING", "UNKNOWN"} <= {status.value for status in JobStatus}
+    assert str(JobStatus.RUNNING) == "RUNNING" == JobStatus.RUNNING
+
+
+def test_a_monitor_of_one_job_has_the_documented_methods() -> None:
+    found = training_monitor.JobMonitor
+    assert list(inspect.signature(found.update).parameters) == ["self"]
+    threshold = inspect.signature(found.is_stalled).parameters["stagnation_threshold"]
+    assert threshold.default == 300
+    assert list(inspect.signature(found.get_progress_summary).parameters) == ["self"]
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_every_documented_function_says_what_it_does(name: str) -> None:
+    first = (getattr(training_monitor, name).__doc__ or "").splitlines()[0]
+    assert len(first) > 15 and first.endswith((".", ":"))
