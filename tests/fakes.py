@@ -22,7 +22,7 @@ from training_monitor.store import Store
 from training_monitor.supervise.restart import auto_restart
 
 EPOCH = 1_750_000_000.0
-MOST_WAITS = 100_000
+MOST_WAITS = 5_000
 ATTEMPT = re.compile(r"(.*?)(?:-attempt-\d+)?")
 QUOTED = re.compile(r"'[^']*'(?:\"'\"'[^']*')*")
 Answer = Callable[[str], tuple[str, int]]

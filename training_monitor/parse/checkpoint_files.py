@@ -17,6 +17,7 @@ from training_monitor.models import Checkpoint, CheckpointFile
 
 _WORD = r"(?:global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
 _STEP_NAME = re.compile(rf"(?:^|.*[^A-Za-z]){_WORD}[-_=]?(\d{{1,12}})$|^(\d{{1,12}})$", re.IGNORECASE)
+_STEP_SAID = re.compile(r"(?:^|[^A-Za-z])step=(\d{1,12})(?!\d)")  # Lightning: epoch=1-step=500-val_loss=0.25-v1
 _STEP_INSIDE = re.compile(rf"{_WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})$")
 _WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
@@ -94,15 +95,25 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
 def _place(path: str) -> tuple[str, int] | None:
     """The checkpoint a file belongs to, and its step: the topmost folder or the file that carries a number."""
     parts = path.split("/")
-    for depth, part in enumerate(parts[:-1]):
-        if found := _STEP_NAME.match(_UNFINISHED_FOLDER.sub("", part) or part):
-            return "/".join(parts[: depth + 1]), int(found.group(1) or found.group(2))
+    folders = [(depth, _step_of(_UNFINISHED_FOLDER.sub("", part) or part)) for depth, part in enumerate(parts[:-1], 1)]
+    numbered = [(depth, step) for depth, step in folders if step is not None]
+    named = [(depth, step) for depth, step in numbered if not parts[depth - 1].isdigit()]
+    if numbered:  # a folder that is only a number may be a date above the real one
+        depth, number = (named or numbered)[0]
+        return "/".join(parts[:depth]), number
     name = re.sub(r"(\.(tmp|part|incomplete))+$", "", parts[-1])
     stem, dot, extension = name.rpartition(".")
     if f".{extension}" in _WEIGHTS and dot and not _SHARD.match(name):
-        if found := _STEP_NAME.match(stem) or _NUMBERED_FILE.match(stem):
-            return path, int(next(group for group in found.groups() if group))
+        step = _step_of(stem)
+        if step is None and (found := _NUMBERED_FILE.match(stem)):
+            step = int(found.group(1))
+        return (path, step) if step is not None else None
     return None
+
+
+def _step_of(name: str) -> int | None:
+    found = _STEP_SAID.search(name) or _STEP_NAME.match(re.sub(r"-v\d{1,3}$", "", name))
+    return int(next(group for group in found.groups() if group)) if found else None
 
 
 def _unfinished(root: str, files: Iterable[CheckpointFile]) -> str | None:

@@ -20,6 +20,7 @@ def format_resumed_command(command: str, checkpoint: str | None, resume_argument
 
     `{checkpoint}` in the command becomes the quoted path ('' when fresh). Otherwise the value of
     `resume_argument` (say `--resume`) is replaced when the command has it, and appended when it has not.
+    Raises SettingsError when it would have to be appended behind a pipe.
 
     >>> format_resumed_command("python train.py --resume old", "/c/step 5", "--resume")
     "python train.py --resume '/c/step 5'"
@@ -41,6 +42,8 @@ def format_resumed_command(command: str, checkpoint: str | None, resume_argument
         return resumed.rstrip()
     if any(found["given"] for found in words.finditer(command)):
         return resumed
+    if re.search(r"(?<!\|)\|(?!\|)", re.sub(_QUOTED, "", command, flags=re.DOTALL)):
+        raise SettingsError("resume_argument", resume_argument, "{checkpoint} in the command instead: it has a pipe")
     return f"{command.rstrip()} {wanted}"
 
 
@@ -94,3 +97,6 @@ def check_job_config(config: Mapping[str, Any]) -> None:
         raise SettingsError("job_config['command']", command, "a command line, or a list of words")
     if not config.get("entrypoint") and not config.get("command"):
         raise SettingsError("job_config", dict(config), "a command line that is not empty")
+    line = config.get("entrypoint") or config["command"]
+    command_line = line if isinstance(line, str) else shlex.join(line)
+    format_resumed_command(command_line, "checkpoint", config.get("resume_argument"))

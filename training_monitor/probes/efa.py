@@ -30,7 +30,7 @@ _logs=${{RAY_TMPDIR:-/tmp/ray}}/session_latest/logs
 set --; for f in "$_logs"/worker*.out "$_logs"/worker*.err "$_logs"/job-driver-*.log; do
   [ -e "$f" ] && set -- "$@" "$f"
 done
-[ $# -eq 0 ] || ls -t "$@" | head -n 16 | while IFS= read -r f; do
+[ $# -eq 0 ] || ls -tr "$@" | tail -n 16 | while IFS= read -r f; do
   {{ head -c 1048576 "$f"; echo; tail -c 262144 "$f"; }} | LC_ALL=C grep -aE '{_PATTERN}' | head -n 60 | cut -c 1-300
 done
 :
@@ -97,7 +97,9 @@ _NAMES = {"efa": "ofi", "fallback": "socket", "fastsocket": "socket"}
 def format_efa_report(reading: EfaReading) -> EfaReport:
     """The documented dict of an EFA reading."""
     said = reading.transport
-    moving = reading.bytes_moved > 0
+    moving = (
+        reading.bytes_moved > 0 and said.transport == "unknown"
+    )  # storage over EFA moves them too: NCCL's word first
     active = True if moving or said.transport == "efa" else None if said.transport == "unknown" else False
     details = said.evidence or "no NCCL transport lines in the logs (set NCCL_DEBUG=INFO)"
     if reading.devices:

@@ -189,7 +189,7 @@ def _gpus(seen: _Seen, job: JobView | None, findings: list[Finding]) -> HealthGp
         gpus = table.gpus if table else ()
         error = answer.error or (table.error if table else None)
         all_gpus += gpus
-        errors += [error] if error else []
+        errors += [error] if error and not _silent(answers) else []  # of a silent one, `pods` says so
         nodes.append(
             NodeGpuReport(
                 pod=_short(target),

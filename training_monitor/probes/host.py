@@ -21,10 +21,10 @@ def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
     words = " ".join(shlex.quote(path) for path in paths)
 
     def parse(reply: Reply) -> tuple[Disk, ...]:
-        there, _, table = reply.output.partition("--\n")
-        rows = [line.split() for line in table.splitlines()[1:]]
+        there, _, table = reply.output.rpartition("\n--\n")
+        paths, rows = there.split("\n"), [line.split() for line in table.splitlines()[1:]]
         disks = []
-        for path, row in zip(there.splitlines(), rows):
+        for path, row in zip(paths, rows) if len(paths) == len(rows) else ():
             if len(row) >= 6 and (row[1] + row[2] + row[3]).isdigit():
                 used, free = int(row[2]), int(row[3])
                 disks.append(Disk(path, free * 1024, 100.0 * used / max(1, used + free)))

@@ -121,7 +121,7 @@ else
 fi
 read -r by 2>/dev/null <"$dir/stopped" && printf 'stopped_by=%s\n' "$by"
 echo "now=$(date +%s)"
-echo "started=$(stat -c %Y "$dir/command" 2>/dev/null)"
+echo "started=$(stat -c %Y "$dir/command" 2>/dev/null || stat -c %Y "$dir" 2>/dev/null)"
 set -- $(stat -c '%s %Y' "$dir/log" 2>/dev/null)
 echo "log_size=$1"; echo "log_time=$2"
 echo log

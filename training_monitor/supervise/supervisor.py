@@ -74,6 +74,8 @@ class Supervisor:
             try:
                 run = phases[run.phase](run)
                 self.reached(run)
+            except SettingsError:
+                raise  # asking again cannot help
             except TrainingMonitorError as error:
                 run = self.not_reached(run, error)
         return run
@@ -100,8 +102,13 @@ class Supervisor:
             return self.save(run)
         latest, remembered = named[-1]
         run = replace(run, config=run.config or remembered)
-        if not latest.status.is_terminal:
-            return self.adopt(run, latest)
+        views = [view for view, _ in named]
+        if running := [view for view in views if not view.status.is_terminal]:
+            return self.adopt(run, running[-1])
+        for view in views:
+            if view.survivors and view.status is not JobStatus.SUCCEEDED:
+                self.tell(run, "detected", f"{view.survivors} processes of {view.job_id} are left: ending them", view)
+                stop_job(self.target, view.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self._end(replace(run, job_id=latest.job_id), latest)
         return self.save(run)
@@ -141,7 +148,7 @@ class Supervisor:
     # ------------------------------------------------------------ phases
 
     def start(self, run: RunState) -> RunState:
-        """Choose a checkpoint, write the plan down, start; or find that the planned job is there already."""
+        """Choose a checkpoint and write the plan down; then start, or find that the planned job is there already."""
         config = run.config or {}
         planned = bool(run.attempts) and run.attempts[-1]["status"] == "PLANNED"
         if not planned:
@@ -152,16 +159,20 @@ class Supervisor:
             if choice.refusal:
                 return self.done(run, False, f"no_checkpoint_found: {choice.refusal}")
             job_id = next_job_id(self.target, run.job_name, process="command" in config, transport=self.transport)
-            run = self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
+            return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
         plan = run.attempts[-1]
         try:
             how = start_job(self.target, plan["job_id"], config, plan["checkpoint"], transport=self.transport)
         except JobNotFound:
             return run  # the answer was lost and nothing runs: the next round tries the same id
         except CommandFailed as error:
-            return self.fail(run, "NOT_STARTED", f"restart_failed: {error}", None)
+            if not self._is_there(plan["job_id"]):
+                return self.fail(run, "NOT_STARTED", f"restart_failed: {error}", None)
+            how = "exists"  # it may yet begin: another one beside it would be two
         self.seen = None
-        source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start: there is no checkpoint yet"
+        source = "from the start: there is no checkpoint yet"
+        if run.wrote_checkpoint or plan["refused_checkpoints"]:
+            source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
         self.tell(run, "started" if how == "started" else "adopted", f"{plan['job_id']} {how}, {source}")
         return self.save(replace(update_attempt(run, status="RUNNING", started_at=self.clock.time()), phase="watching"))
 
@@ -201,6 +212,8 @@ class Supervisor:
             self.clock.sleep(self.policy.check_interval)
             return run
         self.stop_failures = 0
+        if ended := self._ended_otherwise(run.job_id):
+            return self._end(run, ended)
         self.tell(run, "stopped", f"{run.job_id} is gone ({status})")
         return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "", None)
 
@@ -262,6 +275,22 @@ class Supervisor:
         return run
 
     # ------------------------------------------------------------ small parts
+
+    def _is_there(self, job_id: str) -> bool:
+        try:
+            look_at_job(self.target, job_id, transport=self.transport)
+        except JobNotFound:
+            return False
+        return True
+
+    def _ended_otherwise(self, job_id: str) -> JobView | None:
+        """The job if it succeeded, or a person stopped it, before our stop; Ray does not tell who stopped."""
+        try:
+            view = look_at_job(self.target, job_id, transport=self.transport)
+        except JobNotFound:
+            return None
+        by_other = view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or "")
+        return view if view.status is JobStatus.SUCCEEDED or (by_other and is_process_job(job_id)) else None
 
     def _note(self, run: RunState, view: JobView) -> RunState:
         changes: dict[str, Any] = {"status": view.status.value}

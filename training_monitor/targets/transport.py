@@ -227,7 +227,12 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
     for pattern, kind, hint in (
         (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
         (
-            r"\(NotFound\)|pod .* not found|container \S+ is not valid for pod",
+            r"container \S+ is not valid for pod",
+            CommandFailed,
+            "name one of the pod's containers: k8s://namespace/pod/NAME",
+        ),
+        (
+            r"\(NotFound\)|pod .* not found",
             TargetNotFound,
             "check the pod, container and namespace: kubectl get pods -A",
         ),

@@ -189,7 +189,7 @@ def test_a_log_that_could_not_be_read_is_an_error_and_not_empty() -> None:
 
 
 def submit(reply: Reply) -> str:
-    return submit_question("train-attempt-1", "python train.py", {}, {}).parse(reply)
+    return submit_question("train-attempt-1", "python train.py", {}, {}, {}).parse(reply)
 
 
 def test_a_job_that_was_accepted_is_submitted() -> None:
@@ -212,4 +212,9 @@ def test_a_refusal_is_an_error_with_rays_words(reply: Reply) -> None:
 @pytest.mark.parametrize("job_id", ["a/b", "../x"])
 def test_an_id_that_ray_cannot_start_is_refused_before_it_is_sent(job_id: str) -> None:
     with pytest.raises(SettingsError):
-        submit_question(job_id, "x", {}, {})
+        submit_question(job_id, "x", {}, {}, {})
+
+
+def test_what_the_entrypoint_asks_for_reaches_the_dashboard_and_the_ray_command() -> None:
+    script = submit_question("x", "python t.py", {}, {}, {"entrypoint_num_gpus": 2}).script
+    assert '"entrypoint_num_gpus": 2' in script and "--entrypoint-num-gpus 2" in script

@@ -121,7 +121,7 @@ def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
         ('Error from server (NotFound): namespaces "ml" not found', TargetNotFound),
         ('Error from server (Forbidden): pods "head" is forbidden: User "x" cannot create resource', AccessDenied),
         ("error: You must be logged in to the server (Unauthorized)", AccessDenied),
-        ("error: container main is not valid for pod head out of: ray-head, sidecar", TargetNotFound),
+        ("error: container main is not valid for pod head out of: ray-head, sidecar", CommandFailed),
         ("Unable to connect to the server: net/http: TLS handshake timeout", TargetUnreachable),
         ("Unable to connect to the server: dial tcp: lookup api.x: no such host", TargetUnreachable),
         ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", TargetUnreachable),
