@@ -12,6 +12,7 @@ from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
 from training_monitor.errors import (
     AccessDenied,
     CommandError,
+    CommandFailed,
     CommandTimedOut,
     TargetNotFound,
     TargetUnreachable,
@@ -54,8 +55,9 @@ class TestKubectl:
             say(target)
         assert "(NotFound)" in str(caught.value) and "kubectl get pods -A" in str(caught.value)
 
-    def test_a_container_that_does_not_exist_is_not_found(self) -> None:
-        assert type(failure("k8s://default/head/sidecar")) is TargetNotFound
+    def test_a_container_that_does_not_exist_is_no_missing_pod(self) -> None:
+        error = failure("k8s://default/head/sidecar")
+        assert type(error) is CommandFailed and "name one of the pod's containers" in str(error)
 
     def test_a_pod_that_is_down_is_unreachable(self, kube: KubernetesApi, pod: Pod) -> None:
         pod.states["main"] = ContainerState(waiting="CrashLoopBackOff")

@@ -27,7 +27,9 @@ from training_monitor.targets.fleet import ask_many
 def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
     (surroundings.tools / "vastai").symlink_to(require("vastai"))
     for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(surroundings.folder / kind.lower()))
+        folder = surroundings.folder / kind.lower()
+        (folder / "vastai").mkdir(parents=True)  # two CLIs that start at once on a new machine trip over making it
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder))
     with VastApi() as api:
         for name, value in api.environ.items():
             monkeypatch.setenv(name, value)

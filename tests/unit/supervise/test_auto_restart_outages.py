@@ -1,0 +1,276 @@
+"""auto_restart when the target does not answer, when answers are lost, and when the supervisor itself is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import Behaviour, FakeTransport, RestartBench
+from training_monitor.errors import CommandTimedOut, TargetUnreachable
+from training_monitor.models import CommandResult
+from training_monitor.reports import RestartReport
+from training_monitor.store import Store
+
+CRASH = Behaviour(crash_after=120)
+HANG = Behaviour(hang_after=120)
+GOOD = Behaviour()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RestartBench:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    return RestartBench(tmp_path)
+
+
+# ---------------------------------------------------------------- no answer
+
+
+@pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
+def test_ten_minutes_without_an_answer_restart_nothing_count_nothing_and_are_told_once(
+    bench: RestartBench, error: Exception
+) -> None:
+    bench.jobs.behaviours = [Behaviour(total=900)]
+    bench.jobs.unreachable(100, 700, error)  # type: ignore[arg-type]
+    report = bench.restart(stagnation_threshold=60)
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
+    [text] = bench.said("unreachable")
+    assert str(error) in text and "left alone" in text
+    [text] = bench.said("reached")
+    assert "answers again after 10m" in text
+
+
+def test_each_outage_is_told_once(bench: RestartBench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=900)]
+    bench.jobs.unreachable(100, 300)
+    bench.jobs.unreachable(500, 700)
+    assert bench.restart()["total_retries"] == 0
+    assert len(bench.said("unreachable")) == len(bench.said("reached")) == 2
+
+
+def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: RestartBench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.jobs.unreachable(60, 700)
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 1)
+    assert bench.jobs.starts[1].started - bench.jobs.starts[0].started >= 700
+
+
+def test_a_target_that_cannot_be_asked_at_the_very_start_raises(bench: RestartBench) -> None:
+    bench.jobs.unreachable(0, 10)
+    with pytest.raises(TargetUnreachable, match="connection refused"):
+        bench.restart()
+    assert bench.jobs.starts == []
+
+
+def test_a_job_that_the_target_forgot_is_lost_and_restarted(bench: RestartBench) -> None:
+    bench.jobs.behaviours = [GOOD, GOOD]
+    bench.clock.at(100, bench.jobs.lose_everything)
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 1)
+    assert [each["status"] for each in report["attempts"]] == ["LOST", "SUCCEEDED"]
+    [text] = bench.said("detected")
+    assert "is lost" in text and report["attempts"][1]["checkpoint"] == "/checkpoints/step_50"
+
+
+def test_one_look_without_the_job_is_not_believed(bench: RestartBench) -> None:
+    bench.jobs.behaviours = [GOOD]
+
+    def forget_for_a_moment() -> None:
+        kept = dict(bench.jobs.jobs)
+        bench.jobs.jobs.clear()
+        bench.clock.at(bench.clock.elapsed + 31, lambda: bench.jobs.jobs.update(kept))
+
+    bench.clock.at(91, forget_for_a_moment)
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
+
+
+def test_a_pod_that_was_replaced_is_followed(bench: RestartBench) -> None:
+    gone = TargetUnreachable('pods "head-1" not found')
+
+    def kubectl(words: tuple[str, ...]) -> CommandResult:
+        raise gone
+
+    bench.transport.register(("kubectl",), kubectl)
+    with pytest.raises(TargetUnreachable, match="head-1"):
+        bench.restart(head_pod="head-1")
+
+
+# ---------------------------------------------------------------- lost answers of a start
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: RestartBench, lost: int) -> None:
+    bench.jobs.lose_start_answers = lost
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 0)
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+    assert set(bench.jobs.start_questions) == {"run-attempt-1"} and len(report["attempts"]) == 1
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3])
+def test_a_start_that_never_arrived_is_asked_again_with_the_same_id(bench: RestartBench, dropped: int) -> None:
+    bench.jobs.drop_starts = dropped
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 0)
+    assert bench.jobs.start_questions == ["run-attempt-1"] * (dropped + 1)
+    assert len(report["attempts"]) == 1
+
+
+def test_an_outage_that_begins_right_after_a_start_doubles_nothing(bench: RestartBench) -> None:
+    bench.jobs.outage_after_start = 200
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(report["attempts"])) == (True, 0, 1)
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+# ---------------------------------------------------------------- killed supervisors
+
+
+class Killed(BaseException):
+    """The end of the process: no handler of Exception sees it."""
+
+
+class KillingStore(Store):
+    """Dies in its `at`-th write: before it, or right after it."""
+
+    def __init__(self, folder: str, at: int, *, after: bool) -> None:
+        super().__init__(folder)
+        self.writes, self.at, self.after = 0, at, after
+
+    def save_run(self, key: str, state: dict[str, Any], *, finished: bool) -> None:
+        self.writes += 1
+        if self.writes == self.at and not self.after:
+            raise Killed
+        super().save_run(key, state, finished=finished)
+        if self.writes == self.at:
+            raise Killed
+
+
+class KillingTransport(FakeTransport):
+    """Dies with its `at`-th question: before it was asked, or when the answer was there and nobody read it."""
+
+    def __init__(self, transport: FakeTransport, at: int, *, after: bool) -> None:
+        super().__init__(transport.answer)
+        self.runs, self.at, self.after = 0, at, after
+
+    def run(self, *args: Any, **options: Any) -> CommandResult:
+        self.runs += 1
+        if self.runs == self.at and not self.after:
+            raise Killed
+        result = super().run(*args, **options)
+        if self.runs == self.at:
+            raise Killed
+        return result
+
+
+def eventful(folder: Path) -> RestartBench:
+    """A run with a crash that leaves processes behind, a stall, and a success."""
+    folder.mkdir(exist_ok=True)
+    bench = RestartBench(folder)
+    bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=2), HANG, GOOD]
+    return bench
+
+
+def run_eventful(bench: RestartBench, **changes: Any) -> RestartReport:
+    return bench.restart(check_interval=100, stagnation_threshold=150, **changes)
+
+
+def count(make: Callable[[RestartBench], tuple[dict[str, Any], Callable[[], int]]], folder: Path) -> int:
+    bench = eventful(folder)
+    options, counted = make(bench)
+    run_eventful(bench, **options)
+    return counted()
+
+
+def assert_as_if_nothing_had_happened(bench: RestartBench, report: RestartReport) -> None:
+    assert (report["success"], report["reason"], report["total_retries"]) == (True, "completed", 2)
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1", "run-attempt-2", "run-attempt-3"]
+    assert [each["status"] for each in report["attempts"]] == ["FAILED", "STALLED", "SUCCEEDED"]
+    assert [each["checkpoint"] for each in report["attempts"]] == [None, "/checkpoints/step_100", "/checkpoints/step_200"]
+    assert report["final_step"] == 300 and bench.jobs.running() == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_supervisor_killed_at_any_write_goes_on_with_one_job_and_the_same_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = eventful(tmp_path / "whole")
+    whole = KillingStore(bench.folder, 0, after=after)
+    assert_as_if_nothing_had_happened(bench, run_eventful(bench, store=whole))
+    assert whole.writes > 15
+    for number in range(1, whole.writes + 1):
+        bench = eventful(tmp_path / str(number))
+        with pytest.raises(Killed):
+            run_eventful(bench, store=KillingStore(bench.folder, number, after=after))
+        if after and number == whole.writes:  # its result is on disk: there is nothing to go on with
+            assert Store(bench.folder).load_run("local run") is None and bench.jobs.running() == []
+            continue
+        assert_as_if_nothing_had_happened(bench, run_eventful(bench))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_supervisor_killed_at_any_question_goes_on_with_one_job_and_the_same_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = eventful(tmp_path / "whole")
+    whole = KillingTransport(bench.transport, 0, after=after)
+    run_eventful(bench, transport=whole)
+    assert whole.runs > 20
+    for number in range(1, whole.runs + 1):
+        bench = eventful(tmp_path / str(number))
+        with pytest.raises(Killed):
+            run_eventful(bench, transport=KillingTransport(bench.transport, number, after=after))
+        assert_as_if_nothing_had_happened(bench, run_eventful(bench))
+
+
+def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = eventful(tmp_path)
+    for _ in range(500):
+        try:
+            report = run_eventful(bench, store=KillingStore(bench.folder, 2, after=True))
+        except Killed:
+            continue
+        break
+    assert_as_if_nothing_had_happened(bench, report)
+
+
+def test_a_supervisor_that_goes_on_says_so_and_takes_a_new_configuration_from_now_on(bench: RestartBench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    with pytest.raises(Killed):
+        bench.restart(store=KillingStore(bench.folder, 4, after=True))
+    report = bench.restart(job_config={"command": "python better.py"})
+    assert report["success"] and len(bench.said("resumed")) == 1
+    assert [job.command for job in bench.jobs.starts] == ["python train.py", "python better.py"]
+
+
+def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(bench: RestartBench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    bench.on("stopped", die)
+    with pytest.raises(Killed):
+        bench.restart()
+    report = bench.restart()
+    assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
+
+
+def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: RestartBench) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bench.clock.at(100, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart()
+    assert len(bench.jobs.running()) == 1
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 1
+
+
+def die() -> None:
+    raise Killed
