@@ -12,20 +12,16 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import CommandResult, Event
-from training_monitor.reports import RestartReport
-from training_monitor.store import Store
-from training_monitor.supervise.restart import auto_restart
+from training_monitor.models import CommandResult
 
 EPOCH = 1_750_000_000.0
 MOST_WAITS = 5_000
 ATTEMPT = re.compile(r"(.*?)(?:-attempt-\d+)?")
 QUOTED = re.compile(r"'[^']*'(?:\"'\"'[^']*')*")
 Answer = Callable[[str], tuple[str, int]]
+Program = Callable[[tuple[str, ...], str | None], CommandResult]
 
 
 class FakeClock:
@@ -75,35 +71,36 @@ class FakeTransport:
         self.answer = answer
         self.asked: list[list[str]] = []
         self.streamed: list[str | None] = []
-        self._programs: list[tuple[tuple[str, ...], Callable[[tuple[str, ...]], CommandResult]]] = []
+        self._programs: list[tuple[tuple[str, ...], Program]] = []
 
-    def register(self, start: Sequence[str], act: Callable[[tuple[str, ...]], CommandResult]) -> None:
+    def register(self, start: Sequence[str], act: Program) -> None:
         """Let `act` answer every argv that begins with `start`."""
         self._programs.append((tuple(start), act))
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         words = tuple(argv)
         if words == ("sh", "-s"):
-            assert input, "no program for sh"
-            return CommandResult(words, 0, self._answer_all(input), "", 0.0)
+            return self.answer_all(words, input)
         for start, act in self._programs:
             if words[: len(start)] == start:
-                return act(words)
+                return act(words, input)
         raise AssertionError(f"unexpected program: {words}")
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> FakeStream:
-        assert tuple(argv) == ("sh", "-s"), f"unexpected program: {argv}"
+        assert tuple(argv)[-2:] == ("sh", "-s"), f"unexpected program: {argv}"
         self.streamed.append(input)
         return FakeStream()
 
-    def _answer_all(self, program: str) -> str:
+    def answer_all(self, words: tuple[str, ...], program: str | None) -> CommandResult:
+        """What `sh -s` prints for a program of `format_script`."""
+        assert program, "no program for sh"
         nonce, scripts = read_program(program)
         self.asked.append(list(scripts.values()))
         frames = []
         for number, script in scripts.items():
             output, exit_code = self.answer(script)
             frames.append(f"\n{nonce} ask {number} 100.00 100.01\n{output}\n{nonce} exit {exit_code}\n")
-        return "".join(frames) + f"\n{nonce} close\n"
+        return CommandResult(words, 0, "".join(frames) + f"\n{nonce} close\n", "", 0.0)
 
 
 class FakeStream:
@@ -374,37 +371,3 @@ class FakeJobs:
             if problem:
                 lines.append(f"bad {problem.replace(' ', '_')} ./step_{step}/model.safetensors")
         return "\n".join(lines) + "\n"
-
-
-COMMAND = {"command": "python train.py", "env": {"SEED": "1"}}
-
-
-class RestartBench:
-    """auto_restart with a target, a clock and a store of its own, and what it said."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder / "state")
-        self.clock = FakeClock()
-        self.jobs = FakeJobs(self.clock)
-        self.transport = FakeTransport(self.jobs.answer)
-        self.events: list[Event] = []
-        self._acts: dict[str, Callable[[], None]] = {}
-
-    def restart(self, **changes: Any) -> RestartReport:
-        options: dict[str, Any] = {"job_name": "run", "job_config": COMMAND, "on_event": self._hear}
-        options |= {"store": Store(self.folder), "transport": self.transport, "clock": self.clock}
-        return auto_restart("local", checkpoint_dir="/checkpoints", **(options | changes))
-
-    def on(self, kind: str, act: Callable[[], None]) -> None:
-        """Call `act` at the first event of a kind."""
-        self._acts[kind] = act
-
-    def _hear(self, event: Event) -> None:
-        self.events.append(event)
-        self._acts.pop(event.kind, lambda: None)()
-
-    def said(self, kind: str) -> list[str]:
-        return [event.text for event in self.events if event.kind == kind]
-
-    def resumed_from(self) -> list[str | None]:
-        return [job.env.get("RESUME_FROM_CHECKPOINT") for job in self.jobs.starts]

@@ -34,6 +34,7 @@ class Store:
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or state_dir()
         try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
             os.makedirs(os.path.join(self.folder, "locks"), mode=0o700, exist_ok=True)
         except OSError as error:
             raise TrainingMonitorError(

@@ -2,30 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes import COMMAND, Behaviour, RestartBench
+from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeTransport
 from training_monitor.errors import AlreadySupervised, JobNotFound, SettingsError
+from training_monitor.models import Event
+from training_monitor.reports import RestartReport
 from training_monitor.store import Store
+from training_monitor.supervise.restart import auto_restart
 
+COMMAND = {"command": "python train.py", "env": {"SEED": "1"}}
 CRASH = Behaviour(crash_after=120)
 HANG = Behaviour(hang_after=120)
 GOOD = Behaviour()
 
 
+class Bench:
+    """auto_restart with a target, a clock and a store of its own, and what it said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder / "state")
+        self.clock = FakeClock()
+        self.jobs = FakeJobs(self.clock)
+        self.transport = FakeTransport(self.jobs.answer)
+        self.events: list[Event] = []
+        self._acts: dict[str, Callable[[], None]] = {}
+
+    def restart(self, **changes: Any) -> RestartReport:
+        options: dict[str, Any] = {
+            "head_pod": "local",
+            "job_name": "run",
+            "job_config": COMMAND,
+            "on_event": self._hear,
+        }
+        options |= {"store": Store(self.folder), "transport": self.transport, "clock": self.clock}
+        return auto_restart(checkpoint_dir="/checkpoints", **(options | changes))
+
+    def on(self, kind: str, act: Callable[[], None]) -> None:
+        """Call `act` at the first event of a kind."""
+        self._acts[kind] = act
+
+    def _hear(self, event: Event) -> None:
+        self.events.append(event)
+        self._acts.pop(event.kind, lambda: None)()
+
+    def said(self, kind: str) -> list[str]:
+        return [event.text for event in self.events if event.kind == kind]
+
+    def resumed_from(self) -> list[str | None]:
+        return [job.env.get("RESUME_FROM_CHECKPOINT") for job in self.jobs.starts]
+
+
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RestartBench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr("random.random", lambda: 0.0)
-    return RestartBench(tmp_path)
+    return Bench(tmp_path)
 
 
 # ---------------------------------------------------------------- how often
 
 
-def test_a_job_that_succeeds_the_first_time_is_never_restarted(bench: RestartBench) -> None:
+def test_a_job_that_succeeds_the_first_time_is_never_restarted(bench: Bench) -> None:
     report = bench.restart()
     assert (report["success"], report["reason"], report["total_retries"]) == (True, "completed", 0)
     assert report["final_step"] == 300 and report["job_id"] == "process:run-attempt-1"
@@ -34,7 +75,7 @@ def test_a_job_that_succeeds_the_first_time_is_never_restarted(bench: RestartBen
 
 
 def test_a_job_that_fails_three_times_is_restarted_three_times_each_from_the_newest_checkpoint(
-    bench: RestartBench,
+    bench: Bench,
 ) -> None:
     crash = Behaviour(total=600, crash_after=120)
     bench.jobs.behaviours = [crash, crash, crash, Behaviour(total=600)]
@@ -48,7 +89,7 @@ def test_a_job_that_fails_three_times_is_restarted_three_times_each_from_the_new
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 10])
-def test_max_retries_is_exactly_the_number_of_restarts(bench: RestartBench, allowed: int) -> None:
+def test_max_retries_is_exactly_the_number_of_restarts(bench: Bench, allowed: int) -> None:
     bench.jobs.behaviours = [Behaviour(total=10_000, crash_after=60)]
     report = bench.restart(max_retries=allowed)
     assert (report["success"], report["total_retries"]) == (False, allowed)
@@ -56,13 +97,13 @@ def test_max_retries_is_exactly_the_number_of_restarts(bench: RestartBench, allo
     assert len(bench.jobs.starts) == len(report["attempts"]) == allowed + 1
 
 
-def test_ten_restarts_are_the_default(bench: RestartBench) -> None:
+def test_ten_restarts_are_the_default(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(total=10_000, crash_after=60)]
     assert bench.restart()["total_retries"] == 10
     assert len(bench.jobs.starts) == 11
 
 
-def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: RestartBench) -> None:
+def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(total=10_000, crash_after=20)]
     bench.restart(max_retries=6, retry_delay=60, max_delay=500)
     told = [text.rpartition(" in ")[2] for text in bench.said("waiting")]
@@ -72,7 +113,7 @@ def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: RestartBench) -
     assert gaps == [60, 120, 240, 480, 500, 500]
 
 
-def test_a_start_that_the_target_refuses_counts_as_a_restart_and_gives_up_in_the_end(bench: RestartBench) -> None:
+def test_a_start_that_the_target_refuses_counts_as_a_restart_and_gives_up_in_the_end(bench: Bench) -> None:
     bench.jobs.refuse_starts = "there is no working directory /nowhere"
     report = bench.restart(max_retries=2)
     assert (report["success"], report["total_retries"], bench.jobs.starts) == (False, 2, [])
@@ -80,7 +121,7 @@ def test_a_start_that_the_target_refuses_counts_as_a_restart_and_gives_up_in_the
     assert "there is no working directory /nowhere" in (report["attempts"][-1]["reason"] or "")
 
 
-def test_a_process_that_appears_late_is_watched_and_not_doubled(bench: RestartBench) -> None:
+def test_a_process_that_appears_late_is_watched_and_not_doubled(bench: Bench) -> None:
     bench.jobs.slow_starts = 1
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 0)
@@ -90,14 +131,14 @@ def test_a_process_that_appears_late_is_watched_and_not_doubled(bench: RestartBe
 # ---------------------------------------------------------------- how it ended
 
 
-def test_a_failure_is_told_with_its_exit_status_and_last_output(bench: RestartBench) -> None:
+def test_a_failure_is_told_with_its_exit_status_and_last_output(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(crash_after=120, exit_code=137, last_words="CUDA out of memory"), GOOD]
     bench.restart()
     [text] = bench.said("detected")
     assert "exit status 137 (SIGKILL)" in text and "CUDA out of memory" in text
 
 
-def test_a_job_that_a_person_stopped_stays_stopped(bench: RestartBench) -> None:
+def test_a_job_that_a_person_stopped_stays_stopped(bench: Bench) -> None:
     bench.clock.at(100, bench.jobs.stop_by_person)
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (False, 0)
@@ -105,7 +146,7 @@ def test_a_job_that_a_person_stopped_stays_stopped(bench: RestartBench) -> None:
     assert len(bench.jobs.starts) == 1
 
 
-def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: RestartBench) -> None:
+def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]  # FakeJobs refuses a start beside anything that is left
     report = bench.restart(stagnation_threshold=300)
     assert (report["success"], report["total_retries"]) == (True, 1)
@@ -117,14 +158,14 @@ def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Res
     assert kinds == ["started", "detected", "stopped", "waiting", "started", "finished"]
 
 
-def test_a_stalled_job_is_stopped_no_sooner_than_the_threshold(bench: RestartBench) -> None:
+def test_a_stalled_job_is_stopped_no_sooner_than_the_threshold(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.restart(stagnation_threshold=300)
     stopped_at = bench.jobs.starts[0].stopped_at or 0.0
     assert 420 <= stopped_at - bench.jobs.starts[0].started <= 420 + 30
 
 
-def test_a_stalled_job_that_cannot_be_killed_at_first_is_stopped_again_and_never_doubled(bench: RestartBench) -> None:
+def test_a_stalled_job_that_cannot_be_killed_at_first_is_stopped_again_and_never_doubled(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(hang_after=120, unkillable=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
@@ -132,14 +173,14 @@ def test_a_stalled_job_that_cannot_be_killed_at_first_is_stopped_again_and_never
     assert sum("not even SIGKILL ended pid 4242 D" in text for text in bench.said("detected")) == 3
 
 
-def test_a_stalled_job_that_can_never_be_killed_ends_the_supervision_without_a_second_job(bench: RestartBench) -> None:
+def test_a_stalled_job_that_can_never_be_killed_ends_the_supervision_without_a_second_job(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(hang_after=120, unkillable=10_000)]
     report = bench.restart()
     assert not report["success"] and report["reason"].startswith("restart_failed: it could not be stopped:")
     assert len(bench.jobs.starts) == 1
 
 
-def test_a_job_that_a_person_stops_while_its_stop_is_tried_stays_stopped(bench: RestartBench) -> None:
+def test_a_job_that_a_person_stops_while_its_stop_is_tried_stays_stopped(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.on("detected", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 100))
     bench.clock.at(500, bench.jobs.stop_by_person)
@@ -148,7 +189,7 @@ def test_a_job_that_a_person_stops_while_its_stop_is_tried_stays_stopped(bench: 
     assert len(bench.jobs.starts) == 1
 
 
-def test_a_job_that_finishes_before_it_could_be_stopped_has_succeeded(bench: RestartBench) -> None:
+def test_a_job_that_finishes_before_it_could_be_stopped_has_succeeded(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.on("detected", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 100))
     bench.clock.at(500, lambda: bench.jobs.starts[0].finish(bench.jobs.now))
@@ -157,7 +198,7 @@ def test_a_job_that_finishes_before_it_could_be_stopped_has_succeeded(bench: Res
     assert report["attempts"][0]["status"] == "SUCCEEDED"
 
 
-def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: RestartBench) -> None:
+def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
@@ -166,7 +207,7 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: RestartB
     assert "exit status 1" in (report["attempts"][0]["reason"] or "")
 
 
-def test_leftovers_of_a_job_from_before_are_ended_before_the_first_start(bench: RestartBench) -> None:
+def test_leftovers_of_a_job_from_before_are_ended_before_the_first_start(bench: Bench) -> None:
     bench.jobs.add("run-attempt-1", Behaviour(crash_after=10, survivors=2), started=-60)
     report = bench.restart()
     assert report["success"] and [job.name for job in bench.jobs.starts] == ["run-attempt-2"]
@@ -175,7 +216,7 @@ def test_leftovers_of_a_job_from_before_are_ended_before_the_first_start(bench: 
 # ---------------------------------------------------------------- from where
 
 
-def test_a_damaged_newest_checkpoint_is_refused_by_name_and_an_older_one_used(bench: RestartBench) -> None:
+def test_a_damaged_newest_checkpoint_is_refused_by_name_and_an_older_one_used(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: None, 100: "truncated: 10 of 1000 bytes"}
     report = bench.restart()
     assert bench.resumed_from() == ["/checkpoints/step_50"]
@@ -184,14 +225,14 @@ def test_a_damaged_newest_checkpoint_is_refused_by_name_and_an_older_one_used(be
     assert report["attempts"][0]["refused_checkpoints"][0].startswith("/checkpoints/step_100: ")
 
 
-def test_only_damaged_checkpoints_are_no_reason_to_start_from_zero(bench: RestartBench) -> None:
+def test_only_damaged_checkpoints_are_no_reason_to_start_from_zero(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: "truncated", 100: "truncated"}
     report = bench.restart()
     assert not report["success"] and report["reason"].startswith("no_checkpoint_found: none of 2 checkpoints")
     assert bench.jobs.starts == [] and len(bench.said("refused")) == 2
 
 
-def test_fresh_start_allows_starting_from_zero_beside_damaged_checkpoints(bench: RestartBench) -> None:
+def test_fresh_start_allows_starting_from_zero_beside_damaged_checkpoints(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: "truncated", 100: "truncated"}
     report = bench.restart(fresh_start=True)
     assert report["success"] and bench.resumed_from() == [None]
@@ -199,7 +240,7 @@ def test_fresh_start_allows_starting_from_zero_beside_damaged_checkpoints(bench:
     assert "from the start" in text and "there is no checkpoint yet" not in text
 
 
-def test_a_job_that_wrote_checkpoints_is_not_started_from_zero_when_they_are_gone(bench: RestartBench) -> None:
+def test_a_job_that_wrote_checkpoints_is_not_started_from_zero_when_they_are_gone(bench: Bench) -> None:
     bench.jobs.keep_checkpoints = False
     bench.jobs.behaviours = [CRASH, GOOD]
     report = bench.restart()
@@ -207,7 +248,7 @@ def test_a_job_that_wrote_checkpoints_is_not_started_from_zero_when_they_are_gon
     assert report["reason"] == "no_checkpoint_found: the job wrote checkpoints before, and now there is none"
 
 
-def test_a_job_that_resumed_once_is_not_started_from_zero_when_the_checkpoints_are_gone(bench: RestartBench) -> None:
+def test_a_job_that_resumed_once_is_not_started_from_zero_when_the_checkpoints_are_gone(bench: Bench) -> None:
     bench.jobs.checkpoints = {50: None}
     bench.jobs.behaviours = [Behaviour(save_every=None, crash_after=100), GOOD]
     bench.clock.at(120, bench.jobs.checkpoints.clear)
@@ -215,7 +256,7 @@ def test_a_job_that_resumed_once_is_not_started_from_zero_when_the_checkpoints_a
     assert report["reason"].startswith("no_checkpoint_found: ") and len(bench.jobs.starts) == 1
 
 
-def test_a_job_that_never_wrote_a_checkpoint_starts_from_zero_and_says_so(bench: RestartBench) -> None:
+def test_a_job_that_never_wrote_a_checkpoint_starts_from_zero_and_says_so(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(save_every=None, crash_after=120), Behaviour(save_every=None)]
     report = bench.restart()
     assert report["success"] and bench.resumed_from() == [None, None]
@@ -226,21 +267,21 @@ def test_a_job_that_never_wrote_a_checkpoint_starts_from_zero_and_says_so(bench:
 # ---------------------------------------------------------------- what is there already
 
 
-def test_a_running_job_of_the_name_is_adopted_and_not_doubled(bench: RestartBench) -> None:
+def test_a_running_job_of_the_name_is_adopted_and_not_doubled(bench: Bench) -> None:
     bench.jobs.add("run-attempt-3", Behaviour(total=200), started=-60)
     report = bench.restart()
     assert report["success"] and bench.jobs.starts == [] and report["job_id"] == "process:run-attempt-3"
     assert len(bench.said("adopted")) == 1
 
 
-def test_a_running_job_is_adopted_also_when_a_later_one_has_failed(bench: RestartBench) -> None:
+def test_a_running_job_is_adopted_also_when_a_later_one_has_failed(bench: Bench) -> None:
     bench.jobs.add("run-attempt-1", Behaviour(total=200), started=-60)
     bench.jobs.add("run-attempt-2", Behaviour(crash_after=5), started=-30)
     report = bench.restart()
     assert report["success"] and bench.jobs.starts == [] and report["job_id"] == "process:run-attempt-1"
 
 
-def test_an_adopted_job_that_fails_is_restarted_under_a_new_id(bench: RestartBench) -> None:
+def test_an_adopted_job_that_fails_is_restarted_under_a_new_id(bench: Bench) -> None:
     bench.jobs.add("run-attempt-3", Behaviour(crash_after=120), started=-60)
     report = bench.restart()
     assert report["success"] and report["total_retries"] == 1
@@ -248,26 +289,26 @@ def test_an_adopted_job_that_fails_is_restarted_under_a_new_id(bench: RestartBen
     assert bench.resumed_from() == ["/checkpoints/step_100"]
 
 
-def test_a_job_of_another_name_is_left_alone(bench: RestartBench) -> None:
+def test_a_job_of_another_name_is_left_alone(bench: Bench) -> None:
     other = bench.jobs.add("other-run-attempt-1", Behaviour(total=10_000))
     assert bench.restart()["success"] and other.stopped_at is None
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
 
 
-def test_initial_job_id_is_supervised_from_where_it_is(bench: RestartBench) -> None:
+def test_initial_job_id_is_supervised_from_where_it_is(bench: Bench) -> None:
     bench.jobs.add("by-hand", Behaviour(crash_after=120), started=-60)
     report = bench.restart(initial_job_id="process:by-hand")
     assert (report["success"], report["total_retries"]) == (True, 1)
     assert [each["job_id"] for each in report["attempts"]] == ["process:by-hand", "process:run-attempt-1"]
 
 
-def test_an_initial_job_id_that_is_not_there_raises(bench: RestartBench) -> None:
+def test_an_initial_job_id_that_is_not_there_raises(bench: Bench) -> None:
     with pytest.raises(JobNotFound, match="process:nowhere"):
         bench.restart(initial_job_id="process:nowhere")
     assert bench.jobs.starts == []
 
 
-def test_a_second_supervisor_of_the_same_job_is_refused(bench: RestartBench) -> None:
+def test_a_second_supervisor_of_the_same_job_is_refused(bench: Bench) -> None:
     with Store(bench.folder).hold("local run"), pytest.raises(AlreadySupervised, match="local run"):
         bench.restart()
     assert bench.jobs.starts == [] and bench.transport.asked == []
@@ -289,13 +330,13 @@ def test_a_second_supervisor_of_the_same_job_is_refused(bench: RestartBench) -> 
     ],
     ids=str,
 )
-def test_a_wrong_argument_is_named_before_anything_is_started(bench: RestartBench, wrong: dict[str, Any]) -> None:
+def test_a_wrong_argument_is_named_before_anything_is_started(bench: Bench, wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         bench.restart(**wrong)
     assert bench.jobs.starts == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "-a", "a/b", "x" * 101])
-def test_a_name_that_cannot_be_a_folder_is_refused(bench: RestartBench, name: str) -> None:
+def test_a_name_that_cannot_be_a_folder_is_refused(bench: Bench, name: str) -> None:
     with pytest.raises(SettingsError, match="job_name"):
         bench.restart(job_name=name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour, FakeTransport, RestartBench
+from tests.fakes import Behaviour, FakeTransport
+from tests.unit.supervise.test_auto_restart import Bench
 from training_monitor.errors import CommandTimedOut, TargetUnreachable
 from training_monitor.models import CommandResult
 from training_monitor.reports import RestartReport
@@ -20,9 +21,9 @@ GOOD = Behaviour()
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RestartBench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr("random.random", lambda: 0.0)
-    return RestartBench(tmp_path)
+    return Bench(tmp_path)
 
 
 # ---------------------------------------------------------------- no answer
@@ -30,7 +31,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RestartBench:
 
 @pytest.mark.parametrize("error", [TargetUnreachable("connection refused"), CommandTimedOut("no answer within 30 s")])
 def test_ten_minutes_without_an_answer_restart_nothing_count_nothing_and_are_told_once(
-    bench: RestartBench, error: Exception
+    bench: Bench, error: Exception
 ) -> None:
     bench.jobs.behaviours = [Behaviour(total=900)]
     bench.jobs.unreachable(100, 700, error)  # type: ignore[arg-type]
@@ -42,7 +43,7 @@ def test_ten_minutes_without_an_answer_restart_nothing_count_nothing_and_are_tol
     assert "answers again after 10m" in text
 
 
-def test_each_outage_is_told_once(bench: RestartBench) -> None:
+def test_each_outage_is_told_once(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(total=900)]
     bench.jobs.unreachable(100, 300)
     bench.jobs.unreachable(500, 700)
@@ -50,7 +51,7 @@ def test_each_outage_is_told_once(bench: RestartBench) -> None:
     assert len(bench.said("unreachable")) == len(bench.said("reached")) == 2
 
 
-def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: RestartBench) -> None:
+def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     bench.jobs.unreachable(60, 700)
     report = bench.restart()
@@ -58,14 +59,14 @@ def test_a_job_that_fails_during_an_outage_is_restarted_after_it(bench: RestartB
     assert bench.jobs.starts[1].started - bench.jobs.starts[0].started >= 700
 
 
-def test_a_target_that_cannot_be_asked_at_the_very_start_raises(bench: RestartBench) -> None:
+def test_a_target_that_cannot_be_asked_at_the_very_start_raises(bench: Bench) -> None:
     bench.jobs.unreachable(0, 10)
     with pytest.raises(TargetUnreachable, match="connection refused"):
         bench.restart()
     assert bench.jobs.starts == []
 
 
-def test_a_job_that_the_target_forgot_is_lost_and_restarted(bench: RestartBench) -> None:
+def test_a_job_that_the_target_forgot_is_lost_and_restarted(bench: Bench) -> None:
     bench.jobs.behaviours = [GOOD, GOOD]
     bench.clock.at(100, bench.jobs.lose_everything)
     report = bench.restart()
@@ -75,7 +76,7 @@ def test_a_job_that_the_target_forgot_is_lost_and_restarted(bench: RestartBench)
     assert "is lost" in text and report["attempts"][1]["checkpoint"] == "/checkpoints/step_50"
 
 
-def test_one_look_without_the_job_is_not_believed(bench: RestartBench) -> None:
+def test_one_look_without_the_job_is_not_believed(bench: Bench) -> None:
     bench.jobs.behaviours = [GOOD]
 
     def forget_for_a_moment() -> None:
@@ -88,22 +89,41 @@ def test_one_look_without_the_job_is_not_believed(bench: RestartBench) -> None:
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (True, 0, 1)
 
 
-def test_a_pod_that_was_replaced_is_followed(bench: RestartBench) -> None:
-    gone = TargetUnreachable('pods "head-1" not found')
+def test_a_pod_that_was_replaced_is_followed_and_its_lost_job_restarted(bench: Bench) -> None:
+    bench.jobs.behaviours = [GOOD, GOOD]
+    pods = ["head-aaaaa"]
 
-    def kubectl(words: tuple[str, ...]) -> CommandResult:
-        raise gone
+    def kubectl(words: tuple[str, ...], program: str | None) -> CommandResult:
+        if "exec" not in words:
+            return CommandResult(words, 0, json.dumps(pod_list(pods)), "", 0.0)
+        if words[words.index("default") + 1] in pods:
+            return bench.transport.answer_all(words, program)
+        return CommandResult(words, 1, "", 'Error from server (NotFound): pods "head-aaaaa" not found\n', 0.0)
 
-    bench.transport.register(("kubectl",), kubectl)
-    with pytest.raises(TargetUnreachable, match="head-1"):
-        bench.restart(head_pod="head-1")
+    def replace_pod() -> None:
+        pods[:] = ["head-bbbbb"]
+        bench.jobs.lose_everything()
+
+    bench.transport.register(["kubectl"], kubectl)
+    bench.clock.at(100, pods.clear)
+    bench.clock.at(400, replace_pod)
+    report = bench.restart(head_pod="head-aaaaa")
+    assert bench.said("moved") == ["k8s://default/head-aaaaa was replaced by k8s://default/head-bbbbb"]
+    assert (report["success"], report["total_retries"]) == (True, 1)
+    assert report["attempts"][0]["status"] == "LOST"
+
+
+def pod_list(names: list[str]) -> dict[str, Any]:
+    labels = {"ray.io/cluster": "c", "ray.io/node-type": "head"}
+    pods = [{"metadata": {"name": name, "labels": labels}, "status": {"phase": "Running"}} for name in names]
+    return {"kind": "PodList", "items": pods}
 
 
 # ---------------------------------------------------------------- lost answers of a start
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
-def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: RestartBench, lost: int) -> None:
+def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: Bench, lost: int) -> None:
     bench.jobs.lose_start_answers = lost
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 0)
@@ -112,7 +132,7 @@ def test_a_start_whose_answer_is_lost_is_one_job_under_one_id(bench: RestartBenc
 
 
 @pytest.mark.parametrize("dropped", [1, 2, 3])
-def test_a_start_that_never_arrived_is_asked_again_with_the_same_id(bench: RestartBench, dropped: int) -> None:
+def test_a_start_that_never_arrived_is_asked_again_with_the_same_id(bench: Bench, dropped: int) -> None:
     bench.jobs.drop_starts = dropped
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 0)
@@ -120,7 +140,7 @@ def test_a_start_that_never_arrived_is_asked_again_with_the_same_id(bench: Resta
     assert len(report["attempts"]) == 1
 
 
-def test_an_outage_that_begins_right_after_a_start_doubles_nothing(bench: RestartBench) -> None:
+def test_an_outage_that_begins_right_after_a_start_doubles_nothing(bench: Bench) -> None:
     bench.jobs.outage_after_start = 200
     report = bench.restart()
     assert (report["success"], report["total_retries"], len(report["attempts"])) == (True, 0, 1)
@@ -167,30 +187,27 @@ class KillingTransport(FakeTransport):
         return result
 
 
-def eventful(folder: Path) -> RestartBench:
+def eventful(folder: Path) -> Bench:
     """A run with a crash that leaves processes behind, a stall, and a success."""
     folder.mkdir(exist_ok=True)
-    bench = RestartBench(folder)
+    bench = Bench(folder)
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=2), HANG, GOOD]
     return bench
 
 
-def run_eventful(bench: RestartBench, **changes: Any) -> RestartReport:
+def run_eventful(bench: Bench, **changes: Any) -> RestartReport:
     return bench.restart(check_interval=100, stagnation_threshold=150, **changes)
 
 
-def count(make: Callable[[RestartBench], tuple[dict[str, Any], Callable[[], int]]], folder: Path) -> int:
-    bench = eventful(folder)
-    options, counted = make(bench)
-    run_eventful(bench, **options)
-    return counted()
-
-
-def assert_as_if_nothing_had_happened(bench: RestartBench, report: RestartReport) -> None:
+def assert_as_if_nothing_had_happened(bench: Bench, report: RestartReport) -> None:
     assert (report["success"], report["reason"], report["total_retries"]) == (True, "completed", 2)
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-1", "run-attempt-2", "run-attempt-3"]
     assert [each["status"] for each in report["attempts"]] == ["FAILED", "STALLED", "SUCCEEDED"]
-    assert [each["checkpoint"] for each in report["attempts"]] == [None, "/checkpoints/step_100", "/checkpoints/step_200"]
+    assert [each["checkpoint"] for each in report["attempts"]] == [
+        None,
+        "/checkpoints/step_100",
+        "/checkpoints/step_200",
+    ]
     assert report["final_step"] == 300 and bench.jobs.running() == []
 
 
@@ -234,16 +251,18 @@ def test_a_supervisor_killed_again_and_again_still_brings_the_job_to_its_end(
 ) -> None:
     monkeypatch.setattr("random.random", lambda: 0.0)
     bench = eventful(tmp_path)
-    for _ in range(500):
+    deaths = 0
+    while deaths < 100:
         try:
-            report = run_eventful(bench, store=KillingStore(bench.folder, 2, after=True))
+            report = run_eventful(bench, store=KillingStore(bench.folder, 4, after=deaths % 2 == 0))
         except Killed:
-            continue
-        break
-    assert_as_if_nothing_had_happened(bench, report)
+            deaths += 1
+        else:
+            return assert_as_if_nothing_had_happened(bench, report)
+    pytest.fail("it never came to an end")
 
 
-def test_a_supervisor_that_goes_on_says_so_and_takes_a_new_configuration_from_now_on(bench: RestartBench) -> None:
+def test_a_supervisor_that_goes_on_says_so_and_takes_a_new_configuration_from_now_on(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
     with pytest.raises(Killed):
         bench.restart(store=KillingStore(bench.folder, 4, after=True))
@@ -252,7 +271,7 @@ def test_a_supervisor_that_goes_on_says_so_and_takes_a_new_configuration_from_no
     assert [job.command for job in bench.jobs.starts] == ["python train.py", "python better.py"]
 
 
-def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(bench: RestartBench) -> None:
+def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
     bench.on("stopped", die)
     with pytest.raises(Killed):
@@ -261,7 +280,7 @@ def test_a_stall_that_was_stopped_when_the_supervisor_died_is_still_a_stall(benc
     assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
 
 
-def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: RestartBench) -> None:
+def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: Bench) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
