@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from training_monitor.errors import AlreadySupervised, TrainingMonitorError
 from training_monitor.settings import state_dir
@@ -79,13 +79,18 @@ class Store:
         """The state of an unfinished run."""
         with self._open() as database:
             row = database.execute("SELECT state FROM runs WHERE key = ? AND NOT finished", (key,)).fetchone()
-        return json.loads(row[0]) if row else None
+        try:
+            return json.loads(row[0]) if row else None
+        except ValueError as error:
+            raise TrainingMonitorError(
+                f"the state file {self.path} holds something else than the state of {key}: {error}",
+                hint="move the file away",
+            ) from error
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
         """Be the only supervisor of `key` on this machine. Raises AlreadySupervised, naming the holder."""
-        path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
-        with open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
+        with self._open_lock(key) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -97,6 +102,16 @@ class Store:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+    def _open_lock(self, key: str) -> IO[str]:
+        path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
+        try:
+            return open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+")
+        except OSError as error:
+            raise TrainingMonitorError(
+                f"the lock file {path} cannot be opened: {error.strerror}",
+                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
+            ) from error
 
 
 def _migrate(database: sqlite3.Connection) -> None:

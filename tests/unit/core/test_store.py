@@ -1,12 +1,15 @@
-"""What must survive: runs on disk, one supervisor per job, and clear words when the disk says no."""
+"""What survives a supervisor: its runs in one file, and a lock that goes when its holder goes."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,67 +17,201 @@ import pytest
 from training_monitor.errors import AlreadySupervised, TrainingMonitorError
 from training_monitor.store import Store
 
-HOLD = """
-import sys, time
+HOLDER = """
+import sys
 from training_monitor.store import Store
-with Store(sys.argv[1]).hold("local job"):
+with Store(sys.argv[1]).hold("local run"):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
-def test_a_run_survives_its_store(tmp_path: Path) -> None:
-    Store(str(tmp_path)).save_run("local job", {"phase": "watching"}, finished=False)
-    Store(str(tmp_path)).save_run("local other", {"phase": "waiting"}, finished=False)
-    assert Store(str(tmp_path)).load_run("local job") == {"phase": "watching"}
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
 
 
-def test_a_finished_run_is_not_gone_on_with(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    store.save_run("local job", {"phase": "watching"}, finished=False)
-    store.save_run("local job", {"phase": "done"}, finished=True)
-    assert store.load_run("local job") is None and store.load_run("local never") is None
+# ---------------------------------------------------------------- runs
 
 
-def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "state"))
-    store.save_run("local job", {"env": {"TOKEN": "x"}}, finished=False)
-    for path in (tmp_path / "state").iterdir():
-        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
-    assert not stat.S_IMODE((tmp_path / "state").stat().st_mode) & 0o077
+def test_a_run_survives_reopening(folder: str) -> None:
+    state = {"phase": "watching", "retries": 3, "attempts": [{"reason": "größer ü", "step": None}]}
+    Store(folder).save_run("local run", state, finished=False)
+    assert Store(folder).load_run("local run") == state
 
 
-def test_one_supervisor_holds_a_job_and_others_are_named_its_process(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    with store.hold("local job"):
-        with pytest.raises(AlreadySupervised, match=f"process {os.getpid()}"), store.hold("local job"):
-            raise AssertionError("held twice")
-        with store.hold("local other"):
-            pass
-    with store.hold("local job"):
-        pass
+def test_the_last_state_counts_and_keys_do_not_mix(folder: str) -> None:
+    store = Store(folder)
+    for number in range(3):
+        store.save_run("local one", {"number": number}, finished=False)
+    store.save_run("local two", {"number": 9}, finished=False)
+    assert store.load_run("local one") == {"number": 2} and store.load_run("local two") == {"number": 9}
+    assert store.load_run("local three") is None
 
 
-def test_the_hold_of_a_killed_supervisor_is_gone_with_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    holder = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
-    assert holder.stdout and holder.stdout.readline() == b"held\n"
-    store = Store(str(tmp_path))
-    with pytest.raises(AlreadySupervised), store.hold("local job"):
-        raise AssertionError("held twice")
-    holder.send_signal(signal.SIGKILL)
-    holder.communicate()
-    with store.hold("local job"):
-        pass
+def test_a_finished_run_is_nothing_to_go_on_with_until_it_begins_again(folder: str) -> None:
+    store = Store(folder)
+    store.save_run("local run", {"phase": "done"}, finished=True)
+    assert store.load_run("local run") is None
+    store.save_run("local run", {"phase": "starting"}, finished=False)
+    assert store.load_run("local run") == {"phase": "starting"}
 
 
-def test_a_folder_that_cannot_be_made_says_what_to_set(tmp_path: Path) -> None:
+def test_many_threads_can_write_at_once(folder: str) -> None:
+    store, failures = Store(folder), []
+
+    def write(number: int) -> None:
+        try:
+            for count in range(20):
+                store.save_run(f"local {number}", {"count": count}, finished=False)
+        except TrainingMonitorError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert [store.load_run(f"local {number}") for number in range(4)] == [{"count": 19}] * 4
+
+
+def test_the_folder_is_the_one_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "elsewhere"))
+    Store().save_run("local run", {"phase": "waiting"}, finished=False)
+    assert Store(str(tmp_path / "elsewhere")).load_run("local run") == {"phase": "waiting"}
+
+
+def test_only_the_owner_can_read_what_is_kept(folder: str) -> None:
+    before = os.umask(0)
+    try:
+        store = Store(folder)
+        with store.hold("local run"), sqlite3.connect(store.path) as keeps_the_journal:
+            keeps_the_journal.execute("SELECT count(*) FROM runs").fetchone()
+            store.save_run("local run", {"secret": 1}, finished=False)
+            files = [path for path in Path(folder).rglob("*") if path.is_file()]
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in files}
+        keeps_the_journal.close()
+    finally:
+        os.umask(before)
+    assert {"training_monitor.db", "training_monitor.db-wal"} < set(modes) and len(modes) >= 4
+    assert set(modes.values()) == {0o600}
+    assert {stat.S_IMODE(os.stat(path).st_mode) for path in (folder, os.path.join(folder, "locks"))} == {0o700}
+
+
+# ---------------------------------------------------------------- folders and files that cannot be used
+
+
+def test_a_folder_that_cannot_be_made_names_the_variable_that_moves_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingMonitorError, match="TRAINING_MONITOR_STATE_DIR"):
+    with pytest.raises(TrainingMonitorError, match="TRAINING_MONITOR_STATE_DIR") as caught:
         Store(str(tmp_path / "file" / "state"))
+    assert str(tmp_path / "file" / "state") in caught.value.what
 
 
-def test_a_damaged_file_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "training_monitor.db").write_bytes(b"this is no database " * 100)
-    with pytest.raises(TrainingMonitorError, match="cannot be used"):
-        Store(str(tmp_path))
+def test_a_refused_folder_names_the_variable_that_moves_it(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "makedirs", refuse)
+    with pytest.raises(TrainingMonitorError, match="Permission denied.*TRAINING_MONITOR_STATE_DIR"):
+        Store(folder)
+
+
+def test_a_state_file_that_is_a_folder_is_named(folder: str) -> None:
+    os.makedirs(os.path.join(folder, "training_monitor.db"))
+    with pytest.raises(TrainingMonitorError, match="training_monitor.db cannot be opened"):
+        Store(folder)
+
+
+def test_a_lock_that_cannot_be_made_is_an_error_of_ours(folder: str) -> None:
+    store = Store(folder)
+    os.rmdir(os.path.join(folder, "locks"))
+    with pytest.raises(TrainingMonitorError, match="TRAINING_MONITOR_STATE_DIR"), store.hold("local run"):
+        pass
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"this was a database once" * 500)
+
+
+def zeroed_pages(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes(len(content) - 100))
+
+
+def another_table(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE runs RENAME TO walks")
+    database.close()
+
+
+def half_a_state(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE runs SET state = '{\"phase\": '")
+    database.close()
+
+
+@pytest.mark.parametrize("damage", [garbage, zeroed_pages, another_table, half_a_state])
+def test_a_damaged_state_file_is_a_clear_error(folder: str, damage: Callable[[Path], None]) -> None:
+    store = Store(folder)
+    store.save_run("local run", {"phase": "watching"}, finished=False)
+    damage(Path(store.path))
+    with pytest.raises(TrainingMonitorError) as caught:
+        Store(folder).load_run("local run")
+    assert store.path in caught.value.what and "move the file away" in (caught.value.hint or "")
+
+
+# ---------------------------------------------------------------- locks
+
+
+def test_a_second_holder_is_refused_and_told_who_holds(folder: str) -> None:
+    with Store(folder).hold("local run"):
+        with pytest.raises(AlreadySupervised, match=f"local run is already supervised here by process {os.getpid()}"):
+            with Store(folder).hold("local run"):
+                pass
+        with Store(folder).hold("local other"):
+            pass
+
+
+def test_a_lock_is_free_after_its_holder_is_done_or_failed(folder: str) -> None:
+    store = Store(folder)
+    with pytest.raises(KeyError), store.hold("local run"):
+        raise KeyError
+    with store.hold("local run"):
+        pass
+
+
+def test_the_lock_of_another_process_is_seen_and_released_when_it_is_killed(folder: str) -> None:
+    store = Store(folder)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path) or "."},
+    )
+    try:
+        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        with pytest.raises(AlreadySupervised, match=f"process {holder.pid}$|process {holder.pid}[^0-9]"):
+            with store.hold("local run"):
+                pass
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with store.hold("local run"):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_killed_writer_leaves_a_file_that_can_be_read(folder: str) -> None:
+    store = Store(folder)
+    store.save_run("local run", {"number": 0}, finished=False)
+    script = (
+        "import os, signal, sys\nfrom training_monitor.store import Store\nstore = Store(sys.argv[1])\n"
+        "store.save_run('local run', {'number': 1}, finished=False)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = os.pathsep.join(path for path in sys.path if path) or "."
+    done = subprocess.run([sys.executable, "-c", script, folder], env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == -signal.SIGKILL
+    assert Store(folder).load_run("local run") == {"number": 1}
