@@ -133,7 +133,7 @@ class Behaviour:
     """What a job does: it makes one step every second from where it resumes, and saves every `save_every` steps.
 
     `crash_after` and `hang_after` count seconds from its start; `survivors` processes outlive a crash;
-    `unkillable` is how often a stop leaves it running.
+    `unkillable` is how often a stop leaves it running; a `quiet` job prints nothing.
     """
 
     total: int = 300
@@ -143,6 +143,7 @@ class Behaviour:
     exit_code: int = 1
     survivors: int = 0
     unkillable: int = 0
+    quiet: bool = False
     last_words: str = ""
 
 
@@ -199,6 +200,8 @@ class FakeJob:
     def log(self, now: float) -> tuple[str, float]:
         """What it has written, and when it wrote last."""
         active, does = self.active(now), self.behaviour
+        if does.quiet:
+            return does.last_words if self.exit(now) else "", self.started
         first, step = self.first_step, self.step(now)
         lines = [f"step {each}/{does.total} loss 0.5" for each in range(max(first, step - 20) + 1, step + 1)]
         if does.save_every and (saved := step // does.save_every * does.save_every) > first:
@@ -220,6 +223,8 @@ class FakeJobs:
     checkpoints: dict[int, str | None] = field(default_factory=dict)  # step -> what is damaged
     keep_checkpoints: bool = True
     jobs: dict[str, FakeJob] = field(default_factory=dict)
+    saved_at: dict[int, float] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
     starts: list[FakeJob] = field(default_factory=list)
     start_questions: list[str] = field(default_factory=list)
     lose_start_answers: int = 0
@@ -271,14 +276,24 @@ class FakeJobs:
                 return self._stop(name, script), 0
             if "tail -c" in script:
                 return self._look(name), 0
+        elif "/.held" in script:
+            return self._hold(script), 0
         elif "latest_checkpointed_iteration" in script:
             return self._list_checkpoints(), 0
-        elif script.startswith("ls -1t"):
+        elif "ls -1t" in script:
             names = sorted(self.jobs, key=lambda each: -self.jobs[each].started)
             return "".join(f"{name}\n" for name in names), 0
         elif "nvidia-smi" in script:
             return "", 127
         raise AssertionError(f"unexpected script: {script[-400:]}")
+
+    def _hold(self, script: str) -> str:
+        key = re.search(r"/\.held/(\w{32})", script)
+        assert key
+        if by := re.search(r"printf '%s\\n' (.*?) >", script):
+            [self.held[key[1]]] = shlex.split(by[1])
+            return ""
+        return self.held.get(key[1], "")
 
     def _start(self, name: str, script: str) -> str:
         self.start_questions.append(name)
@@ -353,7 +368,8 @@ class FakeJobs:
         if job.stopped_by:
             fields.append(f"stopped_by={job.stopped_by}")
         fields += [f"now={int(self.now)}", f"started={int(job.started)}"]
-        fields += [f"log_size={job.step(self.now) * 20}", f"log_time={int(written)}", "log"]
+        size = 0 if job.behaviour.quiet else job.step(self.now) * 20
+        fields += [f"log_size={size}", f"log_time={int(written)}", "log"]
         return "\n".join(fields) + f"\n{said}"
 
     def _write_checkpoints(self) -> None:
@@ -363,11 +379,12 @@ class FakeJobs:
                 first = job.first_step // every + 1
                 for step in range(first * every, job.step(self.now) + 1, every):
                     self.checkpoints.setdefault(step, None)
+                    self.saved_at.setdefault(step, job.started + step - job.first_step)
 
     def _list_checkpoints(self) -> str:
         lines = ["state=there", f"now {int(self.now)}"]
         for step, problem in sorted(self.checkpoints.items()):
-            lines.append(f"file 1000 {int(EPOCH)} ./step_{step}/model.safetensors")
+            lines.append(f"file 1000 {int(self.saved_at.get(step, EPOCH))} ./step_{step}/model.safetensors")
             if problem:
                 lines.append(f"bad {problem.replace(' ', '_')} ./step_{step}/model.safetensors")
         return "\n".join(lines) + "\n"

@@ -227,11 +227,14 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    """`age` is seconds since its newest file was written, by the target's clock."""
+
     path: str
     step: int
     size_bytes: int
     complete: bool
     problem: str | None = None
+    age: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +258,8 @@ class JobView:
 class Event:
     """Something a supervising loop saw or did, for whoever shows it.
 
-    kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | moved | stopped |
-    finished. `text` is one sentence with the evidence; `view` is the look behind a `progress` event.
+    kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
+    stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`.
     """
 
     kind: str

@@ -23,6 +23,11 @@ def format_duration(seconds: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """1 restart, 2 restarts; `many` where an s does not do."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def format_bytes(count: float | None) -> str:
     """512 B, 1.5 KiB, 7.0 GiB; '?' when unknown."""
     if count is None or count != count:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -233,14 +235,71 @@ def test_run_keeps_a_command_in_a_pod_going(pod: Pod) -> None:
     command = "n=$(cat count 2>/dev/null || echo 0); echo $((n+1)) >count; echo step $n/2; [ $n -ge 2 ]"
     options = ["--checkpoint-dir", "none", "--retry-delay", "0.1", "--check-interval", "0.2", "--name", "counted"]
     done = cli("run", "--target", "head", *options, "--", command)
-    assert done.returncode == 0 and "restarts 2" in done.stdout and "Training finished" in done.stdout, done.stdout
+    assert done.returncode == 0 and "2 restarts" in done.stdout and "Training finished" in done.stdout, done.stdout
     assert "Ctrl-C leaves it running" in done.stderr
+
+
+def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod: Pod, tmp_path: Path) -> None:
+    words = "run --target head --name again --checkpoint-dir c --retry-delay 30 --check-interval 0.2 -- sh -c".split()
+    command = [sys.executable, "-m", "training_monitor", *words, "echo step 1/9; exit 3"]
+    with subprocess.Popen(command, env=environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert wait_until(lambda: "again-attempt-1 " in cli("status", "head").stdout)
+        stopped = cli("stop", "head", "again")
+        assert stopped.returncode == 0 and "again-attempt-1 FAILED" in stopped.stdout
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 1 and "stopped: by a person" in out and "attempt-2" not in cli("status", "head").stdout
+    assert "exit status 3" in out and "logs head process:again-attempt-1" in out
+    assert "supervising again on head" in err
+
+
+def test_a_run_that_sigterm_ends_says_what_is_left(pod: Pod) -> None:
+    words = "run --target head --name termed --checkpoint-dir c -- sleep 600".split()
+    command = [sys.executable, "-m", "training_monitor", *words]
+    with subprocess.Popen(command, env=environ(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert wait_until(lambda: "termed-attempt-1 " in cli("status", "head").stdout)
+        child.terminate()
+        _, err = child.communicate(timeout=30)
+    assert child.returncode == 143 and "keeps running, unsupervised" in err and shlex.join(words[:4]) in err
+    assert cli("stop", "head", "process:termed").returncode == 0
+
+
+@pytest.mark.parametrize("typed", ["steps", "process:steps"])
+def test_a_job_is_also_found_by_its_bare_name(typed: str, job: str) -> None:
+    assert cli("step", "head", typed).stdout == "3\n"
+
+
+def test_a_name_that_is_nearly_right_gets_a_suggestion(job: str) -> None:
+    done = cli("step", "head", "process:stepz")
+    assert done.returncode == 1 and "process:steps" in done.stderr and "no job" in done.stderr
+
+
+def test_jobs_that_cannot_be_listed_are_unknown(pod: Pod, tmp_path: Path) -> None:
+    pod.env["TRAINING_MONITOR_JOBS_DIR"] = str(ROOT / "README.md")
+    done = cli("status", "head")
+    assert done.returncode == 3 and "is not a folder" in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, None])
+def test_a_demo_that_is_ended_leaves_nothing_behind(number: signal.Signals | None, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "training_monitor", "demo"]
+    env = environ(TMPDIR=str(tmp_path))
+    with subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout and child.stderr
+        while "started" not in child.stdout.readline():
+            assert child.poll() is None
+        if number:
+            child.send_signal(number)
+        child.stdout.close()
+        said = child.stderr.read()
+        assert child.wait(30) == (128 + number if number else 141) and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+    assert subprocess.run(["pgrep", "-f", str(tmp_path)], stdout=subprocess.DEVNULL).returncode == 1
 
 
 def test_the_demo_finishes_and_shows_what_it_did() -> None:
     done = cli("demo")
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("RuntimeError", "refused", "truncated", "stalled", "step_60", "step_120", "attempts 3", "goodput"):
+    for part in ("RuntimeError", "refused", "truncated", "stalled", "step_60", "step_120", "3 attempts", "goodput"):
         assert part in done.stdout
 
 

@@ -9,11 +9,9 @@ import tempfile
 from argparse import Namespace
 
 from training_monitor.cli.live import LiveDisplay
-from training_monitor.cli.output import hint, say
-from training_monitor.cli.supervising import INTERRUPTED, show_result
-from training_monitor.errors import TrainingMonitorError
-from training_monitor.models import Event
-from training_monitor.probes.jobs import stop_job
+from training_monitor.cli.output import hint, interrupted_status, say
+from training_monitor.cli.supervising import show_result
+from training_monitor.probes.jobs import find_jobs_named, stop_job
 from training_monitor.store import Store
 from training_monitor.supervise.restart import auto_restart
 
@@ -21,9 +19,16 @@ JOB_NAME = "demo"
 
 
 def demo(args: Namespace) -> int:
-    """Everything happens in a folder of its own, which is removed when the demo ends well."""
-    with tempfile.TemporaryDirectory(prefix="training-monitor-demo-") as folder:
-        return _run(folder, args)
+    """Everything happens in a folder of its own; however the demo ends, folder and training are gone after it."""
+    with tempfile.TemporaryDirectory(prefix="training-monitor-demo-", ignore_cleanup_errors=True) as folder:
+        os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
+        try:
+            return _run(folder, args)
+        except KeyboardInterrupt as interrupt:
+            hint("\nthe demo was interrupted; its training process is ended, its folder removed")
+            return interrupted_status(interrupt)
+        finally:
+            _end_training()
 
 
 def _run(folder: str, args: Namespace) -> int:
@@ -36,45 +41,22 @@ def _run(folder: str, args: Namespace) -> int:
         "working_dir": folder,
         "env": {"TRAINING_MONITOR_JOBS_DIR": os.path.join(folder, "jobs")},
     }
-    os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
     if not args.json:
         say(
-            "A real training process, 200 steps, a checkpoint every 20. It will crash once, leaving a damaged\n"
-            "checkpoint, and hang once. auto_restart supervises it on target 'local':\n"
+            "A real training process, 200 steps, a checkpoint every 20. It will crash once,\n"
+            "leaving a damaged checkpoint, and hang once. auto_restart supervises it here:\n"
             f"  {shlex.join(command)}\n"
         )
     display = LiveDisplay(as_json=args.json)
-    events: list[Event] = []
-
-    def show(event: Event) -> None:
-        events.append(event)
-        display.show(event)
-
+    store = Store(os.path.join(folder, "state"))
     try:
-        report = auto_restart(
-            "local",
-            JOB_NAME,
-            output,
-            5,
-            0.5,
-            2.5,
-            0.4,
-            config,
-            on_event=show,
-            store=Store(os.path.join(folder, "state")),
-        )
-    except KeyboardInterrupt:
+        report = auto_restart("local", JOB_NAME, output, 5, 0.5, 2.5, 0.4, config, on_event=display.show, store=store)
+    finally:
         display.clear()
-        _end(next((event.job_id for event in reversed(events) if event.job_id), None))
-        hint("\nthe demo was interrupted, and its training process ended")
-        return INTERRUPTED
-    display.clear()
-    return show_result(report, as_json=args.json)
+    return show_result(report, args)
 
 
-def _end(job_id: str | None) -> None:
-    if job_id:
-        try:
-            stop_job("local", job_id, grace=1.0)
-        except TrainingMonitorError as error:
-            hint(str(error))
+def _end_training() -> None:
+    for view, _ in find_jobs_named("local", JOB_NAME, process=True):
+        if not view.status.is_terminal or view.survivors:
+            stop_job("local", view.job_id, grace=1.0)

@@ -7,10 +7,10 @@ import sys
 import time
 from dataclasses import asdict
 
-from training_monitor.cli.output import paint, print_json, printable, say
+from training_monitor.cli.output import hint, paint, print_json, printable, say
 from training_monitor.models import Event, JobView
 from training_monitor.reports import RestartReport
-from training_monitor.units import format_duration
+from training_monitor.units import format_duration, plural
 
 _COLOURS = {
     "detected": "red",
@@ -21,6 +21,7 @@ _COLOURS = {
     "adopted": "green",
     "resumed": "blue",
     "moved": "yellow",
+    "stopping": "yellow",
     "finished": "bold",
     "reached": "green",
 }
@@ -31,8 +32,9 @@ _BAR_WIDTH = 16
 class LiveDisplay:
     """Shows the events of `auto_restart`."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._json = as_json
+    def __init__(self, *, as_json: bool, heading: str | None = None) -> None:
+        """`heading` goes before the first event."""
+        self._json, self._heading = as_json, heading
         self._terminal = sys.stdout.isatty() and not as_json
         self._started = time.monotonic()
         self._drawn = False
@@ -40,6 +42,9 @@ class LiveDisplay:
         self._since: tuple[str, float, int] | None = None
 
     def show(self, event: Event) -> None:
+        if self._heading and not self._json:
+            hint(self._heading)
+        self._heading = None
         if self._json:
             view = asdict(event.view.progress) if event.view else None
             print_json(
@@ -111,21 +116,23 @@ def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | 
     return "  ".join(parts)
 
 
-def print_summary(report: RestartReport) -> None:
-    """What a supervised run came to."""
+def print_summary(report: RestartReport, logs_call: str) -> None:
+    """What a supervised run came to, and of a failed one what was said last; `logs_call` shows more."""
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
     print(f"\nTraining {verdict}: {printable(report['reason'])}")
     for attempt in report["attempts"]:
-        source = f"from {attempt['checkpoint']}" if attempt["checkpoint"] else "from the start"
-        say(
-            f"  attempt {attempt['number']}: {attempt['status']}, {source}, reached step "
-            f"{'?' if attempt['final_step'] is None else attempt['final_step']}"
-            + (f", {attempt['steps_lost']} steps lost" if attempt["steps_lost"] else "")
-        )
+        parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else "from the start"]
+        parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")
+        parts += [f"{plural(attempt['steps_lost'], 'step')} lost"] if attempt["steps_lost"] else []
+        say(f"  attempt {attempt['number']}: {attempt['status']}, {', '.join(parts)}")
+        if attempt["reason"]:
+            say(f"    {attempt['reason']}")
         for refused in attempt["refused_checkpoints"]:
             say(f"    refused {refused}")
     goodput = "?" if report["goodput"] is None else f"{report['goodput']:.0%}"
     say(
-        f"  attempts {len(report['attempts'])}, restarts {report['total_retries']}, steps lost {report['steps_lost']}, "
-        f"goodput {goodput}, {format_duration(report['duration'])}"
+        f"  {plural(len(report['attempts']), 'attempt')}, {plural(report['total_retries'], 'restart')}, "
+        f"{plural(report['steps_lost'], 'step')} lost, goodput {goodput}, {format_duration(report['duration'])}"
     )
+    if report["job_id"] and not report["success"]:
+        say(f"  its log: {logs_call}")

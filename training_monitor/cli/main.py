@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -36,13 +37,13 @@ def build_parser() -> argparse.ArgumentParser:
                 "-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)"
             )
         if job:
-            command.add_argument("job", metavar="JOB", help="a Ray submission id, or process:NAME")
+            command.add_argument("job", type=_name, metavar="JOB", help="a Ray submission id, or process:NAME")
         return command
 
-    add("demo", "watch a real training process crash, hang and recover (30 s, needs nothing)", target=False)
+    add("demo", "watch a real training process crash, hang and recover (15 s, needs nothing)", target=False)
     _add_run(add("run", "supervise a command: run it and restart it from its checkpoints", target=False))
     _add_restart(add("restart", "supervise a Ray job and restart it from its checkpoints"))
-    add("status", "one job's status, or all jobs of a target").add_argument("job", metavar="JOB", nargs="?")
+    add("status", "one job's status, or all jobs of a target").add_argument("job", type=_name, metavar="JOB", nargs="?")
     add("step", "the current step of a job", job=True)
     add("logs", "the end of a job's log", job=True).add_argument("--tail", type=_count, default=100, metavar="LINES")
     _add_health(add("health", "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks"))
@@ -146,6 +147,12 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a name")
+    return text
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 0:
@@ -172,9 +179,31 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     return found
 
 
+_JOB_COMMANDS = ("status", "step", "logs", "stall", "wait", "stop")
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(number)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
-    args = build_parser().parse_args(argv)
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command as Ctrl-C does; nohup stays nohup
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _interrupt)
+        return _run(build_parser().parse_args(argv))
+    except KeyboardInterrupt as interrupt:
+        from training_monitor.cli.output import hint, interrupted_status
+
+        hint("\ninterrupted; nothing was stopped")
+        return interrupted_status(interrupt)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(args: argparse.Namespace) -> int:
     from training_monitor.cli.commands import exit_status
     from training_monitor.cli.output import complain, hint, print_json
     from training_monitor.errors import TrainingMonitorError
@@ -184,15 +213,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             from training_monitor.supervise.logs import setup_logging
 
             setup_logging()
-        return _command(args.subcommand)(args)
+        call = _command(args.subcommand)
+        try:
+            return call(args)
+        except TrainingMonitorError as error:
+            if args.subcommand not in _JOB_COMMANDS or not args.job:
+                raise
+            from training_monitor.cli.job_names import find_meant_job
+
+            args.job = find_meant_job(args, error)
+            hint(f"it is {args.job}")
+            return call(args)
     except TrainingMonitorError as error:
         if args.json:
             print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
         complain(str(error))
         return exit_status(error)
-    except KeyboardInterrupt:
-        hint("\ninterrupted; nothing was stopped")
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from dataclasses import asdict, is_dataclass
 from typing import IO, Any
@@ -39,6 +40,11 @@ def complain(text: str) -> None:
 
 def hint(text: str) -> None:
     print(printable(text), file=sys.stderr)
+
+
+def interrupted_status(error: KeyboardInterrupt) -> int:
+    """The exit status of a command that a signal ended: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + (error.args[0] if error.args else signal.SIGINT)
 
 
 def print_json(value: Any) -> None:

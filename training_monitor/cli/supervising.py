@@ -12,11 +12,10 @@ from typing import Any
 
 from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
-from training_monitor.cli.output import hint, print_json
+from training_monitor.cli.output import hint, interrupted_status, print_json
 from training_monitor.errors import SettingsError
 from training_monitor.reports import RestartReport
-
-INTERRUPTED = 130
+from training_monitor.supervise.run_state import RunState
 
 
 def run(args: Namespace) -> int:
@@ -66,11 +65,9 @@ def restart(args: Namespace) -> int:
 
 
 def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any] | None) -> int:
-    from training_monitor.supervise.restart import auto_restart
+    from training_monitor.supervise.restart import auto_restart, find_run
 
-    display = LiveDisplay(as_json=args.json)
-    if not args.json:
-        hint(f"supervising {name} on {args.target}; Ctrl-C leaves it running")
+    display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
     try:
         report = auto_restart(
             args.target,
@@ -86,25 +83,43 @@ def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any]
             fresh_start=args.fresh_start,
             on_event=display.show,
         )
-    except KeyboardInterrupt:
-        display.clear()
-        hint(f"\n{name} keeps running, unsupervised. Go on supervising it:\n  {_same_call()}")
-        return INTERRUPTED
+    except (KeyboardInterrupt, BrokenPipeError) as error:
+        left = describe_interrupted(find_run(args.target, name, args.namespace), name)
+        hint(f"\n{left}. Go on supervising it:\n  {_same_call()}")
+        if isinstance(error, BrokenPipeError):
+            raise
+        return interrupted_status(error)
     finally:
         display.clear()
-    return show_result(report, as_json=args.json)
+    return show_result(report, args)
 
 
-def show_result(report: RestartReport, *, as_json: bool) -> int:
-    if as_json:
+_INTERRUPTED = {
+    "starting": "{job} may just be starting, unsupervised",
+    "watching": "{job} keeps running, unsupervised",
+    "stopping": "{job} was being ended and may still run",
+    "waiting": "nothing of {name} runs now: its next attempt was waited for",
+}
+
+
+def describe_interrupted(run: RunState | None, name: str) -> str:
+    """What a supervisor that is interrupted leaves behind."""
+    if run is None:
+        return f"nothing of {name} was started"
+    return _INTERRUPTED[run.phase].format(job=run.job_id or name, name=name)
+
+
+def show_result(report: RestartReport, args: Namespace) -> int:
+    if args.json:
         print_json({"kind": "result", **report})
     else:
-        print_summary(report)
+        print_summary(report, f"{_program()} logs {getattr(args, 'target', 'local')} {report['job_id']}")
     return OK if report["success"] else BAD
 
 
 def _same_call() -> str:
-    program = "training-monitor"
-    if os.path.basename(sys.argv[0]) == "__main__.py":
-        program = "python3 -m training_monitor"
-    return f"{program} {shlex.join(sys.argv[1:])}"
+    return f"{_program()} {shlex.join(sys.argv[1:])}"
+
+
+def _program() -> str:
+    return "python3 -m training_monitor" if os.path.basename(sys.argv[0]) == "__main__.py" else "training-monitor"

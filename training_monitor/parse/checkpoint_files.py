@@ -87,7 +87,9 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
             or _still_written(files, listing.now, quiet_seconds)
         )
         size = sum(file.size_bytes for file in files)
-        checkpoints.append(Checkpoint(f"{directory.rstrip('/')}/{root}", steps[root], size, problem is None, problem))
+        age = None if listing.now is None else max(0.0, listing.now - max(file.modified_at for file in files))
+        path = f"{directory.rstrip('/')}/{root}"
+        checkpoints.append(Checkpoint(path, steps[root], size, problem is None, problem, age))
         previous = names if problem is None else previous
     return checkpoints
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Checkpoint
+from training_monitor.models import Checkpoint, JobView
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,16 @@ def restart_delay(policy: RestartPolicy, retry: int, chance: float) -> float:
     """
     delay = min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
     return delay * (1.0 + policy.jitter * chance)
+
+
+_CANNOT_RUN = {126: "is not executable", 127: "is not found"}
+
+
+def cannot_run(view: JobView, *, made_steps: bool) -> str | None:
+    """Why the command can never run, by the exit status of `sh` before any step; None when it may."""
+    if made_steps or view.progress.step is not None or view.exit_code not in _CANNOT_RUN:
+        return None
+    return f"the command, or one it calls, {_CANNOT_RUN[view.exit_code]} (exit status {view.exit_code})"
 
 
 @dataclass(frozen=True, slots=True)

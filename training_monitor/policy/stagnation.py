@@ -1,9 +1,10 @@
 """Does a job still make progress? Judged from what successive looks saw, with the watcher's own clock.
 
-Progress is a change of the step; before the first step, growth of the log. Only time that was watched counts:
-after a gap (the target could not be asked, or this machine slept) the clock starts again, so that an outage of
-ours is never the job's stall. A log that grows without steps (evaluation, a long save) is given four times the
-threshold; a start-up before the first step three times.
+Progress is a change of the step; before the first step, growth of the log. The first look takes the age of the log as
+the target tells it; from then on only time that was watched counts: after a gap (the target could not be asked, or this
+machine slept) the clock starts again, so that an outage of ours is never the job's stall. A log that grows without
+steps (evaluation, a long save) is given four times the threshold, a start-up before the first step three. A complete
+checkpoint that was just written is progress whatever the log says; the supervisor looks for one before it acts.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ class Stagnation:
 
 def watch_progress(before: Stagnation | None, view: JobView, now: float, interval: float) -> Stagnation:
     """Add one look. `interval` is the planned time between looks."""
-    position = _position(view.progress)
+    position = position_of(view.progress)
     mark = view.log_size if view.log_size is not None else hash(view.log_tail)
     gap = before is not None and now - before.looked_at > GAP_INTERVALS * interval + 30.0
-    if before is None or gap or not view.log_known:
+    if before is None:
+        last = now - (view.log_age or 0.0)
+        return Stagnation(now, position, last, mark, last)
+    if gap or not view.log_known:
         return Stagnation(now, position, now, mark, now)
     moved = position is not None and position != before.position
     return Stagnation(
@@ -54,7 +58,7 @@ def watch_progress(before: Stagnation | None, view: JobView, now: float, interva
     )
 
 
-def _position(progress: Progress) -> Position | None:
+def position_of(progress: Progress) -> Position | None:
     if progress.step is not None:
         return progress.step
     if progress.epoch is None and progress.epoch_step is None:
@@ -62,24 +66,26 @@ def _position(progress: Progress) -> Position | None:
     return (progress.epoch, progress.epoch_step)
 
 
-def describe_stall(seen: Stagnation, view: JobView, threshold: float) -> str | None:
+def silence_limit(position: Position | None, threshold: float) -> float:
+    """Seconds without output after which a job counts as stalled: more before its first step."""
+    return threshold if position is not None else STARTUP_FACTOR * threshold
+
+
+def describe_stall(seen: Stagnation, threshold: float) -> str | None:
     """Why a running job counts as stalled; None while it does not."""
     if seen.looks < 2:
         return None
-    silent = max(seen.looked_at - seen.log_at, view.log_age or 0.0)
-    no_step = seen.looked_at - seen.step_at
-    if seen.position is None:
-        if min(silent, no_step) >= STARTUP_FACTOR * threshold:
-            return f"no step yet and no output for {format_duration(silent)}"
-        return None
-    if silent >= threshold and max(no_step, view.log_age or 0.0) >= threshold:
+    silent, no_step = seen.looked_at - seen.log_at, seen.looked_at - seen.step_at
+    if min(silent, no_step) >= silence_limit(seen.position, threshold):
         return f"{_where(seen.position)} and no output for {format_duration(silent)}"
-    if no_step >= GROWING_LOG_FACTOR * threshold:
+    if seen.position is not None and no_step >= GROWING_LOG_FACTOR * threshold:
         return f"{_where(seen.position)} for {format_duration(no_step)} although the log grows"
     return None
 
 
-def _where(position: Position) -> str:
+def _where(position: Position | None) -> str:
+    if position is None:
+        return "no step yet"
     if isinstance(position, int):
         return f"step {position}"
     epoch, step = position

@@ -21,12 +21,14 @@ from training_monitor.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
+from training_monitor.probes.holds import hold_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
 PERSON = "a person"
+SUPERVISOR = "its supervisor, to restart it"
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
 _KEPT = "training_monitor"
 
@@ -76,7 +78,7 @@ def look_at_job(
     if view is None:
         raise JobNotFound(
             f"{target}: there is no job {job_id!r}",
-            hint="list what is there: ray job list in the head pod, or training-monitor status TARGET",
+            hint="training-monitor status TARGET lists what is there",
         )
     return view
 
@@ -260,11 +262,13 @@ def stop_job(
     namespace: str = "default",
     *,
     by: str = PERSON,
-    grace: float = 10.0,
+    grace: float = process_jobs.STOP_GRACE_SECONDS,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> str:
     """Stop a job and see it ended: TERM to all its processes, KILL after `grace` seconds, then look again.
+
+    Also a job that has ended is held: no supervisor starts the next attempt of it.
 
     Returns:
         The status it ended with: STOPPED, or what it had already ended with.
@@ -274,21 +278,20 @@ def stop_job(
         CommandFailed: something of it is still there (processes in uninterruptible sleep are named).
         CommandError: it could not be asked.
     """
-    look_at_job(head_pod, job_id, namespace, transport=transport)
+    before = look_at_job(head_pod, job_id, namespace, transport=transport)
+    stop = ray_jobs.stop_question(job_id)
     if is_process_job(job_id):
-        [answer] = ask(
-            head_pod, process_jobs.stop_question(job_id, by, grace), namespace=namespace, transport=transport
+        stop = process_jobs.stop_question(job_id, by, grace)
+    hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
+    stopped, *held = ask(head_pod, stop, *hold, namespace=namespace, transport=transport)
+    if left := stopped.get():
+        raise CommandFailed(
+            f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
+            target=str(head_pod),
+            hint="state D waits for a disk or driver: look at dmesg there",
         )
-        left = answer.get()
-        if left:
-            raise CommandFailed(
-                f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
-                target=str(head_pod),
-                hint="state D waits for a disk or driver: look at dmesg there",
-            )
-    else:
-        [asked] = ask(head_pod, ray_jobs.stop_question(job_id), namespace=namespace, transport=transport)
-        asked.get()
+    if before.status.is_terminal and held:
+        held[0].get()  # it is all that this stop could do
     deadline = clock.monotonic() + STOP_SECONDS
     while True:
         view = look_at_job(head_pod, job_id, namespace, transport=transport)

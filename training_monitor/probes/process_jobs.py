@@ -21,7 +21,7 @@ import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 
-from training_monitor.errors import CommandFailed, JobExists, SettingsError
+from training_monitor.errors import AccessDenied, CommandFailed, JobExists, SettingsError
 from training_monitor.models import JobView, Question, Reply
 from training_monitor.parse.process_job import parse_fields, parse_process_job
 from training_monitor.targets.asking import ask
@@ -155,6 +155,14 @@ echo ended
 """
 
 
+_JOBS = r"""
+base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
+[ -e "$base" ] || exit 0
+[ -d "$base" ] || { echo "$base is not a folder"; exit 1; }
+ls -1t "$base" 2>&1
+"""
+
+
 def process_name(job_id: str) -> str:
     """The run directory's name of a `process:NAME` job. Raises SettingsError."""
     name = job_id.removeprefix(PREFIX)
@@ -219,9 +227,14 @@ def wait_script(job_id: str) -> str:
 
 
 def jobs_question() -> Question[list[str]]:
-    """The names of all process jobs of a target, newest first."""
-    script = 'ls -1t "${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}" 2>/dev/null; :'
-    return Question("jobs", script, lambda reply: reply.output.split())
+    """The names of all process jobs of a target, newest first; none where no job was ever started."""
+
+    def parse(reply: Reply) -> list[str]:
+        if reply.exit_code != 0:
+            raise AccessDenied(f"process jobs cannot be listed: {reply.output.strip()[-300:]}")
+        return reply.output.split()
+
+    return Question("jobs", _JOBS, parse)
 
 
 def start_process_job(

@@ -9,7 +9,13 @@ from typing import Any
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import JobNotFound, TrainingMonitorError
 from training_monitor.models import JobStatus, JobView
-from training_monitor.policy.stagnation import Stagnation, describe_stall, watch_progress
+from training_monitor.policy.stagnation import (
+    Stagnation,
+    describe_stall,
+    position_of,
+    silence_limit,
+    watch_progress,
+)
 from training_monitor.probes.jobs import look_at_job
 from training_monitor.reports import MonitorReport
 from training_monitor.supervise.exit_watch import ExitWatch
@@ -66,7 +72,7 @@ class JobMonitor:
         """Why the job counts as stalled; None while it does not, or nothing was seen yet."""
         if self._seen is None or self.view is None or self.view.status is not JobStatus.RUNNING:
             return None
-        return describe_stall(self._seen, self.view, stagnation_threshold)
+        return describe_stall(self._seen, stagnation_threshold)
 
     def is_stalled(self, stagnation_threshold: float = 300) -> bool:
         return self.stall_reason(stagnation_threshold) is not None
@@ -178,7 +184,8 @@ def detect_stall(
 ) -> bool:
     """Say whether a running job makes no progress.
 
-    The log's age on the target decides at once: silent for `stagnation_threshold` seconds is a stall. Where the age
+    The log's age on the target decides at once: silent for `stagnation_threshold` seconds is a stall, before the
+    first step three times that. Where the age
     is not known (logs over REST) or the log grows without steps, the job is watched for `sample_duration` seconds,
     which can prove a stall only when it is at least `stagnation_threshold`.
 
@@ -190,7 +197,8 @@ def detect_stall(
     assert monitor.view
     if monitor.view.status is not JobStatus.RUNNING:
         return False
-    if monitor.view.log_age is not None and monitor.view.log_age >= stagnation_threshold:
+    limit = silence_limit(position_of(monitor.view.progress), stagnation_threshold)
+    if monitor.view.log_age is not None and monitor.view.log_age >= limit:
         return True
     clock.sleep(sample_duration)
     monitor.update()

@@ -70,9 +70,19 @@ def auto_restart(
     if job_config is not None:
         check_job_config(job_config)
     target, store = parse_target(head_pod, namespace=namespace), store or Store()
-    new = RunState(f"{target} {job_name}", str(target), job_name, checkpoint_dir, clock.time(), config=job_config)
+    new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir, clock.time(), config=job_config)
     with store.hold(new.key):
         kept = store.load_run(new.key)
         with closing(Supervisor(store, target, policy, transport, clock, on_event)) as supervisor:
             run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
             return supervisor.supervise(run).report()
+
+
+def find_run(head_pod: str | Target, job_name: str, namespace: str = "default") -> RunState | None:
+    """The unfinished run of this machine that `auto_restart` would go on with."""
+    kept = Store().load_run(_key(parse_target(head_pod, namespace=namespace), job_name))
+    return RunState.from_dict(kept) if kept else None
+
+
+def _key(target: Target, job_name: str) -> str:
+    return f"{target} {job_name}"

@@ -6,6 +6,7 @@ person stopped stays stopped; killed at any moment and started again, it goes on
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -20,11 +21,13 @@ from training_monitor.errors import (
     TrainingMonitorError,
 )
 from training_monitor.models import Event, JobStatus, JobView
-from training_monitor.policy.restart import RestartPolicy, choose_resume, restart_delay
-from training_monitor.policy.stagnation import Stagnation, describe_stall, watch_progress
-from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.policy.restart import RestartPolicy, cannot_run, choose_resume, restart_delay
+from training_monitor.policy.stagnation import Stagnation, describe_stall, silence_limit, watch_progress
+from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
 from training_monitor.probes.gpu import check_gpu_utilization
+from training_monitor.probes.holds import held_by
 from training_monitor.probes.jobs import (
+    SUPERVISOR,
     find_jobs_named,
     get_job_config,
     is_process_job,
@@ -40,9 +43,8 @@ from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
-from training_monitor.units import format_duration
+from training_monitor.units import format_duration, plural
 
-SUPERVISOR = "its supervisor, to restart it"
 LOST_LOOKS = 2
 STOP_TRIES = 10
 
@@ -107,7 +109,8 @@ class Supervisor:
             return self.adopt(run, running[-1])
         for view in views:
             if view.survivors and view.status is not JobStatus.SUCCEEDED:
-                self.tell(run, "detected", f"{view.survivors} processes of {view.job_id} are left: ending them", view)
+                left = plural(view.survivors, "process", "processes")
+                self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
                 stop_job(self.target, view.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self._end(replace(run, job_id=latest.job_id), latest)
@@ -142,7 +145,10 @@ class Supervisor:
     def go_on(self, run: RunState, given: RunState) -> RunState:
         """A run whose supervisor died: same phase, same count; what is given now counts from now on."""
         self.target = self.exit_watch.target = parse_target(run.target)
-        self.tell(run, "resumed", f"going on with {run.job_name}: {run.retries} restarts so far, {run.phase}")
+        text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
+        if given.config and json.dumps(given.config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
+            text += "; its configuration is another one now: it counts from the next attempt on"
+        self.tell(run, "resumed", text)
         return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=given.config or run.config))
 
     # ------------------------------------------------------------ phases
@@ -152,6 +158,8 @@ class Supervisor:
         config = run.config or {}
         planned = bool(run.attempts) and run.attempts[-1]["status"] == "PLANNED"
         if not planned:
+            if run.attempts and (held := self.held(run)):
+                return held
             found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
             choice = choose_resume(found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start)
             for each in choice.refused:
@@ -188,8 +196,8 @@ class Supervisor:
         if view.status.is_terminal:
             return self._end(run, view)
         self.seen = watch_progress(self.seen, view, self.clock.monotonic(), self.policy.check_interval)
-        stall = describe_stall(self.seen, view, self.policy.stagnation_threshold)
-        if stall and view.status is JobStatus.RUNNING:
+        stall = describe_stall(self.seen, self.policy.stagnation_threshold)
+        if stall and view.status is JobStatus.RUNNING and not self._saved_lately(run):
             stall += self._gpu_evidence()
             self.tell(run, "detected", f"{run.job_id} stalled: {stall}", view)
             return self.save(replace(run, phase="stopping", stop_reason=stall))
@@ -200,6 +208,7 @@ class Supervisor:
     def stop(self, run: RunState) -> RunState:
         """Stop a stalled job, or what a dead one left behind, and see it gone."""
         assert run.job_id
+        self.tell(run, "stopping", f"ending {run.job_id}: TERM, then KILL after some seconds")
         try:
             status = stop_job(self.target, run.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
         except JobNotFound:
@@ -220,9 +229,18 @@ class Supervisor:
     def wait(self, run: RunState) -> RunState:
         left = run.restart_at - self.clock.time()
         if left > 0:
-            self.clock.sleep(min(left, 3600.0))
-            return run
+            self.clock.sleep(min(left, self.policy.check_interval))
+            return self.held(run) or run
         return self.save(replace(run, phase="starting"))
+
+    def held(self, run: RunState) -> RunState | None:
+        """The end of a run whose last job a person stopped after it had ended; None when nobody did."""
+        assert run.job_id
+        by = held_by(self.target, run.job_id, transport=self.transport)
+        if by is None:
+            return None
+        run = replace(run, retries=run.retries - 1)  # the restart that was counted is not made
+        return self.done(run, False, f"stopped: by {by}, after {run.job_id} had ended")
 
     # ------------------------------------------------------------ endings
 
@@ -235,9 +253,13 @@ class Supervisor:
         evidence = _failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
-            self.tell(run, "detected", f"{view.survivors} of its processes are left: ending them", view)
+            left = plural(view.survivors, "process", "processes")
+            self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
             run = update_attempt(run, status=view.status.value, reason=evidence)
             return self.save(replace(run, phase="stopping", stop_reason=None))
+        if hopeless := cannot_run(view, made_steps=any(each["final_step"] is not None for each in run.attempts)):
+            run = update_attempt(run, status=view.status.value, reason=evidence)
+            return self.done(run, False, f"restart_failed: {hopeless}; starting it again cannot help")
         return self.fail(run, view.status.value, evidence, view)
 
     def missing(self, run: RunState, error: JobNotFound) -> RunState:
@@ -298,6 +320,13 @@ class Supervisor:
             changes["final_step"] = view.progress.step
         wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
         return self.save(replace(update_attempt(run, **changes), wrote_checkpoint=wrote))
+
+    def _saved_lately(self, run: RunState) -> bool:
+        """A new complete checkpoint is progress too, of a job that logs into a file of its own."""
+        assert self.seen
+        newest = newest_complete(list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport))
+        limit = silence_limit(self.seen.position, self.policy.stagnation_threshold)
+        return newest is not None and newest.age is not None and newest.age < limit
 
     def _gpu_evidence(self) -> str:
         found = check_gpu_utilization(self.target, timeout=5.0, transport=self.transport)

@@ -24,7 +24,7 @@ class Watcher:
     def see(self, view: JobView, after: float = INTERVAL) -> str | None:
         self.now += after
         self.seen: Stagnation | None = watch_progress(self.seen, view, self.now, INTERVAL)
-        return describe_stall(self.seen, view, THRESHOLD)
+        return describe_stall(self.seen, THRESHOLD)
 
     def watch(self, view: JobView, seconds: float) -> str | None:
         """The same view for a time."""
@@ -152,7 +152,7 @@ def test_an_unreadable_log_is_never_a_stall() -> None:
 def test_a_silent_job_with_rare_looks_is_said_to_be_silent() -> None:
     seen = watch_progress(None, look(130, 100), 0.0, 1800.0)
     seen = watch_progress(seen, look(130, 100), 1800.0, 1800.0)
-    assert describe_stall(seen, look(130, 100), THRESHOLD) == "step 130 and no output for 30m"
+    assert describe_stall(seen, THRESHOLD) == "step 130 and no output for 30m"
 
 
 def per_epoch(epoch: float, step: int) -> JobView:

@@ -11,6 +11,7 @@ import pytest
 from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeTransport
 from training_monitor.errors import AlreadySupervised, JobNotFound, SettingsError
 from training_monitor.models import Event
+from training_monitor.probes.jobs import stop_job
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
 from training_monitor.supervise.restart import auto_restart
@@ -146,6 +147,76 @@ def test_a_job_that_a_person_stopped_stays_stopped(bench: Bench) -> None:
     assert len(bench.jobs.starts) == 1
 
 
+@pytest.mark.parametrize("after", [125, 149, 178])
+def test_a_person_who_stops_a_job_that_has_ended_is_obeyed_before_the_next_start(bench: Bench, after: float) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    job_id = "process:run-attempt-1"
+    bench.clock.at(after, lambda: stop_job("local", job_id, transport=bench.transport, clock=bench.clock))
+    report = bench.restart(retry_delay=60)
+    assert report["reason"] == "stopped: by a person, after process:run-attempt-1 had ended"
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (False, 0, 1)
+    assert report["attempts"][0]["status"] == "FAILED"
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 2  # asked for again, on purpose
+
+
+def test_a_stop_while_the_supervisor_is_dead_is_found_by_the_next_one(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    bench.on("waiting", die)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart()
+    stop_job("local", "process:run-attempt-1", transport=bench.transport, clock=bench.clock)
+    assert bench.restart()["reason"].startswith("stopped: by a person") and len(bench.jobs.starts) == 1
+
+
+def test_the_supervisors_own_stop_is_no_hold(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    assert bench.restart()["success"] and bench.jobs.held == {}
+
+
+def test_a_command_that_cannot_run_is_not_tried_again(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(crash_after=0.5, exit_code=127, last_words="sh: 1: pyhton: not found")]
+    report = bench.restart()
+    assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (False, 0, 1)
+    assert report["reason"].startswith("restart_failed: the command, or one it calls, is not found (exit status 127)")
+    assert "pyhton: not found" in (report["attempts"][0]["reason"] or "")
+
+
+def test_a_command_that_made_steps_before_is_tried_again_although_it_is_not_found(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, Behaviour(crash_after=0.5, exit_code=127), GOOD]
+    assert bench.restart()["total_retries"] == 2
+
+
+def test_a_job_whose_log_is_silent_is_alive_while_it_writes_checkpoints(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=3000, save_every=200, quiet=True)]
+    assert bench.restart(stagnation_threshold=70)["total_retries"] == 0  # 3 times 70 s before the first step
+
+
+def test_a_silent_job_that_stops_writing_checkpoints_is_stalled(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=3000, save_every=200, quiet=True, hang_after=1000), GOOD]
+    report = bench.restart(stagnation_threshold=70)
+    assert report["attempts"][0]["status"] == "STALLED" and report["total_retries"] == 1
+    assert 1200 <= (bench.jobs.starts[0].stopped_at or 0) - bench.jobs.starts[0].started <= 1300
+
+
+def test_going_on_with_another_command_says_so(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    bench.on("waiting", die)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart()
+    bench.restart(job_config=COMMAND | {"command": "python other.py"})
+    [text] = bench.said("resumed")
+    assert "0 restarts so far, watching; its configuration is another one now" in text
+    assert bench.jobs.starts[1].command == "python other.py"
+
+
 def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]  # FakeJobs refuses a start beside anything that is left
     report = bench.restart(stagnation_threshold=300)
@@ -155,7 +226,7 @@ def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Ben
     assert bench.jobs.starts[0].stopped_by == "its supervisor, to restart it"
     assert second["checkpoint"] == "/checkpoints/step_100"
     kinds = [event.kind for event in bench.events if event.kind != "progress"]
-    assert kinds == ["started", "detected", "stopped", "waiting", "started", "finished"]
+    assert kinds == ["started", "detected", "stopping", "stopped", "waiting", "started", "finished"]
 
 
 def test_a_stalled_job_is_stopped_no_sooner_than_the_threshold(bench: Bench) -> None:
@@ -202,7 +273,7 @@ def test_leftovers_of_a_dead_job_are_ended_before_the_next_start(bench: Bench) -
     bench.jobs.behaviours = [Behaviour(crash_after=120, survivors=3), GOOD]
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)
-    assert "3 of its processes are left: ending them" in bench.said("detected")
+    assert "3 processes of process:run-attempt-1 left: ending what is left" in bench.said("detected")
     assert report["attempts"][0]["status"] == "FAILED"
     assert "exit status 1" in (report["attempts"][0]["reason"] or "")
 

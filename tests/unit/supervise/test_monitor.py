@@ -210,6 +210,15 @@ def test_nothing_is_a_stall_before_the_first_look_or_after_the_end() -> None:
 # ---------------------------------------------------------------- detect_stall
 
 
+@pytest.mark.parametrize(("started", "stalled"), [(-301.0, False), (-890.0, False), (-901.0, True)])
+def test_before_the_first_step_a_silent_job_has_three_times_as_long(started: float, stalled: bool) -> None:
+    watched = Watched(Behaviour(quiet=True, save_every=None, hang_after=1.0), started=started)
+    assert watched.stalls(stagnation_threshold=300, sample_duration=1) is stalled
+    watched = Watched(Behaviour(quiet=True, save_every=None, hang_after=1.0), started=started)
+    report = watched.watch(stagnation_threshold=300, check_interval=1, timeout=2)
+    assert (report["status"] == "STALLED") is stalled
+
+
 def test_a_log_that_is_silent_for_long_enough_is_a_stall_at_once() -> None:
     watched = Watched(Behaviour(hang_after=100), started=-500)
     assert watched.stalls(stagnation_threshold=300)
