@@ -10,6 +10,8 @@ import sys
 
 from training_monitor import auto_restart, setup_logging
 
+if len(sys.argv) < 4 or sys.argv[1].startswith("-"):
+    sys.exit(__doc__)
 target, name, checkpoint_dir, *command = sys.argv[1:]
 setup_logging("INFO")
 

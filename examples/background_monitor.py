@@ -1,12 +1,14 @@
 """Watch a job in a thread while the program does something else.
 
-    python3 examples/background_monitor.py HEAD_POD JOB_ID
+python3 examples/background_monitor.py HEAD_POD JOB_ID
 """
 
 import sys
 
 from training_monitor import start_background_monitor
 
+if len(sys.argv) != 3 or sys.argv[1].startswith("-"):
+    sys.exit(__doc__)
 head_pod, job_id = sys.argv[1:]
 
 thread = start_background_monitor(

@@ -10,6 +10,8 @@ import time
 
 from training_monitor import check_job_status, find_latest_checkpoint, submit_job_with_resume
 
+if len(sys.argv) != 5 or sys.argv[1].startswith("-"):
+    sys.exit(__doc__)
 target, job_id, checkpoint_dir, command = sys.argv[1:]
 retry_count, max_retries = 0, 5
 

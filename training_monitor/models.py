@@ -188,6 +188,59 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressSample:
+    """What a watcher saw at one poll; None is "not known".
+
+    `timestamp` is when it looked, in epoch seconds; `step` is None before the first line; `gpu_utilization` in percent,
+    `gpu_power_fraction` power drawn over its limit, `log_size` in bytes.
+    """
+
+    timestamp: float
+    step: int | None
+    total_steps: int | None = None
+    eta_seconds: float | None = None
+    steps_per_second: float | None = None
+    loss: float | None = None
+    phase: str | None = None
+    gpu_utilization: float | None = None
+    gpu_power_fraction: float | None = None
+    log_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StallAnalysis:
+    """The verdict of `analyze_stall`, which says what its words mean. Times are epoch seconds, durations seconds."""
+
+    is_stalling: bool
+    kind: str | None
+    confidence: str
+    reason: str
+    recommendation: str
+    current_step: int | None = None
+    total_steps: int | None = None
+    stall_detected_at: float | None = None
+    grace_period_remaining: float | None = None
+    signals: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed, as far as it can be told, and what to do about it.
+
+    error_class: transient | hardware | user | ambiguous | external_stop. action: restart | restart_elsewhere |
+    restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the line that decides, `rank` the rank that
+    wrote it; `fingerprint` is the same for the same failure at another time, address and rank.
+    """
+
+    category: str
+    error_class: str
+    action: str
+    evidence: str
+    rank: int | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NcclTransport:
     """What NCCL says it talks over: efa | socket | ib | fallback | fastsocket | unknown."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
@@ -127,6 +128,7 @@ def test_gpu_prints_a_line_each(pod: Pod) -> None:
 
 
 def test_health_is_0_1_or_3_by_its_verdict(pod: Pod, job: str) -> None:
+    (Path(pod.root) / "checkpoints").mkdir()
     asked = ("health", "head", "--checkpoint-dir", "checkpoints", "--job", job)
     assert cli(*asked).returncode == 3
     give_gpus(pod, 97, 95)
@@ -150,11 +152,13 @@ def test_checkpoints_are_marked(pod: Pod) -> None:
     folder = Path(pod.root) / "my checkpoints"
     for step, size in ((100, 30), (200, 0)):
         (folder / f"step_{step}").mkdir(parents=True)
-        (folder / f"step_{step}" / "model.pt").write_bytes(b"x" * size)
+        (folder / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" * size)
     done = cli("checkpoints", "head", "my checkpoints")
     assert done.returncode == 0
     assert [line[0] for line in done.stdout.splitlines()] == ["*", "!"] and "empty file" in done.stdout
-    assert cli("checkpoints", "head", "none").returncode == 1
+    missing = cli("checkpoints", "head", "none")
+    assert missing.returncode == 1 and "head: none: there is no such folder" in missing.stderr
+    assert f"{ROOT}/README.md: not a directory" in cli("checkpoints", "local", f"{ROOT}/README.md").stderr
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -190,10 +194,29 @@ def test_errors_are_json_too(kube: KubernetesApi) -> None:
 
 @pytest.mark.parametrize("wrong", [[], ["nonsense"], ["status"], ["status", "a b"], ["status", "ssh://"], ["run"],
                                    ["run", "--checkpoint-dir", "c"], ["restart", "head", "x"],
-                                   ["wait", "head", "j", "--timeout", "-1"]])  # fmt: skip
+                                   ["wait", "head", "j", "--timeout", "-1"], ["gpu", "k8s://"], ["efa", "ssh://"],
+                                   ["logs", "head", "j", "--tail", "x"], ["status", "head", " "]])  # fmt: skip
 def test_wrong_use_is_2(wrong: list[str]) -> None:
     done = cli(*wrong)
-    assert done.returncode == 2 and done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and done.stderr and "Traceback" not in done.stderr and "_count" not in done.stderr
+
+
+def test_an_unknown_option_shows_the_usage_of_its_command() -> None:
+    done = cli("checkpoints", "local", "c", "--nope")
+    assert done.returncode == 2 and "usage: training-monitor checkpoints" in done.stderr and "--nope" in done.stderr
+
+
+def test_without_a_kubeconfig_kubectl_is_quoted_once_and_without_its_own_log(surroundings: Surroundings) -> None:
+    require("kubectl")
+    done = cli("health", "head", "--checkpoint-dir", "c", KUBECONFIG=str(surroundings.tools / "none"))
+    said = done.stdout + done.stderr
+    assert done.returncode == 3 and "memcache.go" not in said and "set KUBECONFIG" in said
+    assert said.count("localhost:8080 was refused") == 1
+
+
+def test_health_names_a_checkpoint_folder_that_is_not_there(surroundings: Surroundings) -> None:
+    done = cli("health", "local", "--checkpoint-dir", "/nowhere", "--json")
+    assert "there is no folder /nowhere" in json.loads(done.stdout)["issues"]
 
 
 def test_a_reader_that_leaves_early_is_no_traceback(job: str) -> None:
@@ -226,6 +249,7 @@ def test_doctor_says_what_works_and_what_to_do(kube: KubernetesApi, pod: Pod) ->
     checks = {check["name"]: check for check in json.loads(done.stdout)}
     assert checks["kubectl exec"]["state"] == "ok" and checks["head"]["state"] == "ok"
     assert checks["local"]["found"].startswith("Linux")
+    assert re.search(r"kubectl v1\.", checks["kubectl"]["found"]) and checks["kubectl"]["remedy"] == ""
     kube.forbidden = {"create pods/exec"}
     done = cli("doctor", "head")
     assert done.returncode == 1 and "ask for the verb create on pods/exec" in done.stdout

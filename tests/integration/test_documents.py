@@ -111,3 +111,12 @@ def test_the_custom_example_restarts_from_a_checkpoint(cluster: KubernetesApi, s
     done = run(surroundings, sys.executable, example, HEAD, job_id, "checkpoints", command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "custom-attempt-1 from checkpoints/step_20" in done.stdout and "successfully" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["auto_restart", "background_monitor", "custom_restart", "health_report"])
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_an_example_without_arguments_says_what_it_needs(
+    name: str, words: list[str], surroundings: Surroundings
+) -> None:
+    done = run(surroundings, sys.executable, str(ROOT / f"examples/{name}.py"), *words)
+    assert done.returncode == 1 and f"python3 examples/{name}.py" in done.stderr and "Traceback" not in done.stderr

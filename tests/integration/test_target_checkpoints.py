@@ -102,6 +102,34 @@ class TestCheckpoints:
         assert "step_20.pt" in (problems(local, local.folder)[20] or "")
         assert find_latest_checkpoint(str(local.folder)) == f"{local.folder}/step_10.pt"
 
+    @pytest.mark.parametrize(
+        ("name", "begin", "problem"),
+        [
+            ("step_20.pt", b"", "only zeros at its start"),
+            ("step_20.bin", b"", "only zeros at its start"),
+            ("step_20.pth", b"\x13\x37garbage", "neither a zip archive nor a pickle"),
+            ("step_20.ckpt", b"text, not weights", "neither a zip archive nor a pickle"),
+            ("step_20.bin", b"\x86\xdaa format of one's own", None),
+            ("step_20.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", None),
+            ("step_20.pt", b"\x80\x05\x95", None),
+            ("step_20.ckpt", b"\x1f\x8b\x08", None),
+            ("step_20.safetensors", b"garbage instead of a header", "no safetensors header"),
+            ("step_20.safetensors", b"\x0a\0\0\0\0\0\0\0garbage of ten", "no safetensors header"),
+        ],
+    )
+    def test_a_file_is_what_its_first_bytes_say(
+        self, local: Place, name: str, begin: bytes, problem: str | None
+    ) -> None:
+        (local.folder / name).write_bytes(begin + bytes(4096))
+        found = problems(local, local.folder)[20]
+        assert found is None if problem is None else problem in (found or "")
+
+    def test_bytes_behind_the_end_of_safetensors_are_named_as_that(self, local: Place) -> None:
+        write_safetensors(local.folder / "step_20.safetensors")
+        with (local.folder / "step_20.safetensors").open("ab") as file:
+            file.write(b"more")
+        assert "4 bytes too long" in (problems(local, local.folder)[20] or "")
+
     def test_every_damage_is_passed_over_and_named(self, target: Place, runs: Path) -> None:
         for step in (10, 20, 30, 40, 50):
             write_checkpoint(runs / f"checkpoint-{step}")

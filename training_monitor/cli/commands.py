@@ -154,9 +154,12 @@ def resources(args: Namespace) -> int:
 
 
 def checkpoints(args: Namespace) -> int:
-    from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
+    from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
+    from training_monitor.targets.asking import ask
 
-    found = list_checkpoints(args.directory, args.target, args.namespace)
+    [answer] = ask(args.target, checkpoints_question(args.directory), namespace=args.namespace)
+    there = answer.get()
+    found = there or []
     latest = newest_complete(found)
     if args.json:
         print_json({"checkpoints": found, "latest": latest})
@@ -168,7 +171,8 @@ def checkpoints(args: Namespace) -> int:
                 + (f"  {each.problem}" if each.problem else "")
             )
         if not latest:
-            hint(f"{args.directory}: {'none is complete' if found else 'no checkpoints'}")
+            what = "there is no such folder" if there is None else "none is complete" if found else "no checkpoints"
+            hint(f"{args.target}: {args.directory}: {what}")
     return OK if latest else BAD
 
 

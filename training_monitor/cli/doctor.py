@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from argparse import Namespace
@@ -90,7 +91,11 @@ def _kubectl() -> list[Check]:
 
 def _kubectl_checks() -> Iterator[Check]:
     version = _run("kubectl", "version", "--client", "-o", "yaml")
-    yield Check("kubectl", "ok" if _works(version) else "broken", shutil.which("kubectl") or "", _said(version))
+    if isinstance(version, str) or not _works(version):
+        yield Check("kubectl", "broken", _said(version), "install it anew: https://kubernetes.io/docs/tasks/tools/")
+        return
+    number = re.search(r"gitVersion: (\S+)", version.stdout)
+    yield Check("kubectl", "ok", f"{shutil.which('kubectl')} {number[1] if number else ''}".strip())
     contexts = _run("kubectl", "config", "get-contexts", "-o", "name")
     names = contexts.stdout.split() if not isinstance(contexts, str) else []
     if not names:

@@ -27,11 +27,12 @@ def build_parser() -> argparse.ArgumentParser:
 
     def add(name: str, help: str, *, target: bool = True, job: bool = False) -> argparse.ArgumentParser:
         command = commands.add_parser(
-            name, help=help, description=help, epilog=f"TARGET is {_TARGET}." if target else None
+            name, help=help, description=help, epilog=None if name == "demo" else f"TARGET is {_TARGET}."
         )
+        command.set_defaults(parser=command)
         command.add_argument("--json", action="store_true", help="print JSON")
         if target:
-            command.add_argument("target", metavar="TARGET")
+            command.add_argument("target", metavar="TARGET", help="see below")
         if target or name == "run":
             command.add_argument(
                 "-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)"
@@ -43,15 +44,21 @@ def build_parser() -> argparse.ArgumentParser:
     add("demo", "watch a real training process crash, hang and recover (15 s, needs nothing)", target=False)
     _add_run(add("run", "supervise a command: run it and restart it from its checkpoints", target=False))
     _add_restart(add("restart", "supervise a Ray job and restart it from its checkpoints"))
-    add("status", "one job's status, or all jobs of a target").add_argument("job", type=_name, metavar="JOB", nargs="?")
+    add("status", "one job's status, or all jobs of a target").add_argument(
+        "job", type=_name, metavar="JOB", nargs="?", help="default: all process jobs and Ray jobs"
+    )
     add("step", "the current step of a job", job=True)
-    add("logs", "the end of a job's log", job=True).add_argument("--tail", type=_count, default=100, metavar="LINES")
+    add("logs", "the end of a job's log", job=True).add_argument(
+        "--tail", type=_count, default=100, metavar="LINES", help="how many (default: %(default)s)"
+    )
     _add_health(add("health", "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks"))
     add("gpu", "GPU utilisation, memory, power, processes")
     add("efa", "whether NCCL uses EFA or fell back to TCP")
     add("resources", "GPUs and CPUs of a Ray cluster")
-    add("checkpoints", "checkpoints of a folder, and which are complete").add_argument("directory", metavar="DIR")
-    _add_stall(add("stall", "whether a running job makes no progress", job=True))
+    add("checkpoints", "checkpoints of a folder, and which are complete").add_argument(
+        "directory", metavar="DIR", help="a folder on the target"
+    )
+    _add_stall(add("stall", "whether a running job makes no progress (then the exit status is 1)", job=True))
     _add_wait(add("wait", "wait until a job ends or stalls", job=True))
     add("stop", "stop a job and see it gone", job=True).add_argument(
         "--grace", type=_seconds, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
@@ -96,7 +103,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--target", default="local", metavar="TARGET", help=f"{_TARGET} (default: local)")
+    command.add_argument("--target", default="local", metavar="TARGET", help="see below (default: local)")
     command.add_argument("--name", metavar="NAME", help="of the job (default: made from the command)")
     command.add_argument(
         "--working-dir", metavar="DIR", help="on the target (default: here, or where a shell starts there)"
@@ -141,9 +148,12 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text}: expected seconds, from 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, from 0")
     return value
 
 
@@ -154,10 +164,9 @@ def _name(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0")
-    return value
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, from 0")
+    return int(text)
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
@@ -192,7 +201,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command as Ctrl-C does; nohup stays nohup
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
-        return _run(build_parser().parse_args(argv))
+        args, unknown = build_parser().parse_known_args(argv)
+        if unknown:
+            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return _run(args)
     except KeyboardInterrupt as interrupt:
         from training_monitor.cli.output import hint, interrupted_status
 

@@ -36,7 +36,7 @@ class Listing:
     now: float | None = None
 
 
-def parse_listing(text: str) -> Listing | None:
+def parse_listing(text: str, directory: str = "") -> Listing | None:
     """Read the listing script's output; None when the directory does not exist. Raises ParseError."""
     lines = text.split("\n")
     if not lines or not lines[0].startswith("state="):
@@ -44,7 +44,7 @@ def parse_listing(text: str) -> Listing | None:
     if lines[0] == "state=missing":
         return None
     if lines[0] != "state=there":
-        raise ParseError(lines[0].removeprefix("state="), source="checkpoint directory")
+        raise ParseError(lines[0].removeprefix("state="), source=f"checkpoint directory {directory}".rstrip())
     listing, problems = Listing(), dict[str, str]()
     for line in lines[1:]:
         kind, _, rest = line.partition(" ")

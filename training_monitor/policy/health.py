@@ -69,7 +69,7 @@ def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) 
             Finding(
                 "unknown",
                 f"Could not read GPU utilization from any node{reason}",
-                "run nvidia-smi in a worker pod, and name the worker pods in all_pods",
+                "run nvidia-smi there; GPUs of other pods are seen when those are named too (all_pods=, --pods)",
             ),
         ]
     if unread := [error for error in errors if not any(text in error for text in _NO_GPU_HERE)]:

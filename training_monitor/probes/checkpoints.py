@@ -16,7 +16,9 @@ MAX_FILES = 20000
 MAX_LOOKED_INTO = 100
 
 # safetensors: 8 bytes of header length (little endian), a JSON header, and data up to the largest data_offsets end:
-# 8 + length + end must be the file's size. torch files are zip archives whose end record comes last.
+# 8 + length + end must be the file's size. torch files are zip archives whose end record comes last, or pickles of
+# protocol 2 to 5 (128 N; 40 is an old text pickle); also gzip (31 139) and HDF5 (137 72) are written under these names,
+# and anything at all under .bin.
 _SCRIPT = r"""
 cd -- DIR 2>/dev/null || {
   if [ -d DIR ]; then echo "state=no permission to enter it"; elif [ -e DIR ]; then echo "state=not a directory"
@@ -36,21 +38,29 @@ _safetensors() {
   _n=$(($2 + ($3 << 8) + ($4 << 16) + ($5 << 24)))
   _size=$(wc -c <"$1")
   [ $_n -ge 2 ] && [ $((8 + _n)) -le $_size ] || { echo "bad header_of_${_n}_bytes_in_a_file_of_$_size $1"; return; }
+  [ "$(head -c 9 "$1" | tail -c 1)" = "{" ] || { echo "bad no_safetensors_header $1"; return; }
   _end=$(head -c $((8 + _n)) "$1" | tail -c +9 | tr -d ' \n\t' | grep -o '"data_offsets":\[[0-9]*,[0-9]*\]' |
     sed 's/.*,//; s/]//' | sort -n | tail -n 1)
   _want=$((8 + _n + ${_end:-0}))
-  [ $_want -eq $_size ] || echo "bad truncated:_${_size}_of_${_want}_bytes $1"
+  [ $_want -le $_size ] || { echo "bad truncated:_${_size}_of_${_want}_bytes $1"; return; }
+  [ $_want -eq $_size ] || echo "bad $((_size - _want))_bytes_too_long $1"
 }
-_zip() {
-  [ "$(head -c 2 "$1")" = PK ] || return 0
-  tail -c 65557 "$1" | LC_ALL=C grep -q "$(printf 'PK\005\006')" || echo "bad truncated:_no_zip_end_record $1"
+_torch() {
+  set -- "$1" $(head -c 2 "$1" | od -An -v -tu1)
+  case "$2 $3" in
+  '80 75')
+    tail -c 65557 "$1" | LC_ALL=C grep -q "$(printf 'PK\005\006')" || echo "bad truncated:_no_zip_end_record $1" ;;
+  '128 '[2-5] | '31 139' | '137 72' | '40 '*) ;;
+  '0 0') echo "bad only_zeros_at_its_start $1" ;;
+  *) case $1 in *.bin) ;; *) echo "bad neither_a_zip_archive_nor_a_pickle $1" ;; esac ;;
+  esac
 }
 _weights() {
   _find -size +0 '(' -name '*.safetensors' -o -name '*.pt' -o -name '*.pth' -o -name '*.ckpt' -o -name '*.bin' ')' "$@"
 }
 _has .safetensors || _has .pt || _has .ckpt || _has .bin && _weights \
   -exec ls -td {} + | head -n MAX_LOOKED | while IFS= read -r f; do
-  case $f in *.safetensors) _safetensors "$f";; *) _zip "$f";; esac
+  case $f in *.safetensors) _safetensors "$f";; *) _torch "$f";; esac
 done
 _has .index.json && _find -name '*.index.json' | head -n 50 | while IFS= read -r f; do
   grep -o '"[^"]*\.\(safetensors\|bin\)"' "$f" | sort -u | tr -d '"' | sed "s|^|shard $f	|"
@@ -72,7 +82,7 @@ def checkpoints_question(directory: str, quiet_seconds: float = 0.0) -> Question
     script = script.replace("DIR", quoted)
 
     def parse(reply: Reply) -> list[Checkpoint] | None:
-        listing = parse_listing(reply.output)
+        listing = parse_listing(reply.output, directory)
         return None if listing is None else group_checkpoints(listing, directory, quiet_seconds=quiet_seconds)
 
     return Question("checkpoints", script, parse, limit=30.0)

@@ -7,7 +7,7 @@ from training_monitor.models import RayResources
 from training_monitor.probes.ray_jobs import resources_question
 from training_monitor.reports import RayResourcesReport
 from training_monitor.targets.asking import ask
-from training_monitor.targets.target import Target
+from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
 
@@ -20,8 +20,9 @@ def verify_ray_resources(
         Numbers of GPUs and CPUs, `pending_demands` that wait for them; all None with `healthy` False and an `error`
         when Ray could not be asked.
     """
+    target = parse_target(head_pod, namespace=namespace)
     try:
-        [answer] = ask(head_pod, resources_question(), namespace=namespace, transport=transport)
+        [answer] = ask(target, resources_question(), transport=transport)
         return format_resources_report(answer.get())
     except TrainingMonitorError as error:
         return format_resources_report(None, str(error))

@@ -14,7 +14,7 @@ from training_monitor.models import NcclTransport, Question, Reply
 from training_monitor.parse.nccl import parse_nccl_transport
 from training_monitor.reports import EfaReport
 from training_monitor.targets.asking import ask
-from training_monitor.targets.target import Target
+from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
 _PATTERN = "NET/|Using network|Using internal Network|via P2P|via SHM"
@@ -74,8 +74,9 @@ def check_efa_utilization(
         `efa_active` True (the counters move, or NCCL selected the efa provider), False (NCCL says it uses something
         else), None (nothing shows it: no log lines without NCCL_DEBUG=INFO). `transport` ofi | socket | ib | unknown.
     """
+    target = parse_target(head_pod, namespace=namespace)
     try:
-        [answer] = ask(head_pod, efa_question(limit=timeout), namespace=namespace, transport=transport)
+        [answer] = ask(target, efa_question(limit=timeout), transport=transport)
         reading = answer.get()
     except TrainingMonitorError as error:
         return EfaReport(

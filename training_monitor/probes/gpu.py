@@ -8,7 +8,7 @@ from training_monitor.parse.nvidia_smi import GPU_FIELDS, GPU_FIELDS_MINIMAL, pa
 from training_monitor.policy.health import average, is_busy
 from training_monitor.reports import GpuReport
 from training_monitor.targets.asking import ask
-from training_monitor.targets.target import Target
+from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
 _SEPARATOR = "-- processes --"
@@ -45,8 +45,9 @@ def check_gpu_utilization(
         Utilisations in per cent, memory in MB, power in watts, temperatures in °C; what nvidia-smi does not report
         ([N/A], MIG, ERR!) is None and does not count in `avg_utilization`, which is None when nothing is known.
     """
+    target = parse_target(head_pod, namespace=namespace)
     try:
-        [answer] = ask(head_pod, gpu_question(timeout), namespace=namespace, transport=transport)
+        [answer] = ask(target, gpu_question(timeout), transport=transport)
         gpus, processes = answer.get() or (GpuTable(()), ())
     except TrainingMonitorError as error:
         return format_gpu_report(None, (), str(error))

@@ -96,7 +96,7 @@ def get_training_health(
         gpu=_gpus(seen, job[0], findings),
         efa=_efa(seen, findings),
         ray=_ray(job_answers["resources"], job_id, findings),
-        checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings),
+        checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings, silent=_silent(job_answers)),
         disk=_disks(seen, findings),
     )
     report["verdict"] = worst_verdict(findings)
@@ -260,11 +260,18 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
     )
 
 
-def _checkpoints(answer: Answer[list[Checkpoint]], directory: str, findings: list[Finding]) -> HealthCheckpointReport:
+def _checkpoints(
+    answer: Answer[list[Checkpoint]], directory: str, findings: list[Finding], *, silent: bool
+) -> HealthCheckpointReport:
+    """`silent`: the head as a whole gave no answer, which `pods` says."""
     found = answer.value or []
     latest = newest_complete(found)
     bad = [each for each in found if not each.complete]
-    if not answer.known:
+    if answer.known and answer.value is None:
+        findings.append(
+            Finding("warning", f"there is no folder {directory}", "check the path; the first save may still make it")
+        )
+    elif answer.failure and not silent:
         findings.append(
             Finding(
                 "unknown",

@@ -25,16 +25,15 @@ def format_training_health(report: HealthReport) -> str:
         util = "?" if node["util"] is None else f"{node['util']:.0f} %"
         power = _whole(node["power_draw"])
         memory = f"{_whole(node['mem_used'])}/{_whole(node['mem_total'])} MB"
-        lines.append(f"    {node['pod']:<12} {node['error'] or f'{util:>5}  {memory}  {power} W'}")
+        reading = f"{util:>5}  {memory}  {power} W"
+        lines.append(f"    {node['pod']:<12} {_brief(node['error'], report) if node['error'] else reading}")
     lines.append(
         f"  Network      {report['efa']['transport']}"
         + (f", {report['efa']['channels']}" if report["efa"]["channels"] else "")
     )
-    lines.append(
-        f"  Ray          {_known(ray['gpus_used'])}/{_known(ray['gpus_available'])} GPUs, "
-        f"{_known(ray['cpus_used'])}/{_known(ray['cpus_available'])} CPUs"
-        + (f" ({ray['error']})" if ray["error"] else "")
-    )
+    used = f"{_known(ray['gpus_used'])}/{_known(ray['gpus_available'])} GPUs, "
+    used += f"{_known(ray['cpus_used'])}/{_known(ray['cpus_available'])} CPUs"
+    lines.append(f"  Ray          {_brief(ray['error'], report) if ray['error'] else used}")
     lines.append(
         f"  Checkpoints  latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])} in "
         f"{saved['checkpoint_dir']}"
@@ -48,6 +47,12 @@ def format_training_health(report: HealthReport) -> str:
     for issue, remedy in zip(report["issues"], report["remedies"]):
         lines += [f"  ! {issue}", f"      {remedy}"]
     return "\n".join(lines)
+
+
+def _brief(error: str, report: HealthReport) -> str:
+    """An error without its hint; not again when an issue says it."""
+    what = error.partition(". Try: ")[0]
+    return "not known, see below" if any(what in issue for issue in report["issues"]) else what
 
 
 def _known(value: object) -> str:

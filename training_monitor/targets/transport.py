@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -93,7 +94,7 @@ class _Reader(threading.Thread):
 
     def run(self) -> None:
         size = 0
-        try:
+        with self._pipe, suppress(OSError, ValueError):
             while chunk := os.read(self._pipe.fileno(), 65536):
                 size += len(chunk)
                 if size > MAX_OUTPUT_BYTES:
@@ -101,8 +102,6 @@ class _Reader(threading.Thread):
                     _kill_group(self._process)
                     return
                 self._chunks.append(chunk)
-        except (OSError, ValueError):
-            return
 
     def text(self) -> str:
         return b"".join(self._chunks).decode("utf-8", "replace")
@@ -114,8 +113,9 @@ class _ProcessStream:
 
     def lines(self) -> Iterator[str]:
         assert self._process.stdout
-        for line in self._process.stdout:
-            yield line.decode("utf-8", "replace").rstrip("\r\n")
+        with self._process.stdout as pipe:
+            for line in pipe:
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -165,12 +165,9 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
 
 
 def _feed(pipe: IO[bytes], text: str | None) -> None:
-    try:
+    with suppress(OSError, ValueError), pipe:  # a program that left before it read its input: its exit status tells
         if text:
             pipe.write(text.encode("utf-8", "surrogateescape"))
-        pipe.close()
-    except (OSError, ValueError):
-        pass  # the program left before it read its input: its exit status tells
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -264,6 +261,11 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
             "this container has no `sh`; name another one: k8s://namespace/pod/container",
         ),
         (
+            r"localhost:8080 was refused|missing or incomplete configuration",
+            TargetUnreachable,
+            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
+        ),
+        (
             r"container not found|completed pod|is not running|unable to upgrade connection",
             TargetUnreachable,
             "look whether the pod is running: kubectl get pod",
@@ -278,9 +280,13 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
 )
 
 
+_KLOG = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
+
+
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """The error that a program's exit without an answer stands for."""
-    said = last_lines(result.stderr) or last_lines(result.stdout) or "it said nothing"
+    plain = _KLOG.sub("", result.stderr)  # kubectl's own log says it less well, several times
+    said = last_lines(plain) or last_lines(result.stderr) or last_lines(result.stdout) or "it said nothing"
     for pattern, kind, hint in _FAILURES:
         if pattern.search(result.stderr):
             return kind(said, target=target, argv=result.argv, result=result, hint=hint)

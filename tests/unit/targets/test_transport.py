@@ -274,3 +274,17 @@ def test_a_stream_gives_lines_as_they_come_and_ends_when_closed() -> None:
     stream.close()
     assert list(lines) == []
     stream.close()
+
+
+def test_no_pipe_is_left_open() -> None:
+    code = """
+import gc
+from training_monitor.targets.transport import LocalTransport
+LocalTransport().run(["sh", "-c", "echo out; exit 3"], timeout=10, input="x" * 100)
+stream = LocalTransport().stream(["sh", "-s"], input="echo one; sleep 9")
+print(next(stream.lines()))
+stream.close()
+gc.collect()
+"""
+    done = LocalTransport().run([sys.executable, "-X", "dev", "-c", code], timeout=30)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "one\n", "")

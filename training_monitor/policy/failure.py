@@ -1,0 +1,192 @@
+"""Why a job failed, out of the end of its log, its exit status and its pod. Pure.
+
+Roots before cascades: what names a cause explains the processes that died of it, and those explain the time-outs of
+the ranks that waited for them; within a rank of signatures the earliest line is the root. Advice, retries under way and
+counts of nothing are never evidence. The default is to restart; stopping needs proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from training_monitor.models import Failure, PodState
+from training_monitor.parse.log_text import log_pieces
+from training_monitor.policy import failure_table as table
+
+MAX_PIECE = 2000
+EVIDENCE_LENGTH = 300
+
+_SIGNATURES = tuple((each, re.compile(each.pattern)) for each in table.SIGNATURES)
+_ADVICE, _NEVER = re.compile(table.ADVICE), re.compile(table.NEVER)
+_XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
+_RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
+_XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
+_EXCEPTION = re.compile(
+    r"^\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?([a-z_]\w{2,60}?(?:error|exception|unsupported|systemexit))\b(?::|$)"
+)
+_ERRORLIKE = re.compile(
+    r"\b(?:error|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic|killed|traceback)\b"
+)
+_RANK = re.compile(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
+
+_EXIT = {
+    0: ("none", "transient", "ignore", "exit status 0"),
+    126: ("command_not_found", "user", "stop", "exit status 126: not executable"),
+    127: ("command_not_found", "user", "stop", "exit status 127: command not found"),
+    130: ("interrupted", "external_stop", "stop", "exit status 130 (SIGINT)"),
+    134: ("sigabrt", "ambiguous", "restart", "exit status 134 (SIGABRT)"),
+    135: ("segfault", "ambiguous", "restart", "exit status 135 (SIGBUS)"),
+    137: ("killed_sigkill", "ambiguous", "restart", "exit status 137 (SIGKILL)"),
+    139: ("segfault", "ambiguous", "restart", "exit status 139 (SIGSEGV)"),
+    143: ("sigterm", "external_stop", "restart", "exit status 143 (SIGTERM)"),
+}
+_POD = {
+    "OOMKilled": ("host_oom", "ambiguous", "restart"),
+    "Evicted": ("evicted", "external_stop", "restart_elsewhere"),
+    "Preempting": ("preemption", "external_stop", "restart_elsewhere"),
+    "Preempted": ("preemption", "external_stop", "restart_elsewhere"),
+    "NodeLost": ("node_lost", "external_stop", "restart_elsewhere"),
+    "NodeShutdown": ("preemption", "external_stop", "restart_elsewhere"),
+    "Terminated": ("preemption", "external_stop", "restart_elsewhere"),
+    "UnexpectedAdmissionError": ("gpu_lost", "hardware", "restart_elsewhere"),
+    "ImagePullBackOff": ("environment", "user", "stop"),
+    "ErrImagePull": ("environment", "user", "stop"),
+    "CreateContainerConfigError": ("environment", "user", "stop"),
+    "DeadlineExceeded": ("time_limit", "external_stop", "restart"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    level: int
+    failure: Failure
+
+
+def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
+    """Judge why a job failed.
+
+    Args:
+        text: the end of its log, and what else is known (kernel log, scheduler messages), in text order.
+        exit_code: its exit status as a shell tells it (137 is SIGKILL); negative numbers are signals.
+        pod: the pod it ran in, as Kubernetes sees it; what a pod was ended for explains its log.
+
+    Returns:
+        A Failure; category `none` and action `ignore` when nothing at all speaks of one, and `unknown`, restart, when
+        something failed and nothing tells what. Never raises.
+    """
+    if pod is not None and pod.reason in _POD:
+        category, error_class, action = _POD[pod.reason]
+        return _failure(category, error_class, action, f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip())
+    found = min(_without_retried(_read(text)), key=lambda each: each.level, default=None)  # of equal ones the first
+    code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
+    if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
+        return found.failure
+    if code in _EXIT:
+        return _failure(*_EXIT[code])
+    if found:
+        return found.failure
+    return _unknown(text, code)
+
+
+def _unknown(text: str, code: int | None) -> Failure:
+    said = None
+    for piece in log_pieces(text):
+        line = piece[:MAX_PIECE].lower()
+        if _RETRIED.search(line):
+            said = None
+        elif _ERRORLIKE.search(line) and not _NEVER.search(line) and not _ADVICE.search(line):
+            said = piece
+    if said is None and code is None:
+        return _failure("none", "transient", "ignore", "")
+    return _failure("unknown", "ambiguous", "restart", said if said is not None else f"exit status {code}")
+
+
+def _without_retried(found: Iterable[_Found | None]) -> list[_Found]:
+    """None stands for "it is tried again": the network error before it was none."""
+    kept: list[_Found] = []
+    for each in found:
+        if each is not None:
+            kept.append(each)
+        elif kept and kept[-1].failure.category == "network_error":
+            kept.pop()
+    return kept
+
+
+def _read(text: str) -> Iterator[_Found | None]:
+    """Every line that means something, in text order."""
+    rank = None
+    for piece in log_pieces(text):
+        line = piece[:MAX_PIECE].lower()
+        if _RETRIED.search(line):
+            yield None
+        if _NEVER.search(line):
+            continue
+        if seen := _RANK.search(line):
+            rank = int(next(group for group in seen.groups() if group))
+        for found in (_read_xid(line), *_read_signatures(line), _read_exception(line)):
+            if found:
+                level, (category, error_class, action) = found
+                yield _Found(
+                    level, replace(_failure(category, error_class, action, piece), rank=rank if seen else None)
+                )
+
+
+_Meaning = tuple[int, tuple[str, str, str]]
+
+
+def _read_signatures(line: str) -> Iterator[_Meaning]:
+    """The meaning of the first signature of the table that is in a line, unless advice comes before it."""
+    advice = _ADVICE.search(line)
+    for each, pattern in _SIGNATURES:
+        found = pattern.search(line)
+        if found and not (advice and advice.start() <= found.start()):
+            yield each.rank, (each.category, each.error_class, each.action)
+            return
+
+
+def _read_xid(line: str) -> _Meaning | None:
+    seen = _XID.search(line) if "xid" in line and "sxid" not in line else None
+    if not seen:
+        return None
+    number = int(seen[1])
+    if number == 154 or number in table.XID_BY_TEXT:
+        said = line.rpartition(" to ")[2]  # 154: changed from A to B
+        action = "restart_elsewhere" if _XID_FATAL.search(said) else "ignore" if number == 154 else "monitor"
+    elif number in table.XID_ELSEWHERE:
+        action = "restart_elsewhere"
+    elif number in table.XID_RESTART:
+        action = "restart"
+    else:
+        action = "ignore" if number in table.XID_IGNORE else "monitor"
+    level = {"restart_elsewhere": table.HARDWARE, "restart": table.EXCEPTION}.get(action, table.HARMLESS)
+    return level, ("xid", "hardware", action)
+
+
+def _read_exception(line: str) -> _Meaning | None:
+    """A Python exception that no signature knows."""
+    seen = _EXCEPTION.match(line)
+    if not seen or _ADVICE.search(line):
+        return None
+    if seen[1] in table.USER_EXCEPTIONS:
+        return table.EXCEPTION, ("python_exception", "user", "stop")
+    return table.DEATH, ("python_exception", "ambiguous", "restart")
+
+
+def _failure(category: str, error_class: str, action: str, evidence: str) -> Failure:
+    shown = evidence.strip()[:EVIDENCE_LENGTH]
+    return Failure(category, error_class, action, shown, fingerprint=_fingerprint(category, shown))
+
+
+_VOLATILE = re.compile(
+    r"0x[0-9a-f]+|\b[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4}\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?|(?:/[\w.@+-]+){2,}|\d+"
+)
+
+
+def _fingerprint(category: str, evidence: str) -> str:
+    """Of the evidence without what changes from time to time: numbers, addresses, paths, ranks, dates."""
+    words = re.sub(r"[^a-z#]+", " ", _VOLATILE.sub("#", evidence.lower()))
+    kept = " ".join(word for word in words.split() if word != "#" and not word.startswith("rank"))
+    return hashlib.sha256(f"{category} {kept[:160]}".encode()).hexdigest()[:12]

@@ -1,0 +1,364 @@
+"""Does a run stall? Judged from what a watcher saw, one sample per poll. Pure.
+
+A hang is a pause that is too long for what is known about it: idle GPUs, or GPUs at full utilization and idle power (a
+collective waits), make it short; busy GPUs, a growing log or a phase such as evaluation make it long; nothing known is
+between. Every limit grows with the run's own cadence and with the longest pause of the same kind that it came out of.
+
+Only time that was watched counts: after a gap between samples (the watcher slept, the network was away) the clock
+starts again. A falling step is a restart: its start-up and warm-up do not count, nor do they enter the run's own past.
+
+A slow run is one whose steps take a multiple of the time they took in its own past, by medians over intervals in which
+the step advanced, so that pauses do not count; how many are needed follows from how much the run's step times vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
+from statistics import median
+from typing import Any
+
+from training_monitor.errors import SettingsError
+from training_monitor.models import ProgressSample, StallAnalysis
+from training_monitor.units import format_duration
+
+WINDOW = 720  # samples: six hours at one every 30 s
+IDLE_PERCENT, FULL_PERCENT, SPINNING_POWER = 10.0, 90.0, 0.4
+PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
+
+
+@dataclass(frozen=True, slots=True)
+class StallPolicy:
+    """Times in seconds.
+
+    `*_pause` are the shortest pauses that count as a hang, by what is known about them; `pause_factor` and
+    `cadence_factor` are how many times the run's own longest pause of that kind, and its usual time between steps, a
+    pause must last. `speed_drop_threshold` is the share of its past speed below which a run is slow;
+    `eta_convergence_threshold` the share of elapsed time by which its ETA should at least have shrunk.
+    """
+
+    min_samples: int = 4
+    eta_convergence_threshold: float = 0.5
+    speed_drop_threshold: float = 0.5
+    grace_period: float = 900.0
+    idle_pause: float = 150.0
+    spinning_pause: float = 150.0
+    unknown_pause: float = 480.0
+    busy_pause: float = 1800.0
+    startup_pause: float = 1800.0
+    pause_factor: float = 1.6
+    cadence_factor: float = 3.0
+    warmup_steps: int = 4
+    warmup_seconds: float = 120.0
+    slow_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("eta_convergence_threshold", "speed_drop_threshold"):
+            if not 0 < getattr(self, name) < 1:
+                raise SettingsError(name, getattr(self, name), "a share between 0 and 1")
+        if self.min_samples < 2:
+            raise SettingsError("min_samples", self.min_samples, "at least 2")
+        for name in ("grace_period", "idle_pause", "spinning_pause", "unknown_pause", "busy_pause", "startup_pause"):
+            if not getattr(self, name) >= 0:
+                raise SettingsError(name, getattr(self, name), "seconds, from 0")
+
+
+DEFAULT_POLICY = StallPolicy()
+
+
+@dataclass(slots=True)
+class _Advance:
+    """From one step to the next that was seen, in watched time; `pause` says of which kind the wait was."""
+
+    begin: float
+    end: float
+    steps: int
+    pause: str
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    @property
+    def step_time(self) -> float:
+        return self.seconds / self.steps
+
+
+@dataclass(slots=True)
+class _Run:
+    """The present generation of a run, out of its samples."""
+
+    started: float
+    advances: list[_Advance] = field(default_factory=list)
+    first_step_at: float | None = None
+    since: float = 0.0  # the last step, or the first look after a gap
+    waiting: list[ProgressSample] = field(default_factory=list)  # looks since then, the first included
+
+
+def analyze_stall(
+    samples: Sequence[ProgressSample], *, now: float, policy: StallPolicy = DEFAULT_POLICY
+) -> StallAnalysis:
+    """Judge a run by its samples, oldest first; the last 720 are looked at.
+
+    Args:
+        samples: what a watcher saw, one per poll; None is "not known".
+        now: epoch seconds; what was not looked at since the last sample is not concluded from.
+
+    Returns:
+        is_stalling with kind hang_idle | hang_spinning | slow | diverging_eta | not_started (None while it does not
+        stall), confidence none | low | medium | high, recommendation continue | alert | terminate: a stall alerts
+        first, and after `grace_period` is to be ended, unless it is merely slow.
+    """
+    seen = [each for each in samples[-WINDOW:] if each.timestamp <= now]
+    last = seen[-1] if seen else ProgressSample(now, None)
+    if len(seen) < policy.min_samples:
+        return _healthy(last, f"Insufficient samples ({len(seen)}/{policy.min_samples})", {})
+    if _is_finished(last):
+        return _healthy(last, "finished: the last step is done", {})
+    run = _read_run(seen)
+    signals = _signals(run, seen, policy)
+    for judge in (_judge_start, _judge_pause, _judge_speed):
+        if found := judge(run, last, signals, policy):
+            kind, confidence, reason, detected_at = found
+            return _stalling(last, kind, confidence, reason, detected_at, signals, now, policy)
+    return _healthy(last, "making progress", signals)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _is_finished(last: ProgressSample) -> bool:
+    done = last.step is not None and bool(last.total_steps) and last.step >= (last.total_steps or 0)
+    return done or (last.phase or "").lower().startswith(("finish", "done", "complet"))
+
+
+def _gap_limit(seen: Sequence[ProgressSample]) -> float:
+    """Longer between two samples, and the watcher was away."""
+    return 3.0 * median(b.timestamp - a.timestamp for a, b in zip(seen, seen[1:])) + 30.0
+
+
+def _read_run(seen: Sequence[ProgressSample]) -> _Run:
+    limit = _gap_limit(seen)
+    run, step = _Run(seen[0].timestamp, since=seen[0].timestamp), None
+    for before, sample in zip((None, *seen), seen):
+        gap = before is not None and sample.timestamp - before.timestamp > limit
+        if step is not None and (sample.step is None or sample.step < step) and not _is_blank(before, sample):
+            run, step = _Run(sample.timestamp, since=sample.timestamp), None
+        if gap:
+            run.since, run.waiting = sample.timestamp, []
+        run.waiting.append(sample)
+        if sample.step is None or sample.step == step:
+            continue
+        if step is None:
+            run.first_step_at = sample.timestamp
+        elif not gap:
+            run.advances.append(_Advance(run.since, sample.timestamp, sample.step - step, _pause_of(run.waiting[:-1])))
+        step, run.since, run.waiting = sample.step, sample.timestamp, [sample]
+    return run
+
+
+def _is_blank(before: ProgressSample | None, sample: ProgressSample) -> bool:
+    """A look that saw no step although the log is as long as before: it scrolled out of sight."""
+    if before is None or sample.step is not None:
+        return False
+    return sample.log_size is None or (before.log_size is not None and sample.log_size >= before.log_size)
+
+
+def _pause_of(waiting: Sequence[ProgressSample]) -> str:
+    """What is known about a pause: phase | spinning | idle | busy | growing | unknown."""
+    if any((each.phase or "").lower().startswith(PHASES) for each in waiting[-3:]):
+        return "phase"
+    looks = waiting[1:] or waiting  # the first one is that of the last step
+    usage = [each.gpu_utilization for each in looks if each.gpu_utilization is not None]
+    power = [each.gpu_power_fraction for each in looks if each.gpu_power_fraction is not None]
+    sizes = [each.log_size for each in waiting if each.log_size is not None]
+    growing = len(sizes) > 1 and sum(b > a for a, b in zip(sizes, sizes[1:])) > len(sizes) // 3
+    if usage:
+        used = median(usage)
+        if used >= FULL_PERCENT and power and median(power) < SPINNING_POWER:
+            return "spinning"
+        if used >= IDLE_PERCENT:
+            return "busy"
+        return "growing" if growing else "idle"
+    return "growing" if growing else "unknown"
+
+
+# ---------------------------------------------------------------- judging
+
+_Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
+
+
+def _signals(run: _Run, seen: Sequence[ProgressSample], policy: StallPolicy) -> dict[str, Any]:
+    """The numbers behind the verdict, for whoever shows it; None is not known."""
+    pause = _pause_of(run.waiting)
+    calm = _calm(run, policy)
+    slow = _slowdown(calm, policy)
+    return {
+        "seconds_without_step": run.waiting[-1].timestamp - run.since if run.waiting else 0.0,
+        "pause": pause,
+        "pause_limit": _pause_limit(run, pause, calm, policy),
+        "speed_ratio": 1.0 / slow[0] if slow else None,
+        "speed_dropping": bool(slow and slow[1]),
+        "slow_since": slow[2] if slow else None,
+        "slowing_down": bool(slow and slow[3]),
+        "eta_convergence": _eta_convergence(seen, run.started),
+    }
+
+
+def _calm(run: _Run, policy: StallPolicy) -> list[_Advance]:
+    """The advances after the warm-up."""
+    if run.first_step_at is None:
+        return []
+    warm = run.first_step_at + policy.warmup_seconds
+    return [each for each in run.advances[policy.warmup_steps :] if each.end > warm]
+
+
+def _pause_limit(run: _Run, pause: str, calm: Sequence[_Advance], policy: StallPolicy) -> float:
+    """How long a pause of this kind must last to be a hang."""
+    floors = {"idle": policy.idle_pause, "spinning": policy.spinning_pause, "unknown": policy.unknown_pause}
+    floor = floors.get(pause, policy.busy_pause)
+    if run.first_step_at is None:
+        return policy.startup_pause * (1.0 if pause in floors else 2.0)
+    if not calm:
+        floor = max(floor, policy.startup_pause / 2.0)
+    alike = {"idle": ("idle", "unknown", "phase"), "spinning": ("spinning", "unknown", "phase")}.get(pause)
+    waits = [each.seconds for each in calm or run.advances]
+    same = [each.seconds for each in calm if alike is None or each.pause in alike]
+    cadence = _quantile(waits, 0.75) if waits else 0.0
+    return max(floor, policy.cadence_factor * cadence, policy.pause_factor * max(same, default=0.0))
+
+
+def _judge_start(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    waited, limit = signals["seconds_without_step"], signals["pause_limit"]
+    if run.first_step_at is not None or waited < limit:
+        return None
+    return "not_started", "medium", f"no step after {format_duration(waited)}", run.since + limit
+
+
+def _judge_pause(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    waited, limit, pause = signals["seconds_without_step"], signals["pause_limit"], signals["pause"]
+    if run.first_step_at is None or waited < limit or len(run.waiting) < 3:
+        return None
+    evidence = {
+        "idle": ("hang_idle", "high", " and the GPUs are idle"),
+        "spinning": ("hang_spinning", "high", " and the GPUs spin at idle power: a collective waits"),
+        "unknown": ("hang_idle", "medium", ""),
+    }
+    kind, confidence, text = evidence.get(pause, ("hang_idle", "low", f", long even for a {pause} pause"))
+    return (
+        kind,
+        confidence,
+        f"no step after step {last_step(run)} for {format_duration(waited)}{text}",
+        run.since + limit,
+    )
+
+
+def last_step(run: _Run) -> int | None:
+    return next((each.step for each in reversed(run.waiting) if each.step is not None), None)
+
+
+def _judge_speed(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+    if not signals["speed_dropping"]:
+        return None
+    ratio, converging = signals["speed_ratio"], signals["eta_convergence"]
+    text = f"speed dropped {1 - ratio:.0%} below this run's own past"
+    detected_at = min(signals["slow_since"] + policy.slow_seconds, last.timestamp)
+    if signals["slowing_down"]:
+        if converging is not None and converging < policy.eta_convergence_threshold:
+            text += "; its ETA does not come nearer"
+        return "diverging_eta", "medium", f"{text}, and it still gets slower", detected_at
+    return "slow", "high" if ratio <= 0.4 else "medium", text, detected_at
+
+
+def _slowdown(calm: Sequence[_Advance], policy: StallPolicy) -> tuple[float, bool, float, bool] | None:
+    """(step time now over that of the past, whether that is a stall, since when, whether it still grows)."""
+    logs = [log(each.step_time) for each in calm if each.step_time > 0]
+    if len(logs) < 10 or len(logs) != len(calm):
+        return None
+    best: tuple[float, bool, float, bool] | None = None
+    for count in (5, 8, 12, 20, 32, 64):
+        if len(logs) < 2 * count:
+            break
+        recent = logs[-count:]
+        base, spread, size = _best_past(logs[:-count])
+        rise = median(recent) - base
+        sure = rise >= 6.0 * spread * (1.0 / count + 1.0 / size) ** 0.5
+        lasting = sum(each.seconds for each in calm[-count:]) >= policy.slow_seconds
+        steady = _quantile(recent, 0.25) - base >= 0.6 * -log(policy.speed_drop_threshold)
+        growing = sure and lasting and steady and _is_growing(logs[-3 * count :], count)
+        slow = sure and lasting and steady and rise >= -log(policy.speed_drop_threshold)
+        found = (2.718281828459045**rise, slow or (growing and rise >= 0.41), calm[-count].begin, growing)
+        if best is None or found[1]:
+            best = found
+        if found[1]:
+            break
+    return best
+
+
+def _best_past(logs: Sequence[float]) -> tuple[float, float, int]:
+    """(median, spread, count) of the fastest third of the past that has enough in it to tell."""
+    size = max(5, len(logs) // 3)
+    parts = [logs[at : at + size] for at in range(0, len(logs) - size + 1, size)]
+    part = min(parts, key=median)
+    middle = median(part)
+    deviation = 1.4826 * median(abs(each - middle) for each in part)
+    return middle, max(deviation, 0.15 if size < 10 else 0.05), size
+
+
+def _is_growing(logs: Sequence[float], count: int) -> bool:
+    """Three blocks, each clearly slower than the one before."""
+    if len(logs) < 3 * count:
+        return False
+    first, second, third = (median(logs[at : at + count]) for at in (0, count, 2 * count))
+    return second - first >= 0.14 and third - second >= 0.14
+
+
+def _eta_convergence(seen: Sequence[ProgressSample], started: float) -> float | None:
+    """By how much of the elapsed time the ETA shrank in the last half hour: 1 is on schedule, below 0 it grows."""
+    known = [
+        (each.timestamp, each.eta_seconds)
+        for each in seen
+        if each.eta_seconds is not None and each.timestamp >= max(started, seen[-1].timestamp - 1800.0)
+    ]
+    if len(known) < 3 or known[-1][0] <= known[0][0]:
+        return None
+    return (known[0][1] - known[-1][1]) / (known[-1][0] - known[0][0])
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+# ---------------------------------------------------------------- answering
+
+
+def _healthy(last: ProgressSample, reason: str, signals: dict[str, Any]) -> StallAnalysis:
+    return StallAnalysis(False, None, "none", reason, "continue", last.step, last.total_steps, None, None, signals)
+
+
+def _stalling(
+    last: ProgressSample,
+    kind: str,
+    confidence: str,
+    reason: str,
+    detected_at: float,
+    signals: dict[str, Any],
+    now: float,
+    policy: StallPolicy,
+) -> StallAnalysis:
+    left = max(0.0, policy.grace_period - (now - detected_at))
+    ended = left == 0.0 and kind != "slow"
+    return StallAnalysis(
+        True,
+        kind,
+        confidence,
+        reason,
+        "terminate" if ended else "alert",
+        last.step,
+        last.total_steps,
+        detected_at,
+        left,
+        signals,
+    )
