@@ -154,7 +154,10 @@ class MonitorReport(TypedDict):
 
 
 class AttemptReport(TypedDict):
-    """One start of the job: from which checkpoint, how far it came, how it ended and on what evidence."""
+    """One start of the job: from which checkpoint, how far it came, how it ended and on what evidence.
+
+    `progress` says whether it came further than all before it, `node` the Kubernetes node it ran on; None: not known.
+    """
 
     number: int
     job_id: str
@@ -167,6 +170,20 @@ class AttemptReport(TypedDict):
     status: str
     reason: str | None
     steps_lost: int | None
+    failure: FailureReport | None
+    progress: bool | None
+    node: str | None
+
+
+class FailureReport(TypedDict):
+    """See `Failure`."""
+
+    category: str
+    error_class: str
+    action: str
+    evidence: str
+    rank: int | None
+    fingerprint: str
 
 
 class RestartReport(TypedDict):

@@ -71,13 +71,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_supervision(command: argparse.ArgumentParser) -> None:
     command.add_argument("--checkpoint-dir", required=True, metavar="DIR", help="a folder on the target")
-    command.add_argument("--max-retries", type=_count, default=10, metavar="N", help="restarts (default: %(default)s)")
+    command.add_argument(
+        "--max-retries",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="restarts without progress in between (default: %(default)s)",
+    )
     command.add_argument(
         "--retry-delay",
         type=_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="before the first restart; doubles each time (default: %(default)g)",
+        help="before a restart; doubles while there is no progress (default: %(default)g)",
     )
     command.add_argument(
         "--stagnation-threshold",

@@ -1,11 +1,17 @@
-"""When and how soon a job is started again. Pure."""
+"""Whether, when and from where a job is started again. Pure.
+
+The rules follow NVIDIA's Resiliency Extension: restarting is the default and stopping needs proof; progress refills the
+budget; the same failure three times without progress is proof; unknown progress is not "no progress".
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Checkpoint, JobView
+from training_monitor.models import Checkpoint, Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +35,125 @@ class RestartPolicy:
                 raise SettingsError(name, getattr(self, name), "more than 0 seconds")
 
 
-def restart_delay(policy: RestartPolicy, retry: int, chance: float) -> float:
-    """Seconds before restart number `retry` (from 1); `chance` in 0..1 spreads it by up to `jitter`.
+def restart_delay(policy: RestartPolicy, retry: int) -> float:
+    """Seconds before restart number `retry` (from 1) since the last progress, before jitter.
 
-    >>> [restart_delay(RestartPolicy(), retry, 0.0) for retry in (1, 2, 3, 9)]
+    >>> [restart_delay(RestartPolicy(), retry) for retry in (1, 2, 3, 9)]
     [60.0, 120.0, 240.0, 900.0]
     """
-    delay = min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
-    return delay * (1.0 + policy.jitter * chance)
+    return min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
 
 
-_CANNOT_RUN = {126: "is not executable", 127: "is not found"}
+SAME_FAILURES = 3
+DEATHS_OF_A_CHECKPOINT = 2
+# Not the job's doing: however often, only the budget ends it.
+_FROM_OUTSIDE = (
+    "preemption",
+    "evicted",
+    "evicted_disk",
+    "evicted_memory",
+    "node_lost",
+    "time_limit",
+    "network_error",
+    "lost",
+)
 
 
-def cannot_run(view: JobView, *, made_steps: bool) -> str | None:
-    """Why the command can never run, by the exit status of `sh` before any step; None when it may."""
-    if made_steps or view.progress.step is not None or view.exit_code not in _CANNOT_RUN:
-        return None
-    return f"the command, or one it calls, {_CANNOT_RUN[view.exit_code]} (exit status {view.exit_code})"
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One attempt that ended. `progress`: it came further than all before it; None when nobody knows."""
+
+    failure: Failure
+    progress: bool | None = None
+    checkpoint: str | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDecision:
+    """`reason` says why in one sentence; `delay` in seconds before jitter; nodes and checkpoints are to be avoided."""
+
+    restart: bool
+    reason: str
+    delay: float = 0.0
+    bad_checkpoints: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+
+
+def decide_restart(
+    ledger: Sequence[LedgerEntry],
+    failure: Failure,
+    progress: bool | None,
+    policy: RestartPolicy,
+    *,
+    checkpoint: str | None = None,
+    node: str | None = None,
+) -> RestartDecision:
+    """Decide after an attempt died.
+
+    Args:
+        ledger: the attempts before it, oldest first.
+        failure: why this one died, by `classify_failure`.
+        progress: whether it came further than all before it; None when that is not known.
+        checkpoint, node: where this one started from, and ran.
+
+    Returns:
+        Restart or not. `max_retries` restarts are allowed since the last progress. A user's error is tried once more
+        when the run has made progress before, else not at all; NaN and a person's stop never.
+    """
+    attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node))
+    futile = _since_progress(attempts)
+    same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
+    what = f"{failure.category} ({failure.evidence[:160]})" if failure.evidence else failure.category
+    refusal = None
+    if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
+        refusal = f"restart_failed: {what}: starting it again cannot help"
+    elif sum(each.progress is False for each in same) >= SAME_FAILURES and failure.category not in _FROM_OUTSIDE:
+        refusal = f"max_retries_reached: {SAME_FAILURES} times without progress: {what}"
+    elif len(futile) > policy.max_retries:
+        refusal = f"max_retries_reached: {policy.max_retries} restarts without progress, last {what}"
+    if refusal:
+        return RestartDecision(False, refusal)
+    return RestartDecision(
+        True,
+        f"{failure.error_class} failure, {what}: {_ADVICE.get(failure.action, 'starting it again')}",
+        restart_delay(policy, len(futile)),
+        _bad_checkpoints(attempts),
+        tuple(
+            dict.fromkeys(each.node for each in attempts if each.node and each.failure.action == "restart_elsewhere")
+        ),
+    )
+
+
+_ADVICE = {
+    "restart_elsewhere": "starting it again, on another node if there is one",
+    "restart_previous_checkpoint": "starting it again from the checkpoint before",
+    "stop": "trying once more, since it made progress before",
+}
+
+
+def _since_progress(attempts: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    """The attempts since the last that made progress, that one included: each costs a restart of the budget."""
+    last = max((index for index, each in enumerate(attempts) if each.progress), default=0)
+    return list(attempts[last:])
+
+
+def _may_be_confirmed(attempts: Sequence[LedgerEntry], failure: Failure) -> bool:
+    if failure.error_class != "user" or failure.category == "loss_nan":
+        return False
+    before = [each.failure.fingerprint for each in attempts[:-1]]
+    return any(each.progress for each in attempts) and failure.fingerprint not in before
+
+
+def _bad_checkpoints(attempts: Sequence[LedgerEntry]) -> tuple[str, ...]:
+    """Those that failed to load, and those from which two attempts died without getting further."""
+    deaths = Counter(
+        each.checkpoint
+        for each in attempts
+        if each.checkpoint and not each.progress and each.failure.error_class not in ("external_stop", "hardware")
+    )
+    broken = {each.checkpoint for each in attempts if each.failure.action == "restart_previous_checkpoint"}
+    return tuple(path for path in deaths if deaths[path] >= DEATHS_OF_A_CHECKPOINT or path in broken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +165,17 @@ class ResumeChoice:
     refusal: str | None = None
 
 
-def choose_resume(checkpoints: list[Checkpoint], *, wrote_one: bool, fresh_start: bool) -> ResumeChoice:
+def choose_resume(
+    checkpoints: list[Checkpoint], *, wrote_one: bool, fresh_start: bool, bad: Collection[str] = ()
+) -> ResumeChoice:
     """The newest complete checkpoint; from the start only when there never was one, or `fresh_start` says so.
 
-    `refused` are the damaged ones newer than the choice.
+    `refused` are the damaged ones newer than the choice, and those of `bad`, whose attempts died.
     """
+    checkpoints = [
+        replace(each, complete=False, problem="attempts that resumed from it died") if each.path in bad else each
+        for each in checkpoints
+    ]
     chosen = next((each for each in reversed(checkpoints) if each.complete), None)
     refused = tuple(each for each in checkpoints if not each.complete and (chosen is None or each.step > chosen.step))
     if chosen or fresh_start or not (checkpoints or wrote_one):

@@ -43,11 +43,12 @@ class StallPolicy:
     speed_drop_threshold: float = 0.5
     grace_period: float = 900.0
     idle_pause: float = 150.0
-    spinning_pause: float = 150.0
-    unknown_pause: float = 480.0
+    spinning_pause: float = 120.0
+    spoken_pause: float = 400.0
+    unknown_pause: float = 600.0
     busy_pause: float = 1800.0
     startup_pause: float = 1800.0
-    pause_factor: float = 1.6
+    pause_factor: float = 2.5
     cadence_factor: float = 3.0
     warmup_steps: int = 4
     warmup_seconds: float = 120.0
@@ -173,14 +174,15 @@ def _pause_of(waiting: Sequence[ProgressSample]) -> str:
     usage = [each.gpu_utilization for each in looks if each.gpu_utilization is not None]
     power = [each.gpu_power_fraction for each in looks if each.gpu_power_fraction is not None]
     sizes = [each.log_size for each in waiting if each.log_size is not None]
-    growing = len(sizes) > 1 and sum(b > a for a, b in zip(sizes, sizes[1:])) > len(sizes) // 3
+    growths = sum(b > a for a, b in zip(sizes, sizes[1:]))
+    growing, spoke = growths > len(sizes) // 3, growths > 0
     if usage:
         used = median(usage)
         if used >= FULL_PERCENT and power and median(power) < SPINNING_POWER:
             return "spinning"
         if used >= IDLE_PERCENT:
             return "busy"
-        return "growing" if growing else "idle"
+        return "growing" if growing else "spoken" if spoke else "idle"
     return "growing" if growing else "unknown"
 
 
@@ -216,7 +218,12 @@ def _calm(run: _Run, policy: StallPolicy) -> list[_Advance]:
 
 def _pause_limit(run: _Run, pause: str, calm: Sequence[_Advance], policy: StallPolicy) -> float:
     """How long a pause of this kind must last to be a hang."""
-    floors = {"idle": policy.idle_pause, "spinning": policy.spinning_pause, "unknown": policy.unknown_pause}
+    floors = {
+        "idle": policy.idle_pause,
+        "spoken": policy.spoken_pause,
+        "spinning": policy.spinning_pause,
+        "unknown": policy.unknown_pause,
+    }
     floor = floors.get(pause, policy.busy_pause)
     if run.first_step_at is None:
         return policy.startup_pause * (1.0 if pause in floors else 2.0)
@@ -242,6 +249,7 @@ def _judge_pause(run: _Run, last: ProgressSample, signals: dict[str, Any], polic
         return None
     evidence = {
         "idle": ("hang_idle", "high", " and the GPUs are idle"),
+        "spoken": ("hang_idle", "high", " and the GPUs are idle"),
         "spinning": ("hang_spinning", "high", " and the GPUs spin at idle power: a collective waits"),
         "unknown": ("hang_idle", "medium", ""),
     }
@@ -283,12 +291,12 @@ def _slowdown(calm: Sequence[_Advance], policy: StallPolicy) -> tuple[float, boo
         recent = logs[-count:]
         base, spread, size = _best_past(logs[:-count])
         rise = median(recent) - base
-        sure = rise >= 6.0 * spread * (1.0 / count + 1.0 / size) ** 0.5
+        sure = rise >= 7.0 * spread * (1.0 / count + 1.0 / size) ** 0.5
         lasting = sum(each.seconds for each in calm[-count:]) >= policy.slow_seconds
         steady = _quantile(recent, 0.25) - base >= 0.6 * -log(policy.speed_drop_threshold)
         growing = sure and lasting and steady and _is_growing(logs[-3 * count :], count)
         slow = sure and lasting and steady and rise >= -log(policy.speed_drop_threshold)
-        found = (2.718281828459045**rise, slow or (growing and rise >= 0.41), calm[-count].begin, growing)
+        found = (2.718281828459045**rise, slow or (growing and rise >= 0.55), calm[-count].begin, growing)
         if best is None or found[1]:
             best = found
         if found[1]:
@@ -303,7 +311,7 @@ def _best_past(logs: Sequence[float]) -> tuple[float, float, int]:
     part = min(parts, key=median)
     middle = median(part)
     deviation = 1.4826 * median(abs(each - middle) for each in part)
-    return middle, max(deviation, 0.15 if size < 10 else 0.05), size
+    return middle, max(deviation, 0.25 if size < 10 else 0.05), size
 
 
 def _is_growing(logs: Sequence[float], count: int) -> bool:

@@ -46,8 +46,8 @@ def auto_restart(
         head_pod: any target: a Ray head pod, `local`, `ssh://…`, `k8s://…`, `vast://ID`.
         job_name: jobs are called NAME-attempt-N; a running one of this name is adopted, never doubled.
         checkpoint_dir: a folder on the target, see `list_checkpoints`.
-        max_retries: restarts allowed (10 allows ten).
-        retry_delay: seconds before the first restart; doubles each time up to `max_delay`, with jitter.
+        max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
+        retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay`, with jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
         check_interval: seconds between looks; the exit of a process job is noticed at once.
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
@@ -55,7 +55,7 @@ def auto_restart(
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
-        success, final_step, total_retries, reason (completed | max_retries_reached after STATUS | stopped: … |
+        success, final_step, total_retries, reason (completed | max_retries_reached: … | stopped: … |
         no_checkpoint_found: … | restart_failed: …), job_id, attempts, steps_lost, goodput (0..1 or None), duration.
 
     Raises:

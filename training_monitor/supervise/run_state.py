@@ -32,6 +32,7 @@ class RunState:
     restart_at: float = 0.0
     stop_reason: str | None = None
     wrote_checkpoint: bool = False
+    bad_checkpoints: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
     success: bool = False
@@ -78,6 +79,9 @@ def plan_attempt(
         status="PLANNED",
         reason=None,
         steps_lost=None,
+        failure=None,
+        progress=None,
+        node=None,
     )
     earlier = run.attempts
     if earlier and (made := earlier[-1]["final_step"]) is not None:

@@ -20,8 +20,8 @@ from training_monitor.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import Event, JobStatus, JobView
-from training_monitor.policy.restart import RestartPolicy, cannot_run, choose_resume, restart_delay
+from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
+from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stagnation import Stagnation, describe_stall, silence_limit, watch_progress
 from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
 from training_monitor.probes.gpu import check_gpu_utilization
@@ -39,6 +39,7 @@ from training_monitor.probes.jobs import (
 from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.store import Store
 from training_monitor.supervise.exit_watch import ExitWatch
+from training_monitor.supervise.ledger import decide, failure_of, note_end, own_failure
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import Target, parse_target
@@ -86,7 +87,8 @@ class Supervisor:
 
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """A new run: adopt what runs under this name, or plan the first attempt."""
-        run = replace(run, labels=self._labels())
+        pod = self._pod()
+        run = replace(run, labels=dict(pod.labels) if pod else {})
         if initial_job_id:
             config = run.config or self._config_of(initial_job_id)
             return self.adopt(
@@ -122,9 +124,10 @@ class Supervisor:
             raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
         return config
 
-    def _labels(self) -> dict[str, str]:
+    def _pod(self) -> PodState | None:
+        """The pod as Kubernetes sees it; None where there is none, or it could not be asked."""
         if self.target.kind != "pod":
-            return {}
+            return None
         try:
             pods = list_pods(
                 self.target.namespace or "default",
@@ -133,8 +136,8 @@ class Supervisor:
                 transport=self.transport,
             )
         except TrainingMonitorError:
-            return {}
-        return dict(pods[0].labels) if pods else {}
+            return None
+        return pods[0] if pods else None
 
     def adopt(self, run: RunState, view: JobView) -> RunState:
         run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time())
@@ -161,7 +164,12 @@ class Supervisor:
             if run.attempts and (held := self.held(run)):
                 return held
             found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
-            choice = choose_resume(found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start)
+            choice = choose_resume(
+                found,
+                wrote_one=run.wrote_checkpoint,
+                fresh_start=self.policy.fresh_start,
+                bad=run.bad_checkpoints,
+            )
             for each in choice.refused:
                 self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
             if choice.refusal:
@@ -175,14 +183,16 @@ class Supervisor:
             return run  # the answer was lost and nothing runs: the next round tries the same id
         except CommandFailed as error:
             if not self._is_there(plan["job_id"]):
-                return self.fail(run, "NOT_STARTED", f"restart_failed: {error}", None)
+                return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may yet begin: another one beside it would be two
         self.seen = None
         source = "from the start: there is no checkpoint yet"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
         self.tell(run, "started" if how == "started" else "adopted", f"{plan['job_id']} {how}, {source}")
-        return self.save(replace(update_attempt(run, status="RUNNING", started_at=self.clock.time()), phase="watching"))
+        pod = self._pod()
+        run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
+        return self.save(replace(run, phase="watching"))
 
     def watch(self, run: RunState) -> RunState:
         """One look: report progress, or find that the job ended or stalls; then wait for the next."""
@@ -224,7 +234,7 @@ class Supervisor:
         if ended := self._ended_otherwise(run.job_id):
             return self._end(run, ended)
         self.tell(run, "stopped", f"{run.job_id} is gone ({status})")
-        return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "", None)
+        return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
 
     def wait(self, run: RunState) -> RunState:
         left = run.restart_at - self.clock.time()
@@ -255,12 +265,9 @@ class Supervisor:
         if view.survivors:
             left = plural(view.survivors, "process", "processes")
             self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
-            run = update_attempt(run, status=view.status.value, reason=evidence)
+            run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
             return self.save(replace(run, phase="stopping", stop_reason=None))
-        if hopeless := cannot_run(view, made_steps=any(each["final_step"] is not None for each in run.attempts)):
-            run = update_attempt(run, status=view.status.value, reason=evidence)
-            return self.done(run, False, f"restart_failed: {hopeless}; starting it again cannot help")
-        return self.fail(run, view.status.value, evidence, view)
+        return self.fail(run, view.status.value, evidence, failure_of(view))
 
     def missing(self, run: RunState, error: JobNotFound) -> RunState:
         """The target answered and knows no such job: twice, and it is lost (a new head remembers nothing)."""
@@ -270,23 +277,25 @@ class Supervisor:
             return run
         self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
         self.missing_looks = 0
-        return self.fail(run, "LOST", error.what, None)
+        return self.fail(run, "LOST", error.what)
 
-    def fail(self, run: RunState, status: str, reason: str, view: JobView | None) -> RunState:
+    def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
         """An attempt is over: plan the next one, or give up."""
         self.exit_watch.close()
+        found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
         now = self.clock.time()
-        last = run.attempts[-1]
-        known = last["reason"] or reason
-        run = update_attempt(run, ended_at=now, status=status, reason=known)
+        run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
+        run = note_end(run, status, reason, failure or own_failure(status, reason), found)
         if run.config is None:
             return self.done(run, False, "restart_failed: no job_config to start it with")
-        if run.retries >= self.policy.max_retries:
-            return self.done(run, False, f"max_retries_reached after {status}")
-        retry = run.retries + 1
-        delay = restart_delay(self.policy, retry, random.random())
-        self.tell(run, "waiting", f"restart {retry} of {self.policy.max_retries} in {format_duration(delay)}")
-        return self.save(replace(run, phase="waiting", retries=retry, restart_at=now + delay, stop_reason=None))
+        decision = decide(run, self.policy)
+        if not decision.restart:
+            return self.done(run, False, decision.reason)
+        delay = decision.delay * (1.0 + self.policy.jitter * random.random())
+        run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
+        avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
+        self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
+        return self.save(replace(run, bad_checkpoints=decision.bad_checkpoints))
 
     def done(self, run: RunState, success: bool, reason: str) -> RunState:
         now = self.clock.time()

@@ -89,23 +89,67 @@ def test_a_job_that_fails_three_times_is_restarted_three_times_each_from_the_new
     assert [each["status"] for each in report["attempts"]] == ["FAILED", "FAILED", "FAILED", "SUCCEEDED"]
 
 
+def ever_other_failures(crash_after: float = 60) -> list[Behaviour]:
+    """Attempts that come equally far, and die of something else each time."""
+    words = [f"RuntimeError: the {letter * 4} is gone" for letter in "abcdefghijkl"]
+    return [Behaviour(total=10_000, save_every=None, crash_after=crash_after, last_words=each) for each in words]
+
+
 @pytest.mark.parametrize("allowed", [0, 1, 10])
-def test_max_retries_is_exactly_the_number_of_restarts(bench: Bench, allowed: int) -> None:
-    bench.jobs.behaviours = [Behaviour(total=10_000, crash_after=60)]
+def test_max_retries_is_exactly_the_number_of_restarts_without_progress(bench: Bench, allowed: int) -> None:
+    bench.jobs.behaviours = ever_other_failures()
     report = bench.restart(max_retries=allowed)
     assert (report["success"], report["total_retries"]) == (False, allowed)
-    assert report["reason"] == "max_retries_reached after FAILED"
+    assert report["reason"].startswith(f"max_retries_reached: {allowed} restarts without progress, last ")
     assert len(bench.jobs.starts) == len(report["attempts"]) == allowed + 1
 
 
 def test_ten_restarts_are_the_default(bench: Bench) -> None:
-    bench.jobs.behaviours = [Behaviour(total=10_000, crash_after=60)]
+    bench.jobs.behaviours = ever_other_failures()
     assert bench.restart()["total_retries"] == 10
     assert len(bench.jobs.starts) == 11
 
 
+def test_a_job_that_comes_further_each_time_is_restarted_for_ever(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=1000, crash_after=60)]
+    report = bench.restart(max_retries=2)
+    assert report["success"] and report["total_retries"] == 19
+    assert [each["progress"] for each in report["attempts"]] == [True] * 19 + [None]
+
+
+def test_the_same_failure_three_times_at_the_same_step_is_the_end(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=1000, save_every=None, crash_after=60, last_words="RuntimeError: odd")]
+    report = bench.restart()
+    assert (report["success"], len(bench.jobs.starts)) == (False, 4)  # the first of them made progress
+    assert report["reason"] == "max_retries_reached: 3 times without progress: python_exception (RuntimeError: odd)"
+    assert report["attempts"][0]["failure"] == report["attempts"][3]["failure"]
+
+
+def test_an_error_of_the_users_own_before_any_step_is_not_tried_again(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(crash_after=0.5, last_words="ModuleNotFoundError: No module named 'torchh'")]
+    report = bench.restart()
+    assert len(bench.jobs.starts) == 1 and report["reason"].startswith("restart_failed: environment (ModuleNotFound")
+
+
+def test_a_checkpoint_from_which_two_attempts_died_is_passed_over(bench: Bench) -> None:
+    bench.jobs.checkpoints = {50: None, 100: None}
+    dies = [Behaviour(crash_after=0.5, last_words=f"RuntimeError: {word}") for word in ("aaaa", "bbbb")]
+    bench.jobs.behaviours = [*dies, GOOD]
+    assert bench.restart()["success"]
+    assert bench.resumed_from() == ["/checkpoints/step_100"] * 2 + ["/checkpoints/step_50"]
+    assert "attempts that resumed from it died" in bench.said("refused")[0]
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_passed_over_at_once(bench: Bench) -> None:
+    bench.jobs.checkpoints = {50: None, 100: None}
+    words = "RuntimeError: PytorchStreamReader failed reading zip archive"
+    bench.jobs.behaviours = [Behaviour(crash_after=0.5, last_words=words), GOOD]
+    assert bench.restart()["success"]
+    assert bench.resumed_from() == ["/checkpoints/step_100", "/checkpoints/step_50"]
+
+
 def test_the_delay_before_a_restart_doubles_up_to_its_cap(bench: Bench) -> None:
-    bench.jobs.behaviours = [Behaviour(total=10_000, crash_after=20)]
+    bench.jobs.behaviours = ever_other_failures(20)
     bench.restart(max_retries=6, retry_delay=60, max_delay=500)
     told = [text.rpartition(" in ")[2] for text in bench.said("waiting")]
     assert told == ["1m", "2m", "4m", "8m", "8m20s", "8m20s"]
@@ -118,7 +162,7 @@ def test_a_start_that_the_target_refuses_counts_as_a_restart_and_gives_up_in_the
     bench.jobs.refuse_starts = "there is no working directory /nowhere"
     report = bench.restart(max_retries=2)
     assert (report["success"], report["total_retries"], bench.jobs.starts) == (False, 2, [])
-    assert report["reason"] == "max_retries_reached after NOT_STARTED"
+    assert report["reason"].startswith("max_retries_reached: ")
     assert "there is no working directory /nowhere" in (report["attempts"][-1]["reason"] or "")
 
 
@@ -181,7 +225,7 @@ def test_a_command_that_cannot_run_is_not_tried_again(bench: Bench) -> None:
     bench.jobs.behaviours = [Behaviour(crash_after=0.5, exit_code=127, last_words="sh: 1: pyhton: not found")]
     report = bench.restart()
     assert (report["success"], report["total_retries"], len(bench.jobs.starts)) == (False, 0, 1)
-    assert report["reason"].startswith("restart_failed: the command, or one it calls, is not found (exit status 127)")
+    assert report["reason"].startswith("restart_failed: command_not_found (exit status 127: command not found)")
     assert "pyhton: not found" in (report["attempts"][0]["reason"] or "")
 
 

@@ -1,0 +1,300 @@
+"""Simulated polling traces of training jobs, healthy and faulty, as a watcher sees them (seeded).
+
+A `Job` lives on its own clock: it makes steps with jitter, prints a line every few steps, pauses for evaluations,
+checkpoints and compilations, and leaves behind what its log and its GPUs looked like at any moment. `watch` then looks
+at it from time to time. Each family is a function that lets a job live; a faulty one returns when its fault began.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from training_monitor import ProgressSample
+
+MINUTE, HOUR = 60.0, 3600.0
+Range = tuple[float, float]
+Slower = Callable[[float], float]
+
+
+@dataclass
+class Trace:
+    """What a watcher saw of one job; `fault_at` is when the job went wrong (epoch seconds), None if it never did."""
+
+    family: str
+    seed: str
+    poll_interval: float
+    fault_at: float | None
+    samples: list[ProgressSample]
+
+
+class Job:
+    """A simulated training job, read every `poll` seconds or so. Times are wall-clock seconds since its launch."""
+
+    def __init__(self, rng: Random, poll: float, span: float) -> None:
+        self.rng, self.poll, self.span = rng, poll, span
+        self.launched = 1_700_000_000.0 + rng.randrange(10**6)
+        self.has_gpu, self.has_power, self.gpu_holes = rng.random() < 0.65, rng.random() < 0.85, rng.choice((0, 0, 0.1))
+        self.util, self.power = rng.choice(((98, 0.85), (95, 0.7), (97, 0.6), (75, 0.6), (50, 0.45)))
+        self.spin_power = rng.uniform(0.16, 0.29)
+        self.has_size, self.has_loss, self.has_total = rng.random() < 0.7, rng.random() < 0.8, rng.random() < 0.7
+        self.meter = rng.choices(("tqdm", "mean", "none"), (50, 15, 35))[0]  # how the printed speed is smoothed
+        self.prints_phase, self.line_bytes = rng.random() < 0.2, rng.randint(60, 300)
+        self.sigma, self.drift = rng.uniform(0.01, 0.1), 0.0
+        self.now, self.step, self.seen, self.size = 0.0, 0, None, rng.randint(500, 50_000)  # seen: newest step printed
+        self.pace, self.lag, self.meter_from = 0.0, 0.0, (0.0, 0)
+        self.lines, self.modes, self.gaps = [], [(0.0, "compile")], []  # what was logged, what GPUs did, no polls
+        self.shape(0.05, 120.0 if rng.random() < 0.1 else 20.0)
+        self.write(0.0)
+
+    def shape(self, low: float, high: float, apart: float = 120.0, sparse: Range | None = None) -> None:
+        """Draw a step time between `low` and `high` and a logging interval whose lines are at most `apart` seconds
+        apart (or a step), or so many seconds as `sparse` says; the total is work for at least 1.5 times `span`."""
+        self.step_time = math.exp(self.rng.uniform(math.log(low), math.log(high)))
+        fitting = [count for count in (1, 1, 1, 2, 5, 10, 20, 25, 50, 100) if count * self.step_time <= apart] or [1]
+        self.every = round(self.rng.uniform(*sparse) / self.step_time) if sparse else self.rng.choice(fitting)
+        self.total = int(self.span / self.step_time * self.rng.uniform(1.5, 8)) + 10
+
+    def write(self, when: float, phase: str | None = None) -> None:
+        """Remember what the log says from `when` on."""
+        eta = rate = loss = None
+        if self.meter != "none" and self.pace > 0 and self.seen is not None:
+            rate = round(1 / self.pace, 2) if self.pace < 1 else 1 / round(self.pace, 2)
+            eta = float(int((self.total - self.seen) * self.pace)) if self.has_total else None
+        if self.has_loss and self.seen is not None:
+            loss = round(1 + 3 * math.exp(-3 * self.seen / self.total) + self.rng.gauss(0, 0.05), 4)
+        total = self.total if self.has_total and self.seen is not None else None
+        said = {"step": self.seen, "total_steps": total, "eta_seconds": eta, "steps_per_second": rate, "loss": loss}
+        said["phase"] = phase if self.prints_phase else None
+        self.lines.append((when, {**said, "log_size": self.size if self.has_size else None}))
+
+    def train(self, seconds: float, slower: float | Slower = 1.0, mode: str = "busy") -> None:
+        """Make steps for about `seconds`, or until the total. `slower` multiplies the step time: a number, or a
+        function of the seconds trained so far in this call. A job that has not begun is started first."""
+        if not self.now:
+            self.start()
+        begin, rng = self.now, self.rng
+        self.modes.append((begin, mode))
+        while self.now < begin + seconds and self.step < self.total:
+            each = self.step_time * (slower(self.now - begin) if callable(slower) else slower)
+            count = min(max(1, int(self.poll / 4 / each)), self.total - self.step)
+            self.drift = 0.97 * self.drift + rng.gauss(0, 0.01)
+            sigma = self.sigma / math.sqrt(count)
+            self.advance(count, each * rng.lognormvariate(self.drift - sigma**2 / 2, sigma))
+
+    def advance(self, count: int, each: float) -> None:
+        """Make `count` steps of `each` seconds; print the newest line that is due among them."""
+        begin, first = self.now, self.step
+        self.now, self.step = begin + count * each, first + count
+        if self.meter == "mean":
+            self.pace = (self.now - self.meter_from[0]) / max(1, self.step - self.meter_from[1])
+        else:  # tqdm: exponential smoothing by 0.3 a step; a pause counts towards the step after it
+            start = self.pace + 0.3 * (each + self.lag - self.pace) if self.pace else each + self.lag
+            self.pace = each + (start - each) * 0.7 ** (count - 1)
+        self.lag = 0.0
+        printed = self.step // self.every - first // self.every
+        if printed or self.step == self.total:
+            self.seen = self.total if self.step == self.total else self.step // self.every * self.every
+            self.size += max(1, printed) * self.line_bytes
+            self.write(begin + (self.seen - first) * each)
+
+    def pause(self, seconds: float, mode: str, phase: str | None = None, chatter: float | None = None) -> None:
+        """Make no step for `seconds`; something else is written to the log about every `chatter` seconds."""
+        self.modes.append((self.now, mode))
+        if phase and self.prints_phase:
+            self.size += self.line_bytes
+            self.write(self.now, phase)
+        when = self.now
+        while chatter and (when := when + self.rng.expovariate(1 / chatter)) < self.now + seconds:
+            self.size += self.rng.randint(80, 400)
+            self.write(when, phase)
+        self.now += seconds
+        self.lag += seconds
+
+    def start(self, seconds: float | None = None) -> None:
+        """The time before the first step, a minute or so unless told; for a third, an empty bar stands there."""
+        if self.rng.random() < 0.3:
+            self.seen = self.step
+            self.write(self.now, "startup")
+        chatter = self.rng.choice((None, 20.0, 90.0))
+        self.pause(seconds or self.rng.uniform(15, 120), "compile", self.rng.choice(("startup", "compile")), chatter)
+        self.pace, self.lag, self.meter_from = 0.0, 0.0, (self.now, self.step)
+
+    def gpu(self, when: float) -> tuple[float | None, float | None]:
+        """Utilization in percent and the share of the power limit drawn, read at `when`; None where unread."""
+        rng, mode = self.rng, self.modes[bisect_right(self.modes, when, key=lambda entry: entry[0]) - 1][1]
+        if not self.has_gpu or rng.random() < self.gpu_holes:
+            return None, None
+        if mode == "busy" and rng.random() < 0.03:  # read between two kernels
+            mode = "starved"
+        util, power = {
+            "busy": (rng.gauss(self.util, 3), rng.gauss(self.power, 0.04)),
+            "eval": (rng.uniform(60, 100), rng.uniform(0.35, 0.75)),
+            "idle": (rng.choice((0, 0, 0, 1, 2)), rng.uniform(0.08, 0.14)),
+            "compile": (rng.choice((0, 0, 0, 0, 5, 30)), rng.uniform(0.1, 0.2)),
+            "spin": (rng.choice((99, 100, 100)), rng.gauss(self.spin_power, 0.01)),
+            "starved": (rng.uniform(5, 45), rng.uniform(0.2, 0.45)),
+            "throttled": (rng.uniform(95, 100), self.power * rng.uniform(0.5, 0.7)),
+        }[mode]
+        power = round(min(1.0, max(0.05, power)), 3)
+        return float(round(min(100.0, max(0.0, util)))), power if self.has_power else None
+
+
+def watch(job: Job, when: float) -> Iterator[ProgressSample]:
+    """Look at the job about every `job.poll` seconds from `when` on, but not within `job.gaps`, until it ends."""
+    while when < job.now:
+        if not any(start <= when < end for start, end in job.gaps):
+            _, said = job.lines[bisect_right(job.lines, when, key=lambda line: line[0]) - 1]
+            util, power = job.gpu(when)
+            yield ProgressSample(job.launched + when, gpu_utilization=util, gpu_power_fraction=power, **said)
+        when += job.poll + abs(job.rng.gauss(0, 0.02 * job.poll))
+
+
+def plain(job: Job, slower: float | Slower = 1.0, sigma: float | None = None, **shape: object) -> None:
+    """An uneventful life, of another jitter and other step times where told."""
+    job.shape(**shape) if shape else None
+    job.sigma = sigma or job.sigma
+    job.train(job.span, slower)
+
+
+def cycle(job: Job, seconds: float, every: Range, pause: Range, mode: str, phase: str | None = None) -> None:
+    """Train, interrupted by pauses; both have lengths that are drawn once (minutes) and vary around that."""
+    end, chatter = job.now + seconds, job.rng.choice((None, 20.0, 60.0)) if mode == "eval" else None
+    usual, length = job.rng.uniform(*every), job.rng.uniform(*pause)
+    while job.now < end:
+        job.train(usual * job.rng.uniform(0.9, 1.1) * MINUTE)
+        job.pause(min(pause[1], max(pause[0], length * job.rng.uniform(0.7, 1.4))) * MINUTE, mode, phase, chatter)
+    job.train(2 * job.poll)
+
+
+def ramp(low: float, high: float, seconds: float) -> Slower:
+    """Step times that go from `low` to `high` times the usual within `seconds`."""
+    return lambda trained: low + (high - low) * min(1.0, trained / seconds)
+
+
+def hiccups(job: Job, seconds: float | None = None) -> None:
+    """Single steps, one in 60 at most, that take 10 to 20 times as long, GPUs idle meanwhile."""
+    job.shape(0.05, 20.0)
+    step = job.step_time / MINUTE
+    cycle(job, seconds or job.span, (2 + 60 * step, 20 + 60 * step), (9 * step, 19 * step), "idle")
+
+
+def epochs(job: Job) -> None:
+    """A validation after each epoch; with every other job, the bar and its step begin anew with the epoch."""
+    anew, steps = job.rng.random() < 0.5, max(3 * job.every, int(job.rng.uniform(8, 40) * MINUTE / job.step_time))
+    while job.now < job.span:
+        if anew:
+            job.step, job.total, job.pace, job.lag, job.meter_from = 0, steps, 0.0, 0.0, (job.now, 0)
+        job.train(HOUR * 9 if anew else steps * job.step_time)
+        job.pause(job.rng.uniform(1, 6) * MINUTE, "eval", "evaluation", job.rng.choice((None, 30.0)))
+
+
+def restart(job: Job) -> None:
+    """Back to a checkpoint, then a start-up; the log goes on from its last line, or from the old step, or anew."""
+    job.train(job.span * job.rng.uniform(0.4, 0.7))
+    job.step, shown, job.pace = int(job.step * job.rng.uniform(0.5, 0.95)), job.rng.choice("lon"), 0.0
+    if shown != "l":
+        job.seen, job.size = (None, 200) if shown == "n" else (job.step, job.size + 500)
+        job.write(job.now, "startup")
+    job.start(job.rng.uniform(1, 10) * MINUTE)
+    job.train(job.span / 2)
+
+
+def finished(job: Job) -> None:
+    job.has_total, job.total = True, int(job.span * job.rng.uniform(0.3, 0.8) / job.step_time) + 2
+    plain(job)
+    job.pause(job.rng.uniform(30, 120) * MINUTE, "idle")
+
+
+def unwatched(job: Job, times: int, low: float, high: float, asleep: bool = False) -> None:
+    """Up to `times` times nobody looks, for `low` to `high` minutes; the job goes on, or sleeps with its watcher."""
+    stretch, job.span = job.span / times**0.5, job.span + times * high * MINUTE
+    job.shape(0.05, 20.0)
+    for _ in range(job.rng.randint(1, times)):
+        job.train(stretch * job.rng.uniform(0.4, 0.7))
+        job.gaps.append((job.now, job.now + job.rng.uniform(low, high) * MINUTE))
+        (job.pause if asleep else job.train)(job.gaps[-1][1] - job.now, mode="idle" if asleep else "busy")
+    job.train(stretch / 2)
+
+
+def fault(job: Job, end: Callable[[], None]) -> float:
+    """A healthy time of 20 to 60 minutes, at times with pauses, then `end`; returns when that began."""
+    seconds, habit = job.rng.uniform(20, 60) * MINUTE, job.rng.choice(("", "", "evaluation", "checkpoint", "hiccups"))
+    if habit == "hiccups":
+        hiccups(job, seconds)
+    elif not habit:
+        job.train(seconds)
+    else:
+        cycle(job, seconds, (12, 25), (0.5, 5), "eval" if habit == "evaluation" else "idle", habit)
+    begun = job.now
+    end()
+    job.now = min(job.now, begun + 3 * HOUR)  # nobody waits for the end of the last step
+    return begun
+
+
+def hang(job: Job, mode: str, gpu: bool | None = None, chatter: float | None = None) -> float:
+    """No step any more. One hang in ten begins within what the log calls a checkpoint or an evaluation."""
+    job.has_gpu, job.has_power = (job.has_gpu if gpu is None else gpu), job.has_power or mode == "spin"
+    job.has_size = job.has_size or gpu is False or chatter is not None
+    phase = job.rng.choice(("checkpoint", "evaluation")) if job.rng.random() < 0.1 else None
+    job.prints_phase = job.prints_phase or phase is not None
+    return fault(job, lambda: job.pause(job.rng.uniform(60, 150) * MINUTE, mode, phase, chatter))
+
+
+def hang_at_start(job: Job) -> float:
+    """Never a first step; the fault begins when a start-up of ordinary length (3 to 15 minutes) would have ended."""
+    job.start(job.rng.uniform(3, 15) * MINUTE)
+    job.pause(job.rng.uniform(60, 120) * MINUTE, job.rng.choice(("idle", "compile", "spin")))
+    return job.meter_from[0]  # where `start` ended
+
+
+def slowdown(job: Job, slower: float | Slower) -> float:
+    """Step times `slower` times as long, or unbounded: twice as long every 12 to 25 minutes."""
+    mode = job.rng.choice(("starved", "throttled", "busy"))
+    return fault(job, lambda: job.train(job.rng.uniform(75, 180) * MINUTE, slower, mode))
+
+
+FAMILIES: dict[str, Callable[[Job], float | None]] = {
+    "steady": plain,
+    "jittery": lambda job: plain(job, sigma=job.rng.uniform(0.25, 0.5)),
+    "evaluation pauses": lambda job: cycle(job, job.span, (10, 50), (2, 10), "eval", "evaluation"),
+    "checkpoint saves": lambda job: cycle(job, job.span, (10, 60), (1, 8), "idle", "checkpoint"),
+    "recompilations": lambda job: cycle(job, job.span, (5, 60), (0.5, 4), "compile", "compile"),
+    "long start-up": lambda job: (job.start(job.rng.uniform(3, 15) * MINUTE), plain(job))[1],
+    "sparse logging": lambda job: plain(job, low=0.05, high=5.0, sparse=(3 * MINUTE, 10 * MINUTE)),
+    "very slow steps": lambda job: plain(job, low=60.0, high=240.0, apart=60.0),
+    "longer sequences": lambda job: plain(job, ramp(1, job.rng.uniform(1.2, 1.4), job.span * 0.7)),
+    "warm-up spike": lambda job: plain(job, ramp(0.1, 1, job.rng.uniform(30, 180))),
+    "data hiccups": hiccups,
+    "epochs": epochs,
+    "restart": restart,
+    "finished": finished,
+    "watcher slept": lambda job: unwatched(job, 1, 60, 480),
+    "polls missing": lambda job: unwatched(job, 3, 5, 40),
+    "machine slept": lambda job: unwatched(job, 1, 20, 300, asleep=True),
+    "hang, GPUs idle": lambda job: hang(job, "idle", gpu=True),
+    "hang, GPUs spin": lambda job: hang(job, "spin", gpu=True),
+    "hang, no GPU reading": lambda job: hang(job, "idle", gpu=False),
+    "hang, log grows": lambda job: hang(job, "idle", chatter=job.rng.uniform(60, 600)),
+    "hang at start-up": hang_at_start,
+    "slowdown 3x": lambda job: slowdown(job, job.rng.uniform(2.85, 3.3)),
+    "slowdown 5x": lambda job: slowdown(job, job.rng.uniform(4.75, 5.5)),
+    "slowdown unbounded": lambda job: slowdown(job, partial(pow, 2 ** (1 / job.rng.uniform(12, 25) / MINUTE))),
+}
+
+
+def generate(seed: int = 0, families: str = "", healthy: int = 17, faulty: int = 19) -> Iterator[Trace]:
+    """So many traces of each family whose name contains `families`; each depends on its own seed alone."""
+    for name, live in FAMILIES.items():
+        broken = name.startswith(("hang", "slowdown"))
+        for number in range((faulty if broken else healthy) if families in name else 0):
+            rng = Random(f"{seed}/{name}/{number}")
+            poll = rng.uniform(*rng.choice(((30, 30), (60, 60), (30, 60), (30, 60), (5, 30), (60, 120))))
+            job = Job(rng, poll, HOUR * (5 if broken else min(6 if poll > 15 else 2, 1 + rng.expovariate(0.7))))
+            fault_at = live(job)
+            samples = list(watch(job, rng.uniform(0, 30 if "start-up" in name else 300)))
+            yield Trace(name, f"{seed}/{number}", poll, job.launched + fault_at if broken else None, samples)

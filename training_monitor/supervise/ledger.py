@@ -1,0 +1,59 @@
+"""The end of an attempt as the restart policy reads it: why it failed, and whether it came further than before."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from training_monitor.models import Checkpoint, Failure, JobView
+from training_monitor.policy.failure import classify_failure
+from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
+from training_monitor.probes.checkpoints import newest_complete
+from training_monitor.supervise.run_state import RunState, update_attempt
+
+
+def failure_of(view: JobView) -> Failure:
+    """Why a job that ended badly did so: by its log and exit status, or else by what the target says of it."""
+    failure = classify_failure(view.log_tail, exit_code=view.exit_code)
+    if failure.category in ("none", "unknown"):
+        failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
+        return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
+    return failure
+
+
+def own_failure(status: str, reason: str) -> Failure:
+    """STALLED, LOST and NOT_STARTED are found by the supervisor, not in a log."""
+    error_class = "external_stop" if status == "LOST" else "ambiguous"
+    return Failure(status.lower(), error_class, "restart", reason, fingerprint=status.lower())
+
+
+def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: list[Checkpoint]) -> RunState:
+    """Write into the last attempt how it ended, unless that was known before, and whether it made progress."""
+    last = run.attempts[-1]
+    known = last["failure"]
+    return update_attempt(
+        run,
+        status=status,
+        reason=last["reason"] or reason,
+        failure=known or asdict(failure),
+        progress=_made_progress(run, status, checkpoints),
+    )
+
+
+def _made_progress(run: RunState, status: str, checkpoints: list[Checkpoint]) -> bool | None:
+    """Whether the last attempt made a step, or saved one, beyond all before; None when nobody could see."""
+    *before, last = run.attempts
+    best = max([each["final_step"] or 0 for each in before] + [last["start_step"] or 0])
+    saved = newest_complete(checkpoints)
+    if (last["final_step"] or 0) > best or (saved is not None and saved.step > best):
+        return True
+    return None if status == "LOST" else False
+
+
+def decide(run: RunState, policy: RestartPolicy) -> RestartDecision:
+    """What `decide_restart` says of the last attempt of a run, whose end was noted."""
+    *before, last = (
+        LedgerEntry(Failure(**each["failure"]), each["progress"], each["checkpoint"], each["node"])
+        for each in run.attempts
+        if each["failure"]
+    )
+    return decide_restart(before, last.failure, last.progress, policy, checkpoint=last.checkpoint, node=last.node)
