@@ -32,11 +32,13 @@ if TYPE_CHECKING:
         Checkpoint as Checkpoint,
         Event as Event,
         Failure as Failure,
+        Goodput as Goodput,
         Gpu as Gpu,
         GpuProcess as GpuProcess,
         GpuTable as GpuTable,
         JobStatus as JobStatus,
         JobView as JobView,
+        LossAnalysis as LossAnalysis,
         NcclTransport as NcclTransport,
         PodState as PodState,
         Progress as Progress,
@@ -45,12 +47,20 @@ if TYPE_CHECKING:
         RayJob as RayJob,
         RayResources as RayResources,
         Reply as Reply,
+        RunEvent as RunEvent,
         StallAnalysis as StallAnalysis,
     )
     from training_monitor.parse.nccl import parse_nccl_transport as parse_nccl_transport
     from training_monitor.parse.training_log import parse_progress as parse_progress
     from training_monitor.policy.failure import classify_failure as classify_failure
-    from training_monitor.policy.restart import RestartPolicy as RestartPolicy
+    from training_monitor.policy.goodput import goodput as goodput
+    from training_monitor.policy.loss import analyze_loss as analyze_loss
+    from training_monitor.policy.restart import (
+        LedgerEntry as LedgerEntry,
+        RestartDecision as RestartDecision,
+        RestartPolicy as RestartPolicy,
+        decide_restart as decide_restart,
+    )
     from training_monitor.policy.stall import StallPolicy as StallPolicy, analyze_stall as analyze_stall
     from training_monitor.policy.stall_detector import StallDetector as StallDetector
     from training_monitor.probes.checkpoints import (
@@ -117,11 +127,13 @@ _HOME = {
         "Checkpoint",
         "Event",
         "Failure",
+        "Goodput",
         "Gpu",
         "GpuProcess",
         "GpuTable",
         "JobStatus",
         "JobView",
+        "LossAnalysis",
         "NcclTransport",
         "PodState",
         "Progress",
@@ -130,12 +142,15 @@ _HOME = {
         "RayJob",
         "RayResources",
         "Reply",
+        "RunEvent",
         "StallAnalysis",
     ),
     "parse.nccl": ("parse_nccl_transport",),
     "parse.training_log": ("parse_progress",),
     "policy.failure": ("classify_failure",),
-    "policy.restart": ("RestartPolicy",),
+    "policy.goodput": ("goodput",),
+    "policy.loss": ("analyze_loss",),
+    "policy.restart": ("LedgerEntry", "RestartDecision", "RestartPolicy", "decide_restart"),
     "policy.stall": ("StallPolicy", "analyze_stall"),
     "policy.stall_detector": ("StallDetector",),
     "probes.checkpoints": ("find_latest_checkpoint", "list_checkpoints"),

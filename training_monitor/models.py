@@ -224,6 +224,34 @@ class StallAnalysis:
 
 
 @dataclass(frozen=True, slots=True)
+class LossAnalysis:
+    """The verdict of `analyze_loss`: kind nan | spike | divergence | plateau, or None."""
+
+    kind: str | None
+    reason: str
+    last: float | None
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """From `timestamp` (epoch seconds) on a run is in `phase`; `step` is what it had reached by then."""
+
+    timestamp: float
+    phase: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Share (0..1) of `total_seconds` that made steps which were kept, and seconds by cause."""
+
+    goodput: float | None
+    total_seconds: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a job failed, as far as it can be told, and what to do about it.
 

@@ -173,6 +173,8 @@ class AttemptReport(TypedDict):
     failure: FailureReport | None
     progress: bool | None
     node: str | None
+    first_step_at: float | None
+    last_step_at: float | None
 
 
 class FailureReport(TypedDict):
@@ -187,6 +189,8 @@ class FailureReport(TypedDict):
 
 
 class RestartReport(TypedDict):
+    """`goodput` is 0..1, `badput` seconds by cause, see `goodput()`."""
+
     success: bool
     final_step: int | None
     total_retries: int
@@ -195,4 +199,5 @@ class RestartReport(TypedDict):
     attempts: list[AttemptReport]
     steps_lost: int
     goodput: float | None
+    badput: dict[str, float]
     duration: float

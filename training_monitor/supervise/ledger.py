@@ -1,4 +1,4 @@
-"""The end of an attempt as the restart policy reads it: why it failed, and whether it came further than before."""
+"""What is written down of an attempt: how far it came, why it failed, and whether it came further than before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,25 @@ from training_monitor.policy.failure import classify_failure
 from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.supervise.run_state import RunState, update_attempt
+
+
+def note_look(run: RunState, view: JobView, now: float) -> RunState:
+    """Write one look into the last attempt."""
+    last, step = run.attempts[-1], view.progress.step
+    wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
+    run = replace(update_attempt(run, status=view.status.value), wrote_checkpoint=wrote)
+    if step is None:
+        return run
+    moved_at = now if step != last["final_step"] else last["last_step_at"]
+    return update_attempt(run, final_step=step, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
+
+
+def failure_evidence(view: JobView) -> str:
+    """Its exit status, and the last thing it said."""
+    lines = (line.strip() for line in view.log_tail.splitlines())
+    said = [line for line in lines if line and not line.startswith("Running entrypoint for job ")]  # Ray's, may be last
+    last = f"; last output: {said[-1][:200]}" if said else ""
+    return f"{view.message or 'no reason given'}{last}"
 
 
 def failure_of(view: JobView) -> Failure:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from training_monitor.models import Checkpoint
-from training_monitor.policy.goodput import goodput, steps_lost
+from training_monitor.policy.goodput import goodput, run_events, steps_lost
 from training_monitor.reports import AttemptReport, RestartReport
 
 
@@ -50,6 +50,7 @@ class RunState:
         """The documented result."""
         ended = self.ended_at or self.started_at
         steps = [attempt["final_step"] for attempt in self.attempts if attempt["final_step"] is not None]
+        spent = goodput(run_events(self.attempts, self.started_at, ended))
         return RestartReport(
             success=self.success,
             final_step=steps[-1] if steps else None,
@@ -58,7 +59,8 @@ class RunState:
             job_id=self.job_id,
             attempts=list(self.attempts),
             steps_lost=steps_lost(self.attempts),
-            goodput=goodput(self.attempts, self.started_at, ended),
+            goodput=spent.goodput,
+            badput={cause: seconds for cause, seconds in spent.seconds.items() if cause != "productive"},
             duration=ended - self.started_at,
         )
 
@@ -82,6 +84,8 @@ def plan_attempt(
         failure=None,
         progress=None,
         node=None,
+        first_step_at=None,
+        last_step_at=None,
     )
     earlier = run.attempts
     if earlier and (made := earlier[-1]["final_step"]) is not None:

@@ -39,7 +39,7 @@ from training_monitor.probes.jobs import (
 from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.store import Store
 from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.ledger import decide, failure_of, note_end, own_failure
+from training_monitor.supervise.ledger import decide, failure_evidence, failure_of, note_end, note_look, own_failure
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import Target, parse_target
@@ -202,7 +202,7 @@ class Supervisor:
         except JobNotFound as error:
             return self.missing(run, error)
         self.missing_looks = 0
-        run = self._note(run, view)
+        run = self.save(note_look(run, view, self.clock.time()))
         if view.status.is_terminal:
             return self._end(run, view)
         self.seen = watch_progress(self.seen, view, self.clock.monotonic(), self.policy.check_interval)
@@ -260,7 +260,7 @@ class Supervisor:
             return self.done(update_attempt(run, status="SUCCEEDED"), True, "completed")
         if view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or ""):
             return self.done(update_attempt(run, status="STOPPED"), False, f"stopped: {view.message or 'by a person'}")
-        evidence = _failure_evidence(view)
+        evidence = failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
             left = plural(view.survivors, "process", "processes")
@@ -323,13 +323,6 @@ class Supervisor:
         by_other = view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or "")
         return view if view.status is JobStatus.SUCCEEDED or (by_other and is_process_job(job_id)) else None
 
-    def _note(self, run: RunState, view: JobView) -> RunState:
-        changes: dict[str, Any] = {"status": view.status.value}
-        if view.progress.step is not None:
-            changes["final_step"] = view.progress.step
-        wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
-        return self.save(replace(update_attempt(run, **changes), wrote_checkpoint=wrote))
-
     def _saved_lately(self, run: RunState) -> bool:
         """A new complete checkpoint is progress too, of a job that logs into a file of its own."""
         assert self.seen
@@ -389,11 +382,3 @@ def _progress_text(view: JobView) -> str:
     total = f"/{progress.total_steps}" if progress.total_steps else ""
     loss = f" loss {progress.loss:.4g}" if progress.loss is not None else ""
     return f"{view.job_id} {view.status} step {progress.step}{total}{loss}"
-
-
-def _failure_evidence(view: JobView) -> str:
-    """Its exit status, and the last thing it said."""
-    lines = (line.strip() for line in view.log_tail.splitlines())
-    said = [line for line in lines if line and not line.startswith("Running entrypoint for job ")]  # Ray's, may be last
-    last = f"; last output: {said[-1][:200]}" if said else ""
-    return f"{view.message or 'no reason given'}{last}"
