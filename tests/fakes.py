@@ -223,6 +223,7 @@ class FakeJobs:
     checkpoints: dict[int, str | None] = field(default_factory=dict)  # step -> what is damaged
     keep_checkpoints: bool = True
     jobs: dict[str, FakeJob] = field(default_factory=dict)
+    gpus: str = ""
     saved_at: dict[int, float] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     starts: list[FakeJob] = field(default_factory=list)
@@ -284,7 +285,7 @@ class FakeJobs:
             names = sorted(self.jobs, key=lambda each: -self.jobs[each].started)
             return "".join(f"{name}\n" for name in names), 0
         elif "nvidia-smi" in script:
-            return "", 127
+            return (self.gpus, 0) if self.gpus else ("", 127)
         raise AssertionError(f"unexpected script: {script[-400:]}")
 
     def _hold(self, script: str) -> str:

@@ -58,6 +58,16 @@ class EfaReport(TypedDict):
     error: str | None
 
 
+class NodeEfaReport(EfaReport):
+    pod: str
+
+
+class EfaClusterReport(EfaReport):
+    """Of all pods; `transport` is mixed where they differ."""
+
+    per_node: list[NodeEfaReport]
+
+
 class NodeGpuReport(TypedDict):
     pod: str
     util: float | None
@@ -78,7 +88,7 @@ class HealthEfaReport(TypedDict):
     active: bool | None
     transport: str
     channels: str | None
-    per_node: list[dict[str, Any]]
+    per_node: list[NodeEfaReport]
 
 
 class HealthCheckpointReport(TypedDict):

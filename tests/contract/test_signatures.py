@@ -73,7 +73,7 @@ RETURNED: dict[str, tuple[Any, set[str]]] = {
         reports.RayResourcesReport,
         {"gpus_available", "gpus_used", "cpus_available", "cpus_used", "healthy", "error"},
     ),
-    "check_efa_utilization": (reports.EfaReport, {"efa_active", "transport", "details"}),
+    "check_efa_utilization": (reports.EfaClusterReport, {"efa_active", "transport", "details"}),
     "monitor_job": (reports.MonitorReport, {"status", "duration", "final_step", "job_id"}),
     "auto_restart": (reports.RestartReport, {"success", "final_step", "total_retries", "reason", "job_id"}),
     "get_training_health": (

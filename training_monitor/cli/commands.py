@@ -126,12 +126,14 @@ def _number(value: float | None, unit: str = "") -> str:
 def efa(args: Namespace) -> int:
     from training_monitor.probes.efa import check_efa_utilization
 
-    report = check_efa_utilization(args.target, args.namespace)
+    report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods)
     active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
     if args.json:
         print_json(report)
     else:
         say(f"EFA {active}, transport {report['transport']}: {report['details']}")
+        for node in report["per_node"] if len(report["per_node"]) > 1 else ():
+            say(f"  {node['pod']}: {node['transport']}: {node['details']}")
     return {True: OK, False: BAD, None: UNKNOWN}[report["efa_active"]]
 
 

@@ -53,7 +53,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_health(add("health", "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks"))
     add("gpu", "GPU utilisation, memory, power, processes")
-    add("efa", "whether NCCL uses EFA or fell back to TCP")
+    add("efa", "whether NCCL uses EFA or fell back to TCP").add_argument(
+        "--pods", nargs="+", default=[], metavar="POD", help="all pods of the job"
+    )
     add("resources", "GPUs and CPUs of a Ray cluster")
     add("checkpoints", "checkpoints of a folder, and which are complete").add_argument(
         "directory", metavar="DIR", help="a folder on the target"

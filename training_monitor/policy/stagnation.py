@@ -3,8 +3,9 @@
 Progress is a change of the step; before the first step, growth of the log. The first look takes the age of the log as
 the target tells it; from then on only time that was watched counts: after a gap (the target could not be asked, or this
 machine slept) the clock starts again, so that an outage of ours is never the job's stall. A log that grows without
-steps (evaluation, a long save) is given four times the threshold, a start-up before the first step three. A complete
-checkpoint that was just written is progress whatever the log says; the supervisor looks for one before it acts.
+steps (evaluation, a long save) is given four times the threshold, a start-up before the first step three. Before it
+acts, the supervisor looks for a complete checkpoint that was just written, which is progress whatever the log says, and
+at the GPUs: while they work, at more than idle power, silence is given four times the threshold as well.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training_monitor.models import JobView, Progress
+from training_monitor.policy.stall import FULL_PERCENT, IDLE_PERCENT, SPINNING_POWER
+from training_monitor.reports import GpuReport
 from training_monitor.units import format_duration
 
 STARTUP_FACTOR = 3.0
 GROWING_LOG_FACTOR = 4.0
+BUSY_FACTOR = 4.0
 GAP_INTERVALS = 3.0
 
 
@@ -81,6 +85,16 @@ def describe_stall(seen: Stagnation, threshold: float) -> str | None:
     if seen.position is not None and no_step >= GROWING_LOG_FACTOR * threshold:
         return f"{_where(seen.position)} for {format_duration(no_step)} although the log grows"
     return None
+
+
+def gpus_work(report: GpuReport) -> bool:
+    """Whether a GPU computes; one at full utilization and idle power waits in a collective. False when not known."""
+    readings = zip(report["gpu_utilizations"], report["power_draw"], report["power_limit"])
+    for used, draw, limit in readings:
+        spins = used is not None and used >= FULL_PERCENT and bool(draw and limit and draw / limit < SPINNING_POWER)
+        if used is not None and used >= IDLE_PERCENT and not spins:
+            return True
+    return False
 
 
 def _where(position: Position | None) -> str:

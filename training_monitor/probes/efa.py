@@ -7,13 +7,14 @@ A device that is present proves nothing; a counter that moves does, and so does 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from training_monitor.errors import ParseError, TrainingMonitorError
-from training_monitor.models import NcclTransport, Question, Reply
+from training_monitor.errors import ParseError
+from training_monitor.models import Answer, NcclTransport, Question, Reply
 from training_monitor.parse.nccl import parse_nccl_transport
-from training_monitor.reports import EfaReport
-from training_monitor.targets.asking import ask
+from training_monitor.reports import EfaClusterReport, EfaReport, NodeEfaReport
+from training_monitor.targets.fleet import ask_many
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
@@ -66,30 +67,65 @@ def efa_question(limit: float = 15.0) -> Question[EfaReading]:
 
 
 def check_efa_utilization(
-    head_pod: str | Target, namespace: str = "default", *, timeout: float = 15.0, transport: Transport | None = None
-) -> EfaReport:
-    """Say whether NCCL uses EFA on a target; never raises for the outside world.
+    head_pod: str | Target,
+    namespace: str = "default",
+    *,
+    all_pods: Sequence[str | Target] = (),
+    timeout: float = 15.0,
+    transport: Transport | None = None,
+) -> EfaClusterReport:
+    """Say whether NCCL uses EFA on a target, and on all pods given; never raises for the outside world.
 
     Returns:
         `efa_active` True (the counters move, or NCCL selected the efa provider), False (NCCL says it uses something
-        else), None (nothing shows it: no log lines without NCCL_DEBUG=INFO). `transport` ofi | socket | ib | unknown.
+        else, on one pod at least), None (nothing shows it: no log lines without NCCL_DEBUG=INFO). `transport` ofi |
+        socket | ib | unknown, or mixed when pods differ: one on sockets slows all. `per_node` has each pod's own.
     """
-    target = parse_target(head_pod, namespace=namespace)
-    try:
-        [answer] = ask(target, efa_question(limit=timeout), transport=transport)
-        reading = answer.get()
-    except TrainingMonitorError as error:
-        return EfaReport(
-            efa_active=None,
-            transport="unknown",
-            details=str(error),
-            provider=None,
-            efa_devices=None,
-            bytes_moved=None,
-            error=str(error),
-        )
-    assert reading is not None
-    return format_efa_report(reading)
+    head = parse_target(head_pod, namespace=namespace)
+    others = [parse_target(pod, namespace=namespace) for pod in all_pods]
+    targets = list(dict.fromkeys([head, *others]))
+    answers = ask_many(targets, efa_question(limit=timeout), transport=transport)
+    nodes = [
+        NodeEfaReport(pod=target.name or str(target), **_report(answer))
+        for target, [answer] in zip(targets, answers, strict=True)
+    ]
+    return combine_efa_reports(nodes)
+
+
+def _report(answer: Answer[EfaReading]) -> EfaReport:
+    if answer.value is not None:
+        return format_efa_report(answer.value)
+    said = answer.error or "no answer"
+    return EfaReport(
+        efa_active=None,
+        transport="unknown",
+        details=said,
+        provider=None,
+        efa_devices=None,
+        bytes_moved=None,
+        error=said,
+    )
+
+
+def combine_efa_reports(nodes: list[NodeEfaReport]) -> EfaClusterReport:
+    """One report on many pods; that of the first where they do not differ."""
+    names = sorted({node["transport"] for node in nodes} - {"unknown"})
+    active = [node["efa_active"] for node in nodes]
+    first = next((node for node in nodes if node["transport"] != "unknown"), nodes[0])
+    details = first["details"]
+    if len(names) > 1:
+        pods = {name: ", ".join(node["pod"] for node in nodes if node["transport"] == name) for name in names}
+        details = "; ".join(f"{name} on {pods[name]}" for name in names)
+    return EfaClusterReport(
+        efa_active=False if False in active else True if True in active else None,
+        transport="mixed" if len(names) > 1 else first["transport"],
+        details=details,
+        provider=first["provider"],
+        efa_devices=first["efa_devices"],
+        bytes_moved=first["bytes_moved"],
+        error=next((node["error"] for node in nodes if node["error"]), None),
+        per_node=nodes,
+    )
 
 
 _NAMES = {"efa": "ofi", "fallback": "socket", "fastsocket": "socket"}

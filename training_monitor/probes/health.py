@@ -22,7 +22,7 @@ from training_monitor.policy.health import (
 )
 from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
 from training_monitor.probes.cluster import format_resources_report
-from training_monitor.probes.efa import EfaReading, efa_question, format_efa_report
+from training_monitor.probes.efa import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.probes.gpu import gpu_question
 from training_monitor.probes.host import Disk, disk_question
 from training_monitor.probes.jobs import look_questions, read_look
@@ -36,6 +36,7 @@ from training_monitor.reports import (
     HealthRayReport,
     HealthReport,
     JobReport,
+    NodeEfaReport,
     NodeGpuReport,
     PodReport,
 )
@@ -221,26 +222,18 @@ def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
     readings: list[tuple[Target, EfaReading]] = [
         (target, answers["efa"].value) for target, answers in zip(seen.targets, seen.answers) if answers["efa"].value
     ]
-    reports = [(target, format_efa_report(reading)) for target, reading in readings]
-    active = [report["efa_active"] for _, report in reports]
-    findings += judge_efa(active, sum(reading.devices for _, reading in readings))
-    names = {report["transport"] for _, report in reports} - {"unknown"}
-    spoken = any(reading.transport.evidence for _, reading in readings)
-    transport = (
-        "mixed"
-        if len(names) > 1
-        else _TRANSPORTS.get(names.pop(), "unknown")
-        if names
-        else "unknown"
-        if spoken or not readings
-        else "no NCCL logs yet"
-    )
+    nodes = [NodeEfaReport(pod=_short(target), **format_efa_report(reading)) for target, reading in readings]
+    findings += judge_efa([node["efa_active"] for node in nodes], sum(reading.devices for _, reading in readings))
+    found = combine_efa_reports(nodes) if nodes else None
+    silent = found is not None and not any(reading.transport.evidence for _, reading in readings)
+    name = found["transport"] if found else "unknown"
+    transport = "no NCCL logs yet" if silent and name == "unknown" else _TRANSPORTS.get(name, name)
     channels = sum(reading.channels for _, reading in readings)
     return HealthEfaReport(
-        active=False if False in active else True if True in active else None,
+        active=found["efa_active"] if found else None,
         transport=transport,
         channels=f"{channels} channels via NET/OFI" if channels and "ofi" in transport else None,
-        per_node=[{"pod": _short(target), **report} for target, report in reports],
+        per_node=nodes,
     )
 
 

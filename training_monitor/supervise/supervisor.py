@@ -22,7 +22,14 @@ from training_monitor.errors import (
 )
 from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
 from training_monitor.policy.restart import RestartPolicy, choose_resume
-from training_monitor.policy.stagnation import Stagnation, describe_stall, silence_limit, watch_progress
+from training_monitor.policy.stagnation import (
+    BUSY_FACTOR,
+    Stagnation,
+    describe_stall,
+    gpus_work,
+    silence_limit,
+    watch_progress,
+)
 from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
 from training_monitor.probes.gpu import check_gpu_utilization
 from training_monitor.probes.holds import held_by
@@ -207,8 +214,8 @@ class Supervisor:
             return self._end(run, view)
         self.seen = watch_progress(self.seen, view, self.clock.monotonic(), self.policy.check_interval)
         stall = describe_stall(self.seen, self.policy.stagnation_threshold)
-        if stall and view.status is JobStatus.RUNNING and not self._saved_lately(run):
-            stall += self._gpu_evidence()
+        if stall and view.status is JobStatus.RUNNING and (proof := self._proof_of_stall(run)) is not None:
+            stall += proof
             self.tell(run, "detected", f"{run.job_id} stalled: {stall}", view)
             return self.save(replace(run, phase="stopping", stop_reason=stall))
         self.tell(run, "progress", _progress_text(view), view)
@@ -330,11 +337,17 @@ class Supervisor:
         limit = silence_limit(self.seen.position, self.policy.stagnation_threshold)
         return newest is not None and newest.age is not None and newest.age < limit
 
-    def _gpu_evidence(self) -> str:
+    def _proof_of_stall(self, run: RunState) -> str | None:
+        """What the GPUs add to a stall; None when checkpoints or the GPUs say that the job works after all."""
+        if self._saved_lately(run):
+            return None
         found = check_gpu_utilization(self.target, timeout=5.0, transport=self.transport)
-        if found["avg_utilization"] is None:
-            return ""
-        return f"; GPUs {found['avg_utilization']:.0f} % busy"
+        assert self.seen
+        threshold = self.policy.stagnation_threshold
+        if gpus_work(found) and not describe_stall(self.seen, BUSY_FACTOR * threshold):
+            return None
+        used = found["avg_utilization"]
+        return "" if used is None else f"; GPUs {used:.0f} % busy"
 
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Nothing is known, so nothing is concluded: no restart, no count; a replaced pod is looked for."""

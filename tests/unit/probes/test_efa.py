@@ -10,7 +10,7 @@ import pytest
 from training_monitor.errors import ParseError, TargetUnreachable
 from training_monitor.models import Reply
 from training_monitor.probes.efa import check_efa_utilization, efa_question, format_efa_report
-from training_monitor.reports import EfaReport
+from training_monitor.reports import EfaClusterReport, EfaReport
 
 from .fake_reply import FakeTargets
 
@@ -92,6 +92,39 @@ def test_a_reply_without_counters_is_an_error(text: str) -> None:
 def test_every_report_has_exactly_the_documented_keys_and_is_json(answer: Any) -> None:
     said = answer if isinstance(answer, Exception) else {"efa": answer}
     report = check_efa_utilization("head", transport=FakeTargets({"*": said}, []))
-    assert set(report) == set(EfaReport.__annotations__)
+    assert set(report) == set(EfaClusterReport.__annotations__)
     assert json.loads(json.dumps(report)) == report
     assert report["efa_active"] is None and (report["error"] is None) == (answer == "efa 4 0\n")
+
+
+SAYS = {
+    "ofi": f"efa 4 900\n{PREFIX}NET/OFI Selected Provider is efa",
+    "socket": f"efa 4 0\n{PREFIX}Using network Socket",
+    "silent": "efa 4 0\n",
+}
+
+
+def check_pods(**pods: str) -> EfaClusterReport:
+    said: dict[str, Any] = {pod: {"efa": SAYS[what]} for pod, what in pods.items()}
+    return check_efa_utilization(next(iter(pods)), all_pods=list(pods), transport=FakeTargets(said, []))
+
+
+def test_pods_that_differ_are_mixed_and_named() -> None:
+    report = check_pods(head="ofi", slow="socket", quiet="silent")
+    assert (report["efa_active"], report["transport"]) == (False, "mixed")
+    assert report["details"] == "ofi on head; socket on slow"
+    assert [(node["pod"], node["efa_active"]) for node in report["per_node"]] == [
+        ("head", True), ("slow", False), ("quiet", None)
+    ]  # fmt: skip
+
+
+def test_pods_that_agree_or_say_nothing_are_not_mixed() -> None:
+    report = check_pods(head="silent", one="ofi", two="ofi")
+    assert (report["efa_active"], report["transport"], report["provider"]) == (True, "ofi", "efa")
+    assert check_pods(head="silent", one="silent")["efa_active"] is None
+
+
+def test_a_pod_that_cannot_be_asked_hides_no_other() -> None:
+    said: dict[str, Any] = {"head": {"efa": SAYS["socket"]}, "gone": TargetUnreachable("no such pod")}
+    report = check_efa_utilization("head", all_pods=["gone"], transport=FakeTargets(said, []))
+    assert report["efa_active"] is False and "no such pod" in (report["error"] or "")

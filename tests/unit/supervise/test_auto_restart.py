@@ -246,6 +246,25 @@ def test_a_silent_job_that_stops_writing_checkpoints_is_stalled(bench: Bench) ->
     assert 1200 <= (bench.jobs.starts[0].stopped_at or 0) - bench.jobs.starts[0].started <= 1300
 
 
+GPU_ROW = "{0}, GPU-{0}, NVIDIA H100, {1}, 40, 60000, 81559, {2}, 700.00, 60, Disabled\n"
+
+
+@pytest.mark.parametrize(
+    ("used", "watts", "least"),
+    [(97, 600, 1200), (0, 70, 300), (100, 120, 300)],
+    ids=["at work", "idle", "waiting in a collective"],
+)
+def test_a_silent_job_whose_gpus_work_is_given_four_times_as_long(
+    bench: Bench, used: int, watts: int, least: int
+) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    bench.jobs.gpus = GPU_ROW.format(0, used, watts) + "-- processes --\n"
+    report = bench.restart(stagnation_threshold=300)
+    silent = (bench.jobs.starts[0].stopped_at or 0) - bench.jobs.starts[0].started - 120
+    assert least <= silent <= least + 60
+    assert f"GPUs {used} % busy" in (report["attempts"][0]["reason"] or "")
+
+
 def test_going_on_with_another_command_says_so(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
 
