@@ -10,12 +10,15 @@ A run that is found unfinished goes on in its phase: every act is one that can b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from training_monitor.errors import TrainingMonitorError
 from training_monitor.models import Checkpoint
 from training_monitor.policy.goodput import goodput, run_events, steps_lost
 from training_monitor.reports import AttemptReport, RestartReport
+
+_NOTHING_KNOWN = dict.fromkeys(AttemptReport.__annotations__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,14 @@ class RunState:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunState:
-        return cls(**{**state, "attempts": tuple(state["attempts"])})
+        """A state from disk, also of an earlier version. Raises TrainingMonitorError for that of a later one."""
+        if unknown := set(state) - {each.name for each in fields(cls)}:
+            raise TrainingMonitorError(
+                f"the state of {state.get('key')} was written by a later version ({', '.join(sorted(unknown))})",
+                hint="install that version again to go on with this run",
+            )
+        attempts = tuple(AttemptReport(**{**_NOTHING_KNOWN, **each}) for each in state["attempts"])  # type: ignore[typeddict-item]
+        return cls(**{**state, "attempts": attempts})
 
     def report(self) -> RestartReport:
         """The documented result."""

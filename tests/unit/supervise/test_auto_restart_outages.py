@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import Behaviour, FakeTransport
 from tests.unit.supervise.test_auto_restart import Bench
-from training_monitor.errors import CommandTimedOut, TargetUnreachable
+from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
@@ -293,3 +293,36 @@ def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: 
 
 def die() -> None:
     raise Killed
+
+
+# ---------------------------------------------------------------- states of other versions
+
+
+def interrupted(bench: Bench) -> dict[str, Any]:
+    """The state on disk of a run whose supervisor died before its first restart."""
+    bench.jobs.behaviours = [CRASH, GOOD]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    bench.on("waiting", die)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart()
+    state = Store(bench.folder).load_run("local run")
+    assert state
+    return state
+
+
+def test_a_state_of_an_earlier_version_goes_on(bench: Bench) -> None:
+    state = interrupted(bench)
+    del state["bad_checkpoints"], state["attempts"][0]["failure"], state["attempts"][0]["progress"]
+    Store(bench.folder).save_run("local run", state, finished=False)
+    assert bench.restart()["success"] and len(bench.jobs.starts) == 2
+
+
+def test_a_state_of_a_later_version_is_refused_in_words(bench: Bench) -> None:
+    state = interrupted(bench) | {"moon_phase": 0.5}
+    Store(bench.folder).save_run("local run", state, finished=False)
+    with pytest.raises(TrainingMonitorError, match="later version.*moon_phase"):
+        bench.restart()
+    assert len(bench.jobs.starts) == 1
