@@ -345,7 +345,7 @@ class FakeJobs:
         job = self.jobs.get(name)
         if job is None:
             return "state=missing\n"
-        by = re.search(r"printf '%s\\n' (.*) >\"\$dir/stopped\.new\"", script)
+        by = re.search(r"printf '%s\\n' (.*) 1<>\"\$dir/stopped\.new\"", script)
         assert by
         if job.exit(self.now) is None:
             [job.stopped_by] = shlex.split(by[1])

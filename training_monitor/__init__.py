@@ -38,8 +38,10 @@ if TYPE_CHECKING:
         GpuTable as GpuTable,
         JobStatus as JobStatus,
         JobView as JobView,
+        LogCursor as LogCursor,
         LossAnalysis as LossAnalysis,
         NcclTransport as NcclTransport,
+        NewLog as NewLog,
         PodState as PodState,
         Progress as Progress,
         ProgressSample as ProgressSample,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
         RunEvent as RunEvent,
         StallAnalysis as StallAnalysis,
     )
+    from training_monitor.parse.log_patterns import LogPattern as LogPattern, parse_metrics as parse_metrics
+    from training_monitor.parse.log_totals import LogTotals as LogTotals
     from training_monitor.parse.nccl import parse_nccl_transport as parse_nccl_transport
     from training_monitor.parse.training_log import parse_progress as parse_progress
     from training_monitor.policy.failure import classify_failure as classify_failure
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
         stop_job as stop_job,
         submit_job_with_resume as submit_job_with_resume,
     )
+    from training_monitor.probes.logs import get_log_progress as get_log_progress, read_new_log as read_new_log
     from training_monitor.probes.process_jobs import start_process_job as start_process_job
     from training_monitor.store import Store as Store
     from training_monitor.supervise.logs import get_logger as get_logger, setup_logging as setup_logging
@@ -133,8 +138,10 @@ _HOME = {
         "GpuTable",
         "JobStatus",
         "JobView",
+        "LogCursor",
         "LossAnalysis",
         "NcclTransport",
+        "NewLog",
         "PodState",
         "Progress",
         "ProgressSample",
@@ -145,6 +152,8 @@ _HOME = {
         "RunEvent",
         "StallAnalysis",
     ),
+    "parse.log_patterns": ("LogPattern", "parse_metrics"),
+    "parse.log_totals": ("LogTotals",),
     "parse.nccl": ("parse_nccl_transport",),
     "parse.training_log": ("parse_progress",),
     "policy.failure": ("classify_failure",),
@@ -169,6 +178,7 @@ _HOME = {
         "stop_job",
         "submit_job_with_resume",
     ),
+    "probes.logs": ("get_log_progress", "read_new_log"),
     "probes.process_jobs": ("start_process_job",),
     "store": ("Store",),
     "supervise.logs": ("get_logger", "setup_logging"),

@@ -188,6 +188,35 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class LogCursor:
+    """Where a reader of a log file stands: bytes read, the file's inode, and a checksum of the bytes in front of it.
+
+    JSON-ready by `dataclasses.asdict`. `check` is "" where the target has neither md5sum nor cksum.
+    """
+
+    offset: int
+    inode: int
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLog:
+    """What a log file has behind a cursor: `text` is whole lines, and `cursor` goes into the next read.
+
+    `partial` is the unfinished last line, which the next read gives again. `skipped_bytes` stood in front of `text` and
+    were not read. reset: None (the log went on) | truncated (emptied or rewritten) | rotated (another file). A
+    `missing` file has no text, and the cursor it was asked with.
+    """
+
+    text: str
+    cursor: LogCursor | None
+    reset: str | None = None
+    partial: str = ""
+    skipped_bytes: int = 0
+    missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressSample:
     """What a watcher saw at one poll; None is "not known".
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -11,13 +13,13 @@ import pytest
 
 from tests.integration.conftest import Place
 from training_monitor.errors import CheckpointNotFound
-from training_monitor.probes.checkpoints import find_latest_checkpoint, list_checkpoints
+from training_monitor.probes.checkpoints import MAX_LOOKED_INTO, find_latest_checkpoint, list_checkpoints
 
 
-def write_safetensors(file: Path, numbers: int = 256) -> None:
+def write_safetensors(file: Path, numbers: int = 256, **metadata: str) -> None:
     """One tensor of 32-bit floats: header length, header, data."""
     tensor = {"dtype": "F32", "shape": [numbers], "data_offsets": [0, 4 * numbers]}
-    header = json.dumps({"__metadata__": {"format": "pt"}, "weight": tensor}).encode()
+    header = json.dumps({"__metadata__": {"format": "pt"} | metadata, "weight": tensor}).encode()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4 * numbers))
 
@@ -37,17 +39,44 @@ def write_checkpoint(folder: Path) -> None:
     (folder / "trainer_state.json").write_text("{}")
 
 
-def write_sharded(folder: Path, shards: int = 3) -> None:
+def write_sharded(folder: Path, shards: int = 3, total: int = 3072) -> None:
     names = [f"model-{number + 1:05d}-of-{shards:05d}.safetensors" for number in range(shards)]
     for name in names:
         write_safetensors(folder / name)
-    index = {"metadata": {}, "weight_map": {f"layer.{number}": name for number, name in enumerate(names)}}
+    index = {
+        "metadata": {"total_size": total},
+        "weight_map": {f"layer.{number}": name for number, name in enumerate(names)},
+    }
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
 def cut(file: Path, size: int = -1) -> None:
     """Leave the first `size` bytes, or all but the last ones."""
     file.write_bytes(file.read_bytes()[:size])
+
+
+def write_deepspeed(folder: Path, step: int, ranks: int = 4) -> None:
+    (folder / "latest").parent.mkdir(parents=True, exist_ok=True)
+    for rank in range(ranks):
+        write_torch(folder / f"global_step{step}" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+    write_torch(folder / f"global_step{step}" / "mp_rank_00_model_states.pt")
+    (folder / "latest").write_text(f"global_step{step}")
+
+
+def make_hole(file: Path, size: int = 1_000_000) -> None:
+    """What a writer leaves that reserved the size, wrote both ends, and died: a zip archive of the right size."""
+    write_torch(file)
+    archive = file.read_bytes()
+    with file.open("wb") as out:
+        out.write(archive[:2000])
+        out.seek(size)
+        out.write(archive[2000:])
+
+
+def counts_blocks(folder: Path) -> bool:
+    command = ["stat", "-f", "-c", "%T", str(folder)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return found in ("ext2/ext3", "xfs", "tmpfs")
 
 
 def problems(target: Place, folder: Path) -> dict[int, str | None]:
@@ -184,3 +213,115 @@ class TestCheckpoints:
             find_latest_checkpoint(str(runs), target.address)
         assert "step 10" in str(caught.value) and "step 20" in str(caught.value)
         assert "truncated" in str(caught.value)
+
+    def test_the_ranks_of_deepspeed_and_its_tracker_file(self, target: Place, runs: Path) -> None:
+        for step in (10, 20, 30, 40):
+            write_deepspeed(runs, step)
+        (runs / "latest").write_text("global_step30\n")
+        (runs / "global_step20" / "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
+        cut(runs / "global_step30" / "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt", 1000)
+        found = problems(target, runs)
+        words = {20: "3 of 4 files", 30: "zip end record", 40: "newer than latest"}
+        assert found.pop(10) is None
+        assert {step: word in (found[step] or "") for step, word in words.items()} == dict.fromkeys(words, True)
+        (runs / "latest").write_text("global_step50")
+        assert problems(target, runs)[50] == "latest names global_step50, which is missing"
+        assert find_latest_checkpoint(str(runs), target.address) == f"{runs}/global_step40"
+
+    def test_a_trainer_folder_with_deepspeed_inside(self, target: Place, runs: Path) -> None:
+        for step in (5, 6, 7):
+            write_checkpoint(runs / f"checkpoint-{step}")
+            write_deepspeed(runs / f"checkpoint-{step}", step)
+        (runs / "checkpoint-6" / "trainer_state.json").unlink()
+        (runs / "checkpoint-7" / "latest").write_text("global_step8")
+        missing = "checkpoint-7/latest names global_step8, which is missing"
+        state = "trainer_state.json is missing, which others have"
+        assert problems(target, runs) == {5: None, 6: state, 7: missing}
+
+    @pytest.mark.parametrize("tracker", ["latest_checkpointed_iteration.txt", "last_checkpoint", "latest-rank0.pt"])
+    def test_a_tracker_that_names_what_is_missing(self, target: Place, runs: Path, tracker: str) -> None:
+        if tracker == "latest-rank0.pt":
+            for rank in (0, 1):
+                write_torch(runs / f"ep1-ba100-rank{rank}.pt")
+            (runs / tracker).symlink_to("ep1-ba200-rank0.pt")
+        else:
+            write_torch(runs / ("iter_0000100" if tracker.endswith(".txt") else "") / "iter_100.pth")
+            (runs / tracker).write_text("200" if tracker.endswith(".txt") else "/gone/work_dirs/iter_200.pth")
+        found = problems(target, runs)
+        assert found[100] is None and f"{tracker} names" in (found[200] or "")
+        newest = find_latest_checkpoint(str(runs), target.address) or ""
+        assert newest.startswith(f"{runs}/") and "100" in newest and "rank1" not in newest
+
+    def test_the_step_of_a_header_or_of_a_state_file(self, target: Place, runs: Path) -> None:
+        write_safetensors(runs / "kohya-000004.safetensors", ss_steps="2000", ss_epoch="4")
+        write_safetensors(runs / "kohya-000004-state" / "model.safetensors")
+        (runs / "kohya-000004-state" / "train_state.json").write_text('{"current_epoch": 4, "current_step": 2000}')
+        write_safetensors(runs / "tool_000000250.safetensors", training_info=json.dumps({"step": 250, "epoch": 1}))
+        write_safetensors(runs / "tool.safetensors", training_info=json.dumps({"epoch": 9, "step": 3000}))
+        write_safetensors(runs / "base.safetensors", ss_steps="9000", software=json.dumps({"name": "x"}))
+        found = [(each.path.rpartition("/")[2], each.step) for each in list_checkpoints(str(runs), target.address)]
+        steps = {"tool_000000250.safetensors": 250, "kohya-000004.safetensors": 2000, "kohya-000004-state": 2000}
+        assert found == [*steps.items(), ("tool.safetensors", 3000)]
+
+    @pytest.mark.parametrize(
+        "name", ["last.ckpt", "weights/last.pt", "ckpt.pt", "model_final.pth", "last.pth.tar", "final_model.zip"]
+    )
+    def test_what_is_overwritten_in_place_is_the_last_resort(self, local: Place, name: str) -> None:
+        write_torch(local.folder / "runs" / name)
+        runs = local.folder / "runs"
+        assert find_latest_checkpoint(str(runs)) == f"{runs}/{name}"
+        write_torch(runs / "step_5.pt")
+        assert find_latest_checkpoint(str(runs)) == f"{runs}/step_5.pt"
+        (runs / "step_5.pt").unlink()
+        cut(runs / name, 2000)
+        with pytest.raises(CheckpointNotFound, match="zip end record"):
+            find_latest_checkpoint(str(runs))
+
+    @pytest.mark.parametrize("name", ["checkpoint-7.pth.tar", "rl_model_7_steps.zip", "step_7.npz"])
+    def test_zip_archives_of_other_names_are_looked_into(self, local: Place, name: str) -> None:
+        write_torch(local.folder / name)
+        assert problems(local, local.folder) == {7: None}
+        cut(local.folder / name, 2000)
+        assert "zip end record" in (problems(local, local.folder)[7] or "")
+
+    def test_the_bytes_of_all_shards_against_the_index(self, target: Place, runs: Path) -> None:
+        write_sharded(runs / "checkpoint-10")
+        write_sharded(runs / "checkpoint-20", total=300_000)
+        found = problems(target, runs)
+        assert found[10] is None and "of the 300000 bytes" in (found[20] or "")
+
+    def test_a_file_with_a_hole_is_damaged(self, target: Place, runs: Path) -> None:
+        if not counts_blocks(runs):
+            pytest.skip("blocks tell nothing on this file system")
+        for step in (10, 20):
+            (runs / f"step_{step}").mkdir()
+            (runs / f"step_{step}" / "model.pt").write_bytes(b"\x80\x02" + bytes(1_000_000))
+        make_hole(runs / "step_20" / "model.pt")
+        found = problems(target, runs)
+        assert found[10] is None and "has a hole" in (found[20] or "")
+
+    def test_a_much_smaller_file_than_before_is_damaged(self, target: Place, runs: Path) -> None:
+        for step, numbers in ((10, 100_000), (20, 99_000), (30, 10_000)):
+            write_safetensors(runs / f"step_{step}" / "model.safetensors", numbers)
+        found = problems(target, runs)
+        assert found[10] is found[20] is None and "where the one before has" in (found[30] or "")
+
+    def test_no_name_of_a_file_or_folder_forges_another_checkpoint(self, target: Place, runs: Path) -> None:
+        for name in ("x\nfile 9 9 .", "y\\nfile 9 9 .", "z&|\\0"):
+            (runs / name / "step_999").mkdir(parents=True)
+            (runs / name / "step_999" / "a.pt").write_bytes(b"not torch")
+            write_sharded(runs / name / "step_5")
+        (runs / "latest-rank0.pt").symlink_to("x\nfile 9 9 ./step_998/a.pt")
+        found = list_checkpoints(str(runs), target.address)
+        assert sorted({each.path for each in found if each.complete}) == [
+            f"{runs}/y\\nfile 9 9 ./step_5",
+            f"{runs}/z&|\\0/step_5",
+        ]
+
+    def test_the_highest_steps_are_looked_into_however_old_they_are(self, local: Place) -> None:
+        write_torch(local.folder / "step_100000.pt")
+        cut(local.folder / "step_100000.pt", 500)
+        os.utime(local.folder / "step_100000.pt", (1, 1))
+        for step in range(MAX_LOOKED_INTO + 20):
+            (local.folder / f"step_{step}.pt").write_bytes(b"\x80\x02K\x01.")
+        assert "zip end record" in (problems(local, local.folder)[100000] or "")

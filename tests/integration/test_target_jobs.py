@@ -14,7 +14,7 @@ import pytest
 from tests.integration.conftest import Place, kill, plain, wait_until
 from tests.integration.test_targets import restricted_path
 from tests.loopback.kubernetes import KubernetesApi
-from training_monitor.errors import CommandFailed, JobExists, JobNotFound, SettingsError
+from training_monitor.errors import CommandFailed, JobExists, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.models import JobStatus, JobView
 from training_monitor.probes.jobs import look_at_job, stop_job
 from training_monitor.probes.process_jobs import start_process_job
@@ -242,6 +242,39 @@ class TestJobs:
         assert look(local).status is JobStatus.FAILED
         stop_job(local.address, "process:job", grace=0.5)
         assert bystander.poll() is None
+
+    def test_a_job_whose_folder_is_out_of_sight_is_unknown_and_not_started_again(self, target: Place) -> None:
+        start(target, "sleep 300")
+        away = target.jobs.with_name("unmounted")
+        target.jobs.rename(away)
+        with pytest.raises(TargetUnreachable, match="run directory is not there"):
+            look(target)
+        with pytest.raises(CommandFailed, match="processes of it run"):
+            start(target, "sleep 300")
+        assert not (target.jobs / "job").exists()
+        if target.jobs.exists():
+            target.jobs.rmdir()
+        away.rename(target.jobs)
+        assert look(target).status is JobStatus.RUNNING
+
+    def test_a_process_with_a_session_and_an_environment_of_its_own_is_ended_too(self, target: Place) -> None:
+        start(target, "env -i setsid sleep 4242 & env -i setsid sleep 4242")
+        assert wait_until(lambda: subprocess.run(["pgrep", "-xf", "sleep 4242"], stdout=-3).returncode == 0)
+        assert stop_job(target.address, "process:job", grace=1) == "STOPPED"
+        assert subprocess.run(["pgrep", "-xf", "sleep 4242"], stdout=-3).returncode == 1
+
+    def test_a_command_that_leaves_processes_behind_says_so(self, target: Place) -> None:
+        start(target, "sleep 300 & echo begun")
+        assert wait_until(lambda: look(target).status is JobStatus.SUCCEEDED)
+        found = look(target)
+        assert found.survivors == 1 and found.message == "exit status 0, and 1 of its processes run on"
+
+    def test_a_relative_jobs_folder_is_the_same_for_all(self, local: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(local.folder)
+        monkeypatch.setenv("TRAINING_MONITOR_JOBS_DIR", "relative jobs")
+        start(local, "pwd", working_dir="/")
+        assert ended(local).status is JobStatus.SUCCEEDED and look(local).log_tail == "/\n"
+        assert (local.folder / "relative jobs" / "job" / "exit_code").exists()
 
     def test_a_job_works_where_there_is_no_setsid(self, target: Place) -> None:
         names = ("sh", "head", "sleep", "cat", "mkdir", "mv", "rm", "date", "stat", "tail", "grep", "sort")

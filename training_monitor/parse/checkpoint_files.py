@@ -1,39 +1,100 @@
 """From the files below a checkpoint directory to checkpoints: which steps there are, and which are complete.
 
-Names and completeness rules: Hugging Face Trainer, Lightning, DeepSpeed, Megatron-LM, verl, torch DCP,
-ai-toolkit, kohya and Orbax write their steps into a file or folder name; the number is parsed, never sorted
-as text, and times are never used for order (copying changes them).
+A step is the number in a file or folder name (Hugging Face, Lightning, NeMo, DeepSpeed, Megatron-LM, verl, torch DCP,
+torchtune, Ray Train, Orbax, Composer, fairseq, mmengine, detectron2, timm, ultralytics, Stable-Baselines3, ai-toolkit,
+kohya); where a framework counts epochs, it is the epoch. It is never sorted as text, and times are never used for
+order (copying changes them).
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
 
 from training_monitor.errors import ParseError
 from training_monitor.models import Checkpoint, CheckpointFile
 
+CLOCK_SKEW = 60.0  # seconds: a file newer than that has no age
 _WORD = r"(?:global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
-_STEP_NAME = re.compile(rf"(?:^|.*[^A-Za-z]){_WORD}[-_=]?(\d{{1,12}})$|^(\d{{1,12}})$", re.IGNORECASE)
-_STEP_SAID = re.compile(r"(?:^|[^A-Za-z])step=(\d{1,12})(?!\d)")  # Lightning: epoch=1-step=500-val_loss=0.25-v1
+_STEP_NAMES = tuple(
+    re.compile(pattern.replace("STEP", r"(\d{1,12})(?!\d)").replace("WORD", _WORD), re.IGNORECASE)
+    for pattern in (
+        r"(?:.*[^a-z])?step=STEP.*",  # Lightning, NeMo: epoch=1-step=500-val_loss=0.25-last
+        r"ep\d+-baSTEP(?:-rank\d+)?",  # Composer
+        r"(?:.*[^a-z])?checkpoint_\d+_STEP",  # fairseq: epoch and updates
+        r"recovery-STEP-\d+",  # timm: epoch and batch
+        r".*[-_]STEP_steps",  # Stable-Baselines3
+        r"(?:.*[^a-z])?WORD[-_=]?STEP(?:-v\d{1,3})?",
+        r"STEP",  # Orbax
+        r"(?:.*[^a-z])?epoch=STEP.*",  # Lightning: epoch=3-val_loss=0.25
+    )
+)
 _STEP_INSIDE = re.compile(rf"{_WORD}[-_=]?\d+", re.IGNORECASE)
-_NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})$")
+_NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})(?:-v\d{1,3})?")
+_KOHYA_EPOCH = re.compile(r".*-\d{6}\.safetensors")
+_IN_PLACE = re.compile(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
+_EARLIER = re.compile(r"(?:^|[-_])(?:best|recovery)[-_]")
 _WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
-_UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
-_UNFINISHED_FOLDER = re.compile(r"[._-](?:orbax-checkpoint-)?tmp.*|-unfinished$|\.part$|\.incomplete$", re.IGNORECASE)
+_EXTENSION = re.compile(r"(?:\.pth?)?\.\w+$")
+_COMPANION = re.compile(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
+_RANKED_FILE = re.compile(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
 _SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
+_UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
+_UNFINISHED_INSIDE = re.compile(r"orbax-checkpoint-tmp|partial_save")
+_UNFINISHED_FOLDER = re.compile(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
+_RANKS = (
+    r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
+)
+_RANK = re.compile(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
+_SURE_RANK = re.compile(r"zero|expp|.p_rank|ba")  # others may be those of one node of several, or a LoRA's rank
+_MARKERS = frozenset(  # what a complete checkpoint has when another one of its kind has it
+    "trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt metadata.json latest".split()
+)
+_SAME_SIZES = re.compile(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
+_LARGE = 65536
+_LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks in their own way
+_ITERATION = "latest_checkpointed_iteration.txt"
 
 
 @dataclass(slots=True)
 class Listing:
-    """What one look below a checkpoint directory found; `files` have paths relative to it."""
+    """What one look below a checkpoint directory found, by paths relative to it.
+
+    Index files say `shards` and `totals`, a file its step; `trackers` and `dangling` links name a checkpoint.
+    """
 
     files: list[CheckpointFile] = field(default_factory=list)
     shards: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    totals: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
     trackers: dict[str, str] = field(default_factory=dict)
+    dangling: dict[str, str] = field(default_factory=dict)
     now: float | None = None
+
+
+@dataclass(slots=True)
+class _Group:
+    """One checkpoint; its files by their names in it, where that of a single file is empty."""
+
+    root: str
+    step: int
+    files: dict[str, CheckpointFile] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        return self.root.rpartition("/")[0]
+
+    @property
+    def order(self) -> tuple[int, int, list[int], str]:
+        """At one step, a folder comes after a file, and both after a best or recovery file."""
+        earlier = _EARLIER.search(self.root.rpartition("/")[2])
+        single = any(file.path == self.root for file in self.files.values())
+        numbers = [int(number) for number in re.findall(r"\d{1,18}", self.root)]
+        return self.step, 0 if earlier else 1 if single else 2, numbers, self.root
 
 
 def parse_listing(text: str, directory: str = "") -> Listing | None:
@@ -45,87 +106,169 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
         return None
     if lines[0] != "state=there":
         raise ParseError(lines[0].removeprefix("state="), source=f"checkpoint directory {directory}".rstrip())
-    listing, problems = Listing(), dict[str, str]()
+    listing, problems, local = Listing(), dict[str, str](), False
     for line in lines[1:]:
         kind, _, rest = line.partition(" ")
+        path, _, content = rest.removeprefix("./").partition("\t")
         if kind == "now":
             listing.now = float(rest) if re.fullmatch(r"\d{1,15}", rest) else None
-        elif kind == "file" and (found := re.fullmatch(r"(\d{1,18}) (\d{1,18}) \./(.*)", rest)):
-            listing.files.append(CheckpointFile(found.group(3), int(found.group(1)), float(found.group(2))))
+        elif kind == "disk":
+            local = rest in _LOCAL_FILE_SYSTEMS
+        elif kind == "file" and (found := re.fullmatch(r"(\d{1,18}) (\d{1,18}) (?:(\d{1,18}) )?\./(.*)", rest)):
+            size, on_disk, path = int(found[1]), 512 * int(found[3] or 0), found[4]
+            listing.files.append(CheckpointFile(path, size, float(found[2])))
+            if local and found[3] and size >= _LARGE and on_disk < 0.9 * size and path.endswith(_WEIGHTS):
+                problems[path] = f"has a hole: {on_disk} of {size} bytes are on the disk"
         elif kind == "bad":
             problem, _, path = rest.partition(" ./")
             problems[path] = problem.replace("_", " ")
         elif kind == "shard":
-            index, _, shard = rest.removeprefix("./").partition("\t")
-            listing.shards[index].add(shard)
+            listing.shards[path].add(content)
+        elif kind == "total" and re.fullmatch(r"\d{1,18}", content):
+            listing.totals[path] = int(content)
+        elif kind == "step" and re.fullmatch(r"\d{1,12}", content):
+            listing.steps[path] = int(content)
         elif kind == "tracker":
-            path, _, content = rest.removeprefix("./").partition("\t")
             listing.trackers[path] = content.strip()
+        elif kind == "link" and (found := re.search(r" \./(.*?) -> (.*)", rest)):
+            listing.dangling[found[1]] = found[2].strip()
     listing.files = [replace(file, problem=problems.get(file.path)) for file in listing.files]
     return listing
 
 
 def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float = 0.0) -> list[Checkpoint]:
-    """All checkpoints of a listing, lowest step first, each judged complete or not with the reason."""
-    groups: dict[str, list[CheckpointFile]] = defaultdict(list)
-    steps: dict[str, int] = {}
-    for file in listing.files:
-        if place := _place(file.path):
-            steps[place[0]] = place[1]
-            groups[place[0]].append(file)
+    """All checkpoints of a listing, lowest step first, each judged complete or not with the reason.
+
+    Files that are overwritten in place (`last.ckpt`) count only where nothing has a number, with the step that is
+    written in their header, or 0. What a tracker file names and is missing is one that is not complete.
+    """
+    files = [file for file in listing.files if not file.path.endswith(".lock")]
+    groups = _numbered(files, listing.steps) or _in_place(files, listing)
+    marked = {file.path.removesuffix("-unfinished") for file in files if file.path.endswith("-unfinished")}
+    markers: dict[str, set[str]] = defaultdict(set)
+    for group in groups:
+        markers[_kind(group.root)] |= {name for name in group.files if name.rpartition("/")[2] in _MARKERS}
     checkpoints: list[Checkpoint] = []
-    previous: dict[str, str] = {}
-    for root in sorted(groups, key=lambda name: (steps[name], name)):
-        files = groups[root]
-        names = {name: _without_step(name, steps[root]) for name in (file.path[len(root) :] for file in files)}
+    good: dict[str, _Group] = {}
+    whole: dict[str, _Group] = {}
+    for group in groups:
+        kind = _kind(group.root)
         problem = (
-            _unfinished(root, files)
-            or _damage(files)
-            or _missing_shards(root, files, listing.shards)
-            or _tracker_problem(root, listing.trackers, steps)
-            or _lost_files(names, previous)
-            or _still_written(files, listing.now, quiet_seconds)
+            _unfinished(group, marked)
+            or _damage(group)
+            or _missing_shards(group, listing)
+            or _missing_ranks(group)
+            or _tracker_problem(group, listing.trackers)
+            or next((f"{lost} is missing, which others have" for lost in sorted(markers[kind] - {*group.files})), None)
+            or _lost_files(group, good.get(kind, group))
         )
-        size = sum(file.size_bytes for file in files)
-        age = None if listing.now is None else max(0.0, listing.now - max(file.modified_at for file in files))
-        path = f"{directory.rstrip('/')}/{root}"
-        checkpoints.append(Checkpoint(path, steps[root], size, problem is None, problem, age))
-        previous = names if problem is None else previous
-    return checkpoints
+        if problem is None:
+            problem = _shrunk_file(group, whole.get(kind, group))
+            whole[kind] = group
+        size = sum(file.size_bytes for file in group.files.values())
+        newest = max(file.modified_at for file in group.files.values())
+        known = listing.now is not None and newest <= listing.now + CLOCK_SKEW
+        age = max(0.0, listing.now - newest) if listing.now is not None and known else None
+        if problem is None and age is not None and age < quiet_seconds:
+            problem = f"written {age:.0f} s ago: may not be finished"
+        if problem is None:
+            good[kind] = group
+        checkpoints.append(Checkpoint(group.root, group.step, size, problem is None, problem, age))
+    checkpoints += _named_and_missing(listing, groups)
+    there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
+    return sorted(there, key=lambda each: each.step)
 
 
-def _place(path: str) -> tuple[str, int] | None:
-    """The checkpoint a file belongs to, and its step: the topmost folder or the file that carries a number."""
+def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
+    groups: dict[str, _Group] = {}
+    for file in files:
+        if place := _place(file.path, steps):
+            root, name, step = place
+            groups.setdefault(root, _Group(root, step)).files[name] = file
+    finals = {re.sub(r"[-_](?:step)?\d+\.safetensors$", ".safetensors", root) for root in groups} - groups.keys()
+    for file in files:  # name.safetensors beside name_000000250.safetensors
+        if file.path in finals and steps.get(file.path):
+            groups[file.path] = _Group(file.path, steps[file.path], {"": file})
+    return sorted(groups.values(), key=lambda group: group.order)
+
+
+def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
+    """The checkpoint (the topmost folder with a number, or a file), the name of the file in it, and the step."""
     parts = path.split("/")
-    folders = [(depth, _step_of(_UNFINISHED_FOLDER.sub("", part) or part)) for depth, part in enumerate(parts[:-1], 1)]
+    folders = [(depth, _folder_step("/".join(parts[:depth]), steps)) for depth in range(1, len(parts))]
     numbered = [(depth, step) for depth, step in folders if step is not None]
     named = [(depth, step) for depth, step in numbered if not parts[depth - 1].isdigit()]
     if numbered:  # a folder that is only a number may be a date above the real one
         depth, number = (named or numbered)[0]
-        return "/".join(parts[:depth]), number
+        return "/".join(parts[:depth]), "/".join(parts[depth:]), number
+    if found := _COMPANION.fullmatch(path):
+        return f"{found[1]}_{found[3]}_steps.zip", f"{found[2]}.pkl", int(found[3])
     name = re.sub(r"(\.(tmp|part|incomplete))+$", "", parts[-1])
-    stem, dot, extension = name.rpartition(".")
-    if f".{extension}" in _WEIGHTS and dot and not _SHARD.match(name):
-        step = _step_of(stem)
-        if step is None and (found := _NUMBERED_FILE.match(stem)):
-            step = int(found.group(1))
-        return (path, step) if step is not None else None
-    return None
+    step = _file_step(_EXTENSION.sub("", name))
+    if step is None or not name.endswith(_WEIGHTS) or _SHARD.match(name):
+        return None
+    return *_first_rank(path), steps.get(path, step) if _KOHYA_EPOCH.fullmatch(name) else step
 
 
+def _first_rank(path: str) -> tuple[str, str]:
+    """The path of rank 0, and what the file of another rank is called in the checkpoint."""
+    found = _RANKED_FILE.search(path)
+    return _RANKED_FILE.sub(r"\g<1>0", path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
+
+
+def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
+    name = path.rpartition("/")[2]
+    if name.endswith("-state"):  # kohya: the step is in the file, a number in the name may be the epoch
+        return steps.get(f"{path}/train_state.json", _file_step(name.removesuffix("-state")))
+    return _step_of(_UNFINISHED_FOLDER.sub("", name) or name)
+
+
+@lru_cache(maxsize=4096)
 def _step_of(name: str) -> int | None:
-    found = _STEP_SAID.search(name) or _STEP_NAME.match(re.sub(r"-v\d{1,3}$", "", name))
-    return int(next(group for group in found.groups() if group)) if found else None
+    return next((int(found[1]) for pattern in _STEP_NAMES if (found := pattern.fullmatch(name))), None)
 
 
-def _unfinished(root: str, files: Iterable[CheckpointFile]) -> str | None:
-    for name in (root, *(file.path for file in files)):
-        if _UNFINISHED.search(name.rsplit("/", 1)[-1]):
+def _file_step(stem: str) -> int | None:
+    found, step = _NUMBERED_FILE.fullmatch(stem), _step_of(stem)
+    return int(found[1]) if found and step is None else step
+
+
+def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]:
+    """Files and folders without a number: by a name for the last one, a tracker file, or a step in the header."""
+    named = {path[: path.rfind("/") + 1] + content for path, content in listing.trackers.items()}
+    groups: dict[str, _Group] = {}
+    for file in files:
+        parts = file.path.split("/")
+        root, name = _first_rank(file.path)
+        above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+        if whole := [path for path in above if path in named or _is_in_place(path, ".ckpt")]:
+            root, name = whole[0], file.path[len(whole[0]) + 1 :]
+        elif not _is_in_place(file.path, _WEIGHTS):
+            if not file.path.endswith(".safetensors") or not listing.steps.get(file.path):
+                continue
+        groups.setdefault(root, _Group(root, listing.steps.get(root, 0))).files[name] = file
+    return sorted(groups.values(), key=lambda group: group.order)
+
+
+def _is_in_place(path: str, extensions: str | tuple[str, ...]) -> bool:
+    return path.endswith(extensions) and bool(_IN_PLACE.fullmatch(_EXTENSION.sub("", path.rpartition("/")[2])))
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"\d+", "N", name)
+
+
+def _unfinished(group: _Group, marked: set[str]) -> str | None:
+    """By a temporary name, or by the marker file that NeMo lays beside it."""
+    for name in (group.root, *(file.path for file in group.files.values())):
+        if _UNFINISHED.search(name.rsplit("/", 1)[-1]) or _UNFINISHED_INSIDE.search(name[len(group.folder) :]):
             return f"unfinished: {name}"
-    return None
+    stem = re.sub(r"\.(ckpt|nemo)$", "", group.root)
+    return f"unfinished: {stem}-unfinished is there" if stem in marked else None
 
 
-def _damage(files: list[CheckpointFile]) -> str | None:
+def _damage(group: _Group) -> str | None:
+    files = group.files.values()
     for file in files:
         if file.problem:
             return f"{file.path}: {file.problem}"
@@ -136,48 +279,122 @@ def _damage(files: list[CheckpointFile]) -> str | None:
     distributed = {file.path.rpartition("/")[0] for file in files if file.path.endswith(".distcp")}
     if distributed - {file.path.removesuffix("/.metadata") for file in files}:
         return "no .metadata: torch writes it last"
-    return None
+    if "training_args.bin" in group.files and "trainer_state.json" not in group.files:
+        return "no trainer_state.json: transformers writes it last"
+    return f"{group.root} is missing" if group.root.endswith("_steps.zip") and "" not in group.files else None
 
 
-def _missing_shards(root: str, files: list[CheckpointFile], shards: Mapping[str, set[str]]) -> str | None:
-    names = {file.path for file in files}
-    for file in files:
-        folder = file.path.rpartition("/")[0]
-        for shard in shards.get(file.path, ()):
-            if f"{folder}/{shard}" not in names:
-                return f"{shard} is named in {file.path} and missing"
-        if found := _SHARD.match(file.path):
+def _missing_shards(group: _Group, listing: Listing) -> str | None:
+    sizes = {file.path: file.size_bytes for file in group.files.values()}
+    for path in sizes:
+        folder = path.rpartition("/")[0]
+        shards = sorted(listing.shards.get(path, ()))
+        for shard in shards:
+            if f"{folder}/{shard}" not in sizes:
+                return f"{shard} is named in {path} and missing"
+        total, there = listing.totals.get(path, 0), sum(sizes[f"{folder}/{shard}"] for shard in shards)
+        if shards and there < total:
+            return f"the shards have {there} of the {total} bytes that {path} says"
+        if found := _SHARD.match(path):
             stem, _, count, extension = found.groups()
             for number in range(1, int(count) + 1):
-                if f"{stem}-{number:05d}-of-{count}{extension}" not in names:
+                if f"{stem}-{number:05d}-of-{count}{extension}" not in sizes:
                     return f"shard {number} of {int(count)} is missing"
     return None
 
 
-def _tracker_problem(root: str, trackers: Mapping[str, str], steps: Mapping[str, int]) -> str | None:
-    """Megatron-LM and verl write latest_checkpointed_iteration.txt last: what is newer was not finished."""
-    folder = root.rpartition("/")[0]
-    content = trackers.get(f"{folder}/latest_checkpointed_iteration.txt".lstrip("/"))
-    if content and re.fullmatch(r"[0-9]{1,18}", content) and steps[root] > int(content):
-        return f"newer than latest_checkpointed_iteration.txt, which says {content}"
+def _missing_ranks(group: _Group) -> str | None:
+    """Ranks count from 0 without a gap, as many of the model as of the optimizer; DeepSpeed's parts have one size."""
+    families: dict[str, dict[tuple[int, ...], int]] = defaultdict(dict)
+    labels: dict[str, list[str]] = {}
+    counts: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+    for file in group.files.values():
+        name = file.path[len(group.folder) :].lstrip("/")
+        found = [(f"{each[1]}{at}", int(n)) for each in _RANK.finditer(name) for at, n in enumerate(each[2].split("_"))]
+        if found:
+            family = _RANK.sub(r"\1*", name)
+            labels[family] = [label for label, _ in found]
+            families[family][tuple(number for _, number in found)] = file.size_bytes
+    for family, sizes in sorted(families.items()):
+        if not any(map(_SURE_RANK.match, labels[family])) and not any(0 in numbers for numbers in sizes):
+            continue
+        lengths = [max(numbers) + 1 for numbers in zip(*sizes)]
+        if len(sizes) < prod(lengths):
+            return f"{len(sizes)} of {prod(lengths)} files {family}"
+        small, large = min(sizes.values()), max(sizes.values())
+        if re.search("zero_pp_rank.*optim", family) and large >= _LARGE and small < 0.9 * large:
+            return f"one of {family} has {small} bytes, another {large}"
+        for label, length in zip(labels[family], lengths):
+            if re.search("model|optim", family):
+                counts[family.rpartition("/")[0], label].add((length, family))
+    for few, many in ((min(each), max(each)) for each in counts.values()):
+        if few[0] < many[0]:
+            return f"{few[0]} ranks of {few[1]}, but {many[0]} of {many[1]}"
+    return None
+
+
+def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
+    """Trackers are written last: what is newer was not finished. DeepSpeed's `latest` may be inside a checkpoint."""
+    content = trackers.get(f"{group.folder}/{_ITERATION}".lstrip("/"), "")
+    if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
+        return f"newer than {_ITERATION}, which says {content}"
+    tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
+    said = _step_of(tag)
+    if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
+        return f"newer than latest, which says {tag}"
+    paths = [file.path for file in group.files.values()]
+    for path, tag in trackers.items():
+        if tag and path.endswith("/latest") and path.startswith(f"{group.root}/"):
+            if not any(other.startswith(f"{path.removesuffix('latest')}{tag}/") for other in paths):
+                return f"{path} names {tag}, which is missing"
     return None
 
 
 def _without_step(name: str, step: int) -> str:
     """A file's name as it is in every checkpoint: what may be the step is cut out."""
-    return re.sub(rf"(?<!\d)0*{step}(?!\d)", "N", _STEP_INSIDE.sub("step", name))
+    text = _STEP_INSIDE.sub("step", name)
+    return re.sub(r"\d+", lambda found: "N" if found[0].lstrip("0") == str(step or "") else found[0], text)
 
 
-def _lost_files(names: Mapping[str, str], previous: Mapping[str, str]) -> str | None:
+def _lost_files(group: _Group, before: _Group) -> str | None:
     """A number in a name may be the step or a rank: a file is there when its name is, with or without the step."""
-    there = set(names.values())
-    lost = sorted(name for name in previous if name not in names and previous[name] not in there)
-    weights = [name.lstrip("/") for name in lost if name.endswith(_WEIGHTS)]
-    return f"{weights[0]} is missing, which the one before has" if weights else None
+    there = {_without_step(name, group.step) for name in group.files}
+    kept = _weighs_the_same(group, before)
+    for name in sorted(before.files.keys() - group.files.keys()):
+        if name.endswith((*_WEIGHTS, ".pkl")) and _without_step(name, before.step) not in there:
+            if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
+                return f"{name} is missing, which the one before has"
+    return None
 
 
-def _still_written(files: Iterable[CheckpointFile], now: float | None, quiet_seconds: float) -> str | None:
-    if now is None or not quiet_seconds:
+def _shrunk_file(group: _Group, before: _Group) -> str | None:
+    if _weighs_the_same(group, before):
         return None
-    age = now - max(file.modified_at for file in files)
-    return f"written {age:.0f} s ago: may not be finished" if age < quiet_seconds else None
+    sizes = {_without_step(name, before.step): file.size_bytes for name, file in before.files.items()}
+    for name, file in group.files.items():
+        had = sizes.get(_without_step(name, group.step), 0)
+        if had >= _LARGE and file.size_bytes < 0.9 * had and _SAME_SIZES.search(name) and file.path.endswith(_WEIGHTS):
+            return f"{file.path}: {file.size_bytes} bytes, where the one before has {had}"
+    return None
+
+
+def _weighs_the_same(group: _Group, before: _Group) -> bool:
+    """As it does when a job goes on with another number of ranks: other files, and no fewer bytes."""
+    new, old = (sum(f.size_bytes for f in each.files.values() if f.path.endswith(_WEIGHTS)) for each in (group, before))
+    return new >= 0.99 * old
+
+
+def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[Checkpoint]:
+    """What a tracker file or a dangling link names beside it, and is not there."""
+    there = {(group.folder, group.step) for group in groups}
+    roots = tuple(f"{group.root}/" for group in groups)
+    for path, content in (listing.trackers | listing.dangling).items():
+        folder, _, tracker = path.rpartition("/")
+        name = content.rpartition("/")[2]
+        if tracker == _ITERATION:
+            name, step = tracker, int(content) if re.fullmatch(r"[0-9]{1,12}", content) else None
+        else:
+            step = None if content.isdigit() else _file_step(_EXTENSION.sub("", name))
+        if step is not None and (folder, step) not in there and not path.startswith(roots):
+            problem = f"{tracker} names {content}, which is missing"
+            yield Checkpoint(f"{folder}/{name}".lstrip("/"), step, 0, False, problem)

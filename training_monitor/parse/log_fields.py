@@ -8,74 +8,61 @@ MetricLogger, timm, Keras, Stable-Baselines3 tables.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from training_monitor.parse.log_text import as_whole, last_match, parse_duration, parse_number
+from training_monitor.parse.log_text import as_whole, in_known_words, last_match, parse_duration, parse_number
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
 _PAIR = re.compile(
-    r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,12}\))?)[\"']?"
-    r"(?:\s{0,20}[:=|│]\s{0,20}|\s{1,40})[\"'(\[]{0,2}\s{0,12}"
-    rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?![\w])(?:\s{{0,6}}(?:/|\bof\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
+    r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}[:=|│]\s{0,20}|\s{1,40})"
+    r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
+    rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
 )
 _RATE = re.compile(
-    r"(?<![\w.])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,12})?)(k?)\s?"
-    r"((?:its?|steps?|iters?|tok(?:en)?s?|samples?|seqs?|sequences?|images?|imgs?|examples?)/s(?:ec(?:ond)?)?"
-    r"|(?:ms|s|secs?|seconds?)/(?:it|step|iter|iteration|ba|batch))(?![\w/])"
+    r"(?<![\w.])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?)(k?)\s?"
+    r"((?:its?|steps?|iters?|iterations?|batch(?:es)?|updates?|tok(?:en)?s?|samples?|seqs?|sequences?|images?|imgs?|examples?)/s(?:ec(?:ond)?)?"
+    r"|(?:us|µs|ms|s|secs?|seconds?)/(?:it|step|iter|iteration|ba|batch|update))(?![\w/])"
+)
+_TIME_UNIT = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)"
+_DURATION = (
+    r"((?:\d{1,5} days?,? )?\d{1,6}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
+    rf"|(?:\d{{1,9}}(?:\.\d{{1,9}})? ?{_TIME_UNIT},? ?){{1,4}})(?![\w:])"
 )
 _ETA = re.compile(
-    r"(?<![\w])(?:eta|remaining_time|remaining|time left)[\"']?\s{0,4}[:=]\s{0,4}[\"']?"
-    r"((?:\d{1,5} days?,? )?\d{1,6}:\d\d(?::\d\d)?(?:\.\d{1,9})?|(?:\d{1,9}(?:\.\d{1,9})? ?[dhms] ?){1,4})(?![\w:])"
+    r"(?<!\w)(?:eta|remaining[_ ]time|time[_ ]remaining|remaining|time left|(?:estimated )?time to finish)[\"']?"
+    rf"\s{{0,4}}(?:[:=]|(?<=eta)\s)\s{{0,4}}[\"']?{_DURATION}"
 )
+_SPENT_AND_LEFT = re.compile(r"\d:\d\d \[\d{1,6}:\d\d(?::\d\d)?/(\d{1,6}:\d\d(?::\d\d)?)\]")  # OpenPCDet
 _EPOCH = re.compile(
-    r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:och)?(?:\s?\(train\))?[\"']?\s{0,40}[:=#|│]?"
-    r"\s{0,12}[\"'\[]?\s{0,3}"
+    r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:och)?(?:\s?\(train\))?[\"']?\.{0,3}\s{0,40}[:=#|│]?"
+    r"\s{0,12}[\"'\[(]?\s{0,3}"
     r"(\d{1,9}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?)(?![\w.])\s{0,3}(?:(?:/|\bof\b)\s{0,3}(\d{1,9}))?\s{0,3}\]?"
 )
 _TIMM_EPOCH = re.compile(
     r"(?<![\w])train:\s{0,6}(\d{1,9})(?:/(\d{1,9}))?\s{0,4}(?:\(\s{0,3}\d{1,3}%\)\s{0,4})?(?=\[\s{0,8}\d)"
 )
 _INSIDE_EPOCH = re.compile(
-    r"[\s,|:\-]{0,6}(?:(steps?|iter|iteration|batch)\s{0,2}[:=]?\s{0,3})?\[?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
+    r"[\s,|:\-]{0,6}\[?(?:(steps?|iter|iteration|batch)\s{0,2}[:=]?\s{0,3})?"
+    r"\[?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
 )
-_KERAS_BAR = re.compile(r"(?:^|\s)(\d{1,9})/(\d{1,9}) (?:\[[=>. ]{1,80}\]|[━╸╺─ ]{5,80})")
+# Bars of Keras 2 and 3, rich and ultralytics, which count inside an epoch: count, total, remaining time
+_DRAWN_BARS = (
+    re.compile(r"(?:^|\s)(\d{1,9})/(\d{1,9}) \[[=>. ]{1,80}\](?! - \d)()"),
+    re.compile(r"(?:^|\s)(\d{1,9})/(\d{1,9}) [━╸╺─ ]{5,80}(?<=[━╸╺─ ])(\d[\d:]{0,9}s?) \d{1,9}[mu]?s/"),
+    re.compile(r"(?<=[━╸╺─ ])(\d{1,9})/(\d{1,9}) \d[\d:]{3,9} • (\d[\d:]{3,9}|-)"),
+    re.compile(r"(?<=[━╸╺─] )(\d{1,9})/(\d{1,9}) [\d.]{1,9}(?:it/s|s/it) [\d.:]{1,12}[smh]?<([\d.:]{1,12}[smh]?)"),
+)
 
-# Two words that are one name, and words that turn a step into something else.
-_JOINED = (
-    (re.compile(r"\bloss train \(curr\)"), "loss"),
-    (re.compile(r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)"), r"epoch \1 loss "),  # ultralytics
-    (re.compile(r"^\[(\d{1,12})\]\s{1,4}(?=loss\b)"), r"step \1 "),
-    (re.compile(r"\belapsed time per iteration \(ms\)"), "ms_per_step"),
-    (re.compile(r"\b(samples|tokens|steps|iterations) (per) (second|sec)\b"), r"\1_\2_\3"),
-    (
-        re.compile(r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b"),
-        r"\1_\2",
-    ),
-    (
-        re.compile(
-            r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
-            r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|target|final|ave|generator"
-            r"|discriminator) (loss)\b(?!/)"
-        ),
-        r"\1_\2",
-    ),
-    (
-        re.compile(
-            r"\b(warmup|warm-up|save|saving|eval|evaluation|log|logging|checkpoint|ckpt|max|maximum|total|num|decay"
-            r"|accumulation|resume|start|starting|last|best|every|per|next|final|inference|sampling|denoising"
-            r"|from|until|till|to|reach|reaches|before|after|skip|skipping)[ -]((?:global[_ ])?(?:steps?|iters?"
-            r"|iterations?))\b"
-        ),
-        r"\1_\2",
-    ),
-)
-_SECTIONS = ("train/", "training/", "trainer/", "actor/", "optim/", "time/")
+_SECTIONS = ("train/", "training/", "trainer/", "actor/", "optim/", "time/", "throughput/")
 
 _STEP_NAMES = (
     "global_step",
+    "global_steps",
     "num_updates",
+    "train_num_updates",
     "current_steps",
     "current_step",
     "global_step/max_steps",
@@ -83,11 +70,14 @@ _STEP_NAMES = (
     "training_iteration",
     "optimizer_step",
     "train_step",
+    "acc_iter",
     "step",
     "iter",
     "iteration",
 )
-_STEP_NAMES_WITH_TOTAL = ("steps", "batch")
+_STEP_NAMES_WITH_TOTAL = ("steps", "iters", "iterations", "batch", "update")
+_MICRO_NAMES = ("iter", "iteration")
+_TOTAL_NAMES = ("total_steps", "max_steps", "total_iters", "max_iters", "total_iterations", "max_iterations")
 _LOSS_NAMES = (
     "loss",
     "train_loss",
@@ -98,17 +88,23 @@ _LOSS_NAMES = (
     "avg_loss",
     "mean_loss",
     "average_loss",
+    "step_loss",
+    "batch_loss",
+    "current_loss",
+    "running_loss",
     "reduced_train_loss",
     "train_loss_step",
     "loss_step",
     "loss/train/total",
     "loss/train",
+    "loss/total_loss",
+    "crossentropyloss",
     "pg_loss",
     "loss/policy_avg",
     "policy_loss",
 )
 _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "learning_rate": ("lr", "learning_rate", "train_lr", "learning-rate"),
+    "learning_rate": ("lr", "learning_rate", "train_lr", "learning-rate", "current_lr", "cur_lr"),
     "grad_norm": ("grad_norm", "gnorm", "gradnorm", "grad-norm", "gradient_norm", "total_grad_norm"),
     "tokens_per_second": (
         "tps",
@@ -117,6 +113,7 @@ _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
         "tokens/s",
         "tokens/sec",
         "tok/s",
+        "tok/sec",
         "wps",
         "throughput_tokens_per_sec",
     ),
@@ -124,6 +121,9 @@ _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "steps_per_second": (
         "steps_per_second",
         "steps_per_sec",
+        "interval_steps_per_second",
+        "batches_per_sec",
+        "batches_per_second",
         "steps/sec",
         "steps/s",
         "it/s",
@@ -131,24 +131,49 @@ _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
         "global_step/sec",
     ),
 }
-# Seconds per step: the name says so, or (last row) it does on a line that also counts steps.
-_SECONDS_PER_STEP: Mapping[str, float] = {
-    "ms_per_step": 1e-3,
-    "elapsed_time_per_iteration_ms": 1e-3,
-    "step_time_ms": 1e-3,
-    "step_time": 1.0,
-    "iter_time": 1.0,
-    "time_per_step": 1.0,
-    "time_per_iteration": 1.0,
-    "sec_per_step": 1.0,
-    "seconds_per_step": 1.0,
-    "time_this_iter_s": 1.0,
-    "train_speed(s/it)": 1.0,
-    "s/it": 1.0,
-}
-_SECONDS_PER_COUNTED_STEP = ("time", "seconds")
-_RATE_FIELDS = ((("it", "st"), "steps_per_second"), (("tok",), "tokens_per_second"), (("",), "samples_per_second"))
-_UNIT_FACTOR = {"ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
+# `lr-DecoupledAdamW/group0`, `optim0_lr0`, `learning_rate_group0`, `lr(LinearWarmup)`: the first group's rate
+_FIRST_RATE = re.compile(
+    r"lr-\w{0,20}(?:adam|sgd|lion|adafactor|rmsprop|lamb|muon)\w{0,20}(?:/(?:group|pg)0)?|optim0_lr0|lr\([\w ]{1,20}\)"
+    r"|(?:lr|learning_rate)[/_](?:pg|group_?)?0"
+)
+# Seconds per step: the name says so, or (second table) it does on a line that also counts steps.
+_STEP_TIMES = frozenset(
+    {
+        "elapsed_time_per_iteration",
+        "step_time",
+        "per-step_time",
+        "iter_time",
+        "iteration_time",
+        "batch_time",
+        "batch_cost",
+        "avg_batch_cost",
+        "time_per_step",
+        "time_per_iteration",
+        "time/step",
+        "time/iter",
+        "sec_per_step",
+        "seconds_per_step",
+        "train_step_timing",
+        "step_avg",
+        "time_this_iter",
+        "train_speed(s/it)",
+        "s/it",
+        "ms_per_step",
+        "ms/step",
+        "ms/batch",
+        "ms/iter",
+    }
+)
+_COUNTED_STEP_TIMES = frozenset({"time", "seconds", "dt"})
+_TIME_SUFFIX = re.compile(r"(\w{1,60})_(ms|s)(?:ec)?")
+_COLUMN_MS = re.compile(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\|)")
+_RATE_FIELDS = (
+    (("it", "st", "ba", "up"), "steps_per_second"),
+    (("tok",), "tokens_per_second"),
+    (("",), "samples_per_second"),
+)
+_SECONDS_LEFT = ("eta_seconds", "eta_sec", "eta_s", "remaining_seconds")
+_UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
 
 class Reading(NamedTuple):
@@ -165,19 +190,19 @@ def read_fields(line: str) -> dict[str, Any]:
 
     Returns:
         Field name to value. `step` and `total_steps` count the job, `epoch_step` and `epoch_steps` the epoch.
+        `counter` is no field: the name that gave the step, "update" when the line counts smaller iterations too.
     """
-    for pattern, joined in _JOINED:
-        line = pattern.sub(joined, line)
+    line = in_known_words(line)
     readings = _readings(line)
     fields = _epoch_fields(line, readings)
     fields.update(_step_fields(readings, fields))
     for field, names in (("loss", _LOSS_NAMES), *_NUMBER_FIELDS.items()):
         found = next((readings[name] for name in names if name in readings), None)
-        if found:
+        if found and (math.isfinite(found.number) or not field.endswith("_per_second")):
             fields[field] = found.number * (1e3 if found.unit == "k" else 1.0)
-    _add_keras_bar(line, fields)
+    left = _add_drawn_bar(line, fields)
     _add_speed(line, readings, fields)
-    _add_eta(line, fields)
+    _add_eta(line, left, readings, fields)
     return fields
 
 
@@ -193,7 +218,11 @@ def _readings(line: str) -> dict[str, Reading]:
 
 
 def _plain(name: str) -> str:
-    name = name.rstrip("./-")
+    name = name.rstrip("./-").removesuffix("(train)")
+    if name in _STEP_TIMES:
+        return name
+    if _FIRST_RATE.fullmatch(name):
+        return "lr"
     return next((name[len(section) :] for section in _SECTIONS if name.startswith(section)), name)
 
 
@@ -208,6 +237,8 @@ def _epoch_fields(line: str, readings: dict[str, Reading]) -> dict[str, Any]:
         fields["total_epochs"] = total
     inside = _INSIDE_EPOCH.match(line, found.end())
     if inside and total != 1 and not (inside[1] in ("step", "steps") and total is None):
+        if "batch_cost" in readings and total is None and inside[1]:
+            return fields  # PaddleSeg names its job's counter so
         fields["epoch_step"], fields["epoch_steps"] = int(inside[2]), int(inside[3])
         readings.pop(inside[1] or "", None)
     elif inside is None and "batch" in readings:
@@ -221,25 +252,38 @@ def _step_fields(readings: Mapping[str, Reading], fields: Mapping[str, Any]) -> 
         if reading is None or not _counts_steps(name, reading, readings):
             continue
         step = as_whole(reading.number)
-        if step is not None and step >= 0:
-            total = reading.total or as_whole(readings["total_steps"].number if "total_steps" in readings else None)
-            return {"step": step} if total is None else {"step": step, "total_steps": total}
+        if step is None or step < 0:
+            continue
+        total = reading.total or next((as_whole(readings[key].number) for key in _TOTAL_NAMES if key in readings), None)
+        if name in _MICRO_NAMES and reading.total and _beside_epoch(fields, step, reading.total):
+            return {"epoch_step": step, "epoch_steps": reading.total}
+        counter = "update" if name not in _MICRO_NAMES and any(key in readings for key in _MICRO_NAMES) else name
+        return {"step": step, "counter": counter, **({} if total is None else {"total_steps": total})}
     return {}
+
+
+def _beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
+    """The counter cannot be the job's: epoch 3 of 200 is not where 120 of 1202 would be."""
+    epoch, epochs = fields.get("epoch"), fields.get("total_epochs")
+    return epoch is not None and epochs is not None and not epoch - 1 <= epochs * step / total <= epoch + 1
 
 
 def _counts_steps(name: str, reading: Reading, readings: Mapping[str, Reading]) -> bool:
     """`step: 1172.13` is a time, `steps: 4000` a setting, `global_step=3.1e+4` is rounded."""
     if name in _STEP_NAMES_WITH_TOTAL and reading.total is None:
-        return name == "batch" and "loss" in readings
+        return name in ("batch", "update") and "loss" in readings
     if reading.unit or "e" in reading.text:
         return False
     return "." not in reading.text.rstrip(".") or name == "global_step"
 
 
-def _add_keras_bar(line: str, fields: dict[str, Any]) -> None:
-    bar = _KERAS_BAR.search(line)
-    if bar and "loss" in fields and "step" not in fields:
-        fields["epoch_step"], fields["epoch_steps"] = int(bar[1]), int(bar[2])
+def _add_drawn_bar(line: str, fields: dict[str, Any]) -> str | None:
+    """Counts of a bar drawn inside an epoch; returns "" or the remaining time it shows, None without a bar."""
+    bar = next((found for pattern in _DRAWN_BARS if (found := pattern.search(line))), None)
+    if bar is None or "step" in fields or not ("loss" in fields or "epoch" in fields):
+        return None
+    fields["epoch_step"], fields["epoch_steps"] = int(bar[1]), int(bar[2])
+    return bar[3] or "" if int(bar[1]) < int(bar[2]) else ""
 
 
 def _add_speed(line: str, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
@@ -247,28 +291,45 @@ def _add_speed(line: str, readings: Mapping[str, Reading], fields: dict[str, Any
         rate = float(number.replace(",", "")) * (1e3 if thousand else 1.0)
         over, _, below = unit.partition("/")
         if below not in ("s", "sec", "second"):
-            rate = 1.0 / (rate * (1e-3 if over == "ms" else 1.0)) if rate > 0 else 0.0
+            rate = 1.0 / (rate * _UNIT_FACTOR.get(over, 1.0)) if rate > 0 else 0.0
             over = "step"
         if rate > 0:
             fields.setdefault(next(field for words, field in _RATE_FIELDS if over.startswith(words)), rate)
-    seconds = _seconds_per_step(readings, "step" in fields or "epoch_step" in fields)
-    if seconds and "steps_per_second" not in fields:
+    counted = "step" in fields or "epoch_step" in fields
+    seconds = _seconds_per_step(readings, counted)
+    column = _COLUMN_MS.search(line) if counted and seconds is None else None
+    seconds = float(column[1]) * 1e-3 if column else seconds
+    if seconds and 1e-9 < seconds < 1e9 and "steps_per_second" not in fields:
         fields["steps_per_second"] = 1.0 / seconds
 
 
 def _seconds_per_step(readings: Mapping[str, Reading], counted: bool) -> float | None:
-    for name, factor in _SECONDS_PER_STEP.items():
-        if name in readings and readings[name].number > 0:
-            return readings[name].number * factor * _UNIT_FACTOR[readings[name].unit]
-    for name in _SECONDS_PER_COUNTED_STEP if counted else ():
-        if name in readings and readings[name].number > 0:
-            return readings[name].number * _UNIT_FACTOR[readings[name].unit]
+    for names in (_STEP_TIMES, _COUNTED_STEP_TIMES if counted else ()):
+        for name, reading in readings.items():
+            suffixed = _TIME_SUFFIX.fullmatch(name)
+            base, unit = (suffixed[1], suffixed[2]) if suffixed else (name, "ms" if name.startswith("ms") else "s")
+            if reading.number > 0 and (name in names or base in names):
+                own = reading.unit if reading.unit in ("ms", "s") else unit
+                return reading.number * _UNIT_FACTOR[own] * (1e3 if reading.unit == "k" else 1.0)
     return None
 
 
-def _add_eta(line: str, fields: dict[str, Any]) -> None:
-    found = _ETA.search(line)
-    seconds = parse_duration(found[1]) if found else None
-    if seconds is not None:
+def _add_eta(line: str, left: str | None, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
+    found = _ETA.search(line) or _SPENT_AND_LEFT.search(line)
+    shown = left or (found[1] if found else None)
+    counted = next((readings[name].number for name in _SECONDS_LEFT if name in readings), None)
+    seconds = parse_duration(shown) if shown else counted
+    if seconds is not None and 0 <= seconds < math.inf:
         fields["eta_seconds"] = seconds
-        fields["eta_scope"] = "epoch" if re.search(r"\bepoch: ?\[", line) else "job"
+        fields["eta_scope"] = "epoch" if left is not None or _ends_with_epoch(line, seconds, fields) else "job"
+
+
+def _ends_with_epoch(line: str, eta: float, fields: Mapping[str, Any]) -> bool:
+    """MetricLogger's remaining time is the epoch's; Paddle's the job's; of `[12/300][120/1251]` arithmetic tells."""
+    if "batch_cost" in line or "epoch_step" not in fields:
+        return False
+    if re.search(r"\bepoch: ?\[", line):
+        return True
+    rate, epochs = fields.get("steps_per_second"), fields.get("total_epochs")
+    rest = (fields["epoch_steps"] - fields["epoch_step"]) / rate if rate else 0.0
+    return epochs is not None and rest > 1 and 0.5 < eta / rest < 2 and fields["epoch"] < epochs - 1

@@ -21,7 +21,7 @@ _SPACES = str.maketrans({"\u00a0": " ", "\t": " ", "\ufeff": " ", "\x00": " "})
 _PREFIX = re.compile(
     r"""\s*(?:
       \((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?     # Ray actors and tasks, NeMo-Run
-    | \d{1,4}:[ ]                                                 # srun --label
+    | \d{1,4}:[ ](?![\d.]{1,20},)                                 # srun --label
     | \[\d{1,4},\d{1,5}\]<std(?:out|err)>:                        # mpirun --tag-output
     | \[(?:rank|default)[ ]?\d{1,5}\]:?[ ]?                       # torchrun
     | \[pod/[^\]\s]{1,200}\][ ]                                   # kubectl logs --prefix
@@ -31,9 +31,95 @@ _PREFIX = re.compile(
 )
 RAY_PREFIX = re.compile(r"\s*\((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?")
 RAY_REPEATED = re.compile(r"\s{0,8}\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs[^\n]*)?")
+_MESSAGE_PREFIX = re.compile(
+    r"""[\s|>:;=*#\-]{0,40}(?:
+      \[(?!\s{0,9}\d{1,12}\s{0,9}(?:/\s{0,9}\d{1,12}[^\]\n:]{0,12})?\]|val|eval|test|train)[^\[\]\n]{1,160}\]
+    | \((?=[^()\n]{0,60}\d\))[^()\n]{1,60}\)
+    | \d{2,4}[-/]\d\d[-/]\d{2,4}(?![\w/])
+    | t?\d\d:\d\d:\d\d\S{0,16}
+    | [iwef]\d{4,8}\s(?:\d\d:\d\d:\d\d\S{0,16}\s{1,9})?\d{1,12}\s[\w./]{1,80}:\d{1,6}\]
+    | [\w./]{1,80}\.py:\d{1,6}\]?
+    | (?:debug|info|warning|warn|error|critical)\b(?::[\w.]{1,60}:)?
+    | (?!step|iter|epoch|batch|update|val|eval|test|train|infer)[\w.<>]{1,80}(?::\d{1,6})?
+      (?:\s[|\-]\s|\s(?=(?:debug|info|warning|error)\b))
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_MESSAGE_SIGNS = re.compile(r"[\s|>:;=*#\-]{0,40}")
 _CLOCK = re.compile(r"(?:(\d{1,5}) days?,? )?(?:(\d{1,6}):)?(\d{1,6}):(\d\d(?:\.\d{1,9})?)")
-_SPOKEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE)
+_COUNT = re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?)([kKMG]?)")
+_THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}
+_SPOKEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)
 _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+_METRIC = (
+    r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
+    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
+)
+_BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
+# Wordings of one thing as the wording the field tables know, and words that turn a name into another name.
+_WORDINGS = tuple(
+    (re.compile(pattern), wording)
+    for pattern, wording in (
+        # counters that stand without a name
+        (r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),  # ultralytics
+        (rf"(?:^|(?<=\] ))\[(\d{{1,12}})\]\s{{1,4}}{_METRIC}", r"step \1 "),
+        (r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
+        (r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),
+        (
+            rf"(?<!\w){_BRACKET}\s?{_BRACKET}(?=\s{{0,4}}\|\s{{0,4}}\d{{1,12}}/\d{{1,12}} batches)",
+            r"step \3/\4 epoch \1/\2",
+        ),
+        (rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
+        (r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),  # DINOv2
+        (r"(?<=steps/s, )[\d.]{1,8}% \((?=\d{1,12}/\d{1,12}\))", "step "),  # clu
+        (r"^(\d{1,12}) \(\d{1,3}\.\d{1,4}%\)\s{1,40}([\d.]{1,12}) ms\s{1,40}(?=\d)", r"step \1 step_time_ms \2 eta: "),
+        (r"^(\d{1,12}) iter, (\d{1,9}) epoch / (\d{1,9}) epochs", r"step \1 epoch \2/\3"),  # chainer
+        (
+            r"^(\d{1,12}): ([\d.]{1,20}), [\d.]{1,20} avg loss, ([\d.]{1,20}) rate, ([\d.]{1,20}) seconds",  # darknet
+            r"step \1 loss \2 lr \3 step_time \4",
+        ),
+        (r"(?<![\w.])(\d{1,9})epoch(?=[: ])", r"epoch \1 "),  # ESPnet
+        (r"\btot_loss\[loss\b", "tot_loss["),  # icefall
+        (r"\biter_time(?==[\d.e+\-]{1,20}, forward_time)", "data_time"),
+        (r"(?<=\d)/(?=[a-z_]{3,30}=\d)", " "),
+        # Marian
+        (r"\bep\. (?=\d)", "epoch "),
+        (r"\bup\. (?=\d)", "step "),
+        (r"\bcost (?=[\d.]{1,20} [*:])", "loss "),
+        (r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
+        (r"\bl\.r\. (?=\d)", "lr "),
+        # names of two words
+        (r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
+        (r"\btime \(data\)", "time"),
+        (r"\bbatch \(t\)", "batch_time"),
+        (r"(?<![\w./])([a-z]\w{0,30}) (loss|time)(?=\s{0,3}(?:\((?:m?s|sec)\))?\s{0,3}[:=])", r"\1_\2"),
+        (r"(\d) ?(ms|s|secs?|seconds?) per (step|iteration|iter|batch)\b", r"\1 \2/\3"),
+        (r"(\d) ?(steps|iterations|iters) per sec(?:ond)?\b", r"\1 \2/s"),
+        (r"\b(samples|tokens|steps|iterations) (per) (second|sec)\b", r"\1_\2_\3"),
+        (r"\b(elapsed) (time) (per) (iteration)\b", r"\1_\2_\3_\4"),
+        (r"\b([a-z][\w/]{1,40}) (?:in |\()(ms|s|sec)\)?(?=\s?[:=])", r"\1_\2"),
+        (
+            r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b",
+            r"\1_\2",
+        ),
+        (
+            r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
+            r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|history|smooth|target|final|ave|generator"
+            r"|discriminator) (loss)\b(?!/)",
+            r"\1_\2",
+        ),
+        (
+            r"\b(warmup|warm-up|save|eval|evaluation|log|checkpoint|ckpt|max|maximum|total|num|decay|accumulation"
+            r"|resume|start|last|best|every|per|next|final|inference|from|until|till|to|reach|reaches|before|after|skip"
+            r"|(?!(?:pre-?)?training|running|(?:fine-?)?tuning|learning)[a-z\-]{3,20}ing)"
+            r"[ -]((?:global[_ ])?(?:steps?|iters?|iterations?))\b",
+            r"\1_\2",
+        ),
+        (r"\b(ppo|sub|inner|warmup|max|total|num|every|per|best|last|save|eval) (epoch)\b", r"\1_\2"),
+    )
+)
 
 
 def strip_ansi(text: str) -> str:
@@ -52,6 +138,25 @@ def strip_prefixes(line: str) -> str:
     return RAY_REPEATED.sub("", line[start:]) if "[repeated " in line else line[start:]
 
 
+def message_start(line: str) -> int:
+    """Where the message of a line begins: behind dates, levels, logger names and bracketed places."""
+    start = 0
+    for _ in range(12):
+        found = _MESSAGE_PREFIX.match(line, start)
+        if not found:
+            break
+        start = found.end()
+    signs = _MESSAGE_SIGNS.match(line, start)
+    return signs.end() if signs else start
+
+
+def in_known_words(line: str) -> str:
+    """A lower-case line with its counters and names in the words that the field tables know."""
+    for pattern, wording in _WORDINGS:
+        line = pattern.sub(wording, line)
+    return line
+
+
 def log_pieces(text: str) -> Iterator[str]:
     """Yield the pieces of a log in text order, cleaned and at most HEAD_LENGTH + TAIL_LENGTH long.
 
@@ -60,7 +165,7 @@ def log_pieces(text: str) -> Iterator[str]:
     """
     for raw in _BREAK.split(text):
         if raw and not raw.isspace():
-            piece = strip_prefixes(strip_ansi(_cut(raw)).translate(_SPACES))
+            piece = strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
             if piece:
                 yield piece
 
@@ -73,7 +178,7 @@ def _cut(raw: str) -> str:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of `47:06`, `20:27:23`, `1171:22:19`, `4:36:45.7`, `1 day, 2:03:04`, `41m 48s`, `90.5s`; else None."""
+    """Seconds of `47:06`, `1171:22:19`, `4:36:45.7`, `1 day, 2:03:04`, `41m 48s`, `11 m, 6 s`, `90.5s`; else None."""
     text = text.strip()
     clock = _CLOCK.fullmatch(text)
     if clock:
@@ -93,6 +198,12 @@ def parse_number(text: str) -> float | None:
         return None
 
 
+def parse_count(text: str) -> int | None:
+    """A count as bars write it: `500`, `410,112`, `5.00k`; None for `?` and anything else."""
+    found = _COUNT.fullmatch(text)
+    return round(float(found[1].replace(",", "")) * _THOUSANDS[found[2].lower()]) if found else None
+
+
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """The last match of a pattern in a text."""
     found = list(pattern.finditer(text))
@@ -100,7 +211,7 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def as_whole(number: float | None) -> int | None:
-    """The number as an int when it is a whole one, else None."""
-    if number is None or not math.isfinite(number) or number != int(number):
+    """The number as an int when it is a whole one that a counter can reach, else None."""
+    if number is None or not math.isfinite(number) or abs(number) >= 1e15 or number != int(number):
         return None
     return int(number)

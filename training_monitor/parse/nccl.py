@@ -21,7 +21,7 @@ from training_monitor.parse.log_text import log_pieces
 EVIDENCE_LENGTH = 200
 
 _PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) aws-ofi-nccl\s+(\S+)", re.IGNORECASE)
-_PROVIDER = re.compile(r"Selected provider is ([^\s,(]+)(?:[^(]{0,200}\(found (\d+) nics\))?", re.IGNORECASE)
+_PROVIDER = re.compile(r"Selected provider is ([^\s,(]+)(?:[^(]{0,200}\(found (\d{1,6}) nics\))?", re.IGNORECASE)
 _NO_PROVIDER = re.compile(
     r"NET/OFI.{0,80}(?:could ?n[o']t find any optimal provider|could not find any optimal provider"
     r"|no eligible providers were found|unable to find a protocol that worked)"

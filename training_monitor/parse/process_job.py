@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from training_monitor.errors import ParseError
+from training_monitor.errors import ParseError, TargetUnreachable
 from training_monitor.models import JobStatus, JobView
 from training_monitor.parse.training_log import parse_progress
 
@@ -27,11 +27,16 @@ def parse_fields(text: str) -> tuple[dict[str, str], str]:
 
 
 def parse_process_job(text: str, job_id: str) -> JobView | None:
-    """One look at a process job; None when the target has no such job. Raises ParseError."""
+    """One look at a process job; None when the target has no such job. Raises ParseError, TargetUnreachable."""
     fields, log = parse_fields(text)
     state = fields.get("state")
     if state == "missing":
         return None
+    if state == "hidden":
+        raise TargetUnreachable(
+            f"processes of {job_id} run, and its run directory is not there",
+            hint="look whether the file system of TRAINING_MONITOR_JOBS_DIR is mounted",
+        )
     status = _status(fields)
     if status is None:
         raise ParseError("no state in the reply", source="process job", text=text)
@@ -73,7 +78,9 @@ def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
         return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
     if fields.get("state") == "starting" and status is JobStatus.FAILED:
         return f"it never started: no process after {START_SECONDS:g} s"
-    code = fields.get("exit_code")
+    code, left = fields.get("exit_code"), _whole(fields, "members")
+    if code == "0" and left:
+        return f"exit status 0, and {left} of its processes run on"
     return f"exit status {code}{_signal(code)}" if code is not None else None
 
 

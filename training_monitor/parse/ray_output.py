@@ -113,7 +113,7 @@ def _whole(value: Any) -> int | None:
 
 def _seconds(milliseconds: Any) -> float | None:
     number = isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool)
-    return milliseconds / 1000 if number and milliseconds > 0 else None
+    return milliseconds / 1000 if number and 0 < milliseconds < 1e18 else None
 
 
 # ---------------------------------------------------------------- the ray job commands
@@ -296,7 +296,7 @@ def _resources(amounts: Mapping[str, tuple[float, float]], demands: list[str]) -
 def _amount(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
 
 

@@ -10,55 +10,56 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.models import Progress
+from training_monitor.parse.log_bars import BAR, bar_key, read_bar, read_spelled_bar, split_name
 from training_monitor.parse.log_fields import read_fields
-from training_monitor.parse.log_text import last_match, log_pieces, parse_duration
-
-# tqdm: `name:  10%|█  | 10/100 [00:12<01:48,  1.20s/it, loss=0.5]`, also cut at the end of the text
-_BAR = re.compile(
-    r"(?<![\w./])(?P<count>\d{1,12})(?:/(?P<total>\d{1,12}|\?)|it) \[(?P<elapsed>[^<,\]\[]{0,20})"
-    r"(?:<(?P<eta>(?:\d{1,4} days?, )?[^,\]]{0,30}))?,\s{0,4}(?P<rate>\d{1,12}(?:\.\d{1,9})?|\?)\s?"
-    r"(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})(?P<notes>[^\]]{0,1500})\]?"
-)
-_STEP_UNITS = frozenset({"it", "its", "step", "steps", "ba", "batch", "batches", "iter", "iters", "update", "updates"})
-_EPOCH_UNITS = frozenset({"epoch", "epochs", "ep"})
-_OTHER_BAR = re.compile(
-    r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
-    r"|resolving|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|extracting|converting|preparing"
-    r"|grouping|packing|encoding|decoding|compiling|unpacking|predicting|scoring|box\(p|reading|writing|importing"
-    r"|(?:^|\s)(?:val|eval|test|testing|map|filter|pack|score|sampling|saving|inference|shards?)\b"
-)
-_EPOCH_BAR = re.compile(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
-_TORCHTUNE_BAR = re.compile(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
-_NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
-_EPOCHS_BAR = re.compile(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
+from training_monitor.parse.log_text import last_match, log_pieces, message_start
 
 _NOT_PROGRESS = re.compile(
     r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
+    r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
     r"|^\s*(?:[+$] )?(?:python3?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
-    r"|(?:^|[\s\[])(?:val|valid|validation|eval|evaluation|test|testing)\s?(?:[:\]\[|]| on ')"
-    r"|epoch\s?\(val\)|\bbox\(p\b"
+    r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
+    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
+    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
 )
-# "Step 2: install", "Step 3/12 : RUN": a script's or docker's own counting
+_EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
+# A line whose message begins so is about evaluation; `val loss` names one number of it
+_EVALUATION_LINE = re.compile(
+    rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
+)
+_EVALUATION_PART = re.compile(
+    rf"(?:(?<=\s)|(?<=\[)){_EVALUATION_WORDS}(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+)
+_MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
+# "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": a script's or docker's own counting
 _NUMBERED_STAGE = re.compile(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_STAGE_OF_WORK = re.compile(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
 _NEW_ATTEMPT = re.compile(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
+# Work that draws a bar without a name next
+_OTHER_WORK_BEGINS = re.compile(
+    r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
+)
 _SAVE = re.compile(
     r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
-    r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written)"
+    r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
 )
 _SAVED_STEP = re.compile(
     r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
     r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
 )
 _FINISHED = re.compile(
-    r"\btraining (?:is |has )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
-    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|['\"]train_runtime['\"]"
+    r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
+    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
     r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
+    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
+    r"|\btraining took \d"
 )
+_FINISHED_MESSAGE = re.compile(r"(?:total )?training time:? (?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d")
 _ANNOUNCED = (
     (
         "total_steps",
@@ -85,19 +86,31 @@ def parse_progress(text: str) -> Progress:
     return reader.progress
 
 
+class _Job(NamedTuple):
+    """What counts the job: a bar (`key` is its name, "" for none) or a line (None); `measured`: a loss came with it."""
+
+    key: str | None
+    total: int
+    measured: bool
+
+
 class _Reader:
     """Reads pieces in text order; what a later piece says replaces what an earlier one said."""
 
     def __init__(self) -> None:
         self.progress = Progress()
-        self._job_total: int | None = None  # of the unnamed job bar: smaller unnamed bars inside it are evaluation
         self._finished_at: int | None = None
+        self._job: _Job | None = None
+        self._after_job: tuple[_Job, Mapping[str, Any]] | None = None  # a bar behind the full one, and what it shows
+        self._other_begins = False
+        self._other_total: int | None = None
+        self._micro = self._counted = self._epochs_drawn = False
 
     def read(self, piece: str) -> None:
         """One piece: bars, and what other loggers wrote before, between and behind them on the same line."""
         start = 0
-        for bar in _BAR.finditer(piece):
-            words, name = _split_name(piece[start : bar.start()])
+        for bar in BAR.finditer(piece):
+            words, name = split_name(piece[start : bar.start()])
             self._read_words(words)
             self._read_bar(name.lower(), bar)
             start = bar.end()
@@ -108,13 +121,19 @@ class _Reader:
         if not line:
             return
         if _NEW_ATTEMPT.search(line):
-            self._job_total = None
+            self._job = self._after_job = self._other_total = None
+            self._other_begins = self._epochs_drawn = False
         self._read_announced(line)
-        if _FINISHED.search(line) and not re.search(r"\bepoch \d", line):
+        message = message_start(line)
+        self._other_begins = self._other_begins or _OTHER_WORK_BEGINS.fullmatch(line, message) is not None
+        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not re.search(r"\bepoch \d", line):
             self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
         if _NOT_PROGRESS.search(line):
             return
-        fields = read_fields(line)
+        self._take(self._line_fields(line[: _training_end(line, message)], message))
+
+    def _line_fields(self, line: str, message: int) -> dict[str, Any]:
+        fields = {**read_fields(line), **read_spelled_bar(line)} if line else {}
         if "train_runtime" in line:
             fields.pop("loss", None)
         measured = "loss" in fields or "learning_rate" in fields or "grad_norm" in fields
@@ -122,9 +141,24 @@ class _Reader:
             saved = _saved_step(line)
             fields = fields if "loss" in fields else {}
             fields.update({"checkpoint_step": saved} if saved is not None else {})
-        elif not measured and _NUMBERED_STAGE.search(line):
-            return
-        self._take(fields)
+        elif not measured and _is_other_work(line, message):
+            return {}
+        if self._is_other_counter(fields.pop("counter", None), fields):
+            fields.pop("step", None)
+            fields.pop("total_steps", None)
+        if "loss" in fields:
+            self._measure_job()
+        if fields.get("total_steps") and self._job is None:
+            self._job = _Job(None, fields["total_steps"], measured)
+        return fields
+
+    def _is_other_counter(self, counter: str | None, fields: Mapping[str, Any]) -> bool:
+        """`iter` where a line counted `step` beside it, and environment steps where a line counted iterations."""
+        if counter is None:
+            return False
+        self._micro = self._micro or counter == "update"
+        self._counted = self._counted or (counter != "total_timesteps" and "total_steps" in fields)
+        return (self._micro and counter == "iter") or (self._counted and counter == "total_timesteps")
 
     def _read_announced(self, line: str) -> None:
         for field, pattern in _ANNOUNCED:
@@ -133,38 +167,49 @@ class _Reader:
                 total = int(found[1].replace(",", ""))
                 self._take({field: total})
                 if field == "total_steps":
-                    self._job_total = total
+                    self._job = _Job(None, total, False)
 
     def _read_bar(self, name: str, bar: re.Match[str]) -> None:
-        unit = _unit_of(bar["unit"])
-        if _OTHER_BAR.search(name) or unit not in _STEP_UNITS | _EPOCH_UNITS:
-            return
-        count, total = int(bar["count"]), int(bar["total"]) if (bar["total"] or "?") != "?" else None
-        fields = read_fields(bar["notes"].strip(" ,").lower())
-        fields.update(_bar_name_fields(name))
-        if unit in _EPOCH_UNITS or _EPOCHS_BAR.search(name):
-            fields.update(epoch=float(count), total_epochs=total)
-        elif _is_epoch_bar(fields, count):
-            fields.update(epoch_step=count, epoch_steps=total, eta_scope="epoch")
-        else:
-            if not name.strip(" :") and not self._is_job_total(count, total):
-                return
-            fields.update(step=count, total_steps=total, eta_scope="job")
-        eta = parse_duration(bar["eta"] or "") if total is not None else None
-        fields.update(eta_seconds=eta, eta_scope=fields.get("eta_scope", "job") if eta is not None else None)
-        if unit in _STEP_UNITS and not _EPOCHS_BAR.search(name):
-            fields["steps_per_second"] = _steps_per_second(bar["rate"], bar["unit"])
-        self._take(fields)
+        fields = read_bar(name, bar)
+        fields.pop("counter", None)
+        if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
+            self._epochs_drawn = (fields["total_epochs"] or 1) > 1
+        elif self._epochs_drawn and "total_steps" in fields and "epoch" not in fields:
+            fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
+            fields["eta_scope"] = fields["eta_scope"] and "epoch"
+        if "total_steps" not in fields or self._is_job_bar(bar_key(name), fields):
+            self._take(fields)
 
-    def _is_job_total(self, count: int, total: int | None) -> bool:
-        """Whether an unnamed bar is the job's: HF evaluation draws a smaller unnamed bar inside it."""
-        known, step = self._job_total, self.progress.step or 0
+    def _is_job_bar(self, key: str, fields: Mapping[str, Any]) -> bool:
+        """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, inside it or after."""
+        total, job, measured = fields["total_steps"], self._job, "loss" in fields or "learning_rate" in fields
         if total is None:
             return True
-        if known is not None and total < known and step < known:
-            return False
-        self._job_total = total
+        if job is None or total != job.total:
+            if not key and self._other_begins:
+                self._other_begins, self._other_total = False, total
+            if not key and total == self._other_total and not measured:
+                return False
+        found = _Job(key, total, measured)
+        if job is not None and not measured:
+            full = (self.progress.step or 0) >= job.total
+            renamed = job.key is not None and key != job.key
+            if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
+                self._after_job = (found, fields) if full else None
+                return False
+        self._job, self._after_job = found._replace(measured=measured or bool(job and job.measured)), None
         return True
+
+    def _measure_job(self) -> None:
+        """A loss belongs to the bar in sight; one that began behind a full bar is the next job's."""
+        if self._after_job is not None:
+            self._job, fields = self._after_job
+            self._after_job = None
+            self._take(fields)
+        if self._job is None:
+            self._other_total = None
+        else:
+            self._job = self._job._replace(measured=True)
 
     def _take(self, fields: Mapping[str, Any]) -> None:
         if not fields:
@@ -178,50 +223,22 @@ class _Reader:
         self.progress = replace(before, **changes)
 
 
-def _split_name(head: str) -> tuple[str, str]:
-    """What stands before a bar's counter: another logger's words, and the bar's own name."""
-    percent = head.rfind("%")
-    drawn = head[:percent].rstrip("0123456789. ") if percent >= 0 else head.rstrip("| ")
-    cut = drawn.rfind("}") + 1
-    return drawn[:cut], drawn[cut:][-200:]
+def _training_end(line: str, message: int) -> int:
+    """Where a line stops being about training: 0 for an evaluation line, its length when nothing else is on it."""
+    if _EVALUATION_LINE.match(line, message):
+        return 0
+    for found in _EVALUATION_PART.finditer(line):
+        if not _MEASURED.search(line, 0, found.start()):
+            return 0
+        if not found["value"]:
+            return found.start()
+    return len(line)
 
 
-def _unit_of(unit: str) -> str:
-    """`it` of `s/it` and `it/s`."""
-    over, _, below = unit.lower().partition("/")
-    return below if over == "s" else over
-
-
-def _steps_per_second(rate: str, unit: str) -> float | None:
-    number = float(rate) if rate != "?" else 0.0
-    if number <= 0:
-        return None
-    return 1.0 / number if unit.lower().startswith("s/") else number
-
-
-def _bar_name_fields(name: str) -> dict[str, Any]:
-    """Fields a bar's name carries: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`."""
-    tune = _TORCHTUNE_BAR.search(name)
-    if tune:
-        return {
-            **read_fields(name[tune.end() :].rstrip(" :")),
-            "epoch": float(tune[1]),
-            "step": int(tune[2]),
-            "inside_epoch": True,
-        }
-    fields = {key: value for key, value in read_fields(name.strip()).items() if key in _NAME_FIELDS}
-    found = _EPOCH_BAR.search(name)
-    if found:
-        fields["epoch"] = float(found[1])
-        fields.update({"total_epochs": int(found[2])} if found[2] else {})
-    if "epoch" in fields:
-        fields["inside_epoch"] = fields.get("total_epochs") != 1
-    return fields
-
-
-def _is_epoch_bar(fields: dict[str, Any], count: int) -> bool:
-    """The bar counts inside an epoch: its name says so, or its notes count the job's steps elsewhere."""
-    return bool(fields.pop("inside_epoch", False)) or abs(fields.get("step", count) - count) > 1
+def _is_other_work(line: str, message: int) -> bool:
+    """The line numbers a script's stages, or tells of work that is not training."""
+    stage = _NUMBERED_STAGE.search(line) or _STAGE_OF_WORK.match(line, message)
+    return bool(stage or _OTHER_WORK_BEGINS.match(line, message))
 
 
 def _saved_step(line: str) -> int | None:

@@ -25,7 +25,8 @@ _XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
 _XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = re.compile(
-    r"^\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?([a-z_]\w{2,60}?(?:error|exception|unsupported|systemexit))\b(?::|$)"
+    r"^(?:.{0,160}\] )?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
+    r"([a-z_]\w{2,60}?(?:error|exception|unsupported|systemexit))\b(?::|$)"
 )
 _ERRORLIKE = re.compile(
     r"\b(?:error|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic|killed|traceback)\b"
@@ -59,10 +60,14 @@ _POD = {
 }
 
 
+_Meaning = tuple[int, tuple[str, str, str]]  # rank of the signature; category, class, action
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     level: int
-    failure: Failure
+    meaning: tuple[str, str, str]
+    piece: str
 
 
 def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
@@ -83,12 +88,17 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     found = min(_without_retried(_read(text)), key=lambda each: each.level, default=None)  # of equal ones the first
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
-        return found.failure
-    if code in _EXIT:
-        return _failure(*_EXIT[code])
-    if found:
-        return found.failure
-    return _unknown(text, code)
+        return replace(_failure(*found.meaning, found.piece), rank=_rank_of(text, found.piece))
+    return _failure(*_EXIT[code]) if code in _EXIT else _unknown(text, code)
+
+
+def _rank_of(text: str, piece: str) -> int | None:
+    """The rank that wrote a piece, by its prefix or its words."""
+    at = text.find(piece[:200])
+    if at < 0:
+        return None
+    seen = _RANK.search(text[text.rfind("\n", 0, at) + 1 : at + 400].partition("\n")[0].lower())
+    return int(next(group for group in seen.groups() if group)) if seen else None
 
 
 def _unknown(text: str, code: int | None) -> Failure:
@@ -110,31 +120,22 @@ def _without_retried(found: Iterable[_Found | None]) -> list[_Found]:
     for each in found:
         if each is not None:
             kept.append(each)
-        elif kept and kept[-1].failure.category == "network_error":
+        elif kept and kept[-1].meaning[0] == "network_error":
             kept.pop()
     return kept
 
 
 def _read(text: str) -> Iterator[_Found | None]:
     """Every line that means something, in text order."""
-    rank = None
     for piece in log_pieces(text):
         line = piece[:MAX_PIECE].lower()
         if _RETRIED.search(line):
             yield None
         if _NEVER.search(line):
             continue
-        if seen := _RANK.search(line):
-            rank = int(next(group for group in seen.groups() if group))
         for found in (_read_xid(line), *_read_signatures(line), _read_exception(line)):
             if found:
-                level, (category, error_class, action) = found
-                yield _Found(
-                    level, replace(_failure(category, error_class, action, piece), rank=rank if seen else None)
-                )
-
-
-_Meaning = tuple[int, tuple[str, str, str]]
+                yield _Found(*found, piece)
 
 
 def _read_signatures(line: str) -> Iterator[_Meaning]:
@@ -170,6 +171,8 @@ def _read_exception(line: str) -> _Meaning | None:
     seen = _EXCEPTION.match(line)
     if not seen or _ADVICE.search(line):
         return None
+    if seen[1] in table.SECOND_HAND or "see root cause above" in line:
+        return table.SUMMARY, ("python_exception", "ambiguous", "restart")
     if seen[1] in table.USER_EXCEPTIONS:
         return table.EXCEPTION, ("python_exception", "user", "stop")
     return table.DEATH, ("python_exception", "ambiguous", "restart")

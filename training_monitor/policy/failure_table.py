@@ -56,7 +56,8 @@ SIGNATURES = tuple(
          r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
          r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
          r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
-         r"|\bedac .{0,20}\b[1-9]\d* ue |machine check.{0,60}(?:uncorrected|fatal)"),
+         r"|\bedac .{0,20}\b[1-9]\d* ue |machine check.{0,60}(?:uncorrected|fatal)"
+         r"|(?<!no )uncorrectable .{0,30}ecc error"),
         (HARDWARE, "gpu_lost", _H, _ELSEWHERE,
          r"fallen off the bus|unable to determine the device handle|gpu is lost|gpu_is_lost|gpu requires reset"
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
@@ -84,7 +85,7 @@ SIGNATURES = tuple(
          r"|nccl.{0,80}cuda failure 'out of memory'|allocator .{0,40}ran out of memory|mps backend out of memory"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|torch\.cuda\.outofmemoryerror"
-         r"|no executable batch size found"),
+         r"|no executable batch size found|no available memory for the cache blocks"),
         (CAUSE, "checkpoint_corrupt", _T, _PREVIOUS,
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
          r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
@@ -95,7 +96,7 @@ SIGNATURES = tuple(
          r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
          r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
          r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|file is truncated"
-         r"|central directory"),
+         r"|central directory|data_loss\b|checksum verification failed|digest mismatch"),
         (CAUSE, "host_oom", _A, _RESTART,
          r"oom-kill:"
          r"|oom[-_ ]kill(?:er)?\b(?! score)(?!\.?$).{0,80}(?:process|event|constraint|invoked|task|killed|detected)"
@@ -120,7 +121,8 @@ SIGNATURES = tuple(
          r"|usageerror: api[_ ]key|no api key|commerror: (?:permission|not found|.{0,20}40[134])"
          r"|error occurred \((?:403|401|404|forbidden)\)|gated repo|<response \[40[134]\]>|authenticationerror"
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
-         r"|offlinemodeisenabled|is not a local folder and is not a valid"),
+         r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
+         r"|nocredentialserror|could not automatically determine credentials"),
         (CAUSE, "process_limit", _U, _STOP,
          r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
          r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
@@ -201,7 +203,7 @@ SIGNATURES = tuple(
          r"|raysystemerror|actor died|lost connection to (?:the )?(?:gcs|raylet)"
          r"|the node .{0,120}(?:marked dead|has died|is dead)|raylet .{0,60}dead"
          r"|health check failed due to missing too many heartbeats|jobsupervisor actor died"
-         r"|runtime ?env(?:ironment)?.{0,30}(?:failed|error)"),
+         r"|runtime ?env(?:ironment)?.{0,30}(?:failed|error)|raylet is terminated|marked as dead"),
         (DEATH, "dataloader_worker", _A, _RESTART,
          r"dataloader worker .{0,60}(?:exited|killed)"),
         (DEATH, "external_cancel", _X, _STOP,
@@ -231,7 +233,7 @@ SIGNATURES = tuple(
          r"exitcode: -6\b|sigabrt|signal 6\b|core dumped|terminate called|exit code 134|fatal python error"),
         (SUMMARY, "python_exception", _U, _STOP,
          r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
-         r"|non-zero exit status [12]\b|return code = [12]\b"),
+         r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
         (SUMMARY, "command_not_found", _U, _STOP,
          r"exitcode: 12[67]\b|exit code:? 12[67]\b"),
         # ------------------------------------------------ to be looked at, or nothing
@@ -247,6 +249,9 @@ SIGNATURES = tuple(
     )
 )
 # fmt: on
+
+# Python exceptions that only tell of another process's.
+SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 
 # Python exceptions whose name alone decides; all others are EXCEPTION, ambiguous, restart.
 USER_EXCEPTIONS = frozenset(
@@ -281,7 +286,8 @@ NEVER = (
     r"|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated|overflow!? (?:rank \d+ )?skipping"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
-    r"|error raised in its creation task"
+    r"|error raised in its creation task|error resolved|resuming normal|error[^:]{0,40}: 0(?:\.0*)?$"
+    r"|\b0 (?:train|validation) errors"
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), read for somebody who runs a job.

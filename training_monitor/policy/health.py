@@ -22,6 +22,7 @@ DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
 
 _NO_GPU_HERE = ("nvidia-smi is not there", "No devices were found")  # a Ray head often has none
+_RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
 
 _SEVERITY = ("ok", "warning", "unknown", "failed")
 
@@ -50,8 +51,10 @@ def is_busy(gpus: Sequence[Gpu]) -> bool | None:
     return any(value >= IDLE_PERCENT for value in known) if known else None
 
 
-def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) -> list[Finding]:
-    """The GPUs of all pods together; `errors` are the readings that failed."""
+def judge_gpus(
+    gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None, *, in_pods: bool = False
+) -> list[Finding]:
+    """The GPUs of all nodes together; `errors` are the readings that failed, `in_pods` whether a node is a pod."""
     findings = [
         Finding(
             "failed",
@@ -69,15 +72,15 @@ def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) 
             Finding(
                 "unknown",
                 f"Could not read GPU utilization from any node{reason}",
-                "run nvidia-smi there; GPUs of other pods are seen when those are named too (all_pods=, --pods)",
+                _unread_remedy(errors, in_pods),
             ),
         ]
-    if unread := [error for error in errors if not any(text in error for text in _NO_GPU_HERE)]:
+    if unread := [error for error in errors if not _has_no_gpu(error)]:
         findings.append(
             Finding(
                 "unknown",
                 f"Could not read the GPUs of {len(unread)} of the nodes: {unread[0]}",
-                "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken",
+                _RUN_NVIDIA_SMI,
             )
         )
     running = job is not None and job.status is JobStatus.RUNNING
@@ -104,6 +107,18 @@ def judge_gpus(gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None) 
                 )
             )
     return findings
+
+
+def _has_no_gpu(error: str) -> bool:
+    return any(text in error for text in _NO_GPU_HERE)
+
+
+def _unread_remedy(errors: Sequence[str], in_pods: bool) -> str:
+    if in_pods:
+        return "run nvidia-smi there; GPUs of other pods are seen when those are named too (all_pods=, --pods)"
+    if errors and all(_has_no_gpu(error) for error in errors):
+        return "nvidia-smi is not installed there, or the machine has no GPU"
+    return _RUN_NVIDIA_SMI
 
 
 def _is_spinning(gpu: Gpu) -> bool:

@@ -2,7 +2,7 @@
 
 Progress is a change of the step; before the first step, growth of the log. The first look takes the age of the log as
 the target tells it; from then on only time that was watched counts: after a gap (the target could not be asked, or this
-machine slept) the clock starts again, so that an outage of ours is never the job's stall. A log that grows without
+machine slept) it goes on where it stood, so that an outage of ours is never the job's stall. A log that grows without
 steps (evaluation, a long save) is given four times the threshold, a start-up before the first step three. Before it
 acts, the supervisor looks for a complete checkpoint that was just written, which is progress whatever the log says, and
 at the GPUs: while they work, at more than idle power, silence is given four times the threshold as well.
@@ -49,15 +49,16 @@ def watch_progress(before: Stagnation | None, view: JobView, now: float, interva
     if before is None:
         last = now - (view.log_age or 0.0)
         return Stagnation(now, position, last, mark, last)
-    if gap or not view.log_known:
+    if not view.log_known:
         return Stagnation(now, position, now, mark, now)
     moved = position is not None and position != before.position
+    unwatched = now - before.looked_at if gap else 0.0
     return Stagnation(
         now,
         before.position if position is None else position,
-        now if moved else before.step_at,
+        now if moved else before.step_at + unwatched,
         mark,
-        now if mark != before.log_mark else before.log_at,
+        now if mark != before.log_mark else before.log_at + unwatched,
         before.looks + 1,
     )
 

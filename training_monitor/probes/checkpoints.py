@@ -18,56 +18,75 @@ MAX_LOOKED_INTO = 100
 # safetensors: 8 bytes of header length (little endian), a JSON header, and data up to the largest data_offsets end:
 # 8 + length + end must be the file's size. torch files are zip archives whose end record comes last, or pickles of
 # protocol 2 to 5 (128 N; 40 is an old text pickle); also gzip (31 139) and HDF5 (137 72) are written under these names,
-# and anything at all under .bin.
+# and anything at all under .bin and .tar. kohya (ss_steps) and ai-toolkit (training_info) put the step in the header.
+# Looked into are the files with the highest numbers in their names, and the newest ones (old ones may have been copied
+# lately); others are judged by name and size.
 _SCRIPT = r"""
 cd -- DIR 2>/dev/null || {
   if [ -d DIR ]; then echo "state=no permission to enter it"; elif [ -e DIR ]; then echo "state=not a directory"
   else echo state=missing; fi
   exit 0
 }
-echo state=there; echo "now $(date +%s)"
+echo state=there; echo "now $(date +%s)"; echo "disk $(stat -f -c %T .)"
 _newline='
 '
-_find() { find . -maxdepth 5 ! -name "*$_newline*" -type f "$@"; }
-_all=$(_find -exec stat -c 'file %s %Y %n' {} + | head -n MAX_FILES); printf '%s\n' "$_all"
+_find() { find . -maxdepth 5 ! -path "*$_newline*" "$@"; }
+_all=$(_find -type f -exec stat -c 'file %s %Y %b %n' {} + | head -n MAX_FILES); printf '%s\n' "$_all"
 _has() { case $_all in *$1*) return 0;; esac; return 1; }
+_lines() { printf '%s\n' "$_all" | grep "^file [1-9][0-9]* .*$1\$"; }
+_paths() { sed 's|^file [0-9]* [0-9]* [0-9]* ||'; }
+_numbered() { _paths | { sort -rV || cat; } | head -n "$1"; }
+_bad() { printf 'bad %s %s\n' "$1" "$f"; }
 _safetensors() {
   set -- "$1" $(head -c 8 "$1" | od -An -v -tu1)
-  [ $# -eq 9 ] || { echo "bad shorter_than_its_header $1"; return; }
-  [ "$6$7$8$9" = 0000 ] && [ "$5" -lt 8 ] || { echo "bad no_safetensors_header $1"; return; }
+  [ $# -eq 9 ] || { _bad "shorter_than_its_header"; return; }
+  [ "$6$7$8$9" = 0000 ] && [ "$5" -lt 8 ] || { _bad "no_safetensors_header"; return; }
   _n=$(($2 + ($3 << 8) + ($4 << 16) + ($5 << 24)))
   _size=$(wc -c <"$1")
-  [ $_n -ge 2 ] && [ $((8 + _n)) -le $_size ] || { echo "bad header_of_${_n}_bytes_in_a_file_of_$_size $1"; return; }
-  [ "$(head -c 9 "$1" | tail -c 1)" = "{" ] || { echo "bad no_safetensors_header $1"; return; }
-  _end=$(head -c $((8 + _n)) "$1" | tail -c +9 | tr -d ' \n\t' | grep -o '"data_offsets":\[[0-9]*,[0-9]*\]' |
-    sed 's/.*,//; s/]//' | sort -n | tail -n 1)
-  _want=$((8 + _n + ${_end:-0}))
-  [ $_want -le $_size ] || { echo "bad truncated:_${_size}_of_${_want}_bytes $1"; return; }
-  [ $_want -eq $_size ] || echo "bad $((_size - _want))_bytes_too_long $1"
+  [ $_n -ge 2 ] && [ $_n -lt 100000001 ] && [ $((8 + _n)) -le $_size ] ||
+    { _bad "header_of_${_n}_bytes_in_a_file_of_$_size"; return; }
+  [ "$(head -c 9 "$1" | tail -c 1)" = "{" ] || { _bad "no_safetensors_header"; return; }
+  _said=$(head -c $((8 + _n)) "$1" | tail -c +9 | tr -d ' \n\t' |
+    grep -o '"data_offsets":\[[0-9]*,[0-9]*\]\|"ss_steps":"[0-9]*"\|"training_info":"{[^}]*}' |
+    sed -n 's/^"data.*,\([0-9]*\)]/1 \1/p; s/^"[st].*step[s\\]*":"*\([0-9]\{1,12\}\).*/0 \1/p' | sort -k 1,1n -k 2,2n)
+  _end=0; _step=${_said%%"$_newline"*}
+  case $_said in *'1 '*) _end=${_said##*1 };; esac
+  case $_step in '0 '*) printf 'step %s\t%s\n' "$1" "${_step#0 }";; esac
+  _want=$((8 + _n + _end))
+  [ $_want -le $_size ] || { _bad "truncated:_${_size}_of_${_want}_bytes"; return; }
+  [ $_want -eq $_size ] || _bad "$((_size - _want))_bytes_too_long"
 }
 _torch() {
   set -- "$1" $(head -c 2 "$1" | od -An -v -tu1)
   case "$2 $3" in
   '80 75')
-    tail -c 65557 "$1" | LC_ALL=C grep -q "$(printf 'PK\005\006')" || echo "bad truncated:_no_zip_end_record $1" ;;
+    tail -c 65557 "$1" | LC_ALL=C grep -q "$(printf 'PK\005\006')" || _bad "truncated:_no_zip_end_record" ;;
   '128 '[2-5] | '31 139' | '137 72' | '40 '*) ;;
-  '0 0') echo "bad only_zeros_at_its_start $1" ;;
-  *) case $1 in *.bin) ;; *) echo "bad neither_a_zip_archive_nor_a_pickle $1" ;; esac ;;
+  '0 0') _bad "only_zeros_at_its_start" ;;
+  *) case $1 in *.bin | *.tar) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
   esac
 }
-_weights() {
-  _find -size +0 '(' -name '*.safetensors' -o -name '*.pt' -o -name '*.pth' -o -name '*.ckpt' -o -name '*.bin' ')' "$@"
-}
-_has .safetensors || _has .pt || _has .ckpt || _has .bin && _weights \
-  -exec ls -td {} + | head -n MAX_LOOKED | while IFS= read -r f; do
+_weights() { _lines '\.\(safetensors\|pt\|pth\|ckpt\|bin\|tar\|zip\|npz\)'; }
+{
+  _weights | _numbered MAX_LOOKED
+  _weights | sort -k 3,3nr | head -n MAX_LOOKED | _paths
+} | sort -u | while IFS= read -r f; do
   case $f in *.safetensors) _safetensors "$f";; *) _torch "$f";; esac
 done
-_has .index.json && _find -name '*.index.json' | head -n 50 | while IFS= read -r f; do
-  grep -o '"[^"]*\.\(safetensors\|bin\)"' "$f" | sort -u | tr -d '"' | sed "s|^|shard $f	|"
+_has .index.json && _lines '\.index\.json' | _numbered 50 | while IFS= read -r f; do
+  grep -o '"[^"]*\.\(safetensors\|bin\)"' "$f" | sort -u | tr -d '"' |
+  while IFS= read -r _line; do printf 'shard %s\t%s\n' "$f" "$_line"; done
+  printf 'total %s\t%s\n' "$f" "$(tr -d ' \n' <"$f" | grep -o '"total_size":[0-9]*' | head -n 1 | tr -dc 0-9)"
 done
-_has /latest && _find '(' -name latest -o -name latest_checkpointed_iteration.txt ')' | head -n 20 |
-while IFS= read -r f; do
-  printf 'tracker %s\t%s\n' "$f" "$(head -c 200 "$f" | head -n 1)"
+_has /train_state.json && _lines /train_state.json | _numbered 100 | while IFS= read -r f; do
+  printf 'step %s\t%s\n' "$f" "$(head -c 4096 "$f" | tr -d ' \n' | grep -o '"current_step":[0-9]*' | tr -dc 0-9)"
+done
+_has /la && _lines '/\(latest\|last_checkpoint\|latest_checkpointed_iteration.txt\)' | grep '^file [0-9]\{1,3\} ' |
+_numbered 200 | while IFS= read -r f; do
+  _line=; IFS= read -r _line <"$f"; printf 'tracker %s\t%s\n' "$f" "$_line"
+done
+_has -rank && _find -type l -name 'latest-rank*' | head -n 20 | while IFS= read -r f; do
+  [ -e "$f" ] || printf 'link %s\n' "$(ls -ld "$f" | tr '\n' ' ')"
 done
 :
 """
@@ -97,6 +116,11 @@ def list_checkpoints(
     transport: Transport | None = None,
 ) -> list[Checkpoint]:
     """All checkpoints of a directory, lowest step first; `complete` and `problem` say which can be used.
+
+    The step is the number in the name, and the epoch where a framework counts only these. Files that are overwritten in
+    place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only where nothing else is: their
+    step is the one in a safetensors header, or else 0 because it is unknown. A checkpoint that a tracker file names and
+    that is missing is listed as not complete.
 
     Args:
         head_pod: the target that has the directory; default: this machine.

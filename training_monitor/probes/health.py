@@ -96,7 +96,7 @@ def get_training_health(
         job=job[1],
         gpu=_gpus(seen, job[0], findings),
         efa=_efa(seen, findings),
-        ray=_ray(job_answers["resources"], job_id, findings),
+        ray=_ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
         checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings, silent=_silent(job_answers)),
         disk=_disks(seen, findings),
     )
@@ -147,7 +147,7 @@ def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
         if target.kind != "pod":
             if failure:
                 findings.append(
-                    Finding("unknown", f"{target} could not be asked: {failure}", failure.hint or "try again")
+                    Finding("unknown", f"{target} could not be asked: {failure.what}", failure.hint or "try again")
                 )
             continue
         pod = (seen.pods or {}).get(f"{target.namespace}/{target.name}")
@@ -156,7 +156,7 @@ def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
             findings += judge_pod(target.name, pod)
         if failure and not gone:
             findings.append(
-                Finding("unknown", f"pod {target.name} could not be asked: {failure}", failure.hint or "try again")
+                Finding("unknown", f"pod {target.name} could not be asked: {failure.what}", failure.hint or "try again")
             )
         reports.append(
             PodReport(
@@ -190,7 +190,8 @@ def _gpus(seen: _Seen, job: JobView | None, findings: list[Finding]) -> HealthGp
         gpus = table.gpus if table else ()
         error = answer.error or (table.error if table else None)
         all_gpus += gpus
-        errors += [error] if error and not _silent(answers) else []  # of a silent one, `pods` says so
+        if error and not _silent(answers):  # of a silent one, `pods` says so
+            errors.append(answer.failure.what if answer.failure else error)
         nodes.append(
             NodeGpuReport(
                 pod=_short(target),
@@ -202,7 +203,7 @@ def _gpus(seen: _Seen, job: JobView | None, findings: list[Finding]) -> HealthGp
                 error=error,
             )
         )
-    findings += judge_gpus(all_gpus, errors, job)
+    findings += judge_gpus(all_gpus, errors, job, in_pods=any(target.kind == "pod" for target in seen.targets))
     return HealthGpuReport(
         total_gpus=len(all_gpus) if all_gpus else None,
         avg_utilization=average(gpu.utilization for gpu in all_gpus),
@@ -237,12 +238,13 @@ def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
     )
 
 
-def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Finding]) -> HealthRayReport:
+def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Finding], *, silent: bool) -> HealthRayReport:
     found = format_resources_report(answer.value, answer.error)
     if answer.value:
         findings += judge_ray(answer.value)
-    elif job_id and not job_id.startswith("process:"):
-        findings.append(Finding("unknown", f"Ray could not be asked: {answer.error}", "is this the head pod?"))
+    elif answer.failure and not silent and job_id and not job_id.startswith("process:"):
+        said = f"Ray could not be asked: {answer.failure.what}"
+        findings.append(Finding("unknown", said, answer.failure.hint or "is this the head pod?"))
     return HealthRayReport(
         gpus_used=found["gpus_used"],
         gpus_available=found["gpus_available"],
@@ -268,7 +270,7 @@ def _checkpoints(
         findings.append(
             Finding(
                 "unknown",
-                f"checkpoints in {directory} could not be listed: {answer.error}",
+                f"checkpoints in {directory} could not be listed: {answer.failure.what}",
                 "check the path and its permissions on the head",
             )
         )
@@ -305,7 +307,9 @@ def _read_job(job_id: str, answers: Answers, findings: list[Finding]) -> tuple[J
         view = read_look(job_id, [answers[name] for name in names])
     except TrainingMonitorError as failure:
         error = str(failure)
-        findings.append(Finding("unknown", f"job {job_id} could not be asked: {error}", failure.hint or "try again"))
+        if not _silent(answers):
+            said = f"job {job_id} could not be asked: {failure.what}"
+            findings.append(Finding("unknown", said, failure.hint or "try again"))
     else:
         findings += (
             judge_job(view)

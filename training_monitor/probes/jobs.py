@@ -27,6 +27,7 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
+MOST_ATTEMPTS = 50
 PERSON = "a person"
 SUPERVISOR = "its supervisor, to restart it"
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
@@ -278,7 +279,7 @@ def stop_job(
         CommandFailed: something of it is still there (processes in uninterruptible sleep are named).
         CommandError: it could not be asked.
     """
-    before = look_at_job(head_pod, job_id, namespace, transport=transport)
+    look_at_job(head_pod, job_id, namespace, transport=transport)
     stop = ray_jobs.stop_question(job_id)
     if is_process_job(job_id):
         stop = process_jobs.stop_question(job_id, by, grace)
@@ -290,18 +291,27 @@ def stop_job(
             target=str(head_pod),
             hint="state D waits for a disk or driver: look at dmesg there",
         )
-    if before.status.is_terminal and held:
-        held[0].get()  # it is all that this stop could do
     deadline = clock.monotonic() + STOP_SECONDS
     while True:
         view = look_at_job(head_pod, job_id, namespace, transport=transport)
         if view.status.is_terminal and not view.survivors:
+            if view.status is not JobStatus.STOPPED:
+                _see_held(held)
             return view.status.value
         if clock.monotonic() >= deadline:
             raise CommandFailed(
                 f"{job_id} is still {view.status} {STOP_SECONDS:g} s after it was asked to stop", target=str(head_pod)
             )
         clock.sleep(0.5)
+
+
+def _see_held(held: list[Answer[Any]]) -> None:
+    """Of a job that had ended, the hold is all that a stop can do. Raises CommandFailed."""
+    if held and held[0].failure:
+        raise CommandFailed(
+            f"the stop could not be written down: {held[0].failure.what}",
+            hint="a supervisor may start the job again: end that one, or free disk space there",
+        ) from held[0].failure
 
 
 def find_jobs_named(
@@ -321,7 +331,7 @@ def find_jobs_named(
     names = sorted(
         (int(found.group(2) or 0), name) for name in answer.get() or () if (found := pattern.fullmatch(name))
     )
-    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names[-3:]]
+    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names[-MOST_ATTEMPTS:]]
     answers = ask(target, *questions, namespace=namespace, transport=transport) if questions else []
     return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
 

@@ -11,6 +11,8 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure
 
 TIMEOUT = 20.0
+_OF_RAY = ("ray.io/cluster", "ray.io/node-type")
+_OF_ONE_POD = re.compile(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
 def list_pods(
@@ -50,13 +52,16 @@ def list_pods(
 
 
 def find_replacement(target: Target, labels: dict[str, str], *, transport: Transport | None = None) -> Target | None:
-    """The pod that replaced a vanished head pod: same Ray cluster and node type labels, else same name prefix.
+    """The pod that replaced a vanished one: same Ray cluster and node type, else the same labels and name prefix.
 
     Returns:
         The new target; None when there is none yet, or more than one could be meant.
     """
-    wanted = {key: labels[key] for key in ("ray.io/cluster", "ray.io/node-type") if key in labels}
-    selector = ",".join(f"{key}={value}" for key, value in wanted.items()) or None
+    ray = {key: value for key, value in labels.items() if key in _OF_RAY}
+    wanted = ray or {key: value for key, value in labels.items() if not _OF_ONE_POD.search(key)}
+    if not wanted:
+        return None
+    selector = ",".join(f"{key}={value}" for key, value in wanted.items())
     prefix = re.sub(r"-[a-z0-9]{4,10}$", "-", target.name)
     try:
         pods = list_pods(target.namespace or "default", context=target.context, selector=selector, transport=transport)
@@ -67,7 +72,7 @@ def find_replacement(target: Target, labels: dict[str, str], *, transport: Trans
         for pod in pods
         if pod.phase == "Running"
         and not pod.deleting
-        and (selector or (prefix != target.name and pod.name.startswith(prefix)))
+        and (ray or (prefix != target.name and pod.name.startswith(prefix)))
     ]
     if len(running) != 1:
         return None

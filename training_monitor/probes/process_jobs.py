@@ -5,7 +5,7 @@
         command      what runs, as a sh script
         pid          process id, its start time in clock ticks, boot id: together its identity
         log          stdout and stderr
-        exit_code    exit status and when, written at the end
+        exit_code    exit status and when, written at the end (into space set aside: the disk may be full by then)
         stopped      who stopped it, when somebody did
 
 The directory is made with mkdir, which can succeed once: starting a name twice adopts the first. All
@@ -36,9 +36,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # `_of PID` sets $_state and $_start from /proc/PID/stat (fields 3 and 22; the name in field 2 may hold anything,
 # so the text is cut at its last parenthesis). `_alive` is true while the job's own process runs.
-# `_members` prints the pids of all that belongs to the job: by environment, session or process group.
+# `_members` prints the pids of all that belongs to the job: by environment, session, process group, or because they
+# write its log (a process may have a session of its own and overwrite its environment with a title).
 _LIBRARY = r"""
 base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
+case $base in /*) ;; *) base=$PWD/$base ;; esac
 dir=$base/JOB
 _of() {
   _state=; _start=
@@ -60,6 +62,8 @@ _members() {
     for f in $(grep -lsF "TRAINING_MONITOR_JOB=$dir/" /proc/[0-9]*/environ); do
       f=${f#/proc/}; echo "${f%/environ}"
     done
+    _log=$(readlink -f "$dir/log") && ls -l /proc/[0-9]*/fd/1 /proc/[0-9]*/fd/2 2>/dev/null | grep -F -- "-> $_log" |
+      sed -n 's|.* /proc/\([0-9]*\)/fd/[12] -> .*|\1|p'
     [ "$pid" ] && cat /proc/[0-9]*/stat 2>/dev/null | while read -r _line; do
       set -- "${_line%% *}" ${_line##*) }
       [ "$2" != Z ] && { [ "$4" = "$pid" ] || [ "$5" = "$pid" ]; } && echo "$1"
@@ -83,15 +87,19 @@ while :; do
   [ "$hit" ] || break
 done
 [ "$now" = 127 ] && [ "$code" = 127 ] && code=$now
-printf '%s %s\n' "$code" "$(date +%s)" >"$dir/exit_code.new" && mv "$dir/exit_code.new" "$dir/exit_code"
+printf '%s %s\n' "$code" "$(date +%s)" 1<>"$dir/exit_code.new" && mv "$dir/exit_code.new" "$dir/exit_code"
 """
 
 _START = r"""
 umask 077
 cd -- WORKING_DIR 2>/dev/null || { echo "error=there is no working directory" WORKING_DIR; exit 0; }
 mkdir -p "$base" || { echo "error=cannot make $base on the target"; exit 0; }
+[ -d "$dir" ] || [ -z "$(_members)" ] || [ -d "$dir" ] || {
+  echo "error=processes of it run, although $dir is not there"; exit 0
+}
 if mkdir "$dir" 2>/dev/null; then
-  echo STARTER >"$dir/starter" && printf '%s\n' COMMAND >"$dir/command" || {
+  echo STARTER >"$dir/starter" && printf '%s\n' COMMAND >"$dir/command" &&
+    printf '%200s\n' '' >"$dir/exit_code.new" && printf '%200s\n' '' >"$dir/stopped.new" || {
     rm -rf "$dir"; echo "error=cannot write to $dir (disk full?)"; exit 0
   }
   (
@@ -110,8 +118,8 @@ until [ -s "$dir/pid" ] || [ $n -ge 100 ]; do sleep 0.05; n=$((n+1)); done
 """
 
 _LOOK = r"""
-[ -d "$dir" ] || { echo state=missing; exit 0; }
-if _alive; then echo state=running
+[ -d "$dir" ] || { [ "$(_members)" ] && echo state=hidden || echo state=missing; exit 0; }
+if _alive || { [ -s "$dir/pid" ] && [ ! -s "$dir/exit_code" ] && _alive; }; then echo state=running
 else
   read -r code ended 2>/dev/null <"$dir/exit_code"
   if [ "$code" ]; then echo state=exited; echo "exit_code=$code"; echo "ended=$ended"
@@ -131,15 +139,19 @@ tail -c BYTES "$dir/log" 2>/dev/null
 _STOP = r"""
 [ -d "$dir" ] || { echo state=missing; exit 0; }
 [ -e "$dir/exit_code" ] || [ -e "$dir/stopped" ] || { [ -s "$dir/pid" ] && ! _alive; } || {
-  printf '%s\n' BY >"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"
+  printf '%s\n' BY 1<>"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"
 }
-left=$(_members); sent=
+_up() { read -r _t _ </proc/uptime; echo "${_t%.*}${_t#*.}"; }
+left=$(_members); wait=GRACE
 for signal in TERM KILL; do
-  n=0
-  while [ "$left" ] && [ $n -lt ROUNDS ]; do
-    if [ "$sent" != "$signal" ] || [ $signal = KILL ]; then kill -$signal $left 2>/dev/null; sent=$signal; fi
-    sleep 0.1; n=$((n+1)); left=$(_members)
+  end=$(($(_up) + wait)) wait=500; kill -$signal $left 2>/dev/null
+  while [ "$left" ] && [ "$(_up)" -lt $end ]; do
+    sleep 0.1; alive=
+    for p in $left; do _of "$p" && [ "$_state" != Z ] && alive="$alive $p"; done
+    [ "$alive" ] || { alive=$(_members); [ -z "$alive" ] || kill -$signal $alive 2>/dev/null; }
+    left=$alive
   done
+  left=$(_members)
 done
 echo state=stopped
 for p in $left; do _of "$p" && echo "left=$p $_state"; done
@@ -217,8 +229,8 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
             raise CommandFailed(f"the job could not be stopped: {reply.output.strip()[:300]}")
         return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)
 
-    rounds = str(max(1, round(grace * 10)))
-    return Question("stop", _script(job_id, _STOP, BY=shlex.quote(by), ROUNDS=rounds), parse, limit=2 * grace + 15)
+    hundredths = str(max(1, round(grace * 100)))
+    return Question("stop", _script(job_id, _STOP, BY=shlex.quote(by), GRACE=hundredths), parse, limit=grace + 30)
 
 
 def wait_script(job_id: str) -> str:

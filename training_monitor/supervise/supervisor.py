@@ -15,6 +15,7 @@ from typing import Any
 from training_monitor.clock import Clock
 from training_monitor.errors import (
     CommandFailed,
+    JobExists,
     JobNotFound,
     SettingsError,
     TargetNotFound,
@@ -22,16 +23,8 @@ from training_monitor.errors import (
 )
 from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
 from training_monitor.policy.restart import RestartPolicy, choose_resume
-from training_monitor.policy.stagnation import (
-    BUSY_FACTOR,
-    Stagnation,
-    describe_stall,
-    gpus_work,
-    silence_limit,
-    watch_progress,
-)
-from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
-from training_monitor.probes.gpu import check_gpu_utilization
+from training_monitor.policy.stagnation import Stagnation, describe_stall, watch_progress
+from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.holds import held_by
 from training_monitor.probes.jobs import (
     SUPERVISOR,
@@ -45,6 +38,7 @@ from training_monitor.probes.jobs import (
 )
 from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.store import Store
+from training_monitor.supervise.evidence import proof_of_stall
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.ledger import decide, failure_evidence, failure_of, note_end, note_look, own_failure
 from training_monitor.supervise.logs import get_logger
@@ -116,8 +110,13 @@ class Supervisor:
         views = [view for view, _ in named]
         if running := [view for view in views if not view.status.is_terminal]:
             return self.adopt(run, running[-1])
+        if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
+            raise JobExists(
+                f"{self.target}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",
+                hint=f"stop it first: training-monitor stop {self.target} {finished[-1].job_id}",
+            )
         for view in views:
-            if view.survivors and view.status is not JobStatus.SUCCEEDED:
+            if view.survivors:
                 left = plural(view.survivors, "process", "processes")
                 self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
                 stop_job(self.target, view.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
@@ -164,31 +163,21 @@ class Supervisor:
     # ------------------------------------------------------------ phases
 
     def start(self, run: RunState) -> RunState:
-        """Choose a checkpoint and write the plan down; then start, or find that the planned job is there already."""
-        config = run.config or {}
-        planned = bool(run.attempts) and run.attempts[-1]["status"] == "PLANNED"
-        if not planned:
-            if run.attempts and (held := self.held(run)):
-                return held
-            found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
-            choice = choose_resume(
-                found,
-                wrote_one=run.wrote_checkpoint,
-                fresh_start=self.policy.fresh_start,
-                bad=run.bad_checkpoints,
-            )
-            for each in choice.refused:
-                self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
-            if choice.refusal:
-                return self.done(run, False, f"no_checkpoint_found: {choice.refusal}")
-            job_id = next_job_id(self.target, run.job_name, process="command" in config, transport=self.transport)
-            return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
+        """Start the attempt that is written down, or find that it is there already."""
+        if not run.attempts or run.attempts[-1]["status"] != "PLANNED":
+            return self._plan(run)
         plan = run.attempts[-1]
+        if len(run.attempts) > 1 and (ended := self._held(run, run.attempts[-2]["job_id"])):
+            return ended
         try:
-            how = start_job(self.target, plan["job_id"], config, plan["checkpoint"], transport=self.transport)
-        except JobNotFound:
-            return run  # the answer was lost and nothing runs: the next round tries the same id
+            how = start_job(self.target, plan["job_id"], run.config or {}, plan["checkpoint"], transport=self.transport)
+        except JobNotFound:  # the answer was lost and nothing runs: the next round tries the same id
+            self.tell(run, "unreachable", f"{plan['job_id']} was not started, its answer was lost: trying again")
+            self.clock.sleep(self.policy.check_interval)
+            return run
         except CommandFailed as error:
+            if error.argv:
+                raise  # our own side failed, not the target's
             if not self._is_there(plan["job_id"]):
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may yet begin: another one beside it would be two
@@ -200,6 +189,26 @@ class Supervisor:
         pod = self._pod()
         run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
         return self.save(replace(run, phase="watching"))
+
+    def _plan(self, run: RunState) -> RunState:
+        """Write down the next attempt and its checkpoint; or adopt what somebody else has started meanwhile."""
+        process = "command" in (run.config or {})
+        if run.attempts:
+            if held := self._held(run, run.attempts[-1]["job_id"]):
+                return held
+            named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
+            if running := [view for view, _ in named if not view.status.is_terminal]:
+                return self.adopt(run, running[-1])
+        found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
+        choice = choose_resume(
+            found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start, bad=run.bad_checkpoints
+        )
+        for each in choice.refused:
+            self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
+        if choice.refusal:
+            return self.done(run, False, f"no_checkpoint_found: {choice.refusal}")
+        job_id = next_job_id(self.target, run.job_name, process=process, transport=self.transport)
+        return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
     def watch(self, run: RunState) -> RunState:
         """One look: report progress, or find that the job ended or stalls; then wait for the next."""
@@ -231,6 +240,8 @@ class Supervisor:
         except JobNotFound:
             status = "GONE"
         except CommandFailed as error:
+            if error.argv:
+                raise  # our own side failed, not the target's
             self.stop_failures += 1
             self.tell(run, "detected", str(error))
             if self.stop_failures >= STOP_TRIES:
@@ -247,17 +258,24 @@ class Supervisor:
         left = run.restart_at - self.clock.time()
         if left > 0:
             self.clock.sleep(min(left, self.policy.check_interval))
-            return self.held(run) or run
+            return self._held(run, run.attempts[-1]["job_id"]) or run
         return self.save(replace(run, phase="starting"))
 
-    def held(self, run: RunState) -> RunState | None:
+    def _held(self, run: RunState, job_id: str) -> RunState | None:
         """The end of a run whose last job a person stopped after it had ended; None when nobody did."""
-        assert run.job_id
-        by = held_by(self.target, run.job_id, transport=self.transport)
-        if by is None:
+        by = held_by(self.target, job_id, transport=self.transport)
+        last = run.attempts[-1]
+        if by is None or (last["status"] == "PLANNED" and self._is_there(last["job_id"])):
             return None
-        run = replace(run, retries=run.retries - 1)  # the restart that was counted is not made
-        return self.done(run, False, f"stopped: by {by}, after {run.job_id} had ended")
+        made = tuple(each for each in run.attempts if each["status"] != "PLANNED")
+        run = replace(run, attempts=made, job_id=job_id, retries=run.retries - 1)  # the restart that is not made
+        return self.done(run, False, f"stopped: by {by}, after {job_id} had ended")
+
+    def _proof_of_stall(self, run: RunState) -> str | None:
+        assert self.seen
+        return proof_of_stall(
+            self.seen, self.policy.stagnation_threshold, run.checkpoint_dir, self.target, self.transport
+        )
 
     # ------------------------------------------------------------ endings
 
@@ -329,25 +347,6 @@ class Supervisor:
             return None
         by_other = view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or "")
         return view if view.status is JobStatus.SUCCEEDED or (by_other and is_process_job(job_id)) else None
-
-    def _saved_lately(self, run: RunState) -> bool:
-        """A new complete checkpoint is progress too, of a job that logs into a file of its own."""
-        assert self.seen
-        newest = newest_complete(list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport))
-        limit = silence_limit(self.seen.position, self.policy.stagnation_threshold)
-        return newest is not None and newest.age is not None and newest.age < limit
-
-    def _proof_of_stall(self, run: RunState) -> str | None:
-        """What the GPUs add to a stall; None when checkpoints or the GPUs say that the job works after all."""
-        if self._saved_lately(run):
-            return None
-        found = check_gpu_utilization(self.target, timeout=5.0, transport=self.transport)
-        assert self.seen
-        threshold = self.policy.stagnation_threshold
-        if gpus_work(found) and not describe_stall(self.seen, BUSY_FACTOR * threshold):
-            return None
-        used = found["avg_utilization"]
-        return "" if used is None else f"; GPUs {used:.0f} % busy"
 
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Nothing is known, so nothing is concluded: no restart, no count; a replaced pod is looked for."""

@@ -109,10 +109,11 @@ class _Reader(threading.Thread):
 
 class _ProcessStream:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+        self._process, self._read = process, False
 
     def lines(self) -> Iterator[str]:
         assert self._process.stdout
+        self._read = True
         with self._process.stdout as pipe:
             for line in pipe:
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
@@ -120,6 +121,8 @@ class _ProcessStream:
     def close(self) -> None:
         if self._process.poll() is None:
             _kill_group(self._process)
+        if self._process.stdout and not self._read:  # a reader closes it at its end, which the kill brings
+            self._process.stdout.close()
 
 
 def _spawn(argv: Sequence[str], *, stderr: int) -> subprocess.Popen[bytes]:

@@ -219,19 +219,164 @@ def test_announced_totals_are_totals() -> None:
     assert (found.step, found.total_steps, found.total_epochs) == (None, 1200, 3)
 
 
+# ------------------------------------------------ wordings of frameworks
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        # counters without a name, in brackets and first columns
+        ("Iter(train) [  50/ 900]  lr: 1.0e-02  eta: 0:07:05  time: 0.5", {"step": 50, "total_steps": 900}),
+        ("Training  [  50/900]  eta: 0:07:05  total_loss: 2.5 (2.6)", {"step": 50, "total_steps": 900, "loss": 2.5}),
+        ("| [  2/ 4][ 30/ 80] |   60/160 batches | ms/batch 50.0 | train_loss 2.5", {
+            "step": 30, "total_steps": 80, "epoch": 2, "total_epochs": 4, "epoch_step": 60, "steps_per_second": 20}),
+        ("[2/9][30/80]\tLoss_D: 0.5\tLoss_G: 2.5", {"step": None, "epoch": 2, "total_epochs": 9, "epoch_step": 30}),
+        ("Epoch... (2/9 | Loss: 2.5, Learning Rate: 0.5)", {"epoch": 2, "total_epochs": 9, "loss": 2.5}),
+        ("notes: 2.0 steps/s, 5.0% (40/800), ETA: 6m", {"step": 40, "total_steps": 800, "eta_seconds": 360}),
+        ("I0101 10:00:00.1 77 writer.py:9] [40] accuracy=0.5, loss=2.5", {"step": 40, "loss": 2.5}),
+        ("[40]\tvalid_0's l2: 0.5", {"step": 40, "loss": None}),
+        ("[40]\ttrain-rmse:0.5\ttest-rmse:0.75", {"step": 40}),
+        ("40:\tlearn: 0.5\ttest: 0.75\ttotal: 2s\tremaining: 12.5s", {"step": 40, "eta_seconds": 12.5}),
+        ("40 | loss 2.5 | lr 0.5 | 250.0ms | mfu 9.0%", {"step": 40, "loss": 2.5, "steps_per_second": 4}),
+        ("[1/2][3/4] linking", {"epoch": None}),
+        ("[3] device: 3", {"step": None}),
+        # which counter is the job's
+        ("epoch=1/micro_step=80/global_step=20, RunningAvgSamplesPerSec=4.0", {"step": 20, "epoch": 1}),
+        ("Epoch: 2 | Step: 9 | PPO Epoch: 5 | Actor Loss: 0.5", {"epoch": 2, "step": 9, "loss": None}),
+        ('{"global_step": 9, "max_steps": 90, "train_loss": 2.5}', {"step": 9, "total_steps": 90, "loss": 2.5}),
+        ("[Train][Epoch 2/9][Iter: 30/80] loss: 2.5, batch_cost: 0.5 s, eta: 9:00:00", {
+            "step": None, "epoch_step": 30, "eta_scope": "job", "steps_per_second": 2}),
+        ('{"epoch": "2/90", "eta": "0:01:00", "iter": "60/80", "loss": 2.5}', {"step": None, "epoch_step": 60}),
+        ("epoch: 2, iter: 300/8000, loss: 2.5, batch_cost: 0.5 | ETA 01:04:10", {
+            "step": 300, "total_steps": 8000, "eta_seconds": 3850, "eta_scope": "job"}),
+        ("Ep. 2 : Up. 300 : Sen. 4,000 : Cost 2.5 : Time 9.00s : 700.0 words/s : L.r. 5.0e-01", {
+            "step": 300, "epoch": 2, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None}),
+        ("7epoch:train:1-50batch: iter_time=1.0e-03, forward_time=0.5, loss=2.5, optim0_lr0=0.5", {
+            "epoch": 7, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None}),
+        # evaluation on the same line
+        ("Epoch 2 | iter 80 step 20 | loss train: 2.5, val: n/a | iter time: 250.0 ms", {
+            "epoch": 2, "step": 20, "loss": 2.5, "steps_per_second": 4}),
+        ("7epoch results: [train] loss=2.5, time=9 seconds, [valid] loss=3.5", {"epoch": 7, "loss": 2.5}),
+        # losses and rates
+        ("step 3 loss tensor(2.5, device='cuda:0')", {"loss": 2.5}),
+        ("step 3 | Loss=2.5, Depth Loss=0.0", {"loss": 2.5}),
+        ("{'Loss/total_loss': 2.5,", {"loss": 2.5}),
+        ("train/CrossEntropyLoss=2.5", {"loss": 2.5}),
+        ("| > current_lr: 0.5", {"learning_rate": 0.5}),
+        ("Train lr-DecoupledLionW/group0: 0.5", {"learning_rate": 0.5}),
+        # remaining time
+        ("Train: [2/9][30/80]\teta 0:00:25 lr 0.5\ttime 0.5 (0.5)", {"eta_seconds": 25, "eta_scope": "epoch"}),
+        ("Train: 2/9 ( 22%) [ 30/80 ( 37%)] Loss: 2.5 Time cost: 00:15/00:25 [00:55/05:25] Acc_iter 110", {
+            "step": 110, "eta_seconds": 325, "eta_scope": "job"}),
+        ("120 iter, 2 epoch / 9 epochs", {"step": 120, "epoch": 2, "total_epochs": 9}),
+        ("Estimated time to finish: 1:00:10.5.", {"eta_seconds": 3610.5, "eta_scope": "job"}),
+        ("300 (1.00%)    250.0 ms    2 m, 5 s    10.0 K", {"step": 300, "eta_seconds": 125, "steps_per_second": 4}),
+    ],
+)
+def test_wordings_are_read(line: str, fields: dict[str, float | str | None]) -> None:
+    found = parse_progress(line)
+    assert {name: getattr(found, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["train_step_timing in s: 0.25", "iter time (s): 0.25", "time (data): 0.25 (0.01)", "batch_cost: 0.25",
+     "Batch (t): 0.25", "ms/batch 250", "dt: 250.0ms", "step_avg:250.0ms", "per-step time 0.25s", "Time/step: 0.25s",
+     "250000us/step", "interval_steps_per_second: 4.0", "throughput/batches_per_sec: 4.0", "0.25 seconds per step"],
+)
+def test_names_of_the_speed(words: str) -> None:
+    assert parse_progress(f"step: 3 | {words}").steps_per_second == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["validate step: 9  loss: 3.5", "INFO eval metrics after step: 9, loss=3.5", "Test: [9/20] loss 3.5",
+     "INFO:x:Saving dict for global step 9: loss = 3.5", "iter 9: val loss 3.5, val time: 90.0 ms",
+     "valid | step 9 | loss 3.5", '{"_type": "val_iter", "loss": 3.5}', "  train_loss    =     3.5"],
+)
+def test_an_evaluation_line_leaves_the_loss_alone(line: str) -> None:
+    found = parse_progress(f"iter 8 step 2 | loss: 2.5\n{line}")
+    assert (found.loss, found.step, found.steps_per_second) == (2.5, 2, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Preprocessing step 3 of 7: join", "Compiling the graph (step 1/3): wait", "Loaded model weights at step 90",
+     f"{bar(5, 9, name='Merging weights:')}", f"{bar(5, 9, name='train: Scanning labels... 5 images:')}",
+     f"{bar(5, 9, name='reference log probs:')}", f"caching latents...\n{bar(5, 9)}"],
+)
+def test_other_work_is_not_progress(line: str) -> None:
+    assert parse_progress(line) == Progress()
+
+
+# ------------------------------------------------ one bar beside another
+
+
+@pytest.mark.parametrize(
+    "other",
+    [bar(3, 20), f"generating sample images at step: 50\n{bar(3, 20)}", bar(3, 20, name="sampler:")],
+)
+@pytest.mark.parametrize("step", [50, 100])
+def test_a_smaller_bar_does_not_take_the_job_over(other: str, step: int) -> None:
+    found = parse_progress(f"{bar(step, 100, name='steps:', notes=', avr_loss=2.5')}\n{other}")
+    assert (found.step, found.total_steps) == (step, 100)
+
+
+def test_a_final_evaluation_bar_is_not_the_job_but_a_next_training_is() -> None:
+    text = f"{bar(100, 100)}\n{bar(3, 20)}"
+    assert parse_progress(text).step == 100
+    assert parse_progress(f"{text}\n{{'loss': 2.5, 'epoch': 0.5}}").step == 3
+    assert parse_progress(f"{bar(100, 100)}\n{bar(3, 20, name='tune:', notes=', loss=2.5')}").step == 3
+
+
+def test_a_step_bar_under_an_epochs_bar_counts_inside_the_epoch() -> None:
+    found = parse_progress(f"{bar(2, 9, name='Epochs:')}\n{bar(30, 80)}")
+    assert (found.step, found.epoch, found.epoch_step, found.eta_scope) == (None, 2, 30, "epoch")
+
+
+def test_bars_with_thousands_are_read() -> None:
+    found = parse_progress("10% | 12,000/120,000  [ 0:00:10 < 0:01:30 , 1,200 it/s ]")
+    assert (found.step, found.total_steps, found.eta_seconds, found.steps_per_second) == (12000, 120000, 90, 1200)
+    found = parse_progress("10%|# | 1.20k/12.0k [00:10<01:30, 1.50kit/s]")
+    assert (found.step, found.total_steps, found.steps_per_second) == (1200, 12000, 1500)
+    found = parse_progress("Progress on:train 12it/1.50kit rate:2.0it/s remaining:12:24 elapsed:00:06 postfix:loss=2.5")
+    assert (found.step, found.total_steps, found.eta_seconds, found.loss) == (12, 1500, 744, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "eta"),
+    [(" 30/80 [==>.....] - ETA: 25s - loss: 2.5", 25), (" 30/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", 25),
+     (" 80/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", None),
+     ("Epoch 2/9 ━━━━━━━━ 30/80 0:00:15 • 0:00:25 2.00it/s train_loss: 2.5", 25),
+     ("  2/9   1.5G   2.5   0.5    20    640: 37% ━━━━──── 30/80 2.0it/s 15.0s<0:25", 25)],
+)
+def test_bars_drawn_inside_an_epoch(line: str, eta: float | None) -> None:
+    found = parse_progress(line)
+    assert (found.epoch_steps, found.step, found.eta_seconds, found.loss) == (80, None, eta, 2.5)
+    assert found.eta_scope == ("epoch" if eta else None)
+
+
+def test_environment_steps_do_not_replace_counted_iterations() -> None:
+    found = parse_progress("Learning iteration 12/150\n Total timesteps: 98304\n Iteration time: 0.25s\n ETA: 34.5s")
+    assert (found.step, found.total_steps, found.steps_per_second, found.eta_seconds) == (12, 150, 4, 34.5)
+
+
 # ------------------------------------------------ the end
 
 
 @pytest.mark.parametrize(
     "line",
     ["Training completed. Do not forget to share your model", "{'train_runtime': 12.5, 'train_loss': 1.25}",
+     "9 epochs completed in 0.5 hours.", "INFO Total training time: 0:30:12 (0:00:10 on hooks)",
+     "Training time 1 day, 3:12:45", "INFO: The training was finished at 9 epochs", "INFO:x:Loss for final step: 2.5.",
      "\x1b[32mJob 'x' succeeded\x1b[39m", "[INFO] Local worker group finished (WorkerState.SUCCEEDED)."],
 )
 def test_an_unmistakable_end_is_finished(line: str) -> None:
     assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
 
 
-@pytest.mark.parametrize("line", ["Training finished iteration 1", "Epoch 3 training complete", "training step 3", ""])
+@pytest.mark.parametrize("line", ["Training finished iteration 1", "Epoch 3 training complete", "training step 3", "",
+    "Epoch 3 training time: 0:05:00", "Estimated training time: 1:00:00"])
 def test_anything_else_is_not_known_to_be_finished(line: str) -> None:
     assert parse_progress(line).finished is None
 

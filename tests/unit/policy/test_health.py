@@ -89,6 +89,19 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     only(judge_gpus(gpus, ["no answer in 10 s"], None), "unknown", "from any node: no answer in 10 s", "nvidia-smi")
 
 
+@pytest.mark.parametrize(
+    ("error", "in_pods", "remedy"),
+    [
+        ("nvidia-smi is not there", False, "nvidia-smi is not installed there, or the machine has no GPU"),
+        ("no answer in 10 s", False, "run nvidia-smi there"),
+        ("nvidia-smi is not there", True, "--pods"),
+    ],
+)
+def test_other_pods_are_spoken_of_only_where_there_are_pods(error: str, in_pods: bool, remedy: str) -> None:
+    [found] = judge_gpus([], [error], None, in_pods=in_pods)
+    assert remedy in found.remedy and ("pods" in found.remedy) == in_pods
+
+
 @pytest.mark.parametrize("error", ["gpu: still running after 10 s, ended", "Driver/library version mismatch"])
 def test_a_node_that_could_not_be_read_is_unknown_although_the_others_work(error: str) -> None:
     only(judge_gpus([gpu(97)], [error], job()), "unknown", error)

@@ -129,8 +129,23 @@ def test_time_that_was_not_watched_is_never_the_jobs_stall() -> None:
     watcher.see(look(130, 100))
     watcher.watch(look(130, 100), THRESHOLD - INTERVAL)
     assert watcher.see(look(130, 100), after=7200) is None
-    assert watcher.watch(look(130, 100), THRESHOLD - INTERVAL) is None
-    assert watcher.see(look(130, 100)) is not None
+    assert watcher.see(look(130, 100)) == "step 130 and no output for 5m"
+
+
+def test_outages_that_come_often_do_not_hide_a_hang() -> None:
+    watcher = Watcher()
+    watcher.see(look(130, 100))
+    stalls = [watcher.watch(look(130, 100), 90) or watcher.see(look(130, 100), after=125) for _ in range(5)]
+    assert stalls[1] is None and stalls[-1] is not None
+
+
+def test_what_moved_while_nobody_looked_is_progress() -> None:
+    watcher = Watcher()
+    watcher.see(look(130, 100))
+    watcher.watch(look(130, 100), THRESHOLD - INTERVAL)
+    assert watcher.see(look(900, 5000), after=7200) is None
+    assert watcher.watch(look(900, 5000), THRESHOLD - INTERVAL) is None
+    assert watcher.see(look(900, 5000)) is not None
 
 
 def test_a_round_trip_that_takes_a_little_longer_is_no_gap() -> None:

@@ -49,7 +49,7 @@ class FakeTargets:
             wanted = [pod for pod in self.pods if pod["metadata"]["name"] in argv]
             return CommandResult(tuple(argv), 0, json.dumps({"kind": "List", "items": wanted}), "", 0.1)
         assert argv[-2:] == ["sh", "-s"] and input is not None, argv
-        pod = argv[argv.index("--") - 1]
+        pod = argv[argv.index("--") - 1] if "--" in argv else "local"
         said = self.said.get(pod, self.said.get("*"))
         if isinstance(said, TrainingMonitorError):
             raise said

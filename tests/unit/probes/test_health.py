@@ -186,6 +186,19 @@ def test_a_pod_that_cannot_be_asked_is_unknown_and_the_rest_is_still_reported(er
     assert report["gpu"]["total_gpus"] == 1 and report["gpu"]["per_node"][1]["error"] == str(error)
 
 
+def test_a_head_that_cannot_be_asked_is_said_once_and_so_is_what_to_do() -> None:
+    report, _ = report_of(TargetUnreachable("no kubeconfig", hint="set KUBECONFIG"), job_id="job1")
+    text = format_training_health(report)
+    assert (text.count("no kubeconfig"), text.count("set KUBECONFIG")) == (1, 1)
+    assert issue(report, f"pod {HEAD} could not be asked: no kubeconfig") == "set KUBECONFIG"
+
+
+def test_this_machine_without_a_gpu_is_told_nothing_of_pods() -> None:
+    said = {"local": {**WELL, "gpu": Reply("", 127, 0.1)}}
+    report = get_training_health("local", "/c", transport=FakeTargets(said, []))
+    assert "has no GPU" in issue(report, "Could not read GPU utilization from any node: nvidia-smi is not there")
+
+
 def test_a_pod_that_is_gone_is_a_failure() -> None:
     report, _ = report_of(worker=TargetNotFound("not found"), pods=[pod_json(HEAD)])
     assert report["verdict"] == "failed" and issue(report, f"pod {WORKER} does not exist")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeTransport
+from tests.fakes import EPOCH, Behaviour, FakeClock, FakeJobs, FakeTransport
 from training_monitor.errors import AlreadySupervised, JobNotFound, SettingsError
 from training_monitor.models import Event
 from training_monitor.probes.jobs import stop_job
@@ -265,6 +265,22 @@ def test_a_silent_job_whose_gpus_work_is_given_four_times_as_long(
     assert f"GPUs {used} % busy" in (report["attempts"][0]["reason"] or "")
 
 
+def test_a_checkpoint_from_the_future_is_no_progress_for_ever(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    bench.jobs.checkpoints, bench.jobs.saved_at = {50: None}, {50: EPOCH + 1e7}
+    assert bench.restart()["attempts"][0]["status"] == "STALLED"
+
+
+def test_a_checkpoint_that_is_still_being_written_is_progress(bench: Bench) -> None:
+    bench.jobs.behaviours = [Behaviour(total=200, hang_after=100, save_every=None), GOOD]
+    bench.jobs.checkpoints = {150: "truncated"}
+    for minute in range(10):  # it grows for ten minutes, then no more
+        bench.clock.at(100 + 60 * minute, lambda now=100 + 60 * minute: bench.jobs.saved_at.update({150: EPOCH + now}))
+    bench.restart(stagnation_threshold=120, fresh_start=True)
+    silent = (bench.jobs.starts[0].stopped_at or 0) - bench.jobs.starts[0].started - 100
+    assert 540 + 120 <= silent <= 540 + 120 + 60
+
+
 def test_going_on_with_another_command_says_so(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
 
@@ -421,6 +437,25 @@ def test_an_adopted_job_that_fails_is_restarted_under_a_new_id(bench: Bench) -> 
     assert report["success"] and report["total_retries"] == 1
     assert [job.name for job in bench.jobs.starts] == ["run-attempt-4"]
     assert bench.resumed_from() == ["/checkpoints/step_100"]
+
+
+def test_a_running_job_is_adopted_also_behind_many_that_ended(bench: Bench) -> None:
+    for number in range(1, 8):
+        bench.jobs.add(f"run-attempt-{number}", Behaviour(crash_after=1))
+    bench.jobs.add("run", Behaviour(total=500))
+    bench.clock.elapsed = 100
+    assert bench.restart()["job_id"] == "process:run" and bench.jobs.starts == []
+
+
+def test_an_attempt_that_somebody_else_started_meanwhile_is_adopted_and_not_doubled(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: add_attempt(bench))
+    report = bench.restart()
+    assert (report["success"], report["job_id"]) == (True, "process:run-attempt-2") and len(bench.jobs.starts) == 1
+
+
+def add_attempt(bench: Bench) -> None:
+    bench.jobs.add("run-attempt-2", Behaviour(total=900), started=bench.clock.elapsed)
 
 
 def test_a_job_of_another_name_is_left_alone(bench: Bench) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from tests.fakes import Behaviour, FakeTransport
 from tests.unit.supervise.test_auto_restart import Bench
-from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
+from training_monitor.errors import CommandFailed, CommandTimedOut, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
+from training_monitor.probes.jobs import stop_job
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
 
@@ -293,6 +294,36 @@ def test_ctrl_c_leaves_the_job_running_and_the_next_call_goes_on_with_it(bench: 
 
 def die() -> None:
     raise Killed
+
+
+def test_a_stop_after_the_next_attempt_was_planned_is_obeyed(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    start = bench.jobs._start
+
+    def lose(name: str, script: str) -> str:
+        if name != "run-attempt-2":
+            return start(name, script)
+        stop_job("local", "process:run-attempt-1", transport=bench.transport, clock=bench.clock)
+        raise TargetUnreachable("the network is away")
+
+    bench.jobs._start = lose  # type: ignore[method-assign]
+    report = bench.restart()
+    assert report["reason"] == "stopped: by a person, after process:run-attempt-1 had ended"
+    assert (len(bench.jobs.starts), len(report["attempts"]), report["total_retries"]) == (1, 1, 0)
+
+
+def test_a_start_whose_answer_is_always_lost_is_tried_again_at_intervals(bench: Bench) -> None:
+    bench.jobs.drop_starts = 5
+    assert bench.restart()["success"] and bench.clock.elapsed >= 5 * 30
+    assert any("trying again" in text for text in bench.said("unreachable"))
+
+
+def test_a_failure_on_our_own_side_is_no_failure_of_the_start_or_the_stop(bench: Bench) -> None:
+    bench.jobs.behaviours = [HANG, GOOD]
+    ours = CommandFailed("sh could not be started: Resource temporarily unavailable", argv=("sh", "-s"))
+    bench.on("stopping", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 600, ours))
+    report = bench.restart()
+    assert (report["success"], report["total_retries"]) == (True, 1)
 
 
 # ---------------------------------------------------------------- states of other versions

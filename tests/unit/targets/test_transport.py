@@ -284,6 +284,7 @@ LocalTransport().run(["sh", "-c", "echo out; exit 3"], timeout=10, input="x" * 1
 stream = LocalTransport().stream(["sh", "-s"], input="echo one; sleep 9")
 print(next(stream.lines()))
 stream.close()
+LocalTransport().stream(["sleep", "9"]).close()
 gc.collect()
 """
     done = LocalTransport().run([sys.executable, "-X", "dev", "-c", code], timeout=30)

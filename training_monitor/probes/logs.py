@@ -1,0 +1,198 @@
+"""What is new in a log file of a target: the bytes behind a cursor, in one round trip, at a cost that does not grow
+with the file.
+
+A line ends with a newline or a carriage return, so that a progress bar redrawn on one endless line is seen; an
+unfinished last line is held back until it ends or is HELD_BYTES long. All counting is done on the target, in bytes:
+bytes that are no utf-8 arrive as U+FFFD, NUL bytes not at all, and neither moves an offset.
+
+A file emptied and filled past the cursor between two reads is recognised by the checksum of the bytes in front of the
+cursor. What cannot be recognised: a file rewritten with the same bytes up to there.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from training_monitor.errors import AccessDenied, CommandFailed, SettingsError
+from training_monitor.models import LogCursor, NewLog, Progress, Question, Reply
+from training_monitor.parse.process_job import parse_fields
+from training_monitor.parse.training_log import parse_progress
+from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+FIRST_BYTES = 64 * 1024
+HELD_BYTES = 64 * 1024
+LIMIT_BYTES = 1024 * 1024
+_MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
+
+# The files are opened once and read through /proc/self/fd, so that all steps see the same file whatever is renamed.
+# `_part FILE FROM COUNT` prints a range; dd seeks, while the `tail -c +N` of busybox reads all that is before N.
+# `_ends` makes a newline of each carriage return. `_cut FILE FROM COUNT`: how many bytes of a range belong to a line
+# that begins before it. `_held FILE FROM COUNT`: how many belong to a last line without an end.
+_SCRIPT = r"""
+file=FILE inode=INODE offset=OFFSET check=CHECK limit=LIMIT
+_say() { echo "state=$1"; exit 0; }
+_part() { dd bs=16384 skip=$(($2 / 16384)) <"$1" 2>/dev/null | tail -c +$(($2 % 16384 + 1)) | head -c "$3"; }
+_ends() { tr '\r' '\n'; }
+_cut() {
+  [ "$2" -gt 0 ] || { echo 0; return; }
+  _n=$(_part "$1" $(($2 - 1)) $(($3 + 1)) | _ends | head -n 1 | wc -c); _n=$((_n - 1))
+  if [ $_n -lt "$3" ]; then echo $_n; else echo 0; fi
+}
+_held() {
+  _n=$({ _part "$1" "$2" "$3"; printf x; } | _ends | tail -n 1 | wc -c); _n=$((_n - 1))
+  if [ $_n -lt HELD ] && [ $_n -lt $limit ]; then echo $_n; else echo 0; fi
+}
+_check() {
+  _n=$(($2 < 256 ? $2 : 256))
+  _sum=$(_part "$1" $(($2 - _n)) $_n | { md5sum || cksum; }); echo "${_sum%% *}"
+}
+_same() { [ -z "$check" ] || [ "$(_check "$1" "$offset")" = "$check" ]; }
+_is_old() {
+  [ "$2" -ge "$offset" ] && _same "$1" || return 1
+  [ "$3" = "$inode" ] || { [ $reset = truncated ] && [ "$check" ] && [ "$offset" -gt 0 ]; }
+}
+[ -e "$file" ] || case $(ls -Ld "$file" 2>&1) in *': Permission denied') _say denied;; *) _say missing;; esac
+[ -f "$file" ] || _say other
+[ -r "$file" ] || _say denied
+exec 4<"$file"
+new=/proc/self/fd/4; [ -e $new ] || new=$file
+set -- $(stat -L -c '%s %i' "$new"); size=$1 now=$2
+[ "$now" ] || { echo "stat does not tell the size of $file"; exit 1; }
+
+from=0 reset= old= before=0 cut=0
+if [ "$inode" ]; then
+  if [ "$now" != "$inode" ]; then reset=rotated
+  elif [ "$size" -lt "$offset" ] || ! _same "$new"; then reset=truncated
+  else from=$offset; fi
+fi
+if [ "$reset" ] && [ -f "$file.1" ] && [ -r "$file.1" ]; then
+  exec 5<"$file.1"
+  old=/proc/self/fd/5; [ -e $old ] || old=$file.1
+  set -- $(stat -L -c '%s %i' "$old")
+  if [ "$2" ] && _is_old "$old" "$1" "$2"; then before=$(($1 - offset)) old_size=$1; fi
+fi
+
+skip=$((before + size - from - limit)); [ $skip -gt 0 ] || skip=0
+if [ $skip -lt $before ]; then
+  start=$((offset + skip)) count=$((before - skip))
+  [ $skip -eq 0 ] || cut=$(_cut "$old" $start $count)
+  start=$((start + cut)) count=$((count - cut))
+else
+  count=0 from=$((from + skip - before))
+  [ $skip -eq 0 ] || cut=$(_cut "$new" $from $((size - from)))
+  from=$((from + cut))
+fi
+held=0; [ "$size" -eq $from ] || held=$(_held "$new" $from $((size - from)))
+end=$((size - held))
+[ "$end$reset" = "$offset" ] && [ "$check" ] || check=$(_check "$new" $end)
+echo state=read; echo "inode=$now"; echo "offset=$end"; echo "check=$check"
+echo "reset=$reset"; echo "skipped=$((skip + cut))"; echo "held=$held"; echo log
+{
+  if [ $count -gt 0 ]; then
+    _part "$old" $start $count
+    [ "$(_part "$old" $((old_size - 1)) 1 | _ends | wc -l)" -eq 1 ] || echo
+  fi
+  _part "$new" $from $((size - from))
+} | tr -d '\000'
+"""
+
+
+def log_question(path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES) -> Question[NewLog]:
+    """What a log file has behind `cursor`; without one, its last `limit_bytes`. Raises SettingsError."""
+    if not path or "\0" in path:
+        raise SettingsError("path", path, "the path of a file")
+    if not 0 < limit_bytes <= _MOST_BYTES:
+        raise SettingsError("limit_bytes", limit_bytes, f"1 to {_MOST_BYTES}")
+    head, _, body = _SCRIPT.partition("\n_say")
+    parts = {"INODE": "", "OFFSET": "0", "CHECK": "", "LIMIT": str(limit_bytes), "FILE": _quote_path(path)}
+    if cursor:
+        parts.update(INODE=str(cursor.inode), OFFSET=str(cursor.offset), CHECK=shlex.quote(cursor.check))
+    for name, text in parts.items():
+        head = head.replace(f"={name}", f"={text}", 1)
+    script = f"{head}\n_say{body.replace('HELD', str(HELD_BYTES))}"
+    return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor), limit=30.0)
+
+
+def _quote_path(path: str) -> str:
+    if path.startswith("~/"):
+        return '"$HOME"/' + shlex.quote(path[2:])
+    return shlex.quote(path if path.startswith("/") else f"./{path}")
+
+
+def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None) -> NewLog:
+    fields, text = parse_fields(reply.output)
+    state = fields.get("state")
+    if state == "missing":
+        return NewLog("", cursor, missing=True)
+    if state == "denied":
+        raise AccessDenied(f"{path}: no permission to read it", hint="another user, or the file's permissions")
+    if state == "other":
+        raise CommandFailed(f"{path} is not a regular file")
+    if state != "read":
+        raise CommandFailed(f"{path} could not be read: {reply.output.strip()[-300:] or 'it said nothing'}")
+    end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
+    return NewLog(
+        text[:end],
+        LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"]),
+        fields["reset"] or None,
+        text[end:],
+        int(fields["skipped"]),
+    )
+
+
+def read_new_log(
+    target: str | Target,
+    path: str,
+    cursor: LogCursor | None = None,
+    namespace: str = "default",
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    transport: Transport | None = None,
+) -> NewLog:
+    """Read what was written to a log file since the last read, in one round trip.
+
+    Args:
+        path: the file on the target; `~/` is its home folder.
+        cursor: `NewLog.cursor` of the last read; None reads the last 64 KiB, from the first whole line on.
+        limit_bytes: of more than this, the newest are read, and `skipped_bytes` says how many were not.
+
+    Returns:
+        NewLog; each line once over successive reads. After a truncation or rotation the file is read from its start,
+        and before it the rest of the old one, if `PATH.1` is that. A missing file is no error.
+
+    Raises:
+        AccessDenied: the file may not be read.
+        SettingsError: an empty path, or a limit that is none.
+        CommandError: the target could not be asked, or the path is no regular file.
+    """
+    limit = limit_bytes if cursor else min(limit_bytes, FIRST_BYTES)
+    return _ask_log(target, log_question(path, cursor, limit), namespace, transport)
+
+
+def get_log_progress(
+    target: str | Target,
+    path: str,
+    namespace: str = "default",
+    *,
+    tail_bytes: int = FIRST_BYTES,
+    transport: Transport | None = None,
+) -> Progress:
+    """The newest progress in the last `tail_bytes` of a log file, in one round trip; the file's size does not matter.
+
+    Returns:
+        Progress, also out of an unfinished last line; nothing but None when the file is missing or says nothing.
+
+    Raises:
+        AccessDenied, SettingsError, CommandError: as of read_new_log.
+    """
+    new = _ask_log(target, log_question(path, None, tail_bytes), namespace, transport)
+    return parse_progress(new.text + new.partial)
+
+
+def _ask_log(target: str | Target, question: Question[NewLog], namespace: str, transport: Transport | None) -> NewLog:
+    [answer] = ask(target, question, namespace=namespace, transport=transport)
+    new = answer.get()
+    assert isinstance(new, NewLog)
+    return new
