@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     )
     from training_monitor.probes.logs import get_log_progress as get_log_progress, read_new_log as read_new_log
     from training_monitor.probes.process_jobs import start_process_job as start_process_job
+    from training_monitor.probes.settings_file import load_log_patterns as load_log_patterns
     from training_monitor.store import Store as Store
     from training_monitor.supervise.logs import get_logger as get_logger, setup_logging as setup_logging
     from training_monitor.supervise.monitor import (
@@ -180,6 +181,7 @@ _HOME = {
     ),
     "probes.logs": ("get_log_progress", "read_new_log"),
     "probes.process_jobs": ("start_process_job",),
+    "probes.settings_file": ("load_log_patterns",),
     "store": ("Store",),
     "supervise.logs": ("get_logger", "setup_logging"),
     "supervise.monitor": ("JobMonitor", "detect_stall", "monitor_job", "start_background_monitor"),

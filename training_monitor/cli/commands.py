@@ -14,7 +14,9 @@ _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNO
 
 
 def status(args: Namespace) -> int:
+    from training_monitor.parse.log_patterns import parse_metrics
     from training_monitor.probes.jobs import list_jobs, look_at_job
+    from training_monitor.probes.settings_file import load_log_patterns
 
     if args.job is None:
         views = list_jobs(args.target, args.namespace)
@@ -26,11 +28,13 @@ def status(args: Namespace) -> int:
             say(f"{view.job_id:<40} {view.status:<10} {_step(view)}  {view.message or ''}".rstrip())
         return OK
     view = look_at_job(args.target, args.job, args.namespace)
+    metrics = parse_metrics(view.log_tail, load_log_patterns())
     if args.json:
-        print_json(_job_dict(view))
+        print_json({**_job_dict(view), "metrics": metrics})
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
-        say(f"{view.job_id} {view.status} step {_step(view)}{age}" + (f"  {view.message}" if view.message else ""))
+        own = "".join(f"  {name} {value}" for name, value in metrics.items())
+        say(f"{view.job_id} {view.status} step {_step(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
     return _EXIT.get(view.status, OK)
 
 

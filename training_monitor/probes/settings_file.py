@@ -1,0 +1,74 @@
+"""The settings file: TOML where Python has tomllib (3.11), JSON everywhere.
+
+[log_patterns]
+reward = 'reward[=: ]+(\\S+)'
+tokens = { pattern = 'tokens=(\\d+)', kind = "int" }
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from training_monitor.errors import SettingsError
+from training_monitor.parse.log_patterns import LogPattern
+from training_monitor.settings import settings_files
+
+
+def load_log_patterns(path: str | None = None) -> list[LogPattern]:
+    """The patterns of the settings file's `log_patterns`; none when there is no such file.
+
+    Args:
+        path: default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in
+            $XDG_CONFIG_HOME/training_monitor.
+
+    Raises:
+        SettingsError: naming the file and the key, and what was expected there.
+    """
+    candidates = [path] if path else settings_files()
+    file = next((each for each in candidates if os.path.exists(each)), None)
+    if file is None:
+        if path or "TRAINING_MONITOR_SETTINGS" in os.environ:
+            raise SettingsError("settings file", candidates[0], "a file that exists")
+        return []
+    table = _read(file).get("log_patterns", {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{file}: log_patterns", table, "a table of names and patterns")
+    return [_pattern(file, name, value) for name, value in table.items()]
+
+
+def _pattern(file: str, name: str, value: Any) -> LogPattern:
+    parts = {"pattern": value} if isinstance(value, str) else value
+    if not isinstance(parts, dict) or "pattern" not in parts or set(parts) - {"pattern", "kind"}:
+        raise SettingsError(f"{file}: log_patterns.{name}", value, "a pattern, or a table of pattern and kind")
+    try:
+        return LogPattern(name, **parts)
+    except SettingsError as error:
+        raise SettingsError(f"{file}: log_patterns.{name}: {error.key}", error.value, error.expected) from error
+    except TypeError as error:
+        raise SettingsError(f"{file}: log_patterns.{name}", value, "texts") from error
+
+
+def _read(file: str) -> Mapping[str, Any]:
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+        settings = _toml(file, text) if file.endswith(".toml") else json.loads(text)
+    except (OSError, ValueError) as error:
+        if isinstance(error, SettingsError):
+            raise
+        raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
+    if not isinstance(settings, dict):
+        raise SettingsError("settings file", file, "a table at its top")
+    return settings
+
+
+def _toml(file: str, text: str) -> Any:
+    try:
+        tomllib = importlib.import_module("tomllib")
+    except ImportError as error:
+        raise SettingsError("settings file", file, "settings.json: this Python cannot read TOML, 3.11 can") from error
+    return tomllib.loads(text)
