@@ -17,7 +17,7 @@ QUOTED_EXTRAS := $(foreach extra,$(sort $(INSTALLED) $(TEST_EXTRAS)),'$(extra)')
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help test venv lint lint-if-installed demo bench clean FORCE
+.PHONY: help test venv lint lint-if-installed demo bench fuzz clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ demo: ## supervise a small training that crashes and hangs
 
 bench: ## measure; prints ratios, asserts nothing
 	@for script in $(sort $(wildcard bench/*.py)); do echo "$$script"; PYTHONPATH=. $(PYTHON) "$$script" || exit 1; done
+
+fuzz: $(STAMP) ## a million hostile inputs through every parser (minutes)
+	TRAINING_MONITOR_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/parse/test_hostile_input.py $(ARGS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

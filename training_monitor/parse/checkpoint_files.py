@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
-from training_monitor.errors import ParseError
 from training_monitor.models import Checkpoint, CheckpointFile
+from training_monitor.parse.checkpoint_listing import LARGE, WEIGHTS, Listing
 
-CLOCK_SKEW = 60.0  # seconds: a file newer than that has no age
+CLOCK_SKEW = 60.0  # seconds
 _WORD = r"(?:global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
 _STEP_NAMES = tuple(
     re.compile(pattern.replace("STEP", r"(\d{1,12})(?!\d)").replace("WORD", _WORD), re.IGNORECASE)
@@ -38,7 +38,6 @@ _NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})(?:-v\d{1,3})?")
 _KOHYA_EPOCH = re.compile(r".*-\d{6}\.safetensors")
 _IN_PLACE = re.compile(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
 _EARLIER = re.compile(r"(?:^|[-_])(?:best|recovery)[-_]")
-_WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
 _EXTENSION = re.compile(r"(?:\.pth?)?\.\w+$")
 _COMPANION = re.compile(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
 _RANKED_FILE = re.compile(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
@@ -55,25 +54,7 @@ _MARKERS = frozenset(  # what a complete checkpoint has when another one of its 
     "trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt metadata.json latest".split()
 )
 _SAME_SIZES = re.compile(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
-_LARGE = 65536
-_LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks in their own way
 _ITERATION = "latest_checkpointed_iteration.txt"
-
-
-@dataclass(slots=True)
-class Listing:
-    """What one look below a checkpoint directory found, by paths relative to it.
-
-    Index files say `shards` and `totals`, a file its step; `trackers` and `dangling` links name a checkpoint.
-    """
-
-    files: list[CheckpointFile] = field(default_factory=list)
-    shards: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    totals: dict[str, int] = field(default_factory=dict)
-    steps: dict[str, int] = field(default_factory=dict)
-    trackers: dict[str, str] = field(default_factory=dict)
-    dangling: dict[str, str] = field(default_factory=dict)
-    now: float | None = None
 
 
 @dataclass(slots=True)
@@ -95,45 +76,6 @@ class _Group:
         single = any(file.path == self.root for file in self.files.values())
         numbers = [int(number) for number in re.findall(r"\d{1,18}", self.root)]
         return self.step, 0 if earlier else 1 if single else 2, numbers, self.root
-
-
-def parse_listing(text: str, directory: str = "") -> Listing | None:
-    """Read the listing script's output; None when the directory does not exist. Raises ParseError."""
-    lines = text.split("\n")
-    if not lines or not lines[0].startswith("state="):
-        raise ParseError("no listing", source="checkpoint directory", text=text)
-    if lines[0] == "state=missing":
-        return None
-    if lines[0] != "state=there":
-        raise ParseError(lines[0].removeprefix("state="), source=f"checkpoint directory {directory}".rstrip())
-    listing, problems, local = Listing(), dict[str, str](), False
-    for line in lines[1:]:
-        kind, _, rest = line.partition(" ")
-        path, _, content = rest.removeprefix("./").partition("\t")
-        if kind == "now":
-            listing.now = float(rest) if re.fullmatch(r"\d{1,15}", rest) else None
-        elif kind == "disk":
-            local = rest in _LOCAL_FILE_SYSTEMS
-        elif kind == "file" and (found := re.fullmatch(r"(\d{1,18}) (\d{1,18}) (?:(\d{1,18}) )?\./(.*)", rest)):
-            size, on_disk, path = int(found[1]), 512 * int(found[3] or 0), found[4]
-            listing.files.append(CheckpointFile(path, size, float(found[2])))
-            if local and found[3] and size >= _LARGE and on_disk < 0.9 * size and path.endswith(_WEIGHTS):
-                problems[path] = f"has a hole: {on_disk} of {size} bytes are on the disk"
-        elif kind == "bad":
-            problem, _, path = rest.partition(" ./")
-            problems[path] = problem.replace("_", " ")
-        elif kind == "shard":
-            listing.shards[path].add(content)
-        elif kind == "total" and re.fullmatch(r"\d{1,18}", content):
-            listing.totals[path] = int(content)
-        elif kind == "step" and re.fullmatch(r"\d{1,12}", content):
-            listing.steps[path] = int(content)
-        elif kind == "tracker":
-            listing.trackers[path] = content.strip()
-        elif kind == "link" and (found := re.search(r" \./(.*?) -> (.*)", rest)):
-            listing.dangling[found[1]] = found[2].strip()
-    listing.files = [replace(file, problem=problems.get(file.path)) for file in listing.files]
-    return listing
 
 
 def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float = 0.0) -> list[Checkpoint]:
@@ -166,9 +108,7 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
             problem = _shrunk_file(group, whole.get(kind, group))
             whole[kind] = group
         size = sum(file.size_bytes for file in group.files.values())
-        newest = max(file.modified_at for file in group.files.values())
-        known = listing.now is not None and newest <= listing.now + CLOCK_SKEW
-        age = max(0.0, listing.now - newest) if listing.now is not None and known else None
+        age = _age(listing.now, max(file.modified_at for file in group.files.values()))
         if problem is None and age is not None and age < quiet_seconds:
             problem = f"written {age:.0f} s ago: may not be finished"
         if problem is None:
@@ -192,6 +132,11 @@ def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list
     return sorted(groups.values(), key=lambda group: group.order)
 
 
+def _age(now: float | None, newest: float) -> float | None:
+    """Seconds since then; None when that is in the future, as by a wrong clock."""
+    return None if now is None or newest > now + CLOCK_SKEW else max(0.0, now - newest)
+
+
 def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
     """The checkpoint (the topmost folder with a number, or a file), the name of the file in it, and the step."""
     parts = path.split("/")
@@ -203,9 +148,9 @@ def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
         return "/".join(parts[:depth]), "/".join(parts[depth:]), number
     if found := _COMPANION.fullmatch(path):
         return f"{found[1]}_{found[3]}_steps.zip", f"{found[2]}.pkl", int(found[3])
-    name = re.sub(r"(\.(tmp|part|incomplete))+$", "", parts[-1])
+    name = re.sub(r"(?:\.(?:tmp|part|incomplete)){1,3}$", "", parts[-1])
     step = _file_step(_EXTENSION.sub("", name))
-    if step is None or not name.endswith(_WEIGHTS) or _SHARD.match(name):
+    if step is None or not name.endswith(WEIGHTS) or _SHARD.match(name):
         return None
     return *_first_rank(path), steps.get(path, step) if _KOHYA_EPOCH.fullmatch(name) else step
 
@@ -243,7 +188,7 @@ def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]
         above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
         if whole := [path for path in above if path in named or _is_in_place(path, ".ckpt")]:
             root, name = whole[0], file.path[len(whole[0]) + 1 :]
-        elif not _is_in_place(file.path, _WEIGHTS):
+        elif not _is_in_place(file.path, WEIGHTS):
             if not file.path.endswith(".safetensors") or not listing.steps.get(file.path):
                 continue
         groups.setdefault(root, _Group(root, listing.steps.get(root, 0))).files[name] = file
@@ -272,7 +217,7 @@ def _damage(group: _Group) -> str | None:
     for file in files:
         if file.problem:
             return f"{file.path}: {file.problem}"
-        if file.size_bytes == 0 and file.path.endswith(_WEIGHTS):
+        if file.size_bytes == 0 and file.path.endswith(WEIGHTS):
             return f"{file.path}: empty file"
     if not any(file.size_bytes for file in files):
         return "only empty files"
@@ -322,7 +267,7 @@ def _missing_ranks(group: _Group) -> str | None:
         if len(sizes) < prod(lengths):
             return f"{len(sizes)} of {prod(lengths)} files {family}"
         small, large = min(sizes.values()), max(sizes.values())
-        if re.search("zero_pp_rank.*optim", family) and large >= _LARGE and small < 0.9 * large:
+        if re.search("zero_pp_rank.*optim", family) and large >= LARGE and small < 0.9 * large:
             return f"one of {family} has {small} bytes, another {large}"
         for label, length in zip(labels[family], lengths):
             if re.search("model|optim", family):
@@ -361,7 +306,7 @@ def _lost_files(group: _Group, before: _Group) -> str | None:
     there = {_without_step(name, group.step) for name in group.files}
     kept = _weighs_the_same(group, before)
     for name in sorted(before.files.keys() - group.files.keys()):
-        if name.endswith((*_WEIGHTS, ".pkl")) and _without_step(name, before.step) not in there:
+        if name.endswith((*WEIGHTS, ".pkl")) and _without_step(name, before.step) not in there:
             if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
                 return f"{name} is missing, which the one before has"
     return None
@@ -373,14 +318,14 @@ def _shrunk_file(group: _Group, before: _Group) -> str | None:
     sizes = {_without_step(name, before.step): file.size_bytes for name, file in before.files.items()}
     for name, file in group.files.items():
         had = sizes.get(_without_step(name, group.step), 0)
-        if had >= _LARGE and file.size_bytes < 0.9 * had and _SAME_SIZES.search(name) and file.path.endswith(_WEIGHTS):
+        if had >= LARGE and file.size_bytes < 0.9 * had and _SAME_SIZES.search(name) and file.path.endswith(WEIGHTS):
             return f"{file.path}: {file.size_bytes} bytes, where the one before has {had}"
     return None
 
 
 def _weighs_the_same(group: _Group, before: _Group) -> bool:
     """As it does when a job goes on with another number of ranks: other files, and no fewer bytes."""
-    new, old = (sum(f.size_bytes for f in each.files.values() if f.path.endswith(_WEIGHTS)) for each in (group, before))
+    new, old = (sum(f.size_bytes for f in each.files.values() if f.path.endswith(WEIGHTS)) for each in (group, before))
     return new >= 0.99 * old
 
 

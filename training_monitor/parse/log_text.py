@@ -1,4 +1,4 @@
-"""A log as pieces a reader can use: no colours, no rank prefixes, redraws apart, bounded length.
+"""A log as pieces a reader can use: no colours, no rank prefixes, redraws apart, bounded length, known words.
 
 A carriage return (or the backspaces of Keras 2) starts a new piece like a newline does: a progress bar redraws
 itself on one line, and only its newest drawing counts.
@@ -58,66 +58,77 @@ _METRIC = (
     r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
 )
 _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
-# Wordings of one thing as the wording the field tables know, and words that turn a name into another name.
+# Wordings of one thing as the wording the field tables know, and words that turn a name into another name; before
+# each, texts of which a line must have one (a search for a text costs a tenth of that for a pattern).
 _WORDINGS = tuple(
-    (re.compile(pattern), wording)
-    for pattern, wording in (
-        # counters that stand without a name
-        (r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),  # ultralytics
-        (rf"(?:^|(?<=\] ))\[(\d{{1,12}})\]\s{{1,4}}{_METRIC}", r"step \1 "),
-        (r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
-        (r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),
+    (needs, re.compile(pattern), wording)
+    for needs, pattern, wording in (
+        (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
+        (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})\]\s{{1,4}}{_METRIC}", r"step \1 "),
+        ((" | loss",), r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
+        ((":",), r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),
         (
+            ("batches",),
             rf"(?<!\w){_BRACKET}\s?{_BRACKET}(?=\s{{0,4}}\|\s{{0,4}}\d{{1,12}}/\d{{1,12}} batches)",
             r"step \3/\4 epoch \1/\2",
         ),
-        (rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
-        (r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),  # DINOv2
-        (r"(?<=steps/s, )[\d.]{1,8}% \((?=\d{1,12}/\d{1,12}\))", "step "),  # clu
-        (r"^(\d{1,12}) \(\d{1,3}\.\d{1,4}%\)\s{1,40}([\d.]{1,12}) ms\s{1,40}(?=\d)", r"step \1 step_time_ms \2 eta: "),
-        (r"^(\d{1,12}) iter, (\d{1,9}) epoch / (\d{1,9}) epochs", r"step \1 epoch \2/\3"),  # chainer
+        (("[",), rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
+        (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),
+        (("steps/s",), r"(?<=steps/s, )[\d.]{1,8}% \((?=\d{1,12}/\d{1,12}\))", "step "),
         (
-            r"^(\d{1,12}): ([\d.]{1,20}), [\d.]{1,20} avg loss, ([\d.]{1,20}) rate, ([\d.]{1,20}) seconds",  # darknet
+            ("%) ",),
+            r"^(\d{1,12}) \(\d{1,3}\.\d{1,4}%\)\s{1,40}([\d.]{1,12}) ms\s{1,40}(?=\d)",
+            r"step \1 step_time_ms \2 eta: ",
+        ),
+        ((" iter, ",), r"^(\d{1,12}) iter, (\d{1,9}) epoch / (\d{1,9}) epochs", r"step \1 epoch \2/\3"),
+        (
+            (" avg loss",),
+            r"^(\d{1,12}): ([\d.]{1,20}), [\d.]{1,20} avg loss, ([\d.]{1,20}) rate, ([\d.]{1,20}) seconds",
             r"step \1 loss \2 lr \3 step_time \4",
         ),
-        (r"(?<![\w.])(\d{1,9})epoch(?=[: ])", r"epoch \1 "),  # ESPnet
-        (r"\btot_loss\[loss\b", "tot_loss["),  # icefall
-        (r"\biter_time(?==[\d.e+\-]{1,20}, forward_time)", "data_time"),
-        (r"(?<=\d)/(?=[a-z_]{3,30}=\d)", " "),
-        # Marian
-        (r"\bep\. (?=\d)", "epoch "),
-        (r"\bup\. (?=\d)", "step "),
-        (r"\bcost (?=[\d.]{1,20} [*:])", "loss "),
-        (r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
-        (r"\bl\.r\. (?=\d)", "lr "),
-        # names of two words
-        (r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
-        (r"\btime \(data\)", "time"),
-        (r"\bbatch \(t\)", "batch_time"),
-        (r"(?<![\w./])([a-z]\w{0,30}) (loss|time)(?=\s{0,3}(?:\((?:m?s|sec)\))?\s{0,3}[:=])", r"\1_\2"),
-        (r"(\d) ?(ms|s|secs?|seconds?) per (step|iteration|iter|batch)\b", r"\1 \2/\3"),
-        (r"(\d) ?(steps|iterations|iters) per sec(?:ond)?\b", r"\1 \2/s"),
-        (r"\b(samples|tokens|steps|iterations) (per) (second|sec)\b", r"\1_\2_\3"),
-        (r"\b(elapsed) (time) (per) (iteration)\b", r"\1_\2_\3_\4"),
-        (r"\b([a-z][\w/]{1,40}) (?:in |\()(ms|s|sec)\)?(?=\s?[:=])", r"\1_\2"),
+        (("epoch",), r"(?<![\w.])(\d{1,9})epoch(?=[: ])", r"epoch \1 "),
+        (("tot_loss",), r"\btot_loss\[loss\b", "tot_loss["),
+        (("forward_time",), r"\biter_time(?==[\d.e+\-]{1,20}, forward_time)", "data_time"),
+        (("/",), r"(?<=\d)/(?=[a-z_]{3,30}=\d)", " "),
+        (("ep. ",), r"\bep\. (?=\d)", "epoch "),
+        (("up. ",), r"\bup\. (?=\d)", "step "),
+        (("cost ",), r"\bcost (?=[\d.]{1,20} [*:])", "loss "),
+        (("words/s",), r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
+        (("l.r. ",), r"\bl\.r\. (?=\d)", "lr "),
+        (("loss ",), r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
+        (("time (data",), r"\btime \(data\)", "time"),
+        (("batch (t",), r"\bbatch \(t\)", "batch_time"),
         (
+            (" loss", " time"),
+            r"(?<![\w./])([a-z]\w{0,30}) (loss|time)(?=\s{0,3}(?:\((?:m?s|sec)\))?\s{0,3}[:=])",
+            r"\1_\2",
+        ),
+        ((" per ",), r"(\d) ?(ms|s|secs?|seconds?) per (step|iteration|iter|batch)\b", r"\1 \2/\3"),
+        ((" per sec",), r"(\d) ?(steps|iterations|iters) per sec(?:ond)?\b", r"\1 \2/s"),
+        ((" per ",), r"\b(samples|tokens|steps|iterations) (per) (second|sec)\b", r"\1_\2_\3"),
+        (("elapsed time",), r"\b(elapsed) (time) (per) (iteration)\b", r"\1_\2_\3_\4"),
+        ((" in ", "("), r"\b([a-z][\w/]{1,40}) (?:in |\()(ms|s|sec)\)?(?=\s?[:=])", r"\1_\2"),
+        (
+            (" rate", " step", " norm", " scale", " time"),
             r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b",
             r"\1_\2",
         ),
         (
+            (" loss",),
             r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
             r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|history|smooth|target|final|ave|generator"
             r"|discriminator) (loss)\b(?!/)",
             r"\1_\2",
         ),
         (
+            ("step", "iter"),
             r"\b(warmup|warm-up|save|eval|evaluation|log|checkpoint|ckpt|max|maximum|total|num|decay|accumulation"
             r"|resume|start|last|best|every|per|next|final|inference|from|until|till|to|reach|reaches|before|after|skip"
             r"|(?!(?:pre-?)?training|running|(?:fine-?)?tuning|learning)[a-z\-]{3,20}ing)"
             r"[ -]((?:global[_ ])?(?:steps?|iters?|iterations?))\b",
             r"\1_\2",
         ),
-        (r"\b(ppo|sub|inner|warmup|max|total|num|every|per|best|last|save|eval) (epoch)\b", r"\1_\2"),
+        ((" epoch",), r"\b(ppo|sub|inner|warmup|max|total|num|every|per|best|last|save|eval) (epoch)\b", r"\1_\2"),
     )
 )
 
@@ -152,8 +163,9 @@ def message_start(line: str) -> int:
 
 def in_known_words(line: str) -> str:
     """A lower-case line with its counters and names in the words that the field tables know."""
-    for pattern, wording in _WORDINGS:
-        line = pattern.sub(wording, line)
+    for needs, pattern, wording in _WORDINGS:
+        if any(need in line for need in needs):
+            line = pattern.sub(wording, line)
     return line
 
 

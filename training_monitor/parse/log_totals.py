@@ -130,7 +130,7 @@ class LogTotals:
         if found.step is not None and self._is_inner_bar(piece, found):
             found = Progress()
         elif found.step is not None and found.total_steps is not None:
-            self._job_bar = piece
+            self._job_bar = piece[-1000:]
         self._take(found)
         if found.loss is not None:
             self._add_loss(found.loss, found.step)

@@ -15,11 +15,10 @@ START_SECONDS = 30.0
 def parse_fields(text: str) -> tuple[dict[str, str], str]:
     """Split a script's reply into its fields and the log text behind the line `log`."""
     fields: dict[str, str] = {}
-    rest = text
-    while rest:
-        line, _, rest = rest.partition("\n")
-        if line == "log":
-            break
+    head, mark, rest = f"\n{text}".partition("\nlog\n")
+    if not mark:
+        head, rest = head.removesuffix("\nlog"), ""
+    for line in head.split("\n"):
         key, equals, value = line.partition("=")
         if equals:
             fields[key] = value

@@ -20,13 +20,11 @@ REST, CLI = "ray rest", "ray cli"
 
 _CLI_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t?\s?[A-Z]{3,8} [\w.]{1,40}:\d{1,6} -- ")
 _EXIT_CODE = re.compile(r"exit code (-?\d{1,5})")
-_SUBMITTED = re.compile(r"Job '([^\n]{1,300}?)' submitted successfully")
-_EXISTS = re.compile(r"Job with submission_id [^\n]{1,300}? already exists")
 _VERDICTS = {"succeeded": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "was stopped": JobStatus.STOPPED}
 _MESSAGE = "Status message: "
 _LIST_START = re.compile(r"(?:^|-- )(?=\[(?:JobDetails\(|\]))", re.MULTILINE)
 _LIST_PART = re.compile(
-    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|<\w{1,40}\.(?P<enum>\w{1,40}): '\w{0,40}'>"
+    r"'(?:[^'\\]|\\.)*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)|<\w{1,40}\.(?P<enum>\w{1,40}): '\w{0,40}'>"
     r"|(?P<open>[\[({])|(?P<close>[\])}])",
     re.DOTALL,
 )
@@ -134,7 +132,7 @@ def parse_ray_status_cli(text: str, job_id: str) -> RayJob | None:
     lines = strip_ansi(text).splitlines()
     quoted = re.escape(job_id)
     verdict = re.compile(rf"Job '{quoted}' (succeeded|failed|was stopped)|Status for job '{quoted}': ([A-Z_]+)")
-    missing = re.compile(rf"(?:.*status code 404.*: )?Job {quoted} does not exist\.?")
+    missing = re.compile(rf"Job {quoted} does not exist\.?$")
     for number, line in enumerate(lines):
         plain = _CLI_PREFIX.sub("", line).strip()
         found = verdict.fullmatch(plain)
@@ -143,7 +141,10 @@ def parse_ray_status_cli(text: str, job_id: str) -> RayJob | None:
             message = _status_message(lines[number + 1 :])
             code = _EXIT_CODE.search((message or "").partition("\n")[0])
             return RayJob(job_id, status, message, exit_code=int(code[1]) if code and status.is_terminal else None)
-        if missing.fullmatch(plain):
+        gone = missing.search(plain)
+        if gone and (
+            gone.start() == 0 or ("status code 404" in plain and plain[gone.start() - 2 : gone.start()] == ": ")
+        ):
             return None
         if plain.startswith(_MESSAGE):
             break
@@ -205,13 +206,20 @@ def _keywords(call: ast.Call) -> dict[str, Any]:
 
 def parse_ray_submit(text: str) -> str | None:
     """The submission id out of `ray job submit`'s output, None when it confirms nothing; its exit status does not."""
-    found = _SUBMITTED.search(strip_ansi(text))
-    return found[1] if found else None
+    return _between(strip_ansi(text), "Job '", "' submitted successfully")
 
 
 def is_already_exists(text: str) -> bool:
     """Whether Ray refused a submission because its id is taken: the job is there already."""
-    return bool(_EXISTS.search(strip_ansi(text)))
+    return _between(strip_ansi(text), "Job with submission_id ", " already exists") is not None
+
+
+def _between(text: str, before: str, after: str) -> str | None:
+    """The name of at most 300 characters of one line between two texts; found from its end, which is there once."""
+    end = text.find(after)
+    start = text.rfind(before, max(0, end - 300 - len(before)), end) if end >= 0 else -1
+    name = text[start + len(before) : end] if start >= 0 else ""
+    return name if name and "\n" not in name else None
 
 
 # ---------------------------------------------------------------- resources

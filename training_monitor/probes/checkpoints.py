@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from training_monitor.errors import CheckpointNotFound
 from training_monitor.models import Checkpoint, Question, Reply
-from training_monitor.parse.checkpoint_files import group_checkpoints, parse_listing
+from training_monitor.parse.checkpoint_files import group_checkpoints
+from training_monitor.parse.checkpoint_listing import parse_listing
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport

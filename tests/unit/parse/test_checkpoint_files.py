@@ -6,7 +6,8 @@ import pytest
 
 from training_monitor.errors import ParseError
 from training_monitor.models import Checkpoint
-from training_monitor.parse.checkpoint_files import group_checkpoints, parse_listing
+from training_monitor.parse.checkpoint_files import group_checkpoints
+from training_monitor.parse.checkpoint_listing import parse_listing
 
 
 def listing(*files: str, size: int = 100, more: str = "", now: int = 2000, time: int = 1000) -> str:

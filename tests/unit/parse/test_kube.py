@@ -12,14 +12,23 @@ from training_monitor.parse.kube import parse_pods
 
 
 def container(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None, **others: Any) -> dict[str, Any]:
-    return {"name": "c", "ready": state is None, "restartCount": 0, "state": state or {"running": {}},
-            "lastState": last or {}, **others}
+    return {
+        "name": "c",
+        "ready": state is None,
+        "restartCount": 0,
+        "state": state or {"running": {}},
+        "lastState": last or {},
+        **others,
+    }
 
 
 def pod(*containers: dict[str, Any], metadata: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
-    return {"kind": "Pod", "metadata": {"name": "head", "labels": {"app": "ray"}, **(metadata or {})},
-            "spec": {"nodeName": "node-1"},
-            "status": {"phase": "Running", "containerStatuses": list(containers), **status}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "head", "labels": {"app": "ray"}, **(metadata or {})},
+        "spec": {"nodeName": "node-1"},
+        "status": {"phase": "Running", "containerStatuses": list(containers), **status},
+    }
 
 
 def test_a_running_pod_is_ready_and_has_no_reason() -> None:
@@ -73,7 +82,8 @@ def test_a_pod_being_removed_is_deleting() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Error from server (NotFound)", "[]", "{}", '{"kind": "List"}', '{"kind":"Node"}', "3"])
+    "text", ["", "Error from server (NotFound)", "[]", "{}", '{"kind": "List"}', '{"kind":"Node"}', "3"]
+)
 def test_anything_else_is_an_error(text: str) -> None:
     with pytest.raises(ParseError):
         parse_pods(text)

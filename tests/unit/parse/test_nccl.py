@@ -14,8 +14,11 @@ def lines(*said: str, process: str = "node-1:100:200 [0]") -> str:
 
 @pytest.mark.parametrize(
     ("said", "nics"),
-    [("NET/OFI Selected Provider is efa", None), ("NET/OFI Selected Provider is efa (found 4 nics)", 4),
-     ("NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)", 16)],
+    [
+        ("NET/OFI Selected Provider is efa", None),
+        ("NET/OFI Selected Provider is efa (found 4 nics)", 4),
+        ("NET/OFI Selected provider is efa, fabric is efa-direct (found 16 nics)", 16),
+    ],
 )
 def test_the_provider_line_proves_efa_in_every_version(said: str, nics: int | None) -> None:
     found = parse_nccl_transport(lines("NET/OFI Initializing aws-ofi-nccl 1.14.0", said, "Using network AWS Libfabric"))
@@ -35,9 +38,11 @@ def test_libfabric_over_tcp_is_a_fallback() -> None:
 
 @pytest.mark.parametrize(
     ("said", "gpudirect"),
-    [("Ring 00 : 0 -> 1 [send] via NET/AWS Libfabric/0/GDRDMA", True),
-     ("Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0", False),
-     ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA/Shared", True)],
+    [
+        ("Ring 00 : 0 -> 1 [send] via NET/AWS Libfabric/0/GDRDMA", True),
+        ("Channel 00 : 0[1a0] -> 1[1b0] [send] via NET/AWS Libfabric/0", False),
+        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA/Shared", True),
+    ],
 )
 def test_a_channel_over_libfabric_is_efa(said: str, gpudirect: bool) -> None:
     found = parse_nccl_transport(lines(said))
@@ -46,13 +51,19 @@ def test_a_channel_over_libfabric_is_efa(said: str, gpudirect: bool) -> None:
 
 @pytest.mark.parametrize(
     ("said", "transport"),
-    [("Using network Socket", "socket"), ("Using internal Network Socket", "socket"), ("Using network IB", "ib"),
-     ("Using network IBext_v8", "ib"), ("Using network FastSocket", "fastsocket"),
-     ("NET/Socket : Using [0]eth0:10.0.0.1<0>", "socket"), ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE", "ib"),
-     ("NET/OFI Couldn't find any optimal provider", "fallback"),
-     ("NET/OFI Could not find any optimal provider", "fallback"),
-     ("NET/OFI No eligible providers were found", "fallback"),
-     ("NET/Plugin : No plugin found (libnccl-net.so), using internal implementation", "fallback")],
+    [
+        ("Using network Socket", "socket"),
+        ("Using internal Network Socket", "socket"),
+        ("Using network IB", "ib"),
+        ("Using network IBext_v8", "ib"),
+        ("Using network FastSocket", "fastsocket"),
+        ("NET/Socket : Using [0]eth0:10.0.0.1<0>", "socket"),
+        ("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE", "ib"),
+        ("NET/OFI Couldn't find any optimal provider", "fallback"),
+        ("NET/OFI Could not find any optimal provider", "fallback"),
+        ("NET/OFI No eligible providers were found", "fallback"),
+        ("NET/Plugin : No plugin found (libnccl-net.so), using internal implementation", "fallback"),
+    ],
 )
 def test_a_network_or_its_failure_is_named(said: str, transport: str) -> None:
     assert parse_nccl_transport(lines(said)).transport == transport
@@ -60,17 +71,25 @@ def test_a_network_or_its_failure_is_named(said: str, transport: str) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.", "NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
-     "NET/IB : No device found.", "Using non-device net plugin version 0", "Using internal tuner plugin",
-     "Init COMPLETE", "NET/OFI Initializing aws-ofi-nccl 1.14.0", "Connected all rings"],
+    [
+        "NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
+        "NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
+        "NET/IB : No device found.",
+        "Using non-device net plugin version 0",
+        "Using internal tuner plugin",
+        "Init COMPLETE",
+        "NET/OFI Initializing aws-ofi-nccl 1.14.0",
+        "Connected all rings",
+    ],
 )
 def test_probing_lines_decide_nothing(said: str) -> None:
     assert parse_nccl_transport(lines(said)).transport == "unknown"
 
 
 def test_no_plugin_and_a_socket_is_a_socket() -> None:
-    text = lines("NET/Plugin: No plugin found (libnccl-net.so)", "NET/Socket : Using [0]eth0:10.0.0.1<0>",
-                 "Using network Socket")
+    text = lines(
+        "NET/Plugin: No plugin found (libnccl-net.so)", "NET/Socket : Using [0]eth0:10.0.0.1<0>", "Using network Socket"
+    )
     assert parse_nccl_transport(text).transport == "socket"
 
 
@@ -82,7 +101,8 @@ def test_the_newest_initialisation_wins() -> None:
     efa = lines("NET/OFI Selected Provider is efa (found 4 nics)", "Using network AWS Libfabric")
     socket = lines("NCCL version 2.21.5", "Using network Socket", process="node-1:900:901 [0]")
     assert parse_nccl_transport(f"{efa}\n{socket}") == NcclTransport(
-        "socket", evidence="node-1:900:901 [0] NCCL INFO Using network Socket")
+        "socket", evidence="node-1:900:901 [0] NCCL INFO Using network Socket"
+    )
     assert parse_nccl_transport(f"{socket}\n{efa}").transport == "efa"
 
 

@@ -56,8 +56,11 @@ def test_a_lost_gpu_hides_no_other() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    ["No devices were found", "Failed to initialize NVML: Driver/library version mismatch",
-     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running."],
+    [
+        "No devices were found",
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it is running.",
+    ],
 )
 def test_the_drivers_own_message_is_the_error_of_the_table(message: str) -> None:
     assert parse_gpus(message + "\n") == GpuTable((), message)
@@ -76,9 +79,11 @@ def test_anything_else_is_an_error_that_names_its_source(text: str) -> None:
 
 
 def test_processes_are_read_with_commas_and_spaces_in_their_names() -> None:
-    text = ("4242, python train.py --a 1,2, GPU-1a2b, 70000\n"
-            "77, [Insufficient Permissions], GPU-1a2b, [N/A]\n"
-            "warning: infoROM is corrupted at gpu 0000:05:00.0\n")
+    text = (
+        "4242, python train.py --a 1,2, GPU-1a2b, 70000\n"
+        "77, [Insufficient Permissions], GPU-1a2b, [N/A]\n"
+        "warning: infoROM is corrupted at gpu 0000:05:00.0\n"
+    )
     assert parse_gpu_processes(text) == (
         GpuProcess(4242, "python train.py --a 1,2", "GPU-1a2b", 70000),
         GpuProcess(77, "[Insufficient Permissions]", "GPU-1a2b", None),

@@ -67,10 +67,14 @@ def test_an_answer_without_a_job_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "job_id", "status"),
-    [("cli_status_ok1.out", "ok1", JobStatus.SUCCEEDED), ("cli_status_bad1.out", "bad1", JobStatus.FAILED),
-     ("cli_status_stopped.out", LONG_ID, JobStatus.STOPPED), ("cli_status_pend1.out", "pend1", JobStatus.PENDING),
-     (f"cli_status_{LONG_ID}.out", LONG_ID, JobStatus.RUNNING),
-     ("job_status_fail1.txt", "raysubmit_fail1", JobStatus.FAILED)],
+    [
+        ("cli_status_ok1.out", "ok1", JobStatus.SUCCEEDED),
+        ("cli_status_bad1.out", "bad1", JobStatus.FAILED),
+        ("cli_status_stopped.out", LONG_ID, JobStatus.STOPPED),
+        ("cli_status_pend1.out", "pend1", JobStatus.PENDING),
+        (f"cli_status_{LONG_ID}.out", LONG_ID, JobStatus.RUNNING),
+        ("job_status_fail1.txt", "raysubmit_fail1", JobStatus.FAILED),
+    ],
 )
 def test_every_status_of_the_command_is_read(name: str, job_id: str, status: JobStatus) -> None:
     job = parse_ray_status_cli(recorded(name), job_id)
@@ -128,9 +132,11 @@ def test_the_list_agrees_with_rest() -> None:
 
 def test_quotes_brackets_and_enum_words_inside_a_command_do_no_harm() -> None:
     entry = "echo \"a'b\" ') ]' <JobStatus.FAILED: 'FAILED'>\n[JobDetails("
-    text = (f"x cli.py:600 -- [JobDetails(type=<JobType.SUBMISSION: 'SUBMISSION'>, submission_id='a', "
-            f"driver_info=DriverInfo(id='01'), status=<JobStatus.RUNNING: 'RUNNING'>, entrypoint={entry!r}, "
-            f"start_time=None)]\nwarning: ] something else [")
+    text = (
+        f"x cli.py:600 -- [JobDetails(type=<JobType.SUBMISSION: 'SUBMISSION'>, submission_id='a', "
+        f"driver_info=DriverInfo(id='01'), status=<JobStatus.RUNNING: 'RUNNING'>, entrypoint={entry!r}, "
+        f"start_time=None)]\nwarning: ] something else ["
+    )
     (job,) = parse_ray_list_cli(text)
     assert (job.status, job.entrypoint) == (JobStatus.RUNNING, entry)
 
@@ -159,14 +165,18 @@ def test_a_taken_submission_id_is_recognised() -> None:
 
 def test_the_usage_and_the_demands_of_ray_status_are_read() -> None:
     assert parse_ray_resources(recorded("ray_status_busy.txt")) == RayResources(
-        2, 4, 2, 2, ("{'CPU': 1.0, 'GPU': 1.0}: 4+ pending tasks/actors",))
+        2, 4, 2, 2, ("{'CPU': 1.0, 'GPU': 1.0}: 4+ pending tasks/actors",)
+    )
 
 
 def test_per_node_blocks_do_not_count() -> None:
-    text = ("Resources\n-----\nUsage:\n 4.0/8.0 GPU (4.0 used of 4.0 reserved in placement groups)\n 2.0/16.0 CPU\n\n"
-            "Demands:\n {'GPU': 1.0} * 2 (PACK): 1+ pending placement groups\n\nNode: a\n Usage:\n  1.0/4.0 GPU\n")
+    text = (
+        "Resources\n-----\nUsage:\n 4.0/8.0 GPU (4.0 used of 4.0 reserved in placement groups)\n 2.0/16.0 CPU\n\n"
+        "Demands:\n {'GPU': 1.0} * 2 (PACK): 1+ pending placement groups\n\nNode: a\n Usage:\n  1.0/4.0 GPU\n"
+    )
     assert parse_ray_resources(text) == RayResources(
-        4, 8, 2, 16, ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",))
+        4, 8, 2, 16, ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",)
+    )
 
 
 def test_a_cluster_without_gpus_has_none() -> None:
@@ -184,12 +194,15 @@ def test_no_usage_block_is_an_error() -> None:
 def test_the_dashboards_cluster_status_agrees() -> None:
     assert parse_cluster_status(recorded("rest_cluster_status.json")) == RayResources(0, 4, 0, 2)
     assert parse_cluster_status(recorded("rest_cluster_status_busy.json")) == RayResources(
-        2, 4, 2, 2, ("{'GPU': 1.0, 'CPU': 1.0}: 1+ pending tasks/actors",))
+        2, 4, 2, 2, ("{'GPU': 1.0, 'CPU': 1.0}: 1+ pending tasks/actors",)
+    )
 
 
 def test_placement_groups_in_demand_are_readable() -> None:
-    text = ('{"data": {"clusterStatus": {"loadMetricsReport": {"usage": {"CPU": [0.0, 2.0]}, "resourceDemand": [], '
-            '"pgDemand": [[{"strategy": "PACK", "bundles": [[{"GPU": 1.0}, 2]]}, 1]]}}}}')
+    text = (
+        '{"data": {"clusterStatus": {"loadMetricsReport": {"usage": {"CPU": [0.0, 2.0]}, "resourceDemand": [], '
+        '"pgDemand": [[{"strategy": "PACK", "bundles": [[{"GPU": 1.0}, 2]]}, 1]]}}}}'
+    )
     assert parse_cluster_status(text).pending_demands == ("{'GPU': 1.0} * 2 (PACK): 1+ pending placement groups",)
 
 

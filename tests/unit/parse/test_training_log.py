@@ -47,11 +47,24 @@ def test_a_step_is_read_in_every_wording(line: str, step: int, total: int | None
 @pytest.mark.parametrize(
     "line",
     [
-        "total_steps: 4000", "save_steps=500", "max_train_steps: 4000", "steps: 4000", "warmup step 100",
-        "Running entrypoint for job x: python a.py --step 500", "python a.py --step 500", "Resuming from step 5000",
-        "checkpoint step 700", "loading checkpoint at step 700", "step: 1172.13", "timing_s/step:96.5",
-        "Step 2/5: Downloading the data", "Skipping step. Attempted loss scale: 65536", "inference step 20",
-        "Namespace(step=500, lr=0.1)", "next step 900", "Test: [ 10/100] loss: 0.5",
+        "total_steps: 4000",
+        "save_steps=500",
+        "max_train_steps: 4000",
+        "steps: 4000",
+        "warmup step 100",
+        "Running entrypoint for job x: python a.py --step 500",
+        "python a.py --step 500",
+        "Resuming from step 5000",
+        "checkpoint step 700",
+        "loading checkpoint at step 700",
+        "step: 1172.13",
+        "timing_s/step:96.5",
+        "Step 2/5: Downloading the data",
+        "Skipping step. Attempted loss scale: 65536",
+        "inference step 20",
+        "Namespace(step=500, lr=0.1)",
+        "next step 900",
+        "Test: [ 10/100] loss: 0.5",
     ],
 )
 def test_settings_echoes_and_resumes_are_not_progress(line: str) -> None:
@@ -61,8 +74,19 @@ def test_settings_echoes_and_resumes_are_not_progress(line: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Validation DataLoader 0:", "Generating Samples:", "Loading checkpoint shards:", "Processed prompts:", "Map:",
-     "Tokenizing train:", "Quantizing:", "Downloading data:", "Evaluating:", "Sanity Checking:", "Caching latents:"],
+    [
+        "Validation DataLoader 0:",
+        "Generating Samples:",
+        "Loading checkpoint shards:",
+        "Processed prompts:",
+        "Map:",
+        "Tokenizing train:",
+        "Quantizing:",
+        "Downloading data:",
+        "Evaluating:",
+        "Sanity Checking:",
+        "Caching latents:",
+    ],
 )
 def test_other_bars_are_not_progress(name: str) -> None:
     text = f"{bar(10, 100)}\n{bar(3, 7, name=name)}"
@@ -133,7 +157,8 @@ def test_the_newest_step_wins_and_never_the_largest() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["loss_scale", "loss scale", "eval_loss", "val loss", "loss_cls", "value_loss", "kl_loss"])
+    "name", ["loss_scale", "loss scale", "eval_loss", "val loss", "loss_cls", "value_loss", "kl_loss"]
+)
 def test_other_losses_are_not_the_loss(name: str) -> None:
     assert parse_progress(f"step 3 | {name}: 65536.0").loss is None
 
@@ -175,7 +200,8 @@ def test_epoch_lines_are_read() -> None:
     found = parse_progress("Epoch [4][50/100]  lr: 1.0e-03, eta: 1:00:00, time: 0.5, loss: 0.25")
     assert (found.epoch, found.epoch_step, found.epoch_steps, found.steps_per_second) == (4, 50, 100, 2.0)
     assert parse_progress("Epoch [1/5], Step [100/600], Loss: 0.3") == Progress(
-        epoch=1, total_epochs=5, epoch_step=100, epoch_steps=600, loss=0.3)
+        epoch=1, total_epochs=5, epoch_step=100, epoch_steps=600, loss=0.3
+    )
 
 
 def test_the_remaining_time_says_whether_it_ends_with_the_job_or_the_epoch() -> None:
@@ -190,8 +216,13 @@ def test_the_remaining_time_says_whether_it_ends_with_the_job_or_the_epoch() -> 
 
 @pytest.mark.parametrize(
     ("line", "speed"),
-    [("step 3 | 4.0 it/s", 4.0), ("step 3 (0.25 sec/step)", 4.0), ("iter 3: loss 1.0, time 250.00ms", 4.0),
-     ("iteration 3/ 9 | elapsed time per iteration (ms): 250.0/300.0 |", 4.0), ("step 3 step_time 0.25 s", 4.0)],
+    [
+        ("step 3 | 4.0 it/s", 4.0),
+        ("step 3 (0.25 sec/step)", 4.0),
+        ("iter 3: loss 1.0, time 250.00ms", 4.0),
+        ("iteration 3/ 9 | elapsed time per iteration (ms): 250.0/300.0 |", 4.0),
+        ("step 3 step_time 0.25 s", 4.0),
+    ],
 )
 def test_the_speed_is_steps_per_second(line: str, speed: float) -> None:
     assert parse_progress(line).steps_per_second == pytest.approx(speed)
@@ -228,8 +259,10 @@ def test_announced_totals_are_totals() -> None:
         # counters without a name, in brackets and first columns
         ("Iter(train) [  50/ 900]  lr: 1.0e-02  eta: 0:07:05  time: 0.5", {"step": 50, "total_steps": 900}),
         ("Training  [  50/900]  eta: 0:07:05  total_loss: 2.5 (2.6)", {"step": 50, "total_steps": 900, "loss": 2.5}),
-        ("| [  2/ 4][ 30/ 80] |   60/160 batches | ms/batch 50.0 | train_loss 2.5", {
-            "step": 30, "total_steps": 80, "epoch": 2, "total_epochs": 4, "epoch_step": 60, "steps_per_second": 20}),
+        (
+            "| [  2/ 4][ 30/ 80] |   60/160 batches | ms/batch 50.0 | train_loss 2.5",
+            {"step": 30, "total_steps": 80, "epoch": 2, "total_epochs": 4, "epoch_step": 60, "steps_per_second": 20},
+        ),
         ("[2/9][30/80]\tLoss_D: 0.5\tLoss_G: 2.5", {"step": None, "epoch": 2, "total_epochs": 9, "epoch_step": 30}),
         ("Epoch... (2/9 | Loss: 2.5, Learning Rate: 0.5)", {"epoch": 2, "total_epochs": 9, "loss": 2.5}),
         ("notes: 2.0 steps/s, 5.0% (40/800), ETA: 6m", {"step": 40, "total_steps": 800, "eta_seconds": 360}),
@@ -244,18 +277,28 @@ def test_announced_totals_are_totals() -> None:
         ("epoch=1/micro_step=80/global_step=20, RunningAvgSamplesPerSec=4.0", {"step": 20, "epoch": 1}),
         ("Epoch: 2 | Step: 9 | PPO Epoch: 5 | Actor Loss: 0.5", {"epoch": 2, "step": 9, "loss": None}),
         ('{"global_step": 9, "max_steps": 90, "train_loss": 2.5}', {"step": 9, "total_steps": 90, "loss": 2.5}),
-        ("[Train][Epoch 2/9][Iter: 30/80] loss: 2.5, batch_cost: 0.5 s, eta: 9:00:00", {
-            "step": None, "epoch_step": 30, "eta_scope": "job", "steps_per_second": 2}),
+        (
+            "[Train][Epoch 2/9][Iter: 30/80] loss: 2.5, batch_cost: 0.5 s, eta: 9:00:00",
+            {"step": None, "epoch_step": 30, "eta_scope": "job", "steps_per_second": 2},
+        ),
         ('{"epoch": "2/90", "eta": "0:01:00", "iter": "60/80", "loss": 2.5}', {"step": None, "epoch_step": 60}),
-        ("epoch: 2, iter: 300/8000, loss: 2.5, batch_cost: 0.5 | ETA 01:04:10", {
-            "step": 300, "total_steps": 8000, "eta_seconds": 3850, "eta_scope": "job"}),
-        ("Ep. 2 : Up. 300 : Sen. 4,000 : Cost 2.5 : Time 9.00s : 700.0 words/s : L.r. 5.0e-01", {
-            "step": 300, "epoch": 2, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None}),
-        ("7epoch:train:1-50batch: iter_time=1.0e-03, forward_time=0.5, loss=2.5, optim0_lr0=0.5", {
-            "epoch": 7, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None}),
+        (
+            "epoch: 2, iter: 300/8000, loss: 2.5, batch_cost: 0.5 | ETA 01:04:10",
+            {"step": 300, "total_steps": 8000, "eta_seconds": 3850, "eta_scope": "job"},
+        ),
+        (
+            "Ep. 2 : Up. 300 : Sen. 4,000 : Cost 2.5 : Time 9.00s : 700.0 words/s : L.r. 5.0e-01",
+            {"step": 300, "epoch": 2, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None},
+        ),
+        (
+            "7epoch:train:1-50batch: iter_time=1.0e-03, forward_time=0.5, loss=2.5, optim0_lr0=0.5",
+            {"epoch": 7, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None},
+        ),
         # evaluation on the same line
-        ("Epoch 2 | iter 80 step 20 | loss train: 2.5, val: n/a | iter time: 250.0 ms", {
-            "epoch": 2, "step": 20, "loss": 2.5, "steps_per_second": 4}),
+        (
+            "Epoch 2 | iter 80 step 20 | loss train: 2.5, val: n/a | iter time: 250.0 ms",
+            {"epoch": 2, "step": 20, "loss": 2.5, "steps_per_second": 4},
+        ),
         ("7epoch results: [train] loss=2.5, time=9 seconds, [valid] loss=3.5", {"epoch": 7, "loss": 2.5}),
         # losses and rates
         ("step 3 loss tensor(2.5, device='cuda:0')", {"loss": 2.5}),
@@ -266,8 +309,10 @@ def test_announced_totals_are_totals() -> None:
         ("Train lr-DecoupledLionW/group0: 0.5", {"learning_rate": 0.5}),
         # remaining time
         ("Train: [2/9][30/80]\teta 0:00:25 lr 0.5\ttime 0.5 (0.5)", {"eta_seconds": 25, "eta_scope": "epoch"}),
-        ("Train: 2/9 ( 22%) [ 30/80 ( 37%)] Loss: 2.5 Time cost: 00:15/00:25 [00:55/05:25] Acc_iter 110", {
-            "step": 110, "eta_seconds": 325, "eta_scope": "job"}),
+        (
+            "Train: 2/9 ( 22%) [ 30/80 ( 37%)] Loss: 2.5 Time cost: 00:15/00:25 [00:55/05:25] Acc_iter 110",
+            {"step": 110, "eta_seconds": 325, "eta_scope": "job"},
+        ),
         ("120 iter, 2 epoch / 9 epochs", {"step": 120, "epoch": 2, "total_epochs": 9}),
         ("Estimated time to finish: 1:00:10.5.", {"eta_seconds": 3610.5, "eta_scope": "job"}),
         ("300 (1.00%)    250.0 ms    2 m, 5 s    10.0 K", {"step": 300, "eta_seconds": 125, "steps_per_second": 4}),
@@ -280,9 +325,22 @@ def test_wordings_are_read(line: str, fields: dict[str, float | str | None]) -> 
 
 @pytest.mark.parametrize(
     "words",
-    ["train_step_timing in s: 0.25", "iter time (s): 0.25", "time (data): 0.25 (0.01)", "batch_cost: 0.25",
-     "Batch (t): 0.25", "ms/batch 250", "dt: 250.0ms", "step_avg:250.0ms", "per-step time 0.25s", "Time/step: 0.25s",
-     "250000us/step", "interval_steps_per_second: 4.0", "throughput/batches_per_sec: 4.0", "0.25 seconds per step"],
+    [
+        "train_step_timing in s: 0.25",
+        "iter time (s): 0.25",
+        "time (data): 0.25 (0.01)",
+        "batch_cost: 0.25",
+        "Batch (t): 0.25",
+        "ms/batch 250",
+        "dt: 250.0ms",
+        "step_avg:250.0ms",
+        "per-step time 0.25s",
+        "Time/step: 0.25s",
+        "250000us/step",
+        "interval_steps_per_second: 4.0",
+        "throughput/batches_per_sec: 4.0",
+        "0.25 seconds per step",
+    ],
 )
 def test_names_of_the_speed(words: str) -> None:
     assert parse_progress(f"step: 3 | {words}").steps_per_second == pytest.approx(4)
@@ -290,9 +348,16 @@ def test_names_of_the_speed(words: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["validate step: 9  loss: 3.5", "INFO eval metrics after step: 9, loss=3.5", "Test: [9/20] loss 3.5",
-     "INFO:x:Saving dict for global step 9: loss = 3.5", "iter 9: val loss 3.5, val time: 90.0 ms",
-     "valid | step 9 | loss 3.5", '{"_type": "val_iter", "loss": 3.5}', "  train_loss    =     3.5"],
+    [
+        "validate step: 9  loss: 3.5",
+        "INFO eval metrics after step: 9, loss=3.5",
+        "Test: [9/20] loss 3.5",
+        "INFO:x:Saving dict for global step 9: loss = 3.5",
+        "iter 9: val loss 3.5, val time: 90.0 ms",
+        "valid | step 9 | loss 3.5",
+        '{"_type": "val_iter", "loss": 3.5}',
+        "  train_loss    =     3.5",
+    ],
 )
 def test_an_evaluation_line_leaves_the_loss_alone(line: str) -> None:
     found = parse_progress(f"iter 8 step 2 | loss: 2.5\n{line}")
@@ -301,9 +366,15 @@ def test_an_evaluation_line_leaves_the_loss_alone(line: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["Preprocessing step 3 of 7: join", "Compiling the graph (step 1/3): wait", "Loaded model weights at step 90",
-     f"{bar(5, 9, name='Merging weights:')}", f"{bar(5, 9, name='train: Scanning labels... 5 images:')}",
-     f"{bar(5, 9, name='reference log probs:')}", f"caching latents...\n{bar(5, 9)}"],
+    [
+        "Preprocessing step 3 of 7: join",
+        "Compiling the graph (step 1/3): wait",
+        "Loaded model weights at step 90",
+        f"{bar(5, 9, name='Merging weights:')}",
+        f"{bar(5, 9, name='train: Scanning labels... 5 images:')}",
+        f"{bar(5, 9, name='reference log probs:')}",
+        f"caching latents...\n{bar(5, 9)}",
+    ],
 )
 def test_other_work_is_not_progress(line: str) -> None:
     assert parse_progress(line) == Progress()
@@ -345,10 +416,13 @@ def test_bars_with_thousands_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("line", "eta"),
-    [(" 30/80 [==>.....] - ETA: 25s - loss: 2.5", 25), (" 30/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", 25),
-     (" 80/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", None),
-     ("Epoch 2/9 ━━━━━━━━ 30/80 0:00:15 • 0:00:25 2.00it/s train_loss: 2.5", 25),
-     ("  2/9   1.5G   2.5   0.5    20    640: 37% ━━━━──── 30/80 2.0it/s 15.0s<0:25", 25)],
+    [
+        (" 30/80 [==>.....] - ETA: 25s - loss: 2.5", 25),
+        (" 30/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", 25),
+        (" 80/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", None),
+        ("Epoch 2/9 ━━━━━━━━ 30/80 0:00:15 • 0:00:25 2.00it/s train_loss: 2.5", 25),
+        ("  2/9   1.5G   2.5   0.5    20    640: 37% ━━━━──── 30/80 2.0it/s 15.0s<0:25", 25),
+    ],
 )
 def test_bars_drawn_inside_an_epoch(line: str, eta: float | None) -> None:
     found = parse_progress(line)
@@ -366,17 +440,33 @@ def test_environment_steps_do_not_replace_counted_iterations() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["Training completed. Do not forget to share your model", "{'train_runtime': 12.5, 'train_loss': 1.25}",
-     "9 epochs completed in 0.5 hours.", "INFO Total training time: 0:30:12 (0:00:10 on hooks)",
-     "Training time 1 day, 3:12:45", "INFO: The training was finished at 9 epochs", "INFO:x:Loss for final step: 2.5.",
-     "\x1b[32mJob 'x' succeeded\x1b[39m", "[INFO] Local worker group finished (WorkerState.SUCCEEDED)."],
+    [
+        "Training completed. Do not forget to share your model",
+        "{'train_runtime': 12.5, 'train_loss': 1.25}",
+        "9 epochs completed in 0.5 hours.",
+        "INFO Total training time: 0:30:12 (0:00:10 on hooks)",
+        "Training time 1 day, 3:12:45",
+        "INFO: The training was finished at 9 epochs",
+        "INFO:x:Loss for final step: 2.5.",
+        "\x1b[32mJob 'x' succeeded\x1b[39m",
+        "[INFO] Local worker group finished (WorkerState.SUCCEEDED).",
+    ],
 )
 def test_an_unmistakable_end_is_finished(line: str) -> None:
     assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
 
 
-@pytest.mark.parametrize("line", ["Training finished iteration 1", "Epoch 3 training complete", "training step 3", "",
-    "Epoch 3 training time: 0:05:00", "Estimated training time: 1:00:00"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Training finished iteration 1",
+        "Epoch 3 training complete",
+        "training step 3",
+        "",
+        "Epoch 3 training time: 0:05:00",
+        "Estimated training time: 1:00:00",
+    ],
+)
 def test_anything_else_is_not_known_to_be_finished(line: str) -> None:
     assert parse_progress(line).finished is None
 
@@ -391,8 +481,19 @@ def test_steps_after_an_end_are_a_new_run() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\x00\x01\x02", "\ud800", "1" * 300_000, "loss" + " " * 50_000, "10/100 [" * 20_000, "\x1b]" * 50_000,
-     "epoch 1e999 step 99999999999999999999 loss 1e999", "step -5", "[" * 50_000, "it/s\r" * 20_000],
+    [
+        "",
+        "\x00\x01\x02",
+        "\ud800",
+        "1" * 300_000,
+        "loss" + " " * 50_000,
+        "10/100 [" * 20_000,
+        "\x1b]" * 50_000,
+        "epoch 1e999 step 99999999999999999999 loss 1e999",
+        "step -5",
+        "[" * 50_000,
+        "it/s\r" * 20_000,
+    ],
     ids=lambda text: repr(text[:12]),
 )
 def test_any_text_is_read(text: str) -> None:

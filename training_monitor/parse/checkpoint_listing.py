@@ -1,0 +1,70 @@
+"""What the listing script prints of the files below a checkpoint directory."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from training_monitor.errors import ParseError
+from training_monitor.models import CheckpointFile
+
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
+LARGE = 65536
+_LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks in their own way
+
+
+@dataclass(slots=True)
+class Listing:
+    """What one look below a checkpoint directory found, by paths relative to it.
+
+    Index files say `shards` and `totals`, a file its step; `trackers` and `dangling` links name a checkpoint.
+    """
+
+    files: list[CheckpointFile] = field(default_factory=list)
+    shards: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    totals: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    trackers: dict[str, str] = field(default_factory=dict)
+    dangling: dict[str, str] = field(default_factory=dict)
+    now: float | None = None
+
+
+def parse_listing(text: str, directory: str = "") -> Listing | None:
+    """Read the listing script's output; None when the directory does not exist. Raises ParseError."""
+    lines = text.split("\n")
+    if not lines or not lines[0].startswith("state="):
+        raise ParseError("no listing", source="checkpoint directory", text=text)
+    if lines[0] == "state=missing":
+        return None
+    if lines[0] != "state=there":
+        raise ParseError(lines[0].removeprefix("state="), source=f"checkpoint directory {directory}".rstrip())
+    listing, problems, local = Listing(), dict[str, str](), False
+    for line in lines[1:]:
+        kind, _, rest = line.partition(" ")
+        path, _, content = rest.removeprefix("./").partition("\t")
+        if kind == "now":
+            listing.now = float(rest) if re.fullmatch(r"\d{1,15}", rest) else None
+        elif kind == "disk":
+            local = rest in _LOCAL_FILE_SYSTEMS
+        elif kind == "file" and (found := re.fullmatch(r"(\d{1,18}) (\d{1,18}) (?:(\d{1,18}) )?\./(.*)", rest)):
+            size, on_disk, path = int(found[1]), 512 * int(found[3] or 0), found[4][:4096]
+            listing.files.append(CheckpointFile(path, size, float(found[2])))
+            if local and found[3] and size >= LARGE and on_disk < 0.9 * size and path.endswith(WEIGHTS):
+                problems[path] = f"has a hole: {on_disk} of {size} bytes are on the disk"
+        elif kind == "bad":
+            problem, _, path = rest.partition(" ./")
+            problems[path] = problem.replace("_", " ")
+        elif kind == "shard":
+            listing.shards[path].add(content)
+        elif kind == "total" and re.fullmatch(r"\d{1,18}", content):
+            listing.totals[path] = int(content)
+        elif kind == "step" and re.fullmatch(r"\d{1,12}", content):
+            listing.steps[path] = int(content)
+        elif kind == "tracker":
+            listing.trackers[path] = content.strip()
+        elif kind == "link" and " -> " in rest:
+            link, _, aim = rest.partition(" ./")[2].partition(" -> ")
+            listing.dangling[link] = aim.strip()
+    listing.files = [replace(file, problem=problems.get(file.path)) for file in listing.files]
+    return listing
