@@ -17,8 +17,8 @@ _COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?[kKMG]?"
 BAR = re.compile(
     rf"(?<![\w./,])(?P<count>{_COUNT})(?:/(?P<total>{_COUNT}|\?)|it) {{1,3}}\[(?P<elapsed>[^<,\]\[]{{0,20}})"
     r"(?:<(?P<eta>\s?(?:\d{1,4} days?, )?[^,\]]{0,30}))?,\s{0,4}"
-    r"(?P<rate>\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,9})?|\?)\s?"
-    r"(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})(?P<notes>[^\]]{0,1500})\]?"
+    r"(?:(?P<rate>\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,9})?|\?)\s?"
+    r"(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})|(?=[A-Za-z]\w{0,40}=))(?P<notes>[^\]]{0,1500})\]?"
 )
 # tqdm_loggable: `Progress on:train 512it/10.0kit rate:1.1it/s remaining:2:23:45 elapsed:09:11 postfix:loss=4.2`
 _SPELLED_BAR = re.compile(
@@ -31,6 +31,7 @@ OTHER_WORK = re.compile(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s)(?:val|eval|test|map|filter|pack|score|inference|shards?|predict|warmup)\b"
+    r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about some doing that is not training
 _OTHER_DOING = re.compile(
@@ -58,7 +59,7 @@ def bar_key(name: str) -> str:
 
 def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
     """Fields of `Progress` one bar shows under a lower-case name; empty when it counts other work."""
-    unit, scale = _unit_of(bar["unit"])
+    unit, scale = _unit_of(bar["unit"] or "it/s")
     fields = read_fields(bar["notes"].strip(" ,").lower())
     measured = "loss" in fields or "learning_rate" in fields
     if OTHER_WORK.search(name) or not (measured or not _OTHER_DOING.search(name)):
@@ -78,7 +79,7 @@ def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
         fields.update(step=count, total_steps=total, eta_scope="job")
     eta = parse_duration(bar["eta"] or "") if total is not None else None
     fields.update(eta_seconds=eta, eta_scope=fields.get("eta_scope", "job") if eta is not None else None)
-    if not epochs:
+    if not epochs and bar["rate"]:
         fields["steps_per_second"] = _steps_per_second(bar["rate"], bar["unit"], scale)
     return fields
 

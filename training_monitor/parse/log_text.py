@@ -22,6 +22,8 @@ _PREFIX = re.compile(
     r"""\s*(?:
       \((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?     # Ray actors and tasks, NeMo-Run
     | \d{1,4}:[ ](?![\d.]{1,20},)                                 # srun --label
+    | [\w.\-]{1,60}/\d{1,6}[ ](?=\[(?:default|rank)\d)             # torchx, NeMo-Run
+    | (?:worker|node|trainer|host|master|gpu|pod|ip)[\w.\-]{0,60}[ ]{0,9}[|:][ ]  # pdsh, docker compose
     | \[\d{1,4},\d{1,5}\]<std(?:out|err)>:                        # mpirun --tag-output
     | \[(?:rank|default)[ ]?\d{1,5}\]:?[ ]?                       # torchrun
     | \[pod/[^\]\s]{1,200}\][ ]                                   # kubectl logs --prefix
@@ -37,7 +39,7 @@ _MESSAGE_PREFIX = re.compile(
     | \((?=[^()\n]{0,60}\d\))[^()\n]{1,60}\)
     | \d{2,4}[-/]\d\d[-/]\d{2,4}(?![\w/])
     | t?\d\d:\d\d:\d\d\S{0,16}
-    | [iwef]\d{4,8}\s(?:\d\d:\d\d:\d\d\S{0,16}\s{1,9})?\d{1,12}\s[\w./]{1,80}:\d{1,6}\]
+    | [iwef]\d{4,8}\s(?:\d\d:\d\d:\d\d\S{0,16}\s{1,9})?\d{1,20}\s[\w./]{1,80}:\d{1,6}\]
     | [\w./]{1,80}\.py:\d{1,6}\]?
     | (?:debug|info|warning|warn|error|critical)\b(?::[\w.]{1,60}:)?
     | (?!step|iter|epoch|batch|update|val|eval|test|train|infer)[\w.<>]{1,80}(?::\d{1,6})?

@@ -183,7 +183,7 @@ def _seconds_left(progress: Progress) -> int | None:
         left = progress.total_steps - progress.step
         if left <= 0:
             return None
-        if progress.steps_per_second:
-            return round(left / progress.steps_per_second)
+        if progress.steps_per_second and math.isfinite(seconds := left / progress.steps_per_second):
+            return round(seconds)
     eta = progress.eta_seconds if progress.eta_scope == "job" else None
     return None if eta is None else round(eta)

@@ -57,9 +57,9 @@ _FINISHED = re.compile(
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
     r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
     r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d"
+    r"|\btraining took \d|\bprocess \d{1,9} exits successfully"
 )
-_FINISHED_MESSAGE = re.compile(r"(?:total )?training time:? (?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d")
+_FINISHED_MESSAGE = re.compile(r"(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)")
 _ANNOUNCED = (
     (
         "total_steps",

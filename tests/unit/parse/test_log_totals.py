@@ -323,3 +323,9 @@ def test_the_gpu_memory_is_read_in_megabytes(line: str, memory: tuple[float, flo
 )
 def test_samples_are_counted(lines: list[str], count: int) -> None:
     assert totals(*lines)["samples_generated"] == count
+
+
+def test_a_speed_of_almost_nothing_leaves_the_time_unknown() -> None:
+    totals = LogTotals()
+    totals.feed("steps_per_second 5e-324\nstep 5/10\n")
+    assert totals.as_dict()["estimated_time_remaining"] is None

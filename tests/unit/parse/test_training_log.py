@@ -504,3 +504,46 @@ def test_of_an_over_long_line_the_head_and_the_newest_redraw_count() -> None:
     metrics = "step:7 - " + " - ".join(f"timing/part_{n}:{n}.0" for n in range(1500))
     assert parse_progress(metrics).step == 7
     assert parse_progress(" ".join(bar(n, 999) for n in range(1, 500))).step == 499
+
+
+PREFIXES = [
+    "",
+    "worker-3: ",
+    "trainer-1  | ",
+    "node12: 3: ",
+    "[rank0]: ",
+    "i.pretrain/0 [default0]:",
+    "[pod/a-0/main] ",
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_launchers_prefix_hides_neither_training_nor_evaluation(prefix: str) -> None:
+    lines = ["step: 40  loss:  2.5  lr: 1.0e-4", "validate step: 40  loss:  9.5", "Validation iteration 3/32"]
+    found = parse_progress("\n".join(prefix + line for line in lines))
+    assert (found.step, found.loss) == (40, 2.5)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_short_unnamed_bar_inside_the_jobs_is_not_the_job_under_any_prefix(prefix: str) -> None:
+    bars = [" 50%|##  | 40/80 [01:20<01:20,  2.00s/it]", "100%|####| 9/9 [00:03<00:00,  3.00it/s]"]
+    found = parse_progress("\n".join(prefix + line for line in bars))
+    assert (found.step, found.total_steps) == (40, 80)
+
+
+def test_a_bar_without_a_rate_still_counts() -> None:
+    found = parse_progress("Epoch 1:   2%|   | 20/900 [05:12<4:15:12, v_num=a, reduced_train_loss=7.1]")
+    assert (found.epoch_step, found.epoch_steps, found.eta_seconds, found.loss) == (20, 900, 15312, 7.1)
+    assert found.steps_per_second is None
+
+
+@pytest.mark.parametrize("name", ["Batches", "Running loglikelihood requests"])
+def test_bars_of_other_work_are_no_steps(name: str) -> None:
+    assert parse_progress(f"{name}:  31%|##  | 41/132 [00:41<01:31,  9.91it/s]").step is None
+
+
+@pytest.mark.parametrize(
+    "line", ["Training time: 583.36s", "[INFO] [launch.py:347:main] Process 77 exits successfully."]
+)
+def test_other_unmistakable_ends(line: str) -> None:
+    assert parse_progress(f"step 5/5 loss 0.5\n{line}").finished is True
