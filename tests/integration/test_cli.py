@@ -72,6 +72,17 @@ def test_status_of_a_failed_job_is_1_and_names_the_exit_status(pod: Pod) -> None
     assert done.returncode == 1 and "exit status 3" in done.stdout
 
 
+def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
+    words = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    job_id = start_process_job(
+        "head", f"echo '{words}'; echo 'Watchdog caught collective operation timeout'; exit 1", "oom"
+    )
+    assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
+    assert f"cuda_oom (user): {words.removeprefix('[rank1]: ')}" in cli("status", "head", job_id).stdout
+    found = json.loads(cli("status", "head", job_id, "--json").stdout)["failure"]
+    assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
+
+
 def test_step_prints_the_number_alone(job: str) -> None:
     assert cli("step", "head", job).stdout == "3\n"
     assert json.loads(cli("step", "head", job, "--json").stdout)["total_steps"] == 9

@@ -15,6 +15,7 @@ _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNO
 
 def status(args: Namespace) -> int:
     from training_monitor.parse.log_patterns import parse_metrics
+    from training_monitor.policy.failure import classify_failure
     from training_monitor.probes.jobs import list_jobs, look_at_job
     from training_monitor.probes.settings_file import load_log_patterns
 
@@ -29,12 +30,16 @@ def status(args: Namespace) -> int:
         return OK
     view = look_at_job(args.target, args.job, args.namespace)
     metrics = parse_metrics(view.log_tail, load_log_patterns())
+    failed = view.status is JobStatus.FAILED
+    failure = classify_failure(view.log_tail, exit_code=view.exit_code) if failed else None
     if args.json:
-        print_json({**_job_dict(view), "metrics": metrics})
+        print_json({**_job_dict(view), "metrics": metrics, "failure": failure})
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
         say(f"{view.job_id} {view.status} step {_step(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
+        if failure and failure.category not in ("none", "unknown"):
+            say(f"  {failure.category} ({failure.error_class}): {failure.evidence}")
     return _EXIT.get(view.status, OK)
 
 

@@ -42,10 +42,10 @@ class StallPolicy:
     eta_convergence_threshold: float = 0.5
     speed_drop_threshold: float = 0.5
     grace_period: float = 900.0
-    idle_pause: float = 150.0
+    idle_pause: float = 165.0
     spinning_pause: float = 120.0
     spoken_pause: float = 400.0
-    unknown_pause: float = 600.0
+    unknown_pause: float = 450.0
     busy_pause: float = 1800.0
     startup_pause: float = 1800.0
     pause_factor: float = 2.5
@@ -91,6 +91,7 @@ class _Run:
     """The present generation of a run, out of its samples."""
 
     started: float
+    poll: float  # the usual time between looks
     advances: list[_Advance] = field(default_factory=list)
     first_step_at: float | None = None
     since: float = 0.0  # the last step, or the first look after a gap
@@ -134,18 +135,14 @@ def _is_finished(last: ProgressSample) -> bool:
     return done or (last.phase or "").lower().startswith(("finish", "done", "complet"))
 
 
-def _gap_limit(seen: Sequence[ProgressSample]) -> float:
-    """Longer between two samples, and the watcher was away."""
-    return 3.0 * median(b.timestamp - a.timestamp for a, b in zip(seen, seen[1:])) + 30.0
-
-
 def _read_run(seen: Sequence[ProgressSample]) -> _Run:
-    limit = _gap_limit(seen)
-    run, step = _Run(seen[0].timestamp, since=seen[0].timestamp), None
+    poll = median(b.timestamp - a.timestamp for a, b in zip(seen, seen[1:]))
+    limit = 3.0 * poll + 30.0  # longer between two samples, and the watcher was away
+    run, step = _Run(seen[0].timestamp, poll, since=seen[0].timestamp), None
     for before, sample in zip((None, *seen), seen):
         gap = before is not None and sample.timestamp - before.timestamp > limit
         if step is not None and (sample.step is None or sample.step < step) and not _is_blank(before, sample):
-            run, step = _Run(sample.timestamp, since=sample.timestamp), None
+            run, step = _Run(sample.timestamp, poll, since=sample.timestamp), None
         if gap:
             run.since, run.waiting = sample.timestamp, []
         run.waiting.append(sample)
@@ -229,11 +226,20 @@ def _pause_limit(run: _Run, pause: str, calm: Sequence[_Advance], policy: StallP
         return policy.startup_pause * (1.0 if pause in floors else 2.0)
     if not calm:
         floor = max(floor, policy.startup_pause / 2.0)
-    alike = {"idle": ("idle", "unknown", "phase"), "spinning": ("spinning", "unknown", "phase")}.get(pause)
-    waits = [each.seconds for each in calm or run.advances]
+    alike = {"idle": ("idle", "spoken", "unknown", "phase"), "spinning": ("spinning", "unknown")}.get(pause)
+    advances = calm or run.advances
     same = [each.seconds for each in calm if alike is None or each.pause in alike]
-    cadence = _quantile(waits, 0.75) if waits else 0.0
-    return max(floor, policy.cadence_factor * cadence, policy.pause_factor * max(same, default=0.0))
+    return max(
+        floor, policy.cadence_factor * _cadence(advances, run.poll), policy.pause_factor * max(same, default=0.0)
+    )
+
+
+def _cadence(advances: Sequence[_Advance], poll: float) -> float:
+    """The usual time between steps; where every look sees new ones, not the time between looks."""
+    if not advances:
+        return 0.0
+    seconds = _quantile([each.seconds for each in advances], 0.75)
+    return seconds if seconds > 1.5 * poll else _quantile([each.step_time for each in advances], 0.75)
 
 
 def _judge_start(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:

@@ -27,7 +27,7 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
-MOST_ATTEMPTS = 50
+MOST_ATTEMPTS = 20
 PERSON = "a person"
 SUPERVISOR = "its supervisor, to restart it"
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
