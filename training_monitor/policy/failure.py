@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from training_monitor.models import Failure, PodState
 from training_monitor.parse.log_text import log_pieces
@@ -19,7 +20,6 @@ from training_monitor.policy import failure_table as table
 MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
 
-_SIGNATURES = tuple((each, re.compile(each.pattern)) for each in table.SIGNATURES)
 _ADVICE, _NEVER = re.compile(table.ADVICE), re.compile(table.NEVER)
 _XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
@@ -58,6 +58,12 @@ _POD = {
     "CreateContainerConfigError": ("environment", "user", "stop"),
     "DeadlineExceeded": ("time_limit", "external_stop", "restart"),
 }
+
+
+@lru_cache(maxsize=1)
+def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str]], ...]:
+    """Compiled when the first failure is judged: that takes longer than all other imports."""
+    return tuple((each, re.compile(each.pattern)) for each in table.SIGNATURES)
 
 
 _Meaning = tuple[int, tuple[str, str, str]]  # rank of the signature; category, class, action
@@ -141,7 +147,7 @@ def _read(text: str) -> Iterator[_Found | None]:
 def _read_signatures(line: str) -> Iterator[_Meaning]:
     """The meaning of the first signature of the table that is in a line, unless advice comes before it."""
     advice = _ADVICE.search(line)
-    for each, pattern in _SIGNATURES:
+    for each, pattern in _signatures():
         found = pattern.search(line)
         if found and not (advice and advice.start() <= found.start()):
             yield each.rank, (each.category, each.error_class, each.action)
