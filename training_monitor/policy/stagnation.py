@@ -45,14 +45,14 @@ def watch_progress(before: Stagnation | None, view: JobView, now: float, interva
     """Add one look. `interval` is the planned time between looks."""
     position = position_of(view.progress)
     mark = view.log_size if view.log_size is not None else hash(view.log_tail)
-    gap = before is not None and now - before.looked_at > GAP_INTERVALS * interval + 30.0
     if before is None:
         last = now - (view.log_age or 0.0)
         return Stagnation(now, position, last, mark, last)
     if not view.log_known:
         return Stagnation(now, position, now, mark, now)
     moved = position is not None and position != before.position
-    unwatched = now - before.looked_at if gap else 0.0
+    elapsed = now - before.looked_at
+    unwatched = elapsed if elapsed > GAP_INTERVALS * interval + 30.0 else 0.0
     return Stagnation(
         now,
         before.position if position is None else position,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log
+from math import exp, log
 from statistics import median
 from typing import Any
 
@@ -95,7 +95,7 @@ class _Run:
     advances: list[_Advance] = field(default_factory=list)
     first_step_at: float | None = None
     since: float = 0.0  # the last step, or the first look after a gap
-    waiting: list[ProgressSample] = field(default_factory=list)  # looks since then, the first included
+    waiting: list[ProgressSample] = field(default_factory=list)  # looks since then, the first and the newest included
 
 
 def analyze_stall(
@@ -121,7 +121,7 @@ def analyze_stall(
     run = _read_run(seen)
     signals = _signals(run, seen, policy)
     for judge in (_judge_start, _judge_pause, _judge_speed):
-        if found := judge(run, last, signals, policy):
+        if found := judge(run, signals, policy):
             kind, confidence, reason, detected_at = found
             return _stalling(last, kind, confidence, reason, detected_at, signals, now, policy)
     return _healthy(last, "making progress", signals)
@@ -164,7 +164,7 @@ def _is_blank(before: ProgressSample | None, sample: ProgressSample) -> bool:
 
 
 def _pause_of(waiting: Sequence[ProgressSample]) -> str:
-    """What is known about a pause: phase | spinning | idle | busy | growing | unknown."""
+    """What is known about a pause: phase | spinning | idle | spoken | busy | growing | unknown."""
     if any((each.phase or "").lower().startswith(PHASES) for each in waiting[-3:]):
         return "phase"
     looks = waiting[1:] or waiting  # the first one is that of the last step
@@ -194,7 +194,7 @@ def _signals(run: _Run, seen: Sequence[ProgressSample], policy: StallPolicy) -> 
     calm = _calm(run, policy)
     slow = _slowdown(calm, policy)
     return {
-        "seconds_without_step": run.waiting[-1].timestamp - run.since if run.waiting else 0.0,
+        "seconds_without_step": run.waiting[-1].timestamp - run.since,
         "pause": pause,
         "pause_limit": _pause_limit(run, pause, calm, policy),
         "speed_ratio": 1.0 / slow[0] if slow else None,
@@ -242,14 +242,14 @@ def _cadence(advances: Sequence[_Advance], poll: float) -> float:
     return seconds if seconds > 1.5 * poll else _quantile([each.step_time for each in advances], 0.75)
 
 
-def _judge_start(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+def _judge_start(run: _Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
     if run.first_step_at is not None or waited < limit:
         return None
     return "not_started", "medium", f"no step after {format_duration(waited)}", run.since + limit
 
 
-def _judge_pause(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+def _judge_pause(run: _Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     waited, limit, pause = signals["seconds_without_step"], signals["pause_limit"], signals["pause"]
     if run.first_step_at is None or waited < limit or len(run.waiting) < 3:
         return None
@@ -272,12 +272,12 @@ def last_step(run: _Run) -> int | None:
     return next((each.step for each in reversed(run.waiting) if each.step is not None), None)
 
 
-def _judge_speed(run: _Run, last: ProgressSample, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
+def _judge_speed(run: _Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     if not signals["speed_dropping"]:
         return None
     ratio, converging = signals["speed_ratio"], signals["eta_convergence"]
     text = f"speed dropped {1 - ratio:.0%} below this run's own past"
-    detected_at = min(signals["slow_since"] + policy.slow_seconds, last.timestamp)
+    detected_at = min(signals["slow_since"] + policy.slow_seconds, run.waiting[-1].timestamp)
     if signals["slowing_down"]:
         if converging is not None and converging < policy.eta_convergence_threshold:
             text += "; its ETA does not come nearer"
@@ -302,7 +302,7 @@ def _slowdown(calm: Sequence[_Advance], policy: StallPolicy) -> tuple[float, boo
         steady = _quantile(recent, 0.25) - base >= 0.6 * -log(policy.speed_drop_threshold)
         growing = sure and lasting and steady and _is_growing(logs[-3 * count :], count)
         slow = sure and lasting and steady and rise >= -log(policy.speed_drop_threshold)
-        found = (2.718281828459045**rise, slow or (growing and rise >= 0.55), calm[-count].begin, growing)
+        found = (exp(rise), slow or (growing and rise >= 0.55), calm[-count].begin, growing)
         if best is None or found[1]:
             best = found
         if found[1]:

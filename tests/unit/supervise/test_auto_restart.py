@@ -51,6 +51,16 @@ class Bench:
         self.events.append(event)
         self._acts.pop(event.kind, lambda: None)()
 
+    def die_waiting(self) -> None:
+        """Restart, until the supervisor is interrupted as it tells of the first wait."""
+
+        def die() -> None:
+            raise KeyboardInterrupt
+
+        self.on("waiting", die)
+        with pytest.raises(KeyboardInterrupt):
+            self.restart()
+
     def said(self, kind: str) -> list[str]:
         return [event.text for event in self.events if event.kind == kind]
 
@@ -205,13 +215,7 @@ def test_a_person_who_stops_a_job_that_has_ended_is_obeyed_before_the_next_start
 
 def test_a_stop_while_the_supervisor_is_dead_is_found_by_the_next_one(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    bench.on("waiting", die)
-    with pytest.raises(KeyboardInterrupt):
-        bench.restart()
+    bench.die_waiting()
     stop_job("local", "process:run-attempt-1", transport=bench.transport, clock=bench.clock)
     assert bench.restart()["reason"].startswith("stopped: by a person") and len(bench.jobs.starts) == 1
 
@@ -283,13 +287,7 @@ def test_a_checkpoint_that_is_still_being_written_is_progress(bench: Bench) -> N
 
 def test_going_on_with_another_command_says_so(bench: Bench) -> None:
     bench.jobs.behaviours = [CRASH, GOOD]
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    bench.on("waiting", die)
-    with pytest.raises(KeyboardInterrupt):
-        bench.restart()
+    bench.die_waiting()
     bench.restart(job_config=COMMAND | {"command": "python other.py"})
     [text] = bench.said("resumed")
     assert "0 restarts so far, watching; its configuration is another one now" in text

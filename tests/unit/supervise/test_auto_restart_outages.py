@@ -332,13 +332,7 @@ def test_a_failure_on_our_own_side_is_no_failure_of_the_start_or_the_stop(bench:
 def interrupted(bench: Bench) -> dict[str, Any]:
     """The state on disk of a run whose supervisor died before its first restart."""
     bench.jobs.behaviours = [CRASH, GOOD]
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    bench.on("waiting", die)
-    with pytest.raises(KeyboardInterrupt):
-        bench.restart()
+    bench.die_waiting()
     state = Store(bench.folder).load_run("local run")
     assert state
     return state
