@@ -212,7 +212,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args, unknown = build_parser().parse_known_args(argv)
         if unknown:
             args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return _run(args)
+        status = _run(args)
+        sys.stdout.flush()  # here, where a reader that left is no error, and not as the interpreter ends
+        return status
     except KeyboardInterrupt as interrupt:
         from training_monitor.cli.output import hint, interrupted_status
 
