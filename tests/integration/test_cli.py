@@ -232,7 +232,8 @@ def test_health_names_a_checkpoint_folder_that_is_not_there(surroundings: Surrou
 
 def test_a_reader_that_leaves_early_is_no_traceback(job: str) -> None:
     command = f"{sys.executable} -m training_monitor logs head {job} | true"
-    done = subprocess.run(["sh", "-c", command], env=environ(PYTHONUNBUFFERED=""), text=True, capture_output=True, timeout=60)
+    env = environ(PYTHONUNBUFFERED="")
+    done = subprocess.run(["sh", "-c", command], env=env, text=True, capture_output=True, timeout=60)
     assert done.stderr == ""
 
 
