@@ -23,10 +23,10 @@ ROOM_OF = {
     part: room
     for room, parts in {
         "FREE": "__init__ __main__",
-        "CORE": "errors models reports settings units clock",
+        "CORE": "errors models watching reports settings units clock",
         "PURE": "parse policy",
-        "EDGE": "targets rest store",
-        "DOMAIN": "probes vast progress history notify",
+        "EDGE": "targets rest mail store",
+        "DOMAIN": "probes vast progress history notify uploads",
         "LOOPS": "supervise",
         "FACES": "cli tui web mcp csv_export",
     }.items()
@@ -41,9 +41,14 @@ MAY_IMPORT = {
     "FACES": {"CORE", "PURE", "EDGE", "DOMAIN", "LOOPS", "FACES"},
 }
 ONLY_IMPORTER = {
-    "subprocess": "targets", "urllib.request": "rest", "sqlite3": "store", "curses": "tui", "http.server": "web",
+    "subprocess": "targets",
+    "urllib.request": "rest",
+    "smtplib": "mail",
+    "sqlite3": "store",
+    "curses": "tui",
+    "http.server": "web",
 }
-IO_MODULES = ("subprocess", "socket", "urllib", "sqlite3", "http", "shutil", "tempfile")
+IO_MODULES = ("subprocess", "socket", "urllib", "sqlite3", "http", "shutil", "tempfile", "smtplib")
 NO_IO_BUT_TEXT = "urllib.parse"
 # Python 3.10 lacks the first three; later versions dropped the others.
 NOT_IN_EVERY_PYTHON = frozenset(
@@ -323,20 +328,40 @@ PLANTED: list[tuple[Rule, dict[str, str], str]] = [
     (imports_stay_in_the_standard_library, {"probes/gpu.py": "import requests"}, "gpu.py:1: requests is not"),
     (imports_stay_in_the_standard_library, {"probes/gpu.py": "__import__('yaml')"}, "gpu.py:1: yaml is not"),
     (imports_stay_in_the_standard_library, {"settings.py": "import tomllib"}, "settings.py:1: tomllib is not"),
-    (rooms_import_only_what_they_may, {"policy/stall.py": "import training_monitor.rest", "rest.py": ""},
-     "stall.py:1: PURE may not import training_monitor.rest (EDGE)"),
-    (rooms_import_only_what_they_may, {"errors.py": TYPE_ONLY.format("store"), "store.py": ""},
-     "errors.py:3: CORE may not import training_monitor.store (EDGE)"),
-    (rooms_import_only_what_they_may, {"rest.py": "def f():\n    from training_monitor.parse import kube",
-                                       "parse/__init__.py": "", "parse/kube.py": ""},
-     "rest.py:2: EDGE may not import training_monitor.parse.kube (PURE)"),
-    (rooms_import_only_what_they_may, {"notify.py": "from training_monitor.cli.main import main",
-                                       "cli/__init__.py": "", "cli/main.py": ""},
-     "notify.py:1: DOMAIN may not import training_monitor.cli.main (FACES)"),
-    (rooms_import_only_what_they_may, {"mcp.py": "from training_monitor import check_gpu"},
-     "mcp.py:1: import from the module that defines it"),
-    (faces_never_import_one_another, {"mcp.py": "from training_monitor import tui", "tui/__init__.py": ""},
-     "mcp.py:1: the face mcp imports the face tui"),
+    (
+        rooms_import_only_what_they_may,
+        {"policy/stall.py": "import training_monitor.rest", "rest.py": ""},
+        "stall.py:1: PURE may not import training_monitor.rest (EDGE)",
+    ),
+    (
+        rooms_import_only_what_they_may,
+        {"errors.py": TYPE_ONLY.format("store"), "store.py": ""},
+        "errors.py:3: CORE may not import training_monitor.store (EDGE)",
+    ),
+    (
+        rooms_import_only_what_they_may,
+        {
+            "rest.py": "def f():\n    from training_monitor.parse import kube",
+            "parse/__init__.py": "",
+            "parse/kube.py": "",
+        },
+        "rest.py:2: EDGE may not import training_monitor.parse.kube (PURE)",
+    ),
+    (
+        rooms_import_only_what_they_may,
+        {"notify.py": "from training_monitor.cli.main import main", "cli/__init__.py": "", "cli/main.py": ""},
+        "notify.py:1: DOMAIN may not import training_monitor.cli.main (FACES)",
+    ),
+    (
+        rooms_import_only_what_they_may,
+        {"mcp.py": "from training_monitor import check_gpu"},
+        "mcp.py:1: import from the module that defines it",
+    ),
+    (
+        faces_never_import_one_another,
+        {"mcp.py": "from training_monitor import tui", "tui/__init__.py": ""},
+        "mcp.py:1: the face mcp imports the face tui",
+    ),
     (each_way_out_has_one_importer, {"probes/gpu.py": "from subprocess import run"}, "gpu.py:1: only targets imports"),
     (each_way_out_has_one_importer, {"notify.py": "from urllib import request"}, "only rest imports urllib.request"),
     (each_way_out_has_one_importer, {"history.py": "def f():\n    import sqlite3"}, "history.py:2: only store imports"),
@@ -347,28 +372,48 @@ PLANTED: list[tuple[Rule, dict[str, str], str]] = [
     (names_are_telling_and_free, {"probes/utils.py": ""}, "probes/utils.py:1: the name utils says nothing"),
     (names_are_telling_and_free, {"probes/torch.py": ""}, "the name torch is a package that users import"),
     (names_are_telling_and_free, {"parse/json/__init__.py": ""}, "the name json is a standard library module"),
-    (modules_import_in_one_direction, {"units.py": "import training_monitor.clock",
-                                       "clock.py": "from training_monitor import units"}, "import cycle"),
-    (modules_import_in_one_direction, {"parse/__init__.py": "from training_monitor.parse.kube import x",
-                                       "parse/kube.py": "from training_monitor.parse import y"}, "import cycle"),
+    (
+        modules_import_in_one_direction,
+        {"units.py": "import training_monitor.clock", "clock.py": "from training_monitor import units"},
+        "import cycle",
+    ),
+    (
+        modules_import_in_one_direction,
+        {
+            "parse/__init__.py": "from training_monitor.parse.kube import x",
+            "parse/kube.py": "from training_monitor.parse import y",
+        },
+        "import cycle",
+    ),
     (functions_are_short, {"units.py": LONG_FUNCTION}, "units.py:1: long has 61 lines of at most 60"),
     (files_are_short, {"units.py": "x = 1\n" * (MAX_FILE_LINES + 1)}, "units.py:401: 401 lines of at most 400"),
 ]
 ALLOWED: dict[str, dict[str, str]] = {
     "cli starts the others": {"cli/main.py": "from training_monitor import tui", "tui/__init__.py": ""},
     "owners": {
-        "targets/transport.py": "import subprocess", "rest.py": "import urllib.request", "store.py": "import sqlite3",
-        "tui/screen.py": "import curses", "web/server.py": "from http.server import HTTPServer",
+        "targets/transport.py": "import subprocess",
+        "rest.py": "import urllib.request",
+        "store.py": "import sqlite3",
+        "tui/screen.py": "import curses",
+        "web/server.py": "from http.server import HTTPServer",
     },
     "parsing a URL is no I/O": {"settings.py": "from urllib.parse import urlsplit"},
     "the version": {"rest.py": "from training_monitor import __version__"},
     "typing goes both ways": {"errors.py": TYPE_ONLY.format("models"), "models.py": "import training_monitor.errors"},
-    "late imports break cycles": {"units.py": "def f():\n    import training_monitor.clock",
-                                  "clock.py": "import training_monitor.units"},
-    "a package imports its modules": {"parse/__init__.py": "from training_monitor.parse.kube import x",
-                                      "parse/kube.py": "from training_monitor.parse import proc", "parse/proc.py": ""},
-    "the entry is free": {"__main__.py": "from training_monitor.cli.main import main",
-                          "cli/__init__.py": "", "cli/main.py": ""},
+    "late imports break cycles": {
+        "units.py": "def f():\n    import training_monitor.clock",
+        "clock.py": "import training_monitor.units",
+    },
+    "a package imports its modules": {
+        "parse/__init__.py": "from training_monitor.parse.kube import x",
+        "parse/kube.py": "from training_monitor.parse import proc",
+        "parse/proc.py": "",
+    },
+    "the entry is free": {
+        "__main__.py": "from training_monitor.cli.main import main",
+        "cli/__init__.py": "",
+        "cli/main.py": "",
+    },
 }
 
 

@@ -1,0 +1,131 @@
+"""Frozen values of watching, telling, saving and ending one training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from training_monitor.errors import SettingsError
+from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis
+
+PRIORITIES = ("low", "normal", "high", "urgent")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """What is watched: a job by its id, or files on the target. At least one of `job_id` and `log_file`.
+
+    `job_id` is a Ray submission id or process:NAME. `log_file` is what the training writes, `pid_file` holds the pid of
+    its main process, `output_dir` its checkpoints. `name` is what people read (default: made from the others).
+    """
+
+    job_id: str | None = None
+    log_file: str | None = None
+    pid_file: str | None = None
+    output_dir: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("job_id", "log_file", "pid_file", "output_dir", "name"):
+            value = getattr(self, key)
+            if value is not None and (not value or "\0" in value):
+                raise SettingsError(key, value, "a text that is not empty")
+        if (self.job_id is None) == (self.log_file is None):
+            raise SettingsError("job", self.job_id, "either a job id or a log file")
+        if self.job_id is not None and self.pid_file is not None:
+            raise SettingsError("pid_file", self.pid_file, "none: a job id tells its processes")
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name or self.job_id or self.log_file or ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStatus:
+    """One look of a watcher; None is not known. `status` is the job's, RUNNING or UNKNOWN where it has none.
+
+    `checkpoints` are those of the output directory, lowest step first. `totals` are the 15 values of `LogTotals`.
+    `errors` says what could not be asked. `started_at` and `timestamp` are epoch seconds, by the clock of the target
+    and of the watcher.
+    """
+
+    is_running: bool | None
+    progress: Progress
+    stall: StallAnalysis
+    checkpoints: tuple[Checkpoint, ...] | None
+    recent_output: str
+    timestamp: float
+    status: JobStatus = JobStatus.UNKNOWN
+    exit_code: int | None = None
+    message: str | None = None
+    loss: LossAnalysis | None = None
+    generation: int = 0
+    runtime: float | None = None
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogUpdate:
+    """One line of a followed log, once, and what is known with it. `timestamp` is when it arrived, epoch seconds."""
+
+    line: str
+    progress: Progress
+    stall: StallAnalysis
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to tell somebody, in plain words: each channel renders it in its own markup.
+
+    `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` names what
+    happened: the same one is told once. priority: low | normal | high | urgent.
+    """
+
+    kind: str
+    title: str
+    fields: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+    job_id: str | None = None
+    generation: int = 0
+    priority: str = "normal"
+
+    def __post_init__(self) -> None:
+        if self.priority not in PRIORITIES:
+            raise SettingsError("priority", self.priority, ", ".join(PRIORITIES))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of a notice: `channel` is the one that took it, `none` when none did, `suppressed` for a repeat.
+
+    `attempts` counts tries over all channels; `error` says why the channels before it, or all of them, failed.
+    """
+
+    channel: str
+    success: bool
+    attempts: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """One file of a verified upload; `etag` as the storage reports it."""
+
+    path: str
+    size_bytes: int
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReport:
+    """What an upload came to; `verified` means that what arrived was listed and is what was sent."""
+
+    destination: str
+    verified: bool
+    files: tuple[UploadedFile, ...] = ()
+    attempts: int = 1
+    error: str | None = None
