@@ -106,7 +106,7 @@ class FakeTransport:
 class FakeStream:
     """A connection that breaks at once: it says nothing about the job."""
 
-    def lines(self) -> Iterator[str]:
+    def chunks(self) -> Iterator[bytes]:
         return iter(())
 
     def close(self) -> None:

@@ -11,10 +11,12 @@ cursor. What cannot be recognised: a file rewritten with the same bytes up to th
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from training_monitor.errors import AccessDenied, CommandFailed, SettingsError
 from training_monitor.models import LogCursor, NewLog, Progress, Question, Reply
+from training_monitor.parse.log_frames import HELD_BYTES, MOST_BYTES, LineCutter
 from training_monitor.parse.process_job import parse_fields
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask
@@ -22,10 +24,12 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 FIRST_BYTES = 64 * 1024
-HELD_BYTES = 64 * 1024
 LIMIT_BYTES = 1024 * 1024
 _MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
 
+_PART = r"""
+_part() { dd bs=16384 skip=$(($2 / 16384)) <"$1" 2>/dev/null | tail -c +$(($2 % 16384 + 1)) | head -c "$3"; }
+"""
 # The files are opened once and read through /proc/self/fd, so that all steps see the same file whatever is renamed.
 # `_part FILE FROM COUNT` prints a range; dd seeks, while the `tail -c +N` of busybox reads all that is before N.
 # `_ends` makes a newline of each carriage return. `_cut FILE FROM COUNT`: how many bytes of a range belong to a line
@@ -33,7 +37,7 @@ _MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
 _SCRIPT = r"""
 file=FILE inode=INODE offset=OFFSET check=CHECK limit=LIMIT
 _say() { echo "state=$1"; exit 0; }
-_part() { dd bs=16384 skip=$(($2 / 16384)) <"$1" 2>/dev/null | tail -c +$(($2 % 16384 + 1)) | head -c "$3"; }
+PART
 _ends() { tr '\r' '\n'; }
 _cut() {
   [ "$2" -gt 0 ] || { echo 0; return; }
@@ -99,23 +103,71 @@ echo "reset=$reset"; echo "skipped=$((skip + cut))"; echo "held=$held"; echo log
 """
 
 
+# Frames as parse/log_frames.py describes them. It looks four times a second, says every ten seconds that it is there,
+# and ends after an hour, so that one whose connection nobody closed does not stay for ever. `4` is the file as it was
+# opened: what is renamed meanwhile is read to its end first.
+_FOLLOW = r"""
+exec 2>/dev/null
+file=FILE inode=INODE offset=BEGIN known=KNOWN
+PART
+[ -f "$file" ] && exec 4<"$file" || { printf 'NONCE moved\n'; exit; }
+open=/proc/self/fd/4; [ -e $open ] || open=$file
+n=0
+while [ $n -lt 14400 ]; do
+  [ $((n % 40)) -ne 0 ] || printf 'NONCE alive\n'
+  set -- $(stat -L -c '%s %i' "$open" "$file")
+  [ "$2" = $inode ] && [ "$1" -ge $known ] || break
+  count=$(($1 - offset)); [ $count -le MOST ] || count=MOST
+  if [ $count -gt 0 ]; then
+    printf 'NONCE %s %s\n' $offset $count; _part "$open" $offset $count; printf '\nNONCE end\n'
+    offset=$((offset + count)); [ $offset -le $known ] || known=$offset
+  fi
+  [ "$4" = $inode ] || [ $count -eq MOST ] || break
+  n=$((n + 1)); [ $count -eq MOST ] || sleep 0.25
+done
+[ $n -eq 14400 ] || printf 'NONCE moved\n'
+"""
+
+
+def follow_script(expression: str, cursor: LogCursor, nonce: str) -> str:
+    """A script that prints a log from a cursor on in frames, as it grows."""
+    parts = {
+        "FILE": expression,
+        "INODE": str(cursor.inode),
+        "BEGIN": str(LineCutter.begin(cursor)),
+        "KNOWN": str(cursor.offset),
+        "NONCE": nonce,
+        "MOST": str(MOST_BYTES),
+        "PART": _PART,
+    }
+    return re.sub("|".join(parts), lambda found: parts[found.group()], _FOLLOW)
+
+
 def log_question(path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES) -> Question[NewLog]:
     """What a log file has behind `cursor`; without one, its last `limit_bytes`. Raises SettingsError."""
-    if not path or "\0" in path:
-        raise SettingsError("path", path, "the path of a file")
+    return log_question_of(quote_path(path), path, cursor, limit_bytes)
+
+
+def log_question_of(
+    expression: str, path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES
+) -> Question[NewLog]:
+    """The same for a file that a shell expression names; `path` is how people know it."""
     if not 0 < limit_bytes <= _MOST_BYTES:
         raise SettingsError("limit_bytes", limit_bytes, f"1 to {_MOST_BYTES}")
     head, _, body = _SCRIPT.partition("\n_say")
-    parts = {"INODE": "", "OFFSET": "0", "CHECK": "", "LIMIT": str(limit_bytes), "FILE": _quote_path(path)}
+    parts = {"INODE": "", "OFFSET": "0", "CHECK": "", "LIMIT": str(limit_bytes), "FILE": expression}
     if cursor:
         parts.update(INODE=str(cursor.inode), OFFSET=str(cursor.offset), CHECK=shlex.quote(cursor.check))
     for name, text in parts.items():
         head = head.replace(f"={name}", f"={text}", 1)
-    script = f"{head}\n_say{body.replace('HELD', str(HELD_BYTES))}"
+    script = f"{head}\n_say{body.replace('HELD', str(HELD_BYTES)).replace('PART', _PART)}"
     return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor), limit=30.0)
 
 
-def _quote_path(path: str) -> str:
+def quote_path(path: str) -> str:
+    """A path as a shell expression. Raises SettingsError."""
+    if not path or "\0" in path:
+        raise SettingsError("path", path, "the path of a file")
     if path.startswith("~/"):
         return '"$HOME"/' + shlex.quote(path[2:])
     return shlex.quote(path if path.startswith("/") else f"./{path}")

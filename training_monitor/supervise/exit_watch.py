@@ -40,11 +40,11 @@ class ExitWatch:
         self._thread.start()
 
     def _read(self, stream: Stream) -> None:
-        try:
-            if any(line == "ended" for line in stream.lines()):
+        said = b""
+        for chunk in stream.chunks():
+            said = (said + chunk)[-100:]
+            if said.endswith(b"ended\n"):
                 self.ended.set()
-        except (OSError, ValueError):
-            return  # closed under the reader: polling goes on
 
     def close(self) -> None:
         if self._stream:

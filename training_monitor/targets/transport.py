@@ -35,7 +35,9 @@ MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
 class Stream(Protocol):
-    def lines(self) -> Iterator[str]: ...
+    def chunks(self) -> Iterator[bytes]:
+        """What the program prints, as it comes, until it ends or the stream is closed."""
+        ...
 
     def close(self) -> None: ...
 
@@ -46,7 +48,7 @@ class Transport(Protocol):
         ...
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        """Start and read lines as they come. Raises ToolNotFound."""
+        """Start and read what comes. Raises ToolNotFound."""
         ...
 
 
@@ -111,12 +113,12 @@ class _ProcessStream:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process, self._read = process, False
 
-    def lines(self) -> Iterator[str]:
+    def chunks(self) -> Iterator[bytes]:
         assert self._process.stdout
         self._read = True
-        with self._process.stdout as pipe:
-            for line in pipe:
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
+        with self._process.stdout as pipe, suppress(OSError, ValueError):  # closed under its reader
+            while chunk := os.read(pipe.fileno(), 65536):
+                yield chunk
 
     def close(self) -> None:
         if self._process.poll() is None:

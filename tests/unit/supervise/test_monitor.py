@@ -136,8 +136,8 @@ def test_the_end_of_a_process_is_looked_at_at_once_when_the_target_tells_it() ->
     class Telling(FakeTransport):
         def stream(self, argv: Any, *, input: str | None = None) -> FakeStream:
             class Ended(FakeStream):
-                def lines(self) -> Iterator[str]:
-                    return iter(["waiting", "ended"])
+                def chunks(self) -> Iterator[bytes]:
+                    return iter([b"waiting\nend", b"ed\n"])
 
             return Ended()
 

@@ -267,12 +267,12 @@ def test_a_flood_of_output_ends_the_program_and_not_this_machine(monkeypatch: py
         LocalTransport().run([sys.executable, "-c", "while True: print('x' * 10000)"], timeout=30)
 
 
-def test_a_stream_gives_lines_as_they_come_and_ends_when_closed() -> None:
-    stream = LocalTransport().stream(["sh", "-c", "cat; sleep 300"], input="one\ntwo\r\n")
-    lines = stream.lines()
-    assert (next(lines), next(lines)) == ("one", "two")
+def test_a_stream_gives_what_comes_as_it_comes_and_ends_when_closed() -> None:
+    stream = LocalTransport().stream(["sh", "-c", "cat; sleep 300"], input="one\ntwo\r\n\xff")
+    chunks = stream.chunks()
+    assert next(chunks) == "one\ntwo\r\n\xff".encode()
     stream.close()
-    assert list(lines) == []
+    assert list(chunks) == []
     stream.close()
 
 
@@ -282,10 +282,10 @@ import gc
 from training_monitor.targets.transport import LocalTransport
 LocalTransport().run(["sh", "-c", "echo out; exit 3"], timeout=10, input="x" * 100)
 stream = LocalTransport().stream(["sh", "-s"], input="echo one; sleep 9")
-print(next(stream.lines()))
+print(next(stream.chunks()))
 stream.close()
 LocalTransport().stream(["sleep", "9"]).close()
 gc.collect()
 """
     done = LocalTransport().run([sys.executable, "-X", "dev", "-c", code], timeout=30)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "one\n", "")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "b'one\\n'\n", "")
