@@ -38,16 +38,20 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # so the text is cut at its last parenthesis). `_alive` is true while the job's own process runs.
 # `_members` prints the pids of all that belongs to the job: by environment, session, process group, or because they
 # write its log (a process may have a session of its own and overwrite its environment with a title).
-_LIBRARY = r"""
-base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
-case $base in /*) ;; *) base=$PWD/$base ;; esac
-dir=$base/JOB
+READ_STAT = r"""
 _of() {
   _state=; _start=
   read -r _line 2>/dev/null <"/proc/$1/stat" || return 1
   set -- ${_line##*) }
   _state=$1; _start=${20}
 }
+"""
+_LIBRARY = (
+    READ_STAT
+    + r"""
+base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
+case $base in /*) ;; *) base=$PWD/$base ;; esac
+dir=$base/JOB
 _alive() {
   read -r pid start boot <"$dir/pid" || return 1
   read -r _boot </proc/sys/kernel/random/boot_id
@@ -71,6 +75,7 @@ _members() {
   } | sort -un
 }
 """
+)
 
 # Runs as the leader of a session of its own. A handler, not ignoring, for TERM: children then get the default.
 _WRAPPER = r"""
@@ -141,6 +146,10 @@ _STOP = r"""
 [ -e "$dir/exit_code" ] || [ -e "$dir/stopped" ] || { [ -s "$dir/pid" ] && ! _alive; } || {
   printf '%s\n' BY 1<>"$dir/stopped.new" && mv "$dir/stopped.new" "$dir/stopped"
 }
+"""
+
+# Ends what `_members` prints: TERM, KILL after a while, and says what is left.
+STOP_MEMBERS = r"""
 _up() { read -r _t _ </proc/uptime; echo "${_t%.*}${_t#*.}"; }
 left=$(_members); wait=GRACE
 for signal in TERM KILL; do
@@ -230,7 +239,9 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
         return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)
 
     hundredths = str(max(1, round(grace * 100)))
-    return Question("stop", _script(job_id, _STOP, BY=shlex.quote(by), GRACE=hundredths), parse, limit=grace + 30)
+    return Question(
+        "stop", _script(job_id, _STOP + STOP_MEMBERS, BY=shlex.quote(by), GRACE=hundredths), parse, limit=grace + 30
+    )
 
 
 def wait_script(job_id: str) -> str:

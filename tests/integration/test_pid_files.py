@@ -1,0 +1,151 @@
+"""The processes behind a pid file or a log, on every kind of target: seen, told from others, and ended as a whole."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place, kill, wait_until
+from training_monitor.probes.logs import quote_path
+from training_monitor.probes.pid_files import ProcessView, process_question, stop_process_question
+from training_monitor.targets.asking import ask
+
+# A training with a child, a child that ignores TERM, and one in a process group of its own.
+TREE = """
+trap 'exit 3' TERM
+echo $$ >{folder}/pid
+sleep 1000 &
+(trap '' TERM; while :; do sleep 1; done) &
+setsid sleep 1001 &
+exec 7>>{folder}/log
+while :; do echo step >&7; sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    script = TREE.format(folder=shlex.quote(str(tmp_path)))
+    process = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    assert wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "log").exists())
+    yield process
+    for each in family(process.pid):
+        kill(each)
+    process.wait()
+
+
+def family(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-s", str(pid)], capture_output=True, text=True).stdout.split()
+    more = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+    return sorted({int(each) for each in (*found, *more)})
+
+
+def look(place: Place, tmp_path: Path, *, pid_file: bool = True, known: ProcessView | None = None) -> ProcessView:
+    identity = known.identity if known else None
+    question = process_question(
+        str(tmp_path / "pid") if pid_file else None, quote_path(str(tmp_path / "log")), identity
+    )
+    [answer] = ask(place.address, question)
+    view = answer.get()
+    assert isinstance(view, ProcessView)
+    return view
+
+
+def test_a_process_is_found_by_its_pid_file_with_all_that_belongs_to_it(
+    target: Place, tree: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    assert wait_until(lambda: len(family(tree.pid)) >= 4)
+    view = look(target, tmp_path)
+    assert view.running is True and view.identity is not None and view.identity.pid == tree.pid
+    assert set(family(tree.pid)) <= {*view.pids, *family(tree.pid)} and len(view.pids) >= 4
+    assert view.age is not None and view.age < 60
+
+
+def test_a_stop_ends_children_that_ignore_it_and_those_in_a_session_of_their_own(
+    target: Place, tree: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    assert wait_until(lambda: len(family(tree.pid)) >= 4)
+    view = look(target, tmp_path)
+    assert view.identity
+    [answer] = ask(target.address, stop_process_question(view.identity, 0.5))
+    assert answer.get() == []
+    tree.wait(10)
+    assert not [pid for pid in view.pids if os.path.exists(f"/proc/{pid}") and not is_zombie(pid)]
+    assert look(target, tmp_path, known=view).running is False
+    assert look(target, tmp_path, pid_file=False, known=view).running is False
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_stop_of_a_pid_that_was_given_to_another_process_touches_nothing(
+    local: Place, tree: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    view = look(local, tmp_path)
+    assert view.identity
+    other = replace(view.identity, start=view.identity.start - 1)
+    [answer] = ask("local", stop_process_question(other, 0.5))
+    assert answer.get() == [] and tree.poll() is None
+    [answer] = ask("local", stop_process_question(replace(view.identity, boot="another"), 0.5))
+    assert answer.get() == [] and tree.poll() is None
+
+
+def test_a_process_that_began_long_after_its_pid_file_is_another_one(
+    local: Place, tree: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    os.utime(tmp_path / "pid", (1_600_000_000, 1_600_000_000))
+    view = look(local, tmp_path)
+    assert view.running is False and "another process" in (view.reason or "")
+
+
+def test_without_a_pid_file_the_process_that_writes_the_log_is_found(
+    target: Place, tree: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    view = look(target, tmp_path, pid_file=False)
+    assert view.running is True and view.identity is not None and view.identity.pid == tree.pid
+
+
+def test_a_reader_of_the_log_is_not_taken_for_its_writer(local: Place, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("step 1\n")
+    reader = subprocess.Popen(["tail", "-f", str(tmp_path / "log")], stdout=subprocess.DEVNULL)
+    try:
+        view = look(local, tmp_path, pid_file=False)
+        assert view.running is None and "pid file" in (view.reason or "")
+    finally:
+        reader.kill()
+        reader.wait()
+
+
+@pytest.mark.parametrize("content", ["", "none\n", "-1\n", "1\n", "0", "$(reboot)\n", "99999999999999999999\n"])
+def test_a_pid_file_without_a_usable_pid_says_nothing_of_the_job(local: Place, tmp_path: Path, content: str) -> None:
+    (tmp_path / "pid").write_text(content)
+    assert look(local, tmp_path).running is not True
+
+
+def test_a_pid_file_that_its_training_removed_still_names_the_process_that_was_seen(
+    local: Place, tree: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    view = look(local, tmp_path)
+    (tmp_path / "pid").unlink()
+    assert look(local, tmp_path).running is None
+    assert look(local, tmp_path, known=view).running is True
+    tree.kill()
+    tree.wait()
+    assert look(local, tmp_path, known=view).running is False
+
+
+def test_a_pid_that_runs_no_more_is_gone(local: Place, tmp_path: Path) -> None:
+    done = subprocess.Popen(["true"])
+    done.wait()
+    (tmp_path / "pid").write_text(f"{done.pid}\n")
+    view = look(local, tmp_path)
+    assert view.running is False and view.reason == f"no process {done.pid}"
