@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from training_monitor.parse.log_text import last_match
@@ -147,6 +148,26 @@ class CheckpointCounter:
             return save.key is not None or not save.begins
         return self._open == save.key or self._open[0] != save.key[0]
 
+    def to_state(self) -> dict[str, Any]:
+        """All that it remembers, JSON-ready."""
+        seen = [list(key) for key in self._seen]
+        return {
+            "count": self.count,
+            "seen": seen,
+            "paths": self.paths(),
+            "open": self._open and list(self._open),
+            "open_for": self._open_for,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> CheckpointCounter:
+        counter = cls()
+        counter.count, counter._open_for = state["count"], state["open_for"]
+        counter._seen = {(kind, value): None for kind, value in state["seen"]}
+        counter._paths = dict.fromkeys(state["paths"])
+        counter._open = tuple(state["open"]) if state["open"] else None
+        return counter
+
 
 def _remember(known: dict[Any, None], new: Any) -> None:
     known.setdefault(new)
@@ -203,6 +224,40 @@ class SampleCounter:
         begins = found["begin"] is not None
         self.count += begins or not self._open
         self._open = begins
+
+    def to_state(self) -> dict[str, Any]:
+        """All that it remembers, JSON-ready."""
+        return {"count": self.count, "open": self._open, "bar_done": self._bar_done}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> SampleCounter:
+        counter = cls()
+        counter.count, counter._open, counter._bar_done = state["count"], state["open"], state["bar_done"]
+        return counter
+
+
+# ---------------------------------------------------------------- phases
+
+_PHASES = (
+    ("checkpoint", r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}\b(?:checkpoint|ckpt|model|state|weights)"),
+    (
+        "evaluation",
+        r"\b(?:running|starting|beginning)\b.{0,40}\b(?:evaluation|validation|eval|inference)\b|\b(?:evaluat|validat)ing\b",
+    ),
+    ("sampling", r"\b(?:generating|sampling)\b.{0,40}\b(?:samples?|images?|outputs?|completions?|rollouts?)\b"),
+    ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotuning\b"),
+    ("loading", r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b"),
+)
+_PHASE = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _PHASES)
+
+
+def find_phase(text: str) -> str | None:
+    """What a log says, in its last line, that the training is doing besides steps.
+
+    Returns: checkpoint | evaluation | sampling | compilation | loading, or None.
+    """
+    line = next((line for line in reversed(re.split(r"[\r\n]", text[-4096:])) if line.strip()), "")
+    return next((name for name, pattern in _PHASE if pattern.search(line)), None)
 
 
 # ---------------------------------------------------------------- GPU figures

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from training_monitor.models import Progress
@@ -122,6 +123,41 @@ class LogTotals:
             "steps_per_second": progress.steps_per_second,
             "estimated_time_remaining": _seconds_left(progress),
         }
+
+    @property
+    def progress(self) -> Progress:
+        """The newest value of each field."""
+        return self._progress
+
+    def to_state(self) -> dict[str, Any]:
+        """All that it has added up, JSON-ready; an unfinished last line is not in it."""
+        return {
+            "progress": asdict(self._progress),
+            "job_bar": self._job_bar,
+            "losses": self._losses,
+            "loss_count": self._loss_count,
+            "last_loss_at": self._last_loss_at and list(self._last_loss_at),
+            "errors": list(self._errors.texts),
+            "warnings": list(self._warnings.texts),
+            "checkpoints": self._checkpoints.to_state(),
+            "samples": self._samples.to_state(),
+            "gpu_utilization": self._gpu_utilization,
+            "memory": self._memory,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> LogTotals:
+        """Go on from what `to_state` gave."""
+        totals, at = cls(), state["last_loss_at"]
+        totals._progress, totals._job_bar = Progress(**state["progress"]), state["job_bar"]
+        totals._losses, totals._loss_count = list(state["losses"]), state["loss_count"]
+        totals._last_loss_at = (at[0], at[1]) if at else None
+        totals._errors = _Messages(dict.fromkeys(state["errors"]))
+        totals._warnings = _Messages(dict.fromkeys(state["warnings"]))
+        totals._checkpoints = CheckpointCounter.from_state(state["checkpoints"])
+        totals._samples = SampleCounter.from_state(state["samples"])
+        totals._gpu_utilization, totals._memory = state["gpu_utilization"], state["memory"]
+        return totals
 
     def _read(self, piece: str) -> None:
         found = parse_progress(piece)

@@ -34,7 +34,7 @@ class ProcessIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessView:
-    """One look: `running` is None when it cannot be told. `age` is seconds since it began, `pids` all that are part of it.
+    """One look: `running` is None when it cannot be told. `age` is seconds since it began, `pids` its processes.
 
     `reason` says why it does not run, or why nobody knows.
     """

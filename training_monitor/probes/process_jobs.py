@@ -192,6 +192,11 @@ def process_name(job_id: str) -> str:
     return name
 
 
+def log_expression(job_id: str) -> str:
+    """The log file of a process job as a shell expression."""
+    return f'"${{TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}}"/{process_name(job_id)}/log'
+
+
 def _script(job_id: str, body: str, **parts: str) -> str:
     if parts:
         body = re.sub("|".join(parts), lambda found: parts[found.group()], body)

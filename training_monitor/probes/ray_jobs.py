@@ -146,14 +146,17 @@ def jobs_question() -> Question[tuple[RayJob, ...]]:
     return Question("jobs", _ask_rest("GET", "/api/jobs/", "ray job list"), parse, limit=20.0)
 
 
+def log_expression(job_id: str) -> str:
+    """The log file of a job's driver, where it is one of this pod, as a shell expression."""
+    name = shlex.quote(f"job-driver-{job_id}.log".replace("/", "_"))
+    folders = '"${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray" "${RAY_TMPDIR:-/tmp/ray}" /tmp/ray'
+    return f'"$(for t in {folders}; do f=$t/session_latest/logs/{name}; [ -f "$f" ] && break; done; echo "$f")"'
+
+
 def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int | None, float | None, str]]:
     """(size, seconds since the last write, end of the log) of a job's driver; size and age None over REST."""
-    name = shlex.quote(f"job-driver-{job_id}.log".replace("/", "_"))
     script = f"""
-for t in "${{RAY_TMPDIR:-${{TMPDIR:-/tmp}}}}/ray" "${{RAY_TMPDIR:-/tmp/ray}}" /tmp/ray; do
-  f=$t/session_latest/logs/{name}
-  [ -f "$f" ] && break
-done
+f={log_expression(job_id)}
 if [ -f "$f" ]; then
   set -- $(stat -c '%s %Y' "$f" 2>/dev/null); echo "file ${{1:--}} ${{2:--}} $(date +%s)"; tail -c {log_bytes} "$f"
 else

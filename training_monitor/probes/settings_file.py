@@ -15,7 +15,30 @@ from typing import Any
 
 from training_monitor.errors import SettingsError
 from training_monitor.parse.log_patterns import LogPattern
-from training_monitor.settings import settings_files
+from training_monitor.settings import SETTINGS, settings_files
+
+
+def load_settings(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, Mapping[str, Any]]:
+    """Read the settings file.
+
+    Args:
+        path: default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in
+            $XDG_CONFIG_HOME/training_monitor.
+        environ: where those variables are looked up.
+
+    Returns:
+        Its path and what is in it; an empty path and nothing when there is no such file.
+
+    Raises:
+        SettingsError: a file that was named is not there, or it cannot be read.
+    """
+    candidates = [path] if path else settings_files(environ)
+    file = next((each for each in candidates if os.path.exists(each)), None)
+    if file is not None:
+        return file, _read(file)
+    if path or SETTINGS in environ:
+        raise SettingsError("settings file", candidates[0], "a file that exists")
+    return "", {}
 
 
 def load_log_patterns(path: str | None = None) -> list[LogPattern]:
@@ -28,13 +51,8 @@ def load_log_patterns(path: str | None = None) -> list[LogPattern]:
     Raises:
         SettingsError: naming the file and the key, and what was expected there.
     """
-    candidates = [path] if path else settings_files()
-    file = next((each for each in candidates if os.path.exists(each)), None)
-    if file is None:
-        if path or "TRAINING_MONITOR_SETTINGS" in os.environ:
-            raise SettingsError("settings file", candidates[0], "a file that exists")
-        return []
-    table = _read(file).get("log_patterns", {})
+    file, settings = load_settings(path)
+    table = settings.get("log_patterns", {})
     if not isinstance(table, dict):
         raise SettingsError(f"{file}: log_patterns", table, "a table of names and patterns")
     return [_pattern(file, name, value) for name, value in table.items()]

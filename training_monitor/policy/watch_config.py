@@ -1,0 +1,97 @@
+"""How a run is watched: intervals, when it counts as stalled, and its limits. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
+
+from training_monitor.errors import SettingsError
+from training_monitor.policy.stall import StallPolicy
+
+STALL_DETECTION = ("enabled", "min_samples", "eta_convergence_threshold", "speed_drop_threshold")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchConfig:
+    """Times in seconds, costs in any one currency.
+
+    A run that stalls is told of, and is to be ended when it has not gone on within `grace_period`; `stop_grace` is what
+    its processes get between TERM and KILL. Beyond `soft_limit` of run time somebody is told, beyond `hard_limit` it is
+    to be ended. `cost_per_hour` and `budget` tell when the money is spent. `milestones` are per cent of its steps.
+    """
+
+    poll_interval: float = 60.0
+    grace_period: float = 900.0
+    stall_detection: bool = True
+    min_samples: int = 4
+    eta_convergence_threshold: float = 0.5
+    speed_drop_threshold: float = 0.5
+    stop_grace: float = 10.0
+    soft_limit: float | None = None
+    hard_limit: float | None = None
+    cost_per_hour: float | None = None
+    budget: float | None = None
+    milestones: tuple[float, ...] = (25, 50, 75)
+
+    def __post_init__(self) -> None:
+        for name in ("poll_interval", "soft_limit", "hard_limit", "cost_per_hour", "budget"):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value, above=0.0):
+                raise SettingsError(name, value, "a number above 0")
+        for name in ("grace_period", "stop_grace"):
+            if not _is_number(getattr(self, name), above=-1.0) or getattr(self, name) < 0:
+                raise SettingsError(name, getattr(self, name), "seconds, from 0")
+        if not isinstance(self.stall_detection, bool):
+            raise SettingsError("stall_detection", self.stall_detection, "true or false")
+        if not isinstance(self.min_samples, int):
+            raise SettingsError("min_samples", self.min_samples, "a whole number")
+        for name in ("eta_convergence_threshold", "speed_drop_threshold"):
+            if not _is_number(getattr(self, name), above=0.0):
+                raise SettingsError(name, getattr(self, name), "a share between 0 and 1")
+        if not all(_is_number(each, above=0.0) and each < 100 for each in self.milestones):
+            raise SettingsError("milestones", self.milestones, "per cent between 0 and 100")
+        if self.soft_limit and self.hard_limit and self.soft_limit > self.hard_limit:
+            raise SettingsError("soft_limit", self.soft_limit, f"at most the hard limit, {self.hard_limit:g}")
+        _ = self.stall_policy  # which checks the rest
+
+    @property
+    def stall_policy(self) -> StallPolicy:
+        return StallPolicy(
+            self.min_samples, self.eta_convergence_threshold, self.speed_drop_threshold, self.grace_period
+        )
+
+
+def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
+    """A configuration out of tables such as a settings file has; a later one overrides, None is not given.
+
+    `stall_detection` is true, false, or a table of enabled, min_samples, eta_convergence_threshold and
+    speed_drop_threshold. Raises SettingsError, also for a key that is none.
+    """
+    values: dict[str, Any] = {}
+    for table in tables:
+        flat = dict(table)
+        detection = flat.get("stall_detection")
+        if isinstance(detection, Mapping):
+            if unknown := [key for key in detection if key not in STALL_DETECTION]:
+                raise _unknown(f"stall_detection.{unknown[0]}", unknown[0], STALL_DETECTION)
+            flat.update(detection)
+            flat["stall_detection"] = flat.pop("enabled", True)
+        values.update({key: value for key, value in flat.items() if value is not None})
+    names = [each.name for each in fields(WatchConfig)]
+    if unknown := [key for key in values if key not in names]:
+        raise _unknown(unknown[0], unknown[0], names)
+    if isinstance(values.get("milestones"), list):
+        values["milestones"] = tuple(values["milestones"])
+    return WatchConfig(**values)
+
+
+def _unknown(key: str, name: str, names: Any) -> SettingsError:
+    close = difflib.get_close_matches(name, list(names), 1)
+    return SettingsError(key, "a setting that is none", close[0] if close else ", ".join(names))
+
+
+def _is_number(value: object, *, above: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > above

@@ -1,0 +1,172 @@
+"""What a watcher has added up about a run: kept in memory, and in the store so that another process goes on with it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from typing import Any
+
+from training_monitor.models import JobStatus, LogCursor, NewLog, Progress, ProgressSample, StallAnalysis
+from training_monitor.parse.log_events import find_phase
+from training_monitor.parse.log_totals import LogTotals
+from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.loss import analyze_loss
+from training_monitor.policy.stall import WINDOW, analyze_stall
+from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.pid_files import ProcessIdentity
+from training_monitor.probes.watched_jobs import Look
+from training_monitor.watching import TrainingStatus
+
+LAYOUT = 1
+KEPT_OUTPUT = 16 * 1024
+OUTPUT_LINES = 100
+_LINE_END = re.compile(r"[\r\n]+")
+_NOT_JUDGED = StallAnalysis(False, None, "none", "not judged yet", "continue")
+
+
+@dataclass
+class WatchState:
+    """One run: `generation` counts its starts, `epoch_base` the steps of epochs that count from zero again."""
+
+    cursor: LogCursor | None = None
+    totals: LogTotals = field(default_factory=LogTotals)
+    output: str = ""
+    partial: str = ""
+    job_tail: str = ""
+    samples: deque[ProgressSample] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    identity: ProcessIdentity | None = None
+    generation: int = 0
+    epoch_base: int = 0
+    epoch_step: int = 0
+    stall: StallAnalysis = _NOT_JUDGED
+    alerts: dict[str, Any] = field(default_factory=dict)
+
+    # ------------------------------------------------------------ taking in
+
+    def take_log(self, new: NewLog, tail: str = "") -> list[tuple[str, Progress]]:
+        """Add what is new in the log: its lines, each with the progress up to it.
+
+        `tail` is the end of a log whose file cannot be read behind a cursor.
+        """
+        if new.missing and tail:
+            new = NewLog(self._new_in(tail), None)
+        lines = []
+        for line in _LINE_END.split(new.text):
+            if line.strip():
+                self.totals.feed(f"{line}\n")
+                lines.append((line, self.totals.progress))
+        self.output = (self.output + new.text)[-KEPT_OUTPUT:]
+        self.partial, self.cursor = new.partial[-KEPT_OUTPUT:], new.cursor
+        return lines
+
+    def _new_in(self, tail: str) -> str:
+        """What the end of a log has that the end seen before had not."""
+        last, self.job_tail = self.job_tail[-2048:], tail
+        at = tail.rfind(last) if last else -1
+        return tail[at + len(last) :] if at >= 0 else tail
+
+    def take_look(self, look: Look, now: float, config: WatchConfig) -> TrainingStatus:
+        """Add one look, judge the run by all of them, and say what there is."""
+        if look.process and look.process.identity:
+            self.generation += self.identity not in (None, look.process.identity)
+            self.identity = look.process.identity
+        progress = self._progress(look)
+        sample = self._sample(look, progress, now)
+        before = next((each.step for each in reversed(self.samples) if each.step is not None), None)
+        self.generation += before is not None and sample.step is not None and sample.step < before
+        if not self.samples or now > self.samples[-1].timestamp:
+            self.samples.append(sample)
+        self.stall = self.judge(now, config, running=look.is_running)
+        return TrainingStatus(
+            is_running=look.is_running,
+            progress=progress,
+            stall=self.stall,
+            checkpoints=look.checkpoints,
+            recent_output="\n".join((self.output + self.partial).replace("\r", "\n").split("\n")[-OUTPUT_LINES:]),
+            timestamp=now,
+            status=look.view.status if look.view else JobStatus.RUNNING if look.is_running else JobStatus.UNKNOWN,
+            exit_code=look.view.exit_code if look.view else None,
+            message=look.view.message if look.view else look.process.reason if look.process else None,
+            loss=analyze_loss(tuple(self.samples)),
+            generation=self.generation,
+            runtime=_runtime(look, now),
+            totals=self.totals.as_dict(),
+            errors=look.errors,
+        )
+
+    def judge(self, now: float, config: WatchConfig, *, running: bool | None) -> StallAnalysis:
+        """Whether the run stalls, by what was seen of it so far."""
+        if not config.stall_detection:
+            return replace(_NOT_JUDGED, reason="stall detection is switched off")
+        if running is False:
+            return replace(_NOT_JUDGED, reason="it does not run")
+        return analyze_stall(tuple(self.samples), now=now, policy=config.stall_policy)
+
+    def _progress(self, look: Look) -> Progress:
+        """The totals, and over them what the end of the log shows, also in a line that is not finished yet."""
+        newest = look.view.progress if look.view else parse_progress(self.output + self.partial)
+        seen = {name: value for name, value in asdict(newest).items() if value is not None}
+        return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
+
+    def _sample(self, look: Look, progress: Progress, now: float) -> ProgressSample:
+        size = look.view.log_size if look.view else None
+        written = any(each.age is not None and each.age < 60 for each in look.checkpoints or ())
+        return ProgressSample(
+            now,
+            self._step(progress),
+            progress.total_steps,
+            progress.eta_seconds,
+            progress.steps_per_second,
+            progress.loss,
+            "checkpoint" if written else find_phase(self.partial or self.output),
+            look.gpu_utilization,
+            look.gpu_power,
+            self.cursor.offset + len(self.partial) if self.cursor and size is None else size,
+        )
+
+    def _step(self, progress: Progress) -> int | None:
+        """The step of the job; of a log that counts within epochs only, the steps seen over all of them."""
+        if progress.step is not None or progress.epoch_step is None:
+            return progress.step
+        if progress.epoch_step < self.epoch_step:
+            self.epoch_base += self.epoch_step
+        self.epoch_step = progress.epoch_step
+        return self.epoch_base + self.epoch_step
+
+    # ------------------------------------------------------------ keeping
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            **plain,
+            "layout": LAYOUT,
+            "cursor": asdict(self.cursor) if self.cursor else None,
+            "identity": asdict(self.identity) if self.identity else None,
+            "totals": self.totals.to_state(),
+            "samples": [astuple(sample) for sample in self.samples],
+            "stall": {**asdict(replace(self.stall, signals={})), "signals": dict(self.stall.signals)},
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> WatchState:
+        """Go on from a kept state; one of another layout is begun anew."""
+        if state.get("layout") != LAYOUT:
+            return cls()
+        plain = {key: value for key, value in state.items() if key != "layout"}
+        plain["cursor"] = LogCursor(**state["cursor"]) if state["cursor"] else None
+        plain["identity"] = ProcessIdentity(**state["identity"]) if state["identity"] else None
+        plain["totals"] = LogTotals.from_state(state["totals"])
+        plain["samples"] = deque((ProgressSample(*each) for each in state["samples"]), maxlen=WINDOW)
+        plain["stall"] = StallAnalysis(**state["stall"])
+        return cls(**plain)
+
+
+def _runtime(look: Look, now: float) -> float | None:
+    """Seconds since the run began; by the clock of the watcher for a job that tells when."""
+    if look.process:
+        return look.process.age
+    started = look.view.started_at if look.view else None
+    return None if started is None else max(0.0, now - started)

@@ -1,0 +1,280 @@
+"""TrainingWatcher: one training run, looked at by polling or followed line by line. It judges, and does not act."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import InvalidTransition, SettingsError, TrainingMonitorError
+from training_monitor.models import Checkpoint, NewLog, StallAnalysis
+from training_monitor.policy.watch_config import WatchConfig, read_watch_config
+from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.probes.jobs import stop_job
+from training_monitor.probes.pid_files import stop_process_question
+from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
+from training_monitor.store import Store
+from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.stream import LogStream
+from training_monitor.supervise.watch_state import WatchState
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
+
+FIRST_WAIT = 0.2
+SAVE_SECONDS = 2.0
+MOST_WAIT = 10.0
+TICK_SECONDS = 5.0
+Callback = Callable[[LogUpdate], None]
+
+
+def watched_job(job: WatchedJob | str | Mapping[str, str]) -> WatchedJob:
+    """A job as people give it: an id, or a table of `WatchedJob`'s fields. Raises SettingsError."""
+    if isinstance(job, WatchedJob):
+        return job
+    if isinstance(job, str):
+        return WatchedJob(job_id=job)
+    try:
+        return WatchedJob(**job)
+    except TypeError as error:
+        raise SettingsError("job", dict(job), "job_id, or log_file, pid_file, output_dir, and name") from error
+
+
+class TrainingWatcher:
+    """Watches one run; what it has seen survives it in the store, and another process goes on with it.
+
+    Args:
+        target: where the run is, see `Target`.
+        job: a `WatchedJob`, its fields as a table, or a job id.
+        config: a `WatchConfig`, or the settings that differ from its defaults.
+    """
+
+    def __init__(
+        self,
+        target: str | Target,
+        job: WatchedJob | str | Mapping[str, str],
+        config: WatchConfig | Mapping[str, Any] | None = None,
+        namespace: str = "default",
+        *,
+        store: Store | None = None,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.target = parse_target(target, namespace=namespace)
+        self.job = watched_job(job)
+        self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
+        self.key = f"watch {self.target} {self.job.job_id or self.job.log_file}"
+        self.store = store or Store()
+        self.transport, self.clock = transport, clock
+        self._address: Target | None = None
+        self._asking, self.lock = threading.Lock(), threading.RLock()
+        self._stream: _Streaming | None = None
+        self.state = self._load()
+
+    # ------------------------------------------------------------ looking
+
+    def poll(self) -> TrainingStatus:
+        """Look once, in one round trip; while it is streamed, the log is not asked for again.
+
+        Raises:
+            JobNotFound: there is no such job.
+            CommandError: the target could not be asked: nothing is known, and nothing is counted.
+        """
+        with self._asking:
+            streaming = self._stream is not None
+            if not streaming:
+                self.state = self._load()
+            look = self.look(with_log=not streaming)
+            with self.lock:
+                if look.log:
+                    self.state.take_log(look.log, look.log_tail)
+                status = self.state.take_look(look, self.clock.time(), self.config)
+                self.save()
+        return status
+
+    def check_for_stall(self) -> StallAnalysis:
+        """Judge the run by what was seen so far; asks nothing."""
+        with self.lock:
+            return self.state.judge(self.clock.time(), self.config, running=None)
+
+    def get_checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints of the output directory, lowest step first. Raises SettingsError, CommandError."""
+        if self.job.output_dir is None:
+            raise SettingsError("output_dir", None, "the folder the training writes its checkpoints to")
+        return list_checkpoints(self.job.output_dir, self.address(), transport=self.transport)
+
+    def stop_training(self, grace: float | None = None) -> bool:
+        """End the run: TERM to all its processes, KILL after `grace` seconds (default: the configuration's 10).
+
+        Returns:
+            True when it was seen that nothing of it is left; False when something is, not even SIGKILL ended it.
+
+        Raises:
+            SettingsError: nothing tells which processes it has. CommandError: it could not be asked.
+        """
+        grace = self.config.stop_grace if grace is None else grace
+        if self.job.job_id is not None:
+            stop_job(self.address(), self.job.job_id, grace=grace, transport=self.transport, clock=self.clock)
+            return True
+        return not self.stop_processes(grace)
+
+    def stop_processes(self, grace: float) -> list[str]:
+        """End the processes of a run that has no job id; what not even SIGKILL ended, as `PID STATE`."""
+        if self.job.pid_file is None:
+            raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
+        look = self.look(with_log=False)
+        if look.process is None or look.process.running is None:
+            reason = look.process.reason if look.process else "; ".join(look.errors)
+            raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {reason}")
+        if not look.process.running or look.process.identity is None:
+            return []
+        with self.lock:
+            self.state.identity = look.process.identity
+            self.save()
+        question = stop_process_question(look.process.identity, grace)
+        [answer] = ask(self.address(), question, transport=self.transport)
+        return list(answer.get() or ())
+
+    def address(self) -> Target:
+        """The target, a vast.ai instance by its ssh address."""
+        if self._address is None:
+            self._address = resolve_target(self.target, transport=self.transport)
+        return self._address
+
+    def look(self, *, with_log: bool) -> Look:
+        """Ask, and take nothing in. Raises JobNotFound, CommandError."""
+        questions = watch_questions(self.job, self.state.cursor, self.state.identity, with_log=with_log)
+        try:
+            answers = ask(self.address(), *questions, transport=self.transport)
+        except TrainingMonitorError:
+            self._address = None  # it may have moved
+            raise
+        return read_watch(self.job, answers, with_log=with_log)
+
+    # ------------------------------------------------------------ following
+
+    def start_streaming(self, callback: Callback) -> Callable[[], None]:
+        """Follow the log: `callback` gets each new line once, in order, within a second while the connection holds.
+
+        A lost connection is opened again, and bridged by polls meanwhile; nothing is lost or repeated by that, nor by
+        a rotation (the rest of FILE.1 is read) or a truncation. What `callback` raises is logged and does not end it.
+        Every `poll_interval` the process, GPUs and checkpoints are looked at as well.
+
+        Returns:
+            A function that ends it and returns once nothing of it runs any more.
+
+        Raises:
+            InvalidTransition: it is streamed already.
+        """
+        with self._asking:
+            if self._stream is not None:
+                raise InvalidTransition(f"{self.job.label} is streamed already")
+            self._stream = _Streaming(self, callback)
+        self._stream.start()
+        return self.stop_streaming
+
+    def stop_streaming(self) -> None:
+        """End the streaming; does nothing when there is none."""
+        if stream := self._stream:
+            stream.stop()
+            self._stream = None
+            with self.lock:
+                self.save()
+
+    # ------------------------------------------------------------ keeping
+
+    def _load(self) -> WatchState:
+        return WatchState.from_dict(self.store.load_run(self.key) or {})
+
+    def save(self) -> None:
+        """Keep what was seen; the caller has the lock."""
+        self.store.save_run(self.key, self.state.as_dict(), finished=False)
+
+    def save_alerts(self, alerts: dict[str, Any]) -> None:
+        """Keep what was told of this run."""
+        with self.lock:
+            self.state.alerts = alerts
+            self.save()
+
+
+class _Streaming:
+    """Two threads: one reads the log, one polls the rest."""
+
+    def __init__(self, watcher: TrainingWatcher, callback: Callback) -> None:
+        self._watcher, self._callback = watcher, callback
+        self._stopping = threading.Event()
+        self._log: LogStream | None = None
+        self._saved_at = 0.0
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._follow, self._poll)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._log:
+            self._log.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _follow(self) -> None:
+        """Read what is there, follow what comes, and again after every drop, with growing waits while nothing comes."""
+        watcher, wait = self._watcher, 0.0
+        while not self._stopping.is_set():
+            came = False
+            try:
+                self._read()
+                self._log = LogStream(watcher.address(), log_expression(watcher.job), watcher.transport, watcher.clock)
+                if self._stopping.is_set():
+                    return
+                for new in self._log.follow(watcher.state.cursor) if watcher.state.cursor else ():
+                    self._deliver(new)
+                    came = True
+            except TrainingMonitorError as error:
+                get_logger().info("%s: not streaming: %s", watcher.job.label, error)
+            wait = FIRST_WAIT if came else min(2 * wait or FIRST_WAIT, watcher.config.poll_interval, MOST_WAIT)
+            watcher.clock.wait(self._stopping, wait)
+
+    def _read(self) -> None:
+        """Deliver what the log has behind the cursor. Of more than one answer holds, none: the stream brings it."""
+        look = self._watcher.look(with_log=True)
+        assert look.log
+        if not look.log.skipped_bytes or look.log.reset or self._watcher.state.cursor is None:
+            self._deliver(look.log, look.log_tail)
+
+    def _deliver(self, new: NewLog, tail: str = "") -> None:
+        """Take in new lines and hand them on, each with what is known with it."""
+        watcher, now = self._watcher, self._watcher.clock.time()
+        with watcher.lock:
+            lines = watcher.state.take_log(new, tail)
+            stall = watcher.state.stall
+            if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
+                watcher.save()
+                self._saved_at = watcher.clock.monotonic()
+        for line, progress in lines:
+            self._call(LogUpdate(line, progress, stall, now))
+
+    def _call(self, update: LogUpdate) -> None:
+        try:
+            self._callback(update)
+        except Exception:
+            get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
+
+    def _poll(self) -> None:
+        """Look at the rest every `poll_interval`, and give up a connection that has gone silent."""
+        watcher, due = self._watcher, 0.0
+        while not self._stopping.is_set():
+            if watcher.clock.monotonic() >= due:
+                due = watcher.clock.monotonic() + watcher.config.poll_interval
+                try:
+                    watcher.poll()
+                except TrainingMonitorError as error:
+                    get_logger().info("%s: cannot ask: %s", watcher.job.label, error)
+            if self._log:
+                self._log.drop_if_silent()
+            watcher.clock.wait(self._stopping, min(TICK_SECONDS, watcher.config.poll_interval))
