@@ -9,7 +9,7 @@ TrainingMonitorError
 │  │  └─ TargetNotFound              the target does not exist (pod deleted, instance gone)
 │  ├─ AccessDenied                   credentials or permissions
 │  └─ CommandFailed                  it ran and said no
-├─ RestError                         an HTTP API said no
+├─ RestError                         an HTTP API or a mail server said no, or nothing: .status .retry_after .temporary
 ├─ ParseError                        .source .excerpt
 ├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
 ├─ AlreadySupervised                 another supervisor holds this job
@@ -117,8 +117,19 @@ class CommandFailed(CommandError):
 
 
 class RestError(TrainingMonitorError):
-    def __init__(self, what: str, *, status: int | None = None, hint: str | None = None) -> None:
-        self.status = status
+    """`retry_after` is how many seconds the other side asks to wait; `temporary` says that another try may succeed."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        status: int | None = None,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        temporary: bool | None = None,
+    ) -> None:
+        self.status, self.retry_after = status, retry_after
+        self.temporary = status is None or status == 429 or status >= 500 if temporary is None else temporary
         super().__init__(what, hint=hint)
 
 

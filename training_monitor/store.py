@@ -1,4 +1,4 @@
-"""What must survive the supervisor: one sqlite file, and one lock per supervised job.
+"""What must survive the supervisor: one sqlite file of runs and notices, and one lock per supervised job.
 
 The lock is flock(2): the kernel drops it when its holder dies, however it dies.
 """
@@ -13,10 +13,12 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from training_monitor.errors import AlreadySupervised, TrainingMonitorError
 from training_monitor.settings import state_dir
+from training_monitor.watching import Delivery, Notice
 
 _MIGRATIONS = (
     """CREATE TABLE runs (
@@ -25,11 +27,42 @@ _MIGRATIONS = (
         finished INTEGER NOT NULL,      -- 1 once it has a result
         updated_at REAL NOT NULL        -- UTC epoch seconds
     )""",
+    """CREATE TABLE notices (
+        number INTEGER PRIMARY KEY,     -- in the order in which they were added
+        user TEXT NOT NULL,             -- whom to tell; empty: whoever the channels tell
+        job_id TEXT,
+        key TEXT UNIQUE,                -- user, job, kind and generation; NULL for a message, which may be repeated
+        notice TEXT NOT NULL,           -- JSON
+        state TEXT NOT NULL,            -- pending, sent or failed (nobody tries any more)
+        channel TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        error TEXT,
+        created_at REAL NOT NULL,       -- UTC epoch seconds
+        changed_at REAL NOT NULL        -- when its state was last written
+    )""",
 )
+PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
+MOST_NOTICES = 1000
+_NOT_TRIED = Delivery("none", False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNotice:
+    """A notice and what became of it. state: pending | sent | failed; the times are UTC epoch seconds."""
+
+    number: int
+    user: str
+    notice: Notice
+    state: str
+    channel: str | None
+    attempts: int
+    error: str | None
+    created_at: float
+    changed_at: float
 
 
 class Store:
-    """The runs this machine supervises. One short connection per call: safe from any thread and process."""
+    """The runs this machine supervises, and notices. One short connection a call: safe from any thread and process."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or state_dir()
@@ -87,6 +120,54 @@ class Store:
                 hint="move the file away",
             ) from error
 
+    def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
+        """Keep a notice to be sent; it is on disk when this returns. False when the same one is there already."""
+        with self._open() as database:
+            return _insert(database, user, notice, "pending", now)
+
+    def has_notice(self, user: str, notice: Notice) -> bool:
+        """Whether the same notice was sent to this user, or will be."""
+        with self._open() as database:
+            asked = "SELECT 1 FROM notices WHERE key = ? AND state IN ('pending', 'sent')"
+            return database.execute(asked, (_notice_key(user, notice),)).fetchone() is not None
+
+    def save_delivery(self, user: str, notice: Notice, delivery: Delivery, *, now: float) -> None:
+        """Keep a notice that was sent at once, or could not be; it takes the place of one that failed."""
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("DELETE FROM notices WHERE key = ? AND state = 'failed'", (_notice_key(user, notice),))
+            _insert(database, user, notice, "sent" if delivery.success else "failed", now, delivery)
+            database.execute("COMMIT")
+
+    def mark_notice(self, number: int, state: str, delivery: Delivery, *, now: float) -> None:
+        """Write what came of trying to send one: `state`, the channel, the error; `attempts` are added up."""
+        with self._open() as database:
+            database.execute(
+                "UPDATE notices SET state = ?, channel = ?, attempts = attempts + ?, error = ?, changed_at = ? "
+                "WHERE number = ?",
+                (state, delivery.channel, delivery.attempts, delivery.error, now, number),
+            )
+
+    def pending_notices(self, user: str) -> list[KeptNotice]:
+        """What is still to be sent to a user, in the order in which it was added."""
+        return self._notices("WHERE user = ? AND state = 'pending' ORDER BY number", (user,))
+
+    def recent_notices(self, job_id: str | None = None, limit: int = 50) -> list[KeptNotice]:
+        """The last notices, of one job or of all, the newest first."""
+        chosen = "WHERE coalesce(?, job_id) IS job_id ORDER BY number DESC LIMIT ?"
+        return self._notices(chosen, (_storable(job_id), limit))
+
+    def _notices(self, chosen: str, values: tuple[object, ...]) -> list[KeptNotice]:
+        columns = "number, user, notice, state, channel, attempts, error, created_at, changed_at"
+        with self._open() as database:
+            rows = database.execute(f"SELECT {columns} FROM notices {chosen}", values).fetchall()
+        try:
+            return [KeptNotice(row[0], row[1], _read_notice(row[2]), *row[3:]) for row in rows]
+        except (ValueError, TypeError, KeyError) as error:
+            raise TrainingMonitorError(
+                f"the state file {self.path} holds something else than notices: {error}", hint="move the file away"
+            ) from error
+
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
         """Be the only supervisor of `key` on this machine. Raises AlreadySupervised, naming the holder."""
@@ -112,6 +193,45 @@ class Store:
                 f"the lock file {path} cannot be opened: {error.strerror}",
                 hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
             ) from error
+
+
+def _insert(
+    database: sqlite3.Connection,
+    user: str,
+    notice: Notice,
+    state: str,
+    now: float,
+    delivery: Delivery = _NOT_TRIED,
+) -> bool:
+    """Add a notice unless it is there, and forget the oldest that nobody waits for. True when it was added."""
+    told = (None if delivery.channel == "none" else delivery.channel, delivery.attempts, delivery.error)
+    added = database.execute(
+        "INSERT OR IGNORE INTO notices (user, job_id, key, notice, state, created_at, changed_at, "
+        "channel, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (user, _storable(notice.job_id), _notice_key(user, notice), json.dumps(asdict(notice)), state, now, now, *told),
+    )
+    database.execute(
+        "DELETE FROM notices WHERE state != 'pending' AND number <= "
+        "(SELECT number FROM notices ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (MOST_NOTICES,),
+    )
+    return added.rowcount > 0
+
+
+def _storable(text: str | None) -> str | None:
+    """A name that may come from a file whose name is no UTF-8, which sqlite refuses."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _notice_key(user: str, notice: Notice) -> str | None:
+    if notice.kind == PLAIN_MESSAGE:
+        return None
+    return json.dumps([user, notice.job_id, notice.kind, notice.generation])
+
+
+def _read_notice(text: str) -> Notice:
+    values = json.loads(text)
+    return Notice(**{**values, "fields": tuple((name, value) for name, value in values["fields"])})
 
 
 def _migrate(database: sqlite3.Connection) -> None:

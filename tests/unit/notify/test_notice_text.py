@@ -1,0 +1,123 @@
+"""Rendering: whatever a text holds, it stays text, and fits."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from training_monitor.notify.notice_text import (
+    DESKTOP,
+    DISCORD,
+    NTFY,
+    PLAIN,
+    SLACK,
+    TELEGRAM,
+    Markup,
+    clean,
+    one_line,
+    render,
+    render_body,
+)
+from training_monitor.watching import Notice
+
+MARKUPS = {"plain": PLAIN, "telegram": TELEGRAM, "discord": DISCORD, "slack": SLACK, "ntfy": NTFY, "desktop": DESKTOP}
+FAMILY = "👩\u200d👩\u200d👧"
+
+
+def say(text: str, title: str = "Title") -> Notice:
+    return Notice("failed", title, (("Job", "run"),), text)
+
+
+def units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def test_a_notice_is_its_title_its_fields_and_its_text() -> None:
+    assert render(say("first\nsecond"), PLAIN) == "Title\n\nJob: run\n\nfirst\nsecond"
+    assert render(Notice("message", "", text="hello"), TELEGRAM) == "hello"
+    assert render(Notice("failed", "Title"), TELEGRAM) == "<b>Title</b>"
+
+
+@pytest.mark.parametrize(
+    ("markup", "text", "expected"),
+    [
+        (TELEGRAM, "<b>x & y</b>", "&lt;b&gt;x &amp; y&lt;/b&gt;"),
+        (SLACK, "<!channel> & <@U1>", "&lt;!channel&gt; &amp; &lt;@U1&gt;"),
+        (DISCORD, "**a** _b_ ~c~ `d` ||e||", r"\*\*a\*\* \_b\_ \~c\~ \`d\` \|\|e\|\|"),
+        (DISCORD, "[a](b) # <@1>", "\\[a\\]\\(b\\) \\# \\<@\u200b1\\>"),
+        (DISCORD, "@everyone @here", "@\u200beveryone @\u200bhere"),
+        (DISCORD, r"\*", r"\\\*"),
+        (DISCORD, "see https://x.example/a_b", "see https://x.example/a_b"),
+        (PLAIN, "<b> & `x` @everyone", "<b> & `x` @everyone"),
+    ],
+)
+def test_what_means_something_to_a_channel_is_escaped(markup: Markup, text: str, expected: str) -> None:
+    assert render(Notice("message", "", text=text), markup) == expected
+
+
+def test_titles_and_fields_are_escaped_too() -> None:
+    notice = Notice("failed", "<i>&", (("a<b", "c\n`d`\n"),))
+    assert render(notice, TELEGRAM) == "<b>&lt;i&gt;&amp;</b>\n\na&lt;b: c `d`"
+    assert render(notice, DISCORD) == "**\\<i\\>&**\n\na\\<b: c \\`d\\`"
+    assert render(Notice("failed", "2 * 3"), SLACK) == "2 * 3"  # bold would end at the star
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07x", "x"),
+        ("a\x00b\x08c\x7fd\x9be", "abcde"),
+        ("a\r\nb\rc\u2028d", "a\nb\nc\nd"),
+        ("\u202eevil\u2066", "evil"),
+        ("half \ud83d of one", "half  of one"),
+        ("tab\tstays", "tab\tstays"),
+    ],
+)
+def test_control_characters_are_removed(text: str, expected: str) -> None:
+    assert clean(text) == expected
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "<" * 10_000, "*`" * 5_000, "🧨" * 5_000, "https://x/" + "y" * 9_000])
+@pytest.mark.parametrize("name", MARKUPS)
+def test_a_long_text_is_cut_to_the_limit_and_says_so(name: str, text: str) -> None:
+    markup = MARKUPS[name]
+    cut = render(say(text * 3, "⚠️" * 400), markup)
+    assert cut.endswith("…") and units(cut) <= markup.limit
+    cut.encode()  # no half of a character
+
+
+def test_no_entity_tag_or_escape_is_broken_by_the_cut() -> None:
+    for padding in range(8):
+        notice = say("x" * padding + "&<>_" * 3000, "x" * padding + "<&>" * 200)
+        sent = render(notice, TELEGRAM)
+        assert re.fullmatch(r"<b>[^<>]*</b>\n\n[^<>]*", sent)
+        assert html.unescape(re.sub(r"&(lt|gt|amp);", "", sent)).count("&") == 0
+        assert "&" not in re.sub(r"&(lt|gt|amp);", "", render(notice, SLACK))
+        assert not re.search(r"(?<!\\)(\\\\)*\\…", render(notice, DISCORD))
+
+
+def test_a_text_that_just_fits_is_not_cut() -> None:
+    markup = Markup(10)
+    assert render(Notice("message", "", text="x" * 10), markup) == "x" * 10
+    assert render(Notice("message", "", text="x" * 11), markup) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize("character", [FAMILY, "👍🏽", "e\u0301", "⚠️"])
+def test_a_character_made_of_several_is_kept_or_left_out_as_one(character: str) -> None:
+    for limit in range(1, 40):
+        cut = render(Notice("message", "", text=character * 20), Markup(limit))
+        assert units(cut) <= limit and cut == character * ((len(cut) - 1) // len(character)) + "…"
+
+
+def test_what_ntfy_gets_fits_its_bytes() -> None:
+    for text in ("x", "€", "🧨"):
+        assert len(render_body(say(text * 10_000), NTFY).encode()) <= 4096
+
+
+def test_one_line_is_the_title_or_how_the_text_begins() -> None:
+    assert one_line(say("text", "a\n\tb")) == "a b"
+    assert one_line(Notice("message", " ", text="first\nsecond")) == "first second"
+    assert one_line(say("", "x" * 500)) == "x" * 119 + "…"

@@ -1,0 +1,236 @@
+"""The chain of channels: order, tries, waits, and what is told twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import FakeClock
+from training_monitor.errors import CommandFailed, RestError, SettingsError, TrainingMonitorError
+from training_monitor.models import CommandResult
+from training_monitor.notify.channels import Command, Desktop, Doors, Telegram, User, WebList
+from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.store import Store
+from training_monitor.watching import Delivery, Notice
+
+FAILED = Notice("failed", "Failed", job_id="run", priority="high")
+
+
+@dataclass
+class Line:
+    """A channel that fails with what it was given, one by one, and then takes all."""
+
+    name: str = "line"
+    failures: list[Exception] = field(default_factory=list)
+    minimum_priority: str = "low"
+    sent: list[tuple[str, Notice]] = field(default_factory=list)
+
+    def obstacle(self, user: User, doors: Doors) -> str | None:
+        return None
+
+    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.sent.append((user.name, notice))
+
+
+class Programs:
+    """A transport that keeps what is run."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[tuple[str, ...], str | None]] = []
+
+    def run(self, argv: tuple[str, ...], *, timeout: float, input: str | None = None) -> CommandResult:
+        self.ran.append((tuple(argv), input))
+        return CommandResult(tuple(argv), 0, "", "", 0.0)
+
+    def stream(self, argv: tuple[str, ...], *, input: str | None = None) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+# ---------------------------------------------------------------- the chain
+
+
+def test_the_first_channel_that_takes_it_is_the_last_one_asked(clock: FakeClock) -> None:
+    first, second, third = Line("first", [CommandFailed("no")]), Line("second"), Line("third")
+    delivery = TrainingNotifier([first, second, third], clock=clock).notify(None, FAILED)
+    assert delivery == Delivery("second", True, 2, "first: no")
+    assert (first.sent, third.sent, clock.slept) == ([], [], [])
+
+
+def test_without_a_channel_nobody_is_told() -> None:
+    delivery = TrainingNotifier([]).notify(None, "hello")
+    assert (delivery.channel, delivery.success, delivery.attempts) == ("none", False, 0) and delivery.error
+
+
+def test_when_all_fail_every_reason_is_told(clock: FakeClock) -> None:
+    lines = [Line("a", [RestError("no", status=400)]), Line("b", [RestError("gone", status=404)])]
+    assert TrainingNotifier(lines, clock=clock).notify(None, "x") == Delivery("none", False, 2, "a: no; b: gone")
+
+
+def test_a_channel_takes_only_what_is_important_enough() -> None:
+    pager, chat = Line("pager", minimum_priority="high"), Line("chat")
+    notifier = TrainingNotifier([pager, chat])
+    taken = [notifier.notify(None, "x", priority).channel for priority in ("low", "normal", "high", "urgent")]
+    assert taken == ["chat", "chat", "pager", "pager"]
+
+
+def test_a_channel_that_breaks_in_an_unknown_way_is_only_passed_over() -> None:
+    broken = Line("broken", [ZeroDivisionError("the token is s3cr3t")])
+    assert TrainingNotifier([broken, Line()]).notify(None, "x").error == "broken: it failed with ZeroDivisionError"
+
+
+def test_an_unknown_user_or_priority_is_refused() -> None:
+    notifier = TrainingNotifier([Line()], users={"alice": User("alice")})
+    with pytest.raises(SettingsError, match="user: got 'bob', expected one of alice"):
+        notifier.notify("bob", "x")
+    with pytest.raises(SettingsError, match="priority"):
+        notifier.notify("alice", "x", "loud")
+
+
+def test_a_text_carries_its_job_and_priority() -> None:
+    line = Line()
+    TrainingNotifier([line]).notify(User("eve"), "half way", "low", "run")
+    [(user, notice)] = line.sent
+    assert (user, notice.text, notice.job_id, notice.priority) == ("eve", "half way", "run", "low")
+    assert notice.fields == (("Job", "run"),)
+
+
+# ---------------------------------------------------------------- tries and waits
+
+
+def test_what_may_pass_is_tried_three_times_with_growing_waits(clock: FakeClock) -> None:
+    line = Line("line", [RestError("no answer"), RestError("busy", status=503), RestError("no answer")])
+    assert TrainingNotifier([line], clock=clock).notify(None, "x").attempts == 3
+    assert clock.slept == [1.0, 2.0] and line.sent == []
+
+
+def test_what_was_asked_for_is_waited_and_no_more(clock: FakeClock) -> None:
+    line = Line(
+        "line", [RestError("slow", status=429, retry_after=30.0), RestError("slow", status=429, retry_after=0.3)]
+    )
+    assert TrainingNotifier([line], clock=clock).notify(None, "x") == Delivery("line", True, 3)
+    assert clock.slept == [30.0, 0.3]
+
+
+def test_too_long_a_wait_is_no_wait(clock: FakeClock) -> None:
+    line, next_line = Line("line", [RestError("slow", status=429, retry_after=30.1)]), Line("next")
+    assert TrainingNotifier([line, next_line], clock=clock).notify(None, "x").channel == "next"
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413])
+def test_a_refusal_is_final(clock: FakeClock, status: int) -> None:
+    line = Line("line", [RestError("no", status=status)])
+    assert TrainingNotifier([line], clock=clock).notify(None, "x") == Delivery("none", False, 1, "line: no")
+
+
+# ---------------------------------------------------------------- told once
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_the_same_event_is_told_once_to_each_user(tmp_path: Path, with_store: bool) -> None:
+    line = Line()
+    store = Store(str(tmp_path)) if with_store else None
+    notifier = TrainingNotifier([line], users={"a": User("a"), "b": User("b")}, store=store)
+    assert notifier.notify("a", FAILED).channel == "line"
+    assert notifier.notify("a", Notice("failed", "again", job_id="run")) == Delivery("suppressed", True)
+    assert notifier.notify("b", FAILED).channel == "line"
+    assert notifier.notify("a", Notice("failed", "Failed", job_id="run", generation=1)).channel == "line"
+    assert notifier.notify("a", Notice("failed", "Failed", job_id="other")).channel == "line"
+    assert len(line.sent) == 4
+
+
+def test_a_text_is_never_a_repeat(tmp_path: Path) -> None:
+    line = Line()
+    notifier = TrainingNotifier([line], store=Store(str(tmp_path)))
+    assert [notifier.notify(None, "hello").channel for _ in range(3)] == ["line"] * 3
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_what_reached_nobody_is_no_repeat(tmp_path: Path, with_store: bool) -> None:
+    line = Line("line", [RestError("no", status=400)])
+    notifier = TrainingNotifier([line], store=Store(str(tmp_path)) if with_store else None)
+    assert [notifier.notify(None, FAILED).success for _ in range(2)] == [False, True]
+    assert notifier.notify(None, FAILED).channel == "suppressed"
+
+
+def test_another_process_knows_what_was_told(tmp_path: Path) -> None:
+    TrainingNotifier([Line()], store=Store(str(tmp_path))).notify(None, FAILED)
+    assert TrainingNotifier([Line()], store=Store(str(tmp_path))).notify(None, FAILED).channel == "suppressed"
+
+
+# ---------------------------------------------------------------- the web list
+
+
+def test_the_web_list_takes_what_all_others_refuse(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    line = Line("line", [RestError("no", status=400)])
+    delivery = TrainingNotifier([line, WebList()], store=store).notify(None, FAILED)
+    assert delivery == Delivery("web", True, 2, "line: no")
+    [kept] = store.recent_notices("run")
+    assert (kept.state, kept.channel, kept.error, kept.notice) == ("sent", "web", "line: no", FAILED)
+
+
+def test_the_web_list_needs_a_store_that_can_be_written(tmp_path: Path) -> None:
+    assert TrainingNotifier([WebList()]).notify(None, "x").channel == "none"
+    store = Store(str(tmp_path))
+    notifier = TrainingNotifier([WebList()], store=store)
+    Path(store.path).write_bytes(b"this was a database once" * 500)
+    for file in tmp_path.glob("*-wal"):
+        file.unlink()
+    assert notifier.notify(None, "x") == Delivery("none", False, error="web: nothing is kept")
+    assert TrainingNotifier([Line()], store=store).notify(None, FAILED).channel == "line"
+
+
+# ---------------------------------------------------------------- programs
+
+
+def test_the_desktop_gets_escaped_words_behind_a_double_dash() -> None:
+    programs = Programs()
+    notice = Notice("failed", "--help", (("Log", "<b>&"),), priority="urgent")
+    assert TrainingNotifier([Desktop()], transport=programs).notify(None, notice).channel == "desktop"  # type: ignore[arg-type]
+    [(argv, _)] = programs.ran
+    assert argv == ("notify-send", "--urgency=critical", "--", "--help", "Log: &lt;b&gt;&amp;")
+
+
+def test_a_command_gets_nothing_of_the_notice_in_its_arguments() -> None:
+    programs = Programs()
+    TrainingNotifier([Command(("page", "me"))], transport=programs).notify(None, FAILED)  # type: ignore[arg-type]
+    [(argv, text)] = programs.ran
+    assert argv == ("page", "me") and text and '"kind": "failed"' in text and "\n" not in text.rstrip("\n")
+
+
+def test_a_program_that_is_not_there_is_passed_over() -> None:
+    delivery = TrainingNotifier([Command(("no-such-program-here",)), Line()]).notify(None, "x")
+    assert delivery == Delivery("line", True, 2, "command: no-such-program-here is not installed here")
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+def test_secrets_are_not_in_what_a_channel_looks_like() -> None:
+    assert "AAHdq" not in repr(Telegram("1:AAHdqTcvCH1", "42"))
+    with pytest.raises(TrainingMonitorError) as caught:
+        Telegram("AAHdq TcvCH1")
+    assert "AAHdq" not in str(caught.value)
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for make in (
+        lambda: Telegram("1:abc", "not a number"),
+        lambda: Telegram("1:abc", api_url="ftp://x"),
+        lambda: Command(()),
+        lambda: Desktop(minimum_priority="loud"),
+        lambda: User("x", email="nobody"),
+        lambda: User("x", telegram_id="1\n2"),
+    ):
+        with pytest.raises(SettingsError):
+            make()

@@ -1,0 +1,171 @@
+"""The outbox: durable, in order, patient, and over before a day has passed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import FakeClock
+from tests.unit.notify.test_notifier import Line
+from training_monitor.errors import RestError, SettingsError
+from training_monitor.notify.channels import WebList
+from training_monitor.notify.notifier import TrainingNotifier
+from training_monitor.notify.outbox import GIVEN_UP_AFTER, Outbox
+from training_monitor.store import Store
+from training_monitor.watching import Delivery, Notice
+
+
+class Bench:
+    """An outbox whose thread is not started: a test calls `send_due` and moves the clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock, self.line, self.store = FakeClock(), Line(), Store(str(folder))
+        self.outbox = self.open()
+
+    def open(self) -> Outbox:
+        notifier = TrainingNotifier([self.line, WebList()], store=self.store, clock=self.clock)
+        return Outbox(notifier, self.store, clock=self.clock)
+
+    def add(self, *kinds: str) -> None:
+        for kind in kinds:
+            self.store.add_notice("", notice(kind), now=self.clock.time())
+
+    def fail(self, times: int) -> None:
+        self.line.failures = [RestError("refused", status=400) for _ in range(times)]
+
+    @property
+    def sent(self) -> list[str]:
+        return [each.kind for _, each in self.line.sent]
+
+    @property
+    def states(self) -> list[str]:
+        return [kept.state for kept in reversed(self.store.recent_notices())]
+
+
+def notice(kind: str) -> Notice:
+    return Notice(kind, kind.title(), job_id="run")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_what_is_pending_is_sent_in_order_and_marked(bench: Bench) -> None:
+    bench.add("stall_detected", "terminated", "upload_finished")
+    assert bench.outbox.send_due() is None
+    assert bench.sent == ["stall_detected", "terminated", "upload_finished"] and bench.states == ["sent"] * 3
+    assert bench.outbox.send_due() is None and len(bench.sent) == 3
+
+
+def test_what_failed_is_tried_again_with_growing_pauses(bench: Bench) -> None:
+    bench.add("failed")
+    bench.fail(7)
+    waits = []
+    while (wait := bench.outbox.send_due()) is not None:
+        waits.append(wait)
+        assert bench.outbox.send_due() == wait and bench.sent == []
+        bench.clock.sleep(wait)
+    assert waits == [30, 60, 120, 240, 480, 600, 600]
+    [kept] = bench.store.recent_notices()
+    assert (kept.state, kept.channel, kept.error) == ("sent", "line", None)
+
+
+def test_what_failed_does_not_hold_up_what_comes_later(bench: Bench) -> None:
+    bench.add("failed")
+    bench.fail(1)
+    assert bench.outbox.send_due() == 30
+    bench.add("upload_finished")
+    assert bench.outbox.send_due() == 30 and bench.sent == ["upload_finished"]
+    bench.clock.sleep(30)
+    assert bench.outbox.send_due() is None and bench.sent == ["upload_finished", "failed"]
+
+
+def test_after_a_day_it_is_given_up(bench: Bench) -> None:
+    bench.add("failed")
+    bench.fail(20)
+    bench.clock.sleep(GIVEN_UP_AFTER - 1000)
+    while (wait := bench.outbox.send_due()) is not None:
+        assert bench.states == ["pending"]
+        bench.clock.sleep(wait)
+    [kept] = bench.store.recent_notices()
+    assert kept.state == "failed" and kept.error == "line: refused" and kept.attempts > 10
+    assert GIVEN_UP_AFTER <= bench.clock.elapsed <= GIVEN_UP_AFTER + 600
+    assert not bench.store.add_notice("", notice("failed"), now=0.0)
+
+
+def test_an_outbox_killed_before_it_marked_tells_it_again_and_loses_nothing(bench: Bench) -> None:
+    class Killed(BaseException):
+        pass
+
+    class DyingStore(Store):
+        def mark_notice(self, number: int, state: str, delivery: Delivery, *, now: float) -> None:
+            raise Killed
+
+    bench.add("failed", "terminated")
+    dying = DyingStore(bench.store.folder)
+    with pytest.raises(Killed):
+        Outbox(TrainingNotifier([bench.line]), dying, clock=bench.clock).send_due()
+    assert bench.sent == ["failed"] and bench.states == ["pending", "pending"]
+    assert bench.open().send_due() is None
+    assert bench.sent == ["failed", "failed", "terminated"]
+
+
+def test_only_one_outbox_sends_at_a_time(bench: Bench) -> None:
+    bench.add("failed")
+    with bench.store.hold("notices of "):
+        assert bench.outbox.send_due() == 2.0 and bench.sent == []
+    assert bench.outbox.send_due() is None and bench.sent == ["failed"]
+
+
+def test_users_have_outboxes_of_their_own(bench: Bench) -> None:
+    bench.store.add_notice("alice", notice("failed"), now=0.0)
+    assert bench.outbox.send_due() is None and bench.sent == []
+    with pytest.raises(SettingsError, match="user"):
+        Outbox(TrainingNotifier([]), bench.store, "alice")
+
+
+def test_the_web_list_is_enough_only_where_nothing_else_should_have_taken_it(bench: Bench) -> None:
+    bench.add("failed")
+    bench.line.minimum_priority = "urgent"
+    assert bench.outbox.send_due() is None and bench.states == ["sent"]
+
+
+def test_posting_is_durable_and_says_whether_it_was_new(tmp_path: Path) -> None:
+    line, store = Line(), Store(str(tmp_path))
+    with Outbox(TrainingNotifier([line], store=store), store) as outbox:
+        assert outbox.post(notice("failed")) and not outbox.post(notice("failed"))
+        assert Store(str(tmp_path)).recent_notices()[0].notice == notice("failed")
+    assert [each.kind for _, each in line.sent] == ["failed"] and store.pending_notices("") == []
+
+
+def test_closing_sends_what_is_left_and_ends_the_thread(tmp_path: Path) -> None:
+    line, store, before = Line(), Store(str(tmp_path)), threading.active_count()
+    outbox = Outbox(TrainingNotifier([line]), store)
+    for number in range(20):
+        outbox.post(Notice("milestone", str(number), generation=number))
+    outbox.close()
+    outbox.close()
+    assert [each.title for _, each in line.sent] == [str(number) for number in range(20)]
+    assert threading.active_count() == before
+
+
+def test_an_outbox_that_was_never_used_can_be_closed(tmp_path: Path) -> None:
+    Outbox(TrainingNotifier([]), Store(str(tmp_path))).close()
+
+
+def test_the_thread_lives_on_when_the_store_cannot_be_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    line, store = Line(), Store(str(tmp_path))
+    locks = tmp_path / "locks"
+    locks.rmdir()
+    with Outbox(TrainingNotifier([line]), store) as outbox:
+        outbox.post(notice("failed"))
+        deadline = time.monotonic() + 10
+        while "notices wait" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        locks.mkdir()
+        outbox.post(notice("terminated"))
+    assert "notices wait" in caplog.text and [each.kind for _, each in line.sent] == ["failed", "terminated"]

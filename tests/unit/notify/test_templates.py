@@ -1,0 +1,121 @@
+"""The texts people read, word for word."""
+
+from __future__ import annotations
+
+from training_monitor.notify import templates
+from training_monitor.notify.notice_text import PLAIN, render
+from training_monitor.watching import Notice
+
+STALL = """\
+⚠️ Training Stall Detected
+
+Job: llama
+Progress: 1234/5000 (24%)
+Issue: no step for 20m
+
+Auto-terminating in 15 minutes unless progress resumes.
+Latest checkpoint: step 1200"""
+TERMINATED = """\
+🛑 Training Terminated
+
+Job: llama
+Reason: Stall detected, grace period expired
+Final checkpoint: step 1200
+
+Model will be uploaded as incomplete."""
+
+
+def stall(
+    *,
+    step: int | None = 1234,
+    total: int | None = 5000,
+    grace: float | None = 900.0,
+    checkpoint: int | None = 1200,
+    generation: int = 0,
+) -> Notice:
+    return templates.stall_detected(
+        "llama",
+        step=step,
+        total_steps=total,
+        reason="no step for 20m",
+        grace_seconds=grace,
+        checkpoint_step=checkpoint,
+        generation=generation,
+    )
+
+
+def test_a_stall_is_told_in_these_words() -> None:
+    notice = stall(generation=3)
+    assert render(notice, PLAIN) == STALL
+    assert (notice.kind, notice.job_id, notice.generation, notice.priority) == ("stall_detected", "llama", 3, "high")
+
+
+def test_a_stall_that_ends_nothing_says_so() -> None:
+    assert stall(grace=None).text == "No action will be taken.\nLatest checkpoint: step 1200"
+    assert stall(grace=60).text.startswith("Auto-terminating in 1 minute unless")
+    assert stall(grace=90).text.startswith("Auto-terminating in 1.5 minutes unless")
+
+
+def test_what_is_not_known_is_a_question_mark_or_left_out() -> None:
+    assert dict(stall(step=None).fields)["Progress"] == "?/5000"
+    assert dict(stall(total=None).fields)["Progress"] == "1234/?"
+    assert dict(stall(total=0).fields)["Progress"] == "1234/0"
+    assert "Progress" not in dict(stall(step=None, total=None).fields)
+    assert stall(checkpoint=None).text.endswith("\nLatest checkpoint: none known")
+
+
+def test_an_end_is_told_in_these_words() -> None:
+    notice = templates.terminated("llama", checkpoint_step=1200)
+    assert render(notice, PLAIN) == TERMINATED and notice.priority == "high"
+    kept = templates.terminated("llama", checkpoint_step=0, reason="a person asked", upload=False)
+    assert dict(kept.fields)["Reason"] == "a person asked" and dict(kept.fields)["Final checkpoint"] == "step 0"
+    assert kept.text == "The model stays where it is: no upload is planned."
+
+
+def every_notice() -> list[Notice]:
+    at = {"step": 10, "total_steps": 40}
+    return [
+        stall(),
+        templates.terminated("run", checkpoint_step=5),
+        templates.recovered("run", **at),
+        templates.restarted("run", reason="exit status 1", checkpoint_step=None, attempt=2),
+        templates.finished("run", **at, runtime=3900, cost=1.5),
+        templates.failed("run", reason="out of memory", evidence="CUDA out of memory", checkpoint_step=5),
+        templates.loss_nan("run", **at, checkpoint_step=5),
+        templates.budget_passed("run", cost=10.5, budget=10),
+        *(templates.milestone("run", percent=percent, **at) for percent in (25, 50, 75)),
+        templates.soft_limit("run", reason="more than 90 % of the disk is used"),
+        templates.upload_finished("run", destination="hf://a/b", checkpoint_step=5, files=1),
+        templates.upload_failed("run", destination="hf://a/b", reason="no answer", checkpoint_step=None),
+        templates.instance_destroyed("run", instance="vast://7", runtime=60, cost=0.25),
+        templates.instance_kept("run", instance="vast://7", reason="the upload failed", cost_per_hour=0.5),
+    ]
+
+
+def test_every_event_is_its_own_and_names_the_job() -> None:
+    notices = every_notice()
+    assert len({notice.kind for notice in notices}) == len(notices)
+    assert all(dict(notice.fields)["Job"] == notice.job_id for notice in notices)
+    assert all(notice.title and "None" not in render(notice, PLAIN) for notice in notices)
+
+
+def test_what_needs_a_person_is_high_and_what_does_not_is_low() -> None:
+    high = {notice.kind for notice in every_notice() if notice.priority == "high"}
+    assert {"failed", "stall_detected", "instance_kept", "loss_nan", "upload_failed"} <= high
+    assert {notice.kind for notice in every_notice() if notice.priority == "low"} == {
+        "milestone_25",
+        "milestone_50",
+        "milestone_75",
+    }
+
+
+def test_the_texts_of_the_other_events() -> None:
+    texts = {notice.kind: render(notice, PLAIN) for notice in every_notice()}
+    assert texts["finished"] == "🎉 Training Finished\n\nJob: run\nProgress: 10/40 (25%)\nRuntime: 1h05m\nCost: $1.50"
+    assert "Log: CUDA out of memory\n" in texts["failed"] and texts["failed"].endswith("Latest checkpoint: step 5")
+    assert "Resumes from: the beginning\nAttempt: 2" in texts["restarted"]
+    assert "Cost: $10.50 of $10.00" in texts["budget_passed"]
+    assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
+    assert "Verified: 1 file" in texts["upload_finished"]
+    assert texts["instance_kept"].endswith("It was not destroyed and still costs money ($0.50 per hour).")
+    assert templates.instance_kept("run", instance="7", reason="x").text.endswith("still costs money.")

@@ -1,0 +1,121 @@
+"""`notify`: prove the channels, tell somebody something, or list what was told."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from training_monitor.notify.channels import Channel, User
+    from training_monitor.notify.notifier import TrainingNotifier
+
+_TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
+_LISTED = 50
+
+
+def add_notify(command: argparse.ArgumentParser) -> None:
+    """Declare the options of `notify`."""
+    command.add_argument("message", metavar="MESSAGE", nargs="?", help="what to say")
+    command.add_argument("--test", action="store_true", help="send a test by every configured channel")
+    command.add_argument("--list", action="store_true", help="list the recent notices")
+    command.add_argument("--channel", action="append", metavar="NAME", help="only this one (may be repeated)")
+    command.add_argument("--user", metavar="NAME", help="one of the settings file's users (default: the channels' own)")
+    command.add_argument(
+        "--priority", default="normal", metavar="P", help="low | normal | high | urgent (default: %(default)s)"
+    )
+    command.add_argument("--job", metavar="JOB", help="what it is about; with --list, only this job's")
+
+
+def notify(args: Namespace) -> int:
+    """Run the command. Returns the exit status."""
+    from training_monitor.errors import SettingsError
+
+    if (args.message is not None) + args.test + args.list != 1:
+        raise SettingsError("notify", None, "a message, --test or --list")
+    if args.list:
+        return _list(args)
+    return _test(args) if args.test else _tell(args)
+
+
+def _tell(args: Namespace) -> int:
+    from training_monitor.cli.output import hint, print_json, say
+    from training_monitor.units import plural
+
+    delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
+    if args.json:
+        print_json(delivery)
+    elif delivery.success:
+        say(f"{delivery.channel}: sent ({plural(delivery.attempts, 'try', 'tries')})")
+    if delivery.error and not args.json:
+        hint(delivery.error if delivery.success else f"not sent: {delivery.error}")
+    return 0 if delivery.success else 1
+
+
+def _test(args: Namespace) -> int:
+    from training_monitor.cli.output import print_json, say
+
+    notifier = _notifier(args.channel)
+    user = notifier.find_user(args.user)
+    results = [_prove(notifier, channel, user) for channel in notifier.channels]
+    if args.json:
+        print_json({"channels": results})
+    for result in [] if args.json else results:
+        advice = f"; try: {result['hint']}" if result["hint"] else ""
+        say(f"{result['channel']}: {'ok' if result['ok'] else result['error'] + advice}")
+    return 0 if all(result["ok"] for result in results) else 1
+
+
+def _prove(notifier: TrainingNotifier, channel: Channel, user: User) -> dict[str, Any]:
+    from training_monitor.notify.advice import advise
+    from training_monitor.notify.notifier import plain_notice
+
+    result = {"channel": channel.name, "ok": False, "attempts": 0, "error": None, "hint": None}
+    if obstacle := notifier.obstacle(channel, user):
+        return {**result, "error": f"not tried: {obstacle}", "hint": "add it to the settings, or choose a --user"}
+    tries, error = notifier.try_channel(channel, user, plain_notice(_TEST_TEXT))
+    if error is None:
+        return {**result, "ok": True, "attempts": tries}
+    return {**result, "attempts": tries, "error": error.what, "hint": advise(channel.name, error)}
+
+
+def _list(args: Namespace) -> int:
+    from training_monitor.cli.output import hint, print_json, say
+    from training_monitor.notify.notice_text import one_line
+    from training_monitor.store import Store
+
+    kept = Store().recent_notices(args.job, _LISTED)
+    if args.json:
+        print_json({"notices": kept})
+    elif not kept:
+        hint("no notices")
+    for each in [] if args.json else kept:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.created_at))
+        by = f" by {each.channel}" if each.channel and each.state == "sent" else ""
+        about = f"  {each.notice.job_id}" if each.notice.job_id else ""
+        say(f"{when}  {each.state}{by}{about}  {one_line(each.notice)}" + (f"  ({each.error})" if each.error else ""))
+    return 0
+
+
+def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
+    """The notifier of the settings, with all of its channels or those of some names."""
+    from training_monitor.errors import SettingsError
+    from training_monitor.notify.channels import WebList
+    from training_monitor.notify.configure import load_channels, load_users
+    from training_monitor.notify.notifier import TrainingNotifier
+    from training_monitor.store import Store
+
+    channels = load_channels()
+    there = {channel.name for channel in channels}
+    if not channels:
+        expected = "a channel: TRAINING_MONITOR_TELEGRAM_TOKEN, ..._SLACK_WEBHOOK or another in the environment"
+        raise SettingsError("notifications", None, f"{expected}, or [notifications] in the settings file")
+    for name in names or ():
+        if name not in there:
+            raise SettingsError("channel", name, f"one that is configured: {', '.join(sorted(there))}")
+    if names:
+        channels = [channel for channel in channels if channel.name in names]
+    elif with_web and "web" not in there:
+        channels.append(WebList())
+    return TrainingNotifier(channels, users=load_users(), store=Store())

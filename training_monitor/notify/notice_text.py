@@ -1,0 +1,103 @@
+"""One notice as text, in the markup of each channel and within its limit.
+
+Texts come from logs and from other people: control characters are removed, and whatever means something to a channel is
+escaped. A text is cut before it is escaped, between characters as people see them, so no markup breaks.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from training_monitor.watching import Notice
+
+_TITLE_UNITS = 200
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_ENDS = re.compile(r"\r\n?|[\u2028\u2029]")
+# A web address, or one character with the marks, skin tones and joined characters that belong to it.
+_PIECE = re.compile(
+    r"https?://[\w./?=&%#~+:-]+|.(?:[\u0300-\u036f\u20e3\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]|\u200d[^\n]){0,20}",
+    re.DOTALL,
+)
+_DISCORD_MARKUP = re.compile(r"([\\*_~`|>#\[\]()<])")
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """How a channel writes. `limit` is in UTF-16 units, as messengers count; `bold` is put around the title."""
+
+    limit: int
+    escape: Callable[[str], str] = str
+    bold: tuple[str, str] = ("", "")
+
+
+def _escape_html(piece: str) -> str:
+    return html.escape(piece, quote=False)
+
+
+def _escape_discord(piece: str) -> str:
+    if "://" in piece:
+        return piece
+    return _DISCORD_MARKUP.sub(r"\\\1", piece).replace("@", "@\u200b")
+
+
+PLAIN = Markup(20_000)
+TELEGRAM = Markup(4096, _escape_html, ("<b>", "</b>"))
+DISCORD = Markup(2000, _escape_discord, ("**", "**"))
+SLACK = Markup(4000, _escape_html, ("*", "*"))
+NTFY = Markup(1300)  # it takes 4096 bytes, and a unit has at most three
+DESKTOP = Markup(1000, _escape_html)
+
+
+def clean(text: str) -> str:
+    """Text without terminal sequences, control characters and halves of characters; tabs and line ends stay."""
+    return _CONTROL.sub("", _LINE_ENDS.sub("\n", _ANSI.sub("", text)))
+
+
+def render(notice: Notice, markup: Markup) -> str:
+    """The whole notice: its title, its fields, its text."""
+    title = render_title(notice, markup)
+    if title and (not markup.bold[0] or markup.bold[0] not in title):  # Slack has no escape for its own mark
+        title = f"{markup.bold[0]}{title}{markup.bold[1]}"
+    body = render_body(notice, markup, markup.limit - _units(f"{title}\n\n" if title else ""))
+    return "\n\n".join(part for part in (title, body) if part)
+
+
+def render_title(notice: Notice, markup: Markup) -> str:
+    """The title on one line, escaped."""
+    return _escape_within(" ".join(clean(notice.title).split()), _TITLE_UNITS, markup.escape)
+
+
+def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str:
+    """The fields, one on each line, and the text below them."""
+    lines = "\n".join(f"{label}: {' '.join(value.split())}" for label, value in notice.fields)
+    text = clean("\n\n".join(part for part in (lines, notice.text) if part))
+    return _escape_within(text.strip(), markup.limit if limit is None else limit, markup.escape)
+
+
+def one_line(notice: Notice, units: int = 120) -> str:
+    """The title, or how the text begins where there is none, in plain text: for a subject or a list."""
+    text = notice.title if notice.title.strip() else notice.text
+    return _escape_within(" ".join(clean(text).split()), units, str)
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _escape_within(text: str, limit: int, escape: Callable[[str], str]) -> str:
+    """As many whole pieces as fit, escaped; `…` in place of the others."""
+    kept: list[str] = []
+    used = 0
+    for found in _PIECE.finditer(text):
+        piece = escape(found[0])
+        if used + _units(piece) > limit:
+            if kept and used == limit:
+                kept.pop()
+            return "".join(kept) + "…"
+        kept.append(piece)
+        used += _units(piece)
+    return "".join(kept)

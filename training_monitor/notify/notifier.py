@@ -1,0 +1,157 @@
+"""Walks the chain of channels until one has taken the notice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import CommandError, RestError, SettingsError, TrainingMonitorError
+from training_monitor.notify.channels import Channel, Doors, User
+from training_monitor.rest import REQUEST_SECONDS
+from training_monitor.store import PLAIN_MESSAGE, Store
+from training_monitor.targets.transport import LocalTransport, Transport
+from training_monitor.watching import PRIORITIES, Delivery, Notice
+
+TRIES = 3
+LONGEST_WAIT = 30.0  # seconds; a channel that asks for more is passed over
+_LOGGER = logging.getLogger("training_monitor")
+
+
+class TrainingNotifier:
+    """Tells people through the first channel that works. What goes wrong outside is in the Delivery, never raised.
+
+    Args:
+        channels: tried in this order.
+        users: by the names under which `notify` knows them.
+        store: keeps what was told (the web status list), and so over the end of this process; without one it is
+            remembered in memory which notices were told.
+        transport: starts the programs of the channels that have one.
+        clock: what waits between tries.
+        timeout: seconds for one request.
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        *,
+        users: Mapping[str, User] | None = None,
+        store: Store | None = None,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        timeout: float = REQUEST_SECONDS,
+    ) -> None:
+        self.channels = tuple(channels)
+        self._users, self._store, self._clock = dict(users or {}), store, clock
+        self._doors = Doors(transport or LocalTransport(), timeout, has_store=store is not None)
+        self._told: set[tuple[str, str | None, str, int]] = set()
+
+    def notify(
+        self, user: str | User | None, message: str | Notice, priority: str = "normal", job_id: str | None = None
+    ) -> Delivery:
+        """Tell a user something now, on the first channel that takes it.
+
+        Args:
+            user: a name from the settings, a User, or None for whomever the channels tell by default.
+            message: a text, or a Notice, which is told to one user once.
+            priority: of a text: low | normal | high | urgent.
+            job_id: what a text is about.
+
+        Returns:
+            What became of it. A repeat is `Delivery("suppressed", True)`.
+
+        Raises:
+            SettingsError: there is no such user or priority.
+        """
+        notice = plain_notice(message, priority, job_id) if isinstance(message, str) else message
+        whom = self.find_user(user)
+        if self._was_told(whom.name, notice):
+            return Delivery("suppressed", True)
+        delivery = self.deliver(whom, notice)
+        kept = self._remember(whom.name, notice, delivery)
+        return delivery if kept or delivery.channel != "web" else Delivery("none", False, error="web: nothing is kept")
+
+    def deliver(self, user: str | User | None, notice: Notice) -> Delivery:
+        """Walk the chain with a notice, whether it was told before or not; nothing of it is kept.
+
+        Raises:
+            SettingsError: there is no such user.
+        """
+        whom, tries, errors = self.find_user(user), 0, list[str]()
+        for channel in self.channels:
+            if PRIORITIES.index(notice.priority) < PRIORITIES.index(channel.minimum_priority):
+                continue
+            if channel.obstacle(whom, self._doors):
+                continue
+            tried, error = self.try_channel(channel, whom, notice)
+            tries += tried
+            if error is None:
+                return Delivery(channel.name, True, tries, "; ".join(errors) or None)
+            errors.append(f"{channel.name}: {error.what}")
+            _LOGGER.warning("a notice did not leave by %s: %s", channel.name, error.what)
+        return Delivery("none", False, tries, "; ".join(errors) or "no channel takes this notice for this user")
+
+    def try_channel(self, channel: Channel, user: User, notice: Notice) -> tuple[int, TrainingMonitorError | None]:
+        """Send by one channel, again after a failure that may pass. Returns how many tries, and the last error."""
+        for tried in range(1, TRIES + 1):
+            error = self._send(channel, user, notice)
+            if not isinstance(error, RestError) or not error.temporary or tried == TRIES:
+                return tried, error
+            wait = 2.0 ** (tried - 1) if error.retry_after is None else error.retry_after
+            if wait > LONGEST_WAIT:
+                return tried, error
+            self._clock.sleep(wait)
+        raise AssertionError("the last try returns")
+
+    def obstacle(self, channel: Channel, user: User) -> str | None:
+        """Why this user cannot be told by this channel; None when nothing is in the way."""
+        return channel.obstacle(user, self._doors)
+
+    def find_user(self, user: str | User | None) -> User:
+        """The user of that name. Raises SettingsError for a name that the settings do not have."""
+        if isinstance(user, User):
+            return user
+        if user and user not in self._users:
+            raise SettingsError("user", user, f"one of {', '.join(self._users) or 'the users of the settings file'}")
+        return self._users[user] if user else User()
+
+    def _send(self, channel: Channel, user: User, notice: Notice) -> TrainingMonitorError | None:
+        try:
+            channel.send(notice, user, self._doors)
+        except (RestError, CommandError) as error:
+            return error
+        except Exception as error:  # whatever a channel does, the watching goes on; its words may hold a secret
+            return TrainingMonitorError(f"it failed with {type(error).__name__}")
+        return None
+
+    def _was_told(self, name: str, notice: Notice) -> bool:
+        if notice.kind == PLAIN_MESSAGE:
+            return False
+        try:
+            kept = self._store.has_notice(name, notice) if self._store else False
+        except TrainingMonitorError as error:
+            _LOGGER.warning("%s", error)
+            kept = False
+        return kept or _key(name, notice) in self._told
+
+    def _remember(self, name: str, notice: Notice, delivery: Delivery) -> bool:
+        """Whether it could be kept."""
+        if delivery.success:
+            self._told.add(_key(name, notice))
+        try:
+            if self._store:
+                self._store.save_delivery(name, notice, delivery, now=self._clock.time())
+        except TrainingMonitorError as error:
+            _LOGGER.warning("%s", error)
+            return False
+        return True
+
+
+def plain_notice(text: str, priority: str = "normal", job_id: str | None = None) -> Notice:
+    """Make a notice of a text. Raises SettingsError for an unknown priority."""
+    fields = (("Job", job_id),) if job_id else ()
+    return Notice(PLAIN_MESSAGE, "", fields, text, job_id, priority=priority)
+
+
+def _key(name: str, notice: Notice) -> tuple[str, str | None, str, int]:
+    return name, notice.job_id, notice.kind, notice.generation

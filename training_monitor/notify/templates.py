@@ -1,0 +1,218 @@
+"""The notices of a training run: pure functions from what happened to plain words.
+
+`job` is what people read and, with the kind and `generation` (which start of the job it was), names the event: the same
+one is told once. Steps that are None are not known: '?' beside what is known, left out where nothing is.
+"""
+
+from __future__ import annotations
+
+from training_monitor.units import format_duration, plural
+from training_monitor.watching import Notice
+
+_Fields = list[tuple[str, str]]
+
+
+def stall_detected(
+    job: str,
+    *,
+    step: int | None,
+    total_steps: int | None,
+    reason: str,
+    grace_seconds: float | None,
+    checkpoint_step: int | None,
+    generation: int = 0,
+) -> Notice:
+    """Tell of a stall; `grace_seconds` is the time until the run is ended, None when it is left alone."""
+    if grace_seconds is None:
+        announced = "No action will be taken."
+    else:
+        minutes = f"{grace_seconds / 60:.1f}".removesuffix(".0")
+        announced = (
+            f"Auto-terminating in {minutes} {'minute' if minutes == '1' else 'minutes'} unless progress resumes."
+        )
+    fields = [*_about(job, step, total_steps), ("Issue", reason)]
+    text = f"{announced}\nLatest checkpoint: {_step(checkpoint_step)}"
+    return _notice("stall_detected", "⚠️ Training Stall Detected", job, fields, text, generation, "high")
+
+
+def terminated(
+    job: str,
+    *,
+    checkpoint_step: int | None,
+    reason: str = "Stall detected, grace period expired",
+    upload: bool = True,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
+    fields = [("Job", job), ("Reason", reason), ("Final checkpoint", _step(checkpoint_step))]
+    text = "Model will be uploaded as incomplete." if upload else "The model stays where it is: no upload is planned."
+    return _notice("terminated", "🛑 Training Terminated", job, fields, text, generation, "high")
+
+
+def recovered(job: str, *, step: int | None, total_steps: int | None, generation: int = 0) -> Notice:
+    """Tell that a run that had stalled makes steps again."""
+    fields = _about(job, step, total_steps)
+    return _notice("recovered", "✅ Training Recovered", job, fields, "It makes progress again.", generation)
+
+
+def restarted(job: str, *, reason: str, checkpoint_step: int | None, attempt: int, generation: int = 0) -> Notice:
+    """Tell that a run was started again from a checkpoint (None: from the beginning)."""
+    begin = "the beginning" if checkpoint_step is None else f"step {checkpoint_step}"
+    fields = [("Job", job), ("Reason", reason), ("Resumes from", begin), ("Attempt", str(attempt))]
+    return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
+
+
+def finished(
+    job: str,
+    *,
+    step: int | None,
+    total_steps: int | None = None,
+    runtime: float | None = None,
+    cost: float | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a run ended well. runtime: seconds; cost: dollars."""
+    fields = [*_about(job, step, total_steps), *_spent(runtime, cost)]
+    return _notice("finished", "🎉 Training Finished", job, fields, "", generation)
+
+
+def failed(
+    job: str,
+    *,
+    reason: str,
+    evidence: str | None = None,
+    step: int | None = None,
+    total_steps: int | None = None,
+    checkpoint_step: int | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a run failed, with the line of its log that says why."""
+    fields = [*_about(job, step, total_steps), ("Reason", reason)]
+    if evidence:
+        fields.append(("Log", evidence))
+    text = f"Latest checkpoint: {_step(checkpoint_step)}"
+    return _notice("failed", "❌ Training Failed", job, fields, text, generation, "high")
+
+
+def ended(
+    job: str,
+    *,
+    reason: str,
+    step: int | None = None,
+    total_steps: int | None = None,
+    checkpoint_step: int | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a run runs no more, where nobody failed and nobody can say that it finished."""
+    fields = [*_about(job, step, total_steps), ("Reason", reason)]
+    text = f"Latest checkpoint: {_step(checkpoint_step)}"
+    return _notice("ended", "⏹️ Training Ended", job, fields, text, generation)
+
+
+def loss_nan(
+    job: str, *, step: int | None, total_steps: int | None, checkpoint_step: int | None, generation: int = 0
+) -> Notice:
+    """Tell that the loss is not a number any more."""
+    fields = [*_about(job, step, total_steps), ("Issue", "The loss is NaN or infinite")]
+    text = f"Latest checkpoint: {_step(checkpoint_step)}"
+    return _notice("loss_nan", "⚠️ Loss Is Not a Number", job, fields, text, generation, "high")
+
+
+def budget_passed(
+    job: str,
+    *,
+    cost: float,
+    budget: float,
+    step: int | None = None,
+    total_steps: int | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a run cost more than was planned, both in dollars."""
+    fields = [*_about(job, step, total_steps), ("Cost", f"{_dollars(cost)} of {_dollars(budget)}")]
+    return _notice("budget_passed", "💰 Budget Passed", job, fields, "", generation, "high")
+
+
+def milestone(
+    job: str,
+    *,
+    percent: int,
+    step: int | None,
+    total_steps: int | None,
+    runtime: float | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a part of the steps is done; each percentage is an event of its own."""
+    fields = [*_about(job, step, total_steps), *_spent(runtime, None)]
+    return _notice(f"milestone_{percent}", f"📈 Training {percent}% Done", job, fields, "", generation, "low")
+
+
+def soft_limit(
+    job: str, *, reason: str, step: int | None = None, total_steps: int | None = None, generation: int = 0
+) -> Notice:
+    """Tell that a limit was passed that only warns."""
+    fields = [*_about(job, step, total_steps), ("Limit", reason)]
+    return _notice("soft_limit", "⚠️ Limit Passed", job, fields, "No action will be taken.", generation)
+
+
+def upload_finished(
+    job: str, *, destination: str, checkpoint_step: int | None, files: int | None = None, generation: int = 0
+) -> Notice:
+    """Tell that a checkpoint was uploaded and what arrived was verified."""
+    fields = [("Job", job), ("Destination", destination), ("Checkpoint", _step(checkpoint_step))]
+    if files is not None:
+        fields.append(("Verified", plural(files, "file")))
+    return _notice("upload_finished", "📦 Upload Finished", job, fields, "", generation)
+
+
+def upload_failed(
+    job: str, *, destination: str, reason: str, checkpoint_step: int | None, generation: int = 0
+) -> Notice:
+    """Tell that a checkpoint did not arrive, or that this could not be verified."""
+    fields = [("Job", job), ("Destination", destination), ("Checkpoint", _step(checkpoint_step)), ("Reason", reason)]
+    text = "The files are still where the training wrote them."
+    return _notice("upload_failed", "❌ Upload Failed", job, fields, text, generation, "high")
+
+
+def instance_destroyed(
+    job: str, *, instance: str, runtime: float | None = None, cost: float | None = None, generation: int = 0
+) -> Notice:
+    """Tell that the rented instance is gone. runtime: seconds; cost: dollars."""
+    fields = [("Job", job), ("Instance", instance), *_spent(runtime, cost)]
+    return _notice("instance_destroyed", "🗑️ Instance Destroyed", job, fields, "It costs no more.", generation)
+
+
+def instance_kept(
+    job: str, *, instance: str, reason: str, cost_per_hour: float | None = None, generation: int = 0
+) -> Notice:
+    """Tell that the rented instance was not destroyed and goes on costing money, and why. cost_per_hour: dollars."""
+    fields = [("Job", job), ("Instance", instance), ("Reason", reason)]
+    price = "" if cost_per_hour is None else f" ({_dollars(cost_per_hour)} per hour)"
+    text = f"It was not destroyed and still costs money{price}."
+    return _notice("instance_kept", "💸 Instance Kept", job, fields, text, generation, "high")
+
+
+def _notice(
+    kind: str, title: str, job: str, fields: _Fields, text: str, generation: int, priority: str = "normal"
+) -> Notice:
+    return Notice(kind, title, tuple(fields), text, job, generation, priority)
+
+
+def _about(job: str, step: int | None, total_steps: int | None) -> _Fields:
+    if step is None and total_steps is None:
+        return [("Job", job)]
+    percent = f" ({100 * step // total_steps}%)" if step is not None and total_steps else ""
+    shown = f"{'?' if step is None else step}/{'?' if total_steps is None else total_steps}"
+    return [("Job", job), ("Progress", shown + percent)]
+
+
+def _step(step: int | None) -> str:
+    return "none known" if step is None else f"step {step}"
+
+
+def _spent(runtime: float | None, cost: float | None) -> _Fields:
+    time = [] if runtime is None else [("Runtime", format_duration(runtime))]
+    return time + ([] if cost is None else [("Cost", _dollars(cost))])
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:.2f}"
