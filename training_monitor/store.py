@@ -108,10 +108,10 @@ class Store:
                 (key, json.dumps(state), finished, time.time()),
             )
 
-    def load_run(self, key: str) -> dict[str, Any] | None:
-        """The state of an unfinished run."""
+    def load_run(self, key: str, *, finished: bool = False) -> dict[str, Any] | None:
+        """The state of an unfinished run, or of a finished one."""
         with self._open() as database:
-            row = database.execute("SELECT state FROM runs WHERE key = ? AND NOT finished", (key,)).fetchone()
+            row = database.execute("SELECT state FROM runs WHERE key = ? AND finished = ?", (key, finished)).fetchone()
         try:
             return json.loads(row[0]) if row else None
         except ValueError as error:

@@ -129,3 +129,53 @@ class UploadReport:
     files: tuple[UploadedFile, ...] = ()
     attempts: int = 1
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationPlan:
+    """What is done with a run that is to be ended, or has finished.
+
+    `upload_to` are destinations, tried in their order until one has the newest complete checkpoint, see
+    `upload_checkpoint`. `destroy` ends the rental of a vast.ai target once that upload was verified, and
+    `destroy_without_upload` even when it was not: what is on its disk is lost then. `incomplete` marks the model as not
+    fully trained. After `unreachable_seconds` in which the target cannot be asked, it is given up.
+    """
+
+    reason: str = "Stall detected, grace period expired"
+    upload_to: tuple[str, ...] = ()
+    incomplete: bool = True
+    destroy: bool = False
+    destroy_without_upload: bool = False
+    unreachable_seconds: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationReport:
+    """What became of a run that was ended. None is not tried, or not known.
+
+    `stopped`: it was seen that nothing of it runs; `left` is what not even SIGKILL ended, as `PID STATE` (D waits for a
+    disk or driver). `checkpoint` is the one that was to be uploaded. `destroyed` is False when the instance was kept,
+    and `kept` says why. `success`: all that was planned was done.
+    """
+
+    success: bool
+    reason: str
+    stopped: bool | None
+    left: tuple[str, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    checkpoint: Checkpoint | None
+    uploads: tuple[UploadReport, ...]
+    destroyed: bool | None
+    kept: str | None
+    duration: float
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReport:
+    """How a watch ended: finished | failed | stopped | ended (nobody can tell how) | lost | terminated."""
+
+    end: str
+    reason: str
+    status: TrainingStatus | None
+    termination: TerminationReport | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any
 
@@ -19,7 +19,8 @@ class WatchConfig:
     """Times in seconds, costs in any one currency.
 
     A run that stalls is told of, and is to be ended when it has not gone on within `grace_period`; `stop_grace` is what
-    its processes get between TERM and KILL. Beyond `soft_limit` of run time somebody is told, beyond `hard_limit` it is
+    its processes get between TERM and KILL. `stall_after` is the shortest time without a step that counts as a stall, four
+    times as long while its GPUs or its log show work, or before the first step; None: what `StallPolicy` says. Beyond `soft_limit` of run time somebody is told, beyond `hard_limit` it is
     to be ended. `cost_per_hour` and `budget` tell when the money is spent. `milestones` are per cent of its steps.
     """
 
@@ -30,6 +31,7 @@ class WatchConfig:
     eta_convergence_threshold: float = 0.5
     speed_drop_threshold: float = 0.5
     stop_grace: float = 10.0
+    stall_after: float | None = None
     soft_limit: float | None = None
     hard_limit: float | None = None
     cost_per_hour: float | None = None
@@ -37,7 +39,7 @@ class WatchConfig:
     milestones: tuple[float, ...] = (25, 50, 75)
 
     def __post_init__(self) -> None:
-        for name in ("poll_interval", "soft_limit", "hard_limit", "cost_per_hour", "budget"):
+        for name in ("poll_interval", "stall_after", "soft_limit", "hard_limit", "cost_per_hour", "budget"):
             value = getattr(self, name)
             if value is not None and not _is_number(value, above=0.0):
                 raise SettingsError(name, value, "a number above 0")
@@ -59,9 +61,14 @@ class WatchConfig:
 
     @property
     def stall_policy(self) -> StallPolicy:
-        return StallPolicy(
+        policy = StallPolicy(
             self.min_samples, self.eta_convergence_threshold, self.speed_drop_threshold, self.grace_period
         )
+        if self.stall_after is None:
+            return policy
+        short = dict.fromkeys(("idle_pause", "spinning_pause", "spoken_pause", "unknown_pause"), self.stall_after)
+        long = dict.fromkeys(("busy_pause", "startup_pause"), 4 * self.stall_after)
+        return replace(policy, **short, **long)
 
 
 def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:

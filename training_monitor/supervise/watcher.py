@@ -123,9 +123,9 @@ class TrainingWatcher:
 
     def stop_processes(self, grace: float) -> list[str]:
         """End the processes of a run that has no job id; what not even SIGKILL ended, as `PID STATE`."""
-        if self.job.pid_file is None:
-            raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
         look = self.look(with_log=False)
+        if self.job.pid_file is None and look.is_running is not False:
+            raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
         if look.process is None or look.process.running is None:
             reason = look.process.reason if look.process else "; ".join(look.errors)
             raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {reason}")

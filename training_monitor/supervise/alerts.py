@@ -1,0 +1,181 @@
+"""Which notices follow from a look at a run, and whether it is to be ended. Pure; what was told is kept between looks.
+
+A stall is told once, and again only after the run made steps in between. It recovered when it made a step, not when it
+merely was not looked at. What had been reached before the first look is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from training_monitor.models import JobStatus, StallAnalysis
+from training_monitor.notify import templates
+from training_monitor.policy.failure import classify_failure
+from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.checkpoints import newest_complete
+from training_monitor.units import format_duration
+from training_monitor.watching import Notice, TrainingStatus
+
+STALL_REASON = "Stall detected, grace period expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was told of a run, JSON-ready by `as_dict`.
+
+    `episode` counts its stalls; `stalled_step` is where the present one began and `stalled_at` since when, in epoch
+    seconds, it has been told and lasted; None outside of a stall, or while it was not watched.
+    """
+
+    generation: int = -1
+    milestones: tuple[float, ...] = ()
+    episode: int = 0
+    stalled: bool = False
+    stalled_step: int | None = None
+    stalled_at: float | None = None
+    nan: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> Told:
+        return cls(**{**told, "milestones": tuple(told["milestones"])}) if told else cls()
+
+
+def decide_alerts(
+    told: Told, status: TrainingStatus, config: WatchConfig, job: str, *, ends: bool
+) -> tuple[Told, list[Notice]]:
+    """What is to be told now, and what has been told then. `ends`: a stall ends the run after the grace period."""
+    if told.generation != status.generation:
+        told = replace(told, generation=status.generation, milestones=_reached(status, config), nan=False)
+    told, stall = _stall_notices(told, status, config, job, ends=ends)
+    new = tuple(each for each in _reached(status, config) if each not in told.milestones)
+    notices = [*stall, *_milestones(new, status, job), *_limits(status, config, job)]
+    nan = bool(status.loss and status.loss.kind == "nan")
+    if nan and not told.nan:
+        notices.append(templates.loss_nan(job, **_where(status), checkpoint_step=_saved(status)))
+    return replace(told, milestones=told.milestones + new, nan=nan), notices
+
+
+def _stall_notices(
+    told: Told, status: TrainingStatus, config: WatchConfig, job: str, *, ends: bool
+) -> tuple[Told, list[Notice]]:
+    stall = status.stall
+    if stall.is_stalling and not told.stalled:
+        told = replace(
+            told,
+            episode=told.episode + 1,
+            stalled=True,
+            stalled_step=stall.current_step,
+            stalled_at=status.timestamp,
+        )
+        notice = templates.stall_detected(
+            job,
+            step=stall.current_step,
+            total_steps=stall.total_steps,
+            reason=stall.reason,
+            grace_seconds=config.grace_period if ends and may_end(stall) else None,
+            checkpoint_step=_saved(status),
+            generation=told.episode,
+        )
+        return told, [notice]
+    if stall.is_stalling:
+        return replace(told, stalled_at=told.stalled_at or status.timestamp), []
+    if told.stalled and _advanced(told, status):
+        notice = templates.recovered(job, **{**_where(status), "generation": told.episode})
+        return replace(told, stalled=False, stalled_step=None, stalled_at=None), [notice]
+    return replace(told, stalled_at=None), []
+
+
+def _advanced(told: Told, status: TrainingStatus) -> bool:
+    step = status.stall.current_step if status.stall.current_step is not None else status.progress.step
+    return status.generation != told.generation or (step is not None and step != told.stalled_step)
+
+
+def may_end(stall: StallAnalysis) -> bool:
+    """Whether a stall is one that a run is ended for: sure enough, more than slowness, and not a log without steps."""
+    silent = stall.signals.get("pause") in ("idle", "spinning", "unknown", "spoken")
+    return stall.kind not in (None, "slow") and stall.confidence != "low" and (stall.kind != "not_started" or silent)
+
+
+def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> str | None:
+    """Why the run is to be ended now; None while it is not."""
+    if status.is_running is False:
+        return None
+    if config.hard_limit is not None and status.runtime is not None and status.runtime >= config.hard_limit:
+        return f"Hard limit of {format_duration(config.hard_limit)} passed"
+    waited = told.stalled_at is not None and status.timestamp - told.stalled_at >= config.grace_period
+    return STALL_REASON if status.stall.is_stalling and may_end(status.stall) and waited else None
+
+
+def decide_end(status: TrainingStatus) -> tuple[str, str] | None:
+    """(finished | failed | stopped | ended, why) of a run that runs no more; None while it does, or nobody knows."""
+    if status.is_running is not False:
+        return None
+    progress, message = status.progress, status.message or "it ended"
+    if status.status is JobStatus.SUCCEEDED:
+        return "finished", message
+    if status.status is JobStatus.STOPPED:
+        return "stopped", message
+    failure = classify_failure(status.recent_output, exit_code=status.exit_code)
+    if status.status is JobStatus.FAILED or failure.category not in ("none", "unknown"):
+        return "failed", f"{failure.category}: {failure.evidence}" if failure.evidence else message
+    done = progress.step is not None and progress.total_steps is not None and progress.step >= progress.total_steps
+    if progress.finished or done:
+        return "finished", "the log shows its end"
+    return "ended", f"{message}; its log does not tell whether it finished"
+
+
+def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfig, job: str) -> Notice:
+    """The notice of a run that runs no more."""
+    where, cost = _where(status), _cost(status, config)
+    if end == "finished":
+        return templates.finished(job, **where, runtime=status.runtime, cost=cost)
+    if end == "failed":
+        return templates.failed(job, **where, reason=reason, checkpoint_step=_saved(status))
+    return templates.ended(job, **where, reason=reason, checkpoint_step=_saved(status))
+
+
+def _milestones(new: tuple[float, ...], status: TrainingStatus, job: str) -> Iterator[Notice]:
+    for percent in new[-1:]:  # of several at once the last one says it
+        yield templates.milestone(job, percent=round(percent), **_where(status), runtime=status.runtime)
+
+
+def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
+    step, total = status.progress.step, status.progress.total_steps
+    if step is None or not total:
+        return ()
+    return tuple(each for each in config.milestones if 100 * step >= each * total)
+
+
+def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[Notice]:
+    """Said once by their name, which the outbox remembers."""
+    if config.soft_limit is not None and status.runtime is not None and status.runtime >= config.soft_limit:
+        hard = "" if config.hard_limit is None else f"; it is ended at {format_duration(config.hard_limit)}"
+        reason = f"Run time of {format_duration(config.soft_limit)} passed{hard}"
+        yield templates.soft_limit(job, reason=reason, **_where(status))
+    cost = _cost(status, config)
+    if config.budget is not None and cost is not None and cost >= config.budget:
+        yield templates.budget_passed(job, cost=cost, budget=config.budget, **_where(status))
+
+
+def _cost(status: TrainingStatus, config: WatchConfig) -> float | None:
+    if config.cost_per_hour is None or status.runtime is None:
+        return None
+    return config.cost_per_hour * status.runtime / 3600.0
+
+
+def _where(status: TrainingStatus) -> dict[str, Any]:
+    return {
+        "step": status.progress.step,
+        "total_steps": status.progress.total_steps,
+        "generation": status.generation,
+    }
+
+
+def _saved(status: TrainingStatus) -> int | None:
+    newest = newest_complete(status.checkpoints or ())
+    return newest.step if newest else status.progress.checkpoint_step

@@ -1,0 +1,347 @@
+"""Ends a run and saves what it made, one act after the other, each written down before it is done:
+
+    stopping ──► inventory ──► uploading ──► destroying ──► done
+
+A sequence that is found unfinished goes on in its phase: every act is one that can be done twice, and is looked at
+again after it was done. A rented instance is destroyed only after its upload was verified, unless the plan says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from training_monitor.errors import CommandFailed, JobNotFound, SettingsError, TrainingMonitorError
+from training_monitor.models import Checkpoint, Event
+from training_monitor.notify import templates
+from training_monitor.notify.outbox import Outbox
+from training_monitor.probes.checkpoints import newest_complete
+from training_monitor.probes.jobs import PERSON, stop_job
+from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.watcher import TrainingWatcher
+from training_monitor.units import format_bytes, format_duration, plural
+from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
+from training_monitor.uploads.model_card import IncompleteInfo
+from training_monitor.vast.instances import destroy_instance
+from training_monitor.watching import Notice, TerminationPlan, TerminationReport, UploadedFile, UploadReport
+
+STOP_TRIES = 3
+FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How far the sequence is; JSON-ready by `dataclasses.asdict`. `generation` is that of the run."""
+
+    key: str
+    plan: TerminationPlan
+    started_at: float
+    phase: str = "stopping"
+    generation: int = 0
+    step: int | None = None
+    total_steps: int | None = None
+    pid: int | None = None
+    stopped: bool | None = None
+    left: tuple[str, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    uploads: tuple[UploadReport, ...] = ()
+    destroyed: bool | None = None
+    kept: str | None = None
+    errors: tuple[str, ...] = ()
+    ended_at: float | None = None
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Termination:
+        """A state from disk. Raises TrainingMonitorError for that of a later version."""
+        if unknown := set(state) - {each.name for each in fields(cls)}:
+            raise TrainingMonitorError(
+                f"the state of {state.get('key')} was written by a later version ({', '.join(sorted(unknown))})",
+                hint="install that version again to go on with it",
+            )
+        plan = TerminationPlan(**{**state["plan"], "upload_to": tuple(state["plan"]["upload_to"])})
+        checkpoints = tuple(Checkpoint(**each) for each in state["checkpoints"])
+        uploads = tuple(
+            UploadReport(**{**each, "files": tuple(UploadedFile(**file) for file in each["files"])})
+            for each in state["uploads"]
+        )
+        lists = {name: tuple(state[name]) for name in ("left", "errors")}
+        return cls(**{**state, **lists, "plan": plan, "checkpoints": checkpoints, "uploads": uploads})
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """What is uploaded: the newest complete one."""
+        return newest_complete(self.checkpoints)
+
+    @property
+    def is_saved(self) -> bool:
+        return any(each.verified for each in self.uploads)
+
+    def report(self) -> TerminationReport:
+        saved = self.is_saved or not self.plan.upload_to
+        return TerminationReport(
+            success=bool(self.stopped) and saved and self.destroyed is not False,
+            reason=self.plan.reason,
+            stopped=self.stopped,
+            left=self.left,
+            checkpoints=self.checkpoints,
+            checkpoint=self.checkpoint,
+            uploads=self.uploads,
+            destroyed=self.destroyed,
+            kept=self.kept,
+            duration=(self.ended_at or self.started_at) - self.started_at,
+            errors=self.errors,
+        )
+
+
+def terminate_training(
+    watcher: TrainingWatcher,
+    plan: TerminationPlan | None = None,
+    *,
+    outbox: Outbox | None = None,
+    on_event: OnEvent | None = None,
+) -> TerminationReport:
+    """End a run: stop it, list its checkpoints, upload the newest complete one, tell, destroy what was rented. Blocks.
+
+    TERM to all its processes, 10 s later KILL, and it is seen that nothing is left. Killed at any point and called
+    again, with whatever plan, it goes on with the plan and at the point where it was, and does nothing twice.
+
+    Args:
+        plan: default: stop it, and nothing else.
+        outbox: who is told. on_event: called with what happens.
+
+    Returns:
+        TerminationReport.
+
+    Raises:
+        SettingsError: a destination that is none, or nothing tells which processes the run has.
+        AlreadySupervised: another process on this machine is ending it.
+    """
+    plan = plan or TerminationPlan()
+    check_plan(watcher, plan)
+    key = _key(watcher)
+    with watcher.store.hold(key):
+        kept = watcher.store.load_run(key)
+        state = Termination.from_dict(kept) if kept else _begin(key, plan, watcher)
+        return _Terminator(watcher, outbox, on_event).run(state).report()
+
+
+def check_plan(watcher: TrainingWatcher, plan: TerminationPlan) -> None:
+    """Raise SettingsError for what cannot be done with this run."""
+    for destination in plan.upload_to:
+        check_destination(destination)
+    if plan.upload_to and watcher.job.output_dir is None:
+        raise SettingsError("output_dir", None, "the folder with the checkpoints that are to be uploaded")
+
+
+def is_terminating(watcher: TrainingWatcher) -> bool:
+    """Whether an end of this run was begun and is not done."""
+    return watcher.store.load_run(_key(watcher)) is not None
+
+
+def past_termination(watcher: TrainingWatcher) -> TerminationReport | None:
+    """What became of this start of the run when it was ended; None when it was not."""
+    kept = watcher.store.load_run(_key(watcher), finished=True)
+    return Termination.from_dict(kept).report() if kept and kept["generation"] == watcher.state.generation else None
+
+
+def _key(watcher: TrainingWatcher) -> str:
+    return f"terminate {watcher.key.removeprefix('watch ')}"
+
+
+def _begin(key: str, plan: TerminationPlan, watcher: TrainingWatcher) -> Termination:
+    seen = watcher.state
+    progress = seen.totals.progress
+    return Termination(
+        key,
+        plan,
+        watcher.clock.time(),
+        generation=seen.generation,
+        step=progress.step,
+        total_steps=progress.total_steps,
+        pid=seen.identity.pid if seen.identity else None,
+    )
+
+
+class _Terminator:
+    """One method per phase: does its act and returns the next state, already on disk."""
+
+    def __init__(self, watcher: TrainingWatcher, outbox: Outbox | None, on_event: OnEvent | None) -> None:
+        self.watcher, self.outbox, self.on_event = watcher, outbox, on_event
+        self._stop_tries = 0
+
+    def run(self, state: Termination) -> Termination:
+        phases = {
+            "stopping": self.stop,
+            "inventory": self.list_checkpoints,
+            "uploading": self.upload,
+            "destroying": self.destroy,
+        }
+        state, wait, unreached = self.save(state), FIRST_WAIT, 0.0
+        while state.phase != "done":
+            try:
+                state = self.save(phases[state.phase](state))
+                wait, unreached = FIRST_WAIT, 0.0
+            except SettingsError:
+                raise  # asking again cannot help
+            except TrainingMonitorError as error:
+                self.tell("unreachable", f"{state.phase}: {error}")
+                if unreached >= state.plan.unreachable_seconds:
+                    state = self.save(self._give_up(state, error))
+                    wait, unreached = FIRST_WAIT, 0.0
+                    continue
+                self.watcher.clock.sleep(wait)
+                wait, unreached = min(2 * wait, LONGEST_WAIT), unreached + wait
+        return state
+
+    def stop(self, state: Termination) -> Termination:
+        self.tell(
+            "stopping", f"ending {self.watcher.job.label}: TERM, then KILL after {self.watcher.config.stop_grace:g} s"
+        )
+        left = self._stop_processes()
+        if left:
+            self._stop_tries += 1
+            self.tell("detected", f"not even SIGKILL ended {', '.join(left)}")
+            if self._stop_tries < STOP_TRIES:
+                self.watcher.clock.sleep(FIRST_WAIT)
+                return replace(state, left=left)
+        else:
+            self.tell("stopped", f"nothing of {self.watcher.job.label} is left")
+        return replace(state, phase="inventory", stopped=not left, left=left)
+
+    def _stop_processes(self) -> tuple[str, ...]:
+        watcher = self.watcher
+        if watcher.job.job_id is None:
+            return tuple(watcher.stop_processes(watcher.config.stop_grace))
+        try:
+            stop_job(
+                watcher.address(),
+                watcher.job.job_id,
+                by=PERSON,
+                grace=watcher.config.stop_grace,
+                transport=watcher.transport,
+                clock=watcher.clock,
+            )
+        except JobNotFound:
+            self.tell("stopped", f"{watcher.job.label} is not there any more")
+        except CommandFailed as error:
+            if error.argv:
+                raise  # our own side failed, not the target's
+            return (error.what,)
+        return ()
+
+    def list_checkpoints(self, state: Termination) -> Termination:
+        found = tuple(self.watcher.get_checkpoints()) if self.watcher.job.output_dir is not None else ()
+        state = replace(state, phase="uploading", checkpoints=found)
+        newest = state.checkpoint
+        size = f", the newest complete one {format_bytes(newest.size_bytes)} at step {newest.step}" if newest else ""
+        self.tell("progress", f"{plural(len(found), 'checkpoint')}{size}")
+        if state.plan.incomplete:
+            self.post(
+                templates.terminated(
+                    self.watcher.job.label,
+                    checkpoint_step=newest.step if newest else None,
+                    reason=state.plan.reason,
+                    upload=bool(newest and state.plan.upload_to),
+                    generation=state.generation,
+                )
+            )
+        return state
+
+    def upload(self, state: Termination) -> Termination:
+        """Try the next destination; after the last one, or the first that has it, go on."""
+        checkpoint, tried = state.checkpoint, len(state.uploads)
+        over = replace(state, phase="destroying")
+        if state.is_saved or tried == len(state.plan.upload_to):
+            return over
+        destination = state.plan.upload_to[tried]
+        if checkpoint is None:
+            report = UploadReport(destination, False, error="no checkpoint is complete")
+        else:
+            self.tell("progress", f"uploading {checkpoint.path} to {destination.partition('?')[0]}")
+            report = upload_checkpoint(
+                self.watcher.address(),
+                checkpoint.path,
+                destination,
+                incomplete=self._incomplete(state) if state.plan.incomplete else None,
+                pid=state.pid,
+                on_progress=lambda text: self.tell("progress", text),
+                transport=self.watcher.transport,
+                clock=self.watcher.clock,
+            )
+        self._tell_upload(state, report)
+        return replace(state, uploads=(*state.uploads, report))
+
+    def _incomplete(self, state: Termination) -> IncompleteInfo:
+        checkpoint = state.checkpoint
+        completed = state.step if checkpoint is None else checkpoint.step
+        return IncompleteInfo(target_steps=state.total_steps, completed_steps=completed, reason=state.plan.reason)
+
+    def _tell_upload(self, state: Termination, report: UploadReport) -> None:
+        step = state.checkpoint.step if state.checkpoint else None
+        about: dict[str, Any] = {"destination": report.destination, "checkpoint_step": step}
+        about["generation"] = state.generation
+        if report.verified:
+            self.tell("reached", f"{report.destination} has it: {plural(len(report.files), 'file')} verified")
+            self.post(templates.upload_finished(self.watcher.job.label, **about, files=len(report.files)))
+        else:
+            self.tell("detected", f"upload to {report.destination} failed: {report.error}")
+            self.post(templates.upload_failed(self.watcher.job.label, **about, reason=report.error or "?"))
+
+    def destroy(self, state: Termination) -> Termination:
+        target, plan = self.watcher.target, state.plan
+        ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
+        if not plan.destroy or target.kind != "vast":
+            return ended
+        if not state.is_saved and not plan.destroy_without_upload:
+            why = state.uploads[-1].error if state.uploads else "no upload was asked for"
+            return self._keep(ended, f"its checkpoint is not saved elsewhere: {why}")
+        self.tell("stopping", f"destroying {target}")
+        try:
+            destroy_instance(target.name, transport=self.watcher.transport, clock=self.watcher.clock)
+        except CommandFailed as error:
+            if error.argv:
+                raise
+            return self._keep(ended, error.what)
+        self.tell("stopped", f"{target} is gone")
+        self.post(
+            templates.instance_destroyed(self.watcher.job.label, instance=str(target), generation=state.generation)
+        )
+        return replace(ended, destroyed=True, ended_at=self.watcher.clock.time())
+
+    def _keep(self, state: Termination, reason: str) -> Termination:
+        self.tell("refused", f"{self.watcher.target} is kept and goes on costing money: {reason}")
+        self.post(
+            templates.instance_kept(
+                self.watcher.job.label,
+                instance=str(self.watcher.target),
+                reason=reason,
+                cost_per_hour=self.watcher.config.cost_per_hour,
+                generation=state.generation,
+            )
+        )
+        return replace(state, destroyed=False, kept=reason)
+
+    def _give_up(self, state: Termination, error: TrainingMonitorError) -> Termination:
+        """What follows when the target cannot be asked for so long; nothing is concluded from that."""
+        waited = format_duration(state.plan.unreachable_seconds)
+        state = replace(state, errors=(*state.errors, f"{state.phase}: given up after {waited}: {error.what}"))
+        if state.phase != "destroying":
+            return replace(state, phase="destroying")
+        ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
+        return self._keep(ended, f"nobody knows whether it is gone: {error.what}")
+
+    def save(self, state: Termination) -> Termination:
+        self.watcher.store.save_run(state.key, asdict(state), finished=state.phase == "done")
+        return state
+
+    def post(self, notice: Notice) -> None:
+        if self.outbox:
+            self.outbox.post(replace(notice, job_id=self.watcher.key))
+
+    def tell(self, kind: str, text: str) -> None:
+        get_logger().log(10 if kind == "progress" else 20, "%s: %s", self.watcher.job.label, text)
+        if self.on_event:
+            self.on_event(Event(kind, text, self.watcher.job.job_id))

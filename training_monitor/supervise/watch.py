@@ -1,0 +1,173 @@
+"""Watching a run to its end: look, tell, and end it when it stalls for longer than its grace period."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from training_monitor.errors import JobNotFound, SettingsError, TrainingMonitorError
+from training_monitor.models import Event
+from training_monitor.notify.outbox import Outbox
+from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end
+from training_monitor.supervise.exit_watch import ExitWatch
+from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.terminate import (
+    OnEvent,
+    check_plan,
+    is_terminating,
+    past_termination,
+    terminate_training,
+)
+from training_monitor.supervise.watcher import TrainingWatcher
+from training_monitor.units import format_duration
+from training_monitor.watching import Notice, TerminationPlan, TerminationReport, TrainingStatus, WatchReport
+
+LOST_LOOKS = 2
+OnStatus = Callable[[TrainingStatus], None]
+
+
+def watch_training(
+    watcher: TrainingWatcher,
+    *,
+    plan: TerminationPlan | None = None,
+    outbox: Outbox | None = None,
+    on_status: OnStatus | None = None,
+    on_event: OnEvent | None = None,
+    stopping: threading.Event | None = None,
+) -> WatchReport | None:
+    """Watch a run until it ends; tell what happens to it, and end it if `plan` is given. Blocks.
+
+    Killed and called again it goes on: what was told is not told again, and a termination that had begun is finished.
+
+    Args:
+        plan: end a run that has stalled for its grace period, or passed its hard limit, in this way; also saves (and,
+            if it says so, destroys the instance of) a run that finished. None: nothing is ever done to the run.
+        outbox: who is told. on_status: called with every look; on_event: with what happens besides.
+        stopping: set it to end the watch, not the run.
+
+    Returns:
+        WatchReport; None when `stopping` was set.
+
+    Raises:
+        JobNotFound, CommandError: at the first look only; later on it is asked again and again.
+    """
+    return _Watch(watcher, plan, outbox, on_status, on_event, stopping or threading.Event()).run()
+
+
+class _Watch:
+    def __init__(
+        self,
+        watcher: TrainingWatcher,
+        plan: TerminationPlan | None,
+        outbox: Outbox | None,
+        on_status: OnStatus | None,
+        on_event: OnEvent | None,
+        stopping: threading.Event,
+    ) -> None:
+        self.watcher, self.plan, self.outbox = watcher, plan, outbox
+        self.on_status, self.on_event, self.stopping = on_status, on_event, stopping
+        self.status: TrainingStatus | None = None
+        self.unreachable_since: float | None = None
+        self.missing_looks = 0
+
+    def run(self) -> WatchReport | None:
+        if self.plan:
+            check_plan(self.watcher, self.plan)
+            if self.watcher.job.job_id is None and self.watcher.job.pid_file is None:
+                raise SettingsError("pid_file", None, "the file with the pid of the training that is to be ended")
+        if is_terminating(self.watcher):
+            return self.terminate(self.plan or TerminationPlan())
+        exit_watch = ExitWatch(self.watcher.target, self.watcher.transport)
+        try:
+            while not self.stopping.is_set():
+                if report := self.look():
+                    return report
+                if self.watcher.job.job_id and self.unreachable_since is None:
+                    exit_watch.target = self.watcher.address()
+                    exit_watch.follow(self.watcher.job.job_id)
+                self.wait(exit_watch)
+            return None
+        finally:
+            exit_watch.close()
+
+    def look(self) -> WatchReport | None:
+        """One look and what follows from it."""
+        try:
+            status = self.watcher.poll()
+        except TrainingMonitorError as error:
+            if self.status is None and not self.watcher.state.samples:
+                raise
+            return self.not_seen(error)
+        self.seen(status)
+        told = Told.from_dict(self.watcher.state.alerts)
+        told, notices = decide_alerts(told, status, self.watcher.config, self.watcher.job.label, ends=bool(self.plan))
+        for notice in notices:
+            self.post(notice)
+        self.watcher.save_alerts(told.as_dict())
+        if end := decide_end(status):
+            past = past_termination(self.watcher)
+            return WatchReport("terminated", past.reason, status, past) if past else self.ended(*end, status)
+        if self.plan and (reason := reason_to_end(told, status, self.watcher.config)):
+            self.tell("detected", reason)
+            return self.terminate(replace(self.plan, reason=reason))
+        return None
+
+    def ended(self, end: str, reason: str, status: TrainingStatus) -> WatchReport:
+        """The run runs no more: tell it, and save what it made."""
+        self.post(end_notice(end, reason, status, self.watcher.config, self.watcher.job.label))
+        self.tell("finished", f"{self.watcher.job.label} {end}: {reason}")
+        saved: TerminationReport | None = None
+        if self.plan and (self.plan.upload_to or self.plan.destroy):
+            plan = replace(self.plan, reason=f"{end}: {reason}", incomplete=end != "finished")
+            saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
+        return WatchReport(end, reason, status, saved)
+
+    def terminate(self, plan: TerminationPlan) -> WatchReport:
+        report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
+        return WatchReport("terminated", report.reason, self.status, report)
+
+    def seen(self, status: TrainingStatus) -> None:
+        if self.unreachable_since is not None:
+            gap = format_duration(self.watcher.clock.monotonic() - self.unreachable_since)
+            self.unreachable_since = None
+            self.tell("reached", f"{self.watcher.target} answers again after {gap}")
+        self.status, self.missing_looks = status, 0
+        if self.on_status:
+            self.on_status(status)
+
+    def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
+        """Nothing is known, so nothing is concluded; but a job that the target twice does not know is lost."""
+        if isinstance(error, JobNotFound):
+            self.missing_looks += 1
+            if self.missing_looks >= LOST_LOOKS:
+                self.tell("detected", error.what)
+                return WatchReport("lost", error.what, self.status)
+        elif self.unreachable_since is None:
+            self.unreachable_since = self.watcher.clock.monotonic()
+            self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
+        return None
+
+    def wait(self, exit_watch: ExitWatch) -> None:
+        """Until the next look; shorter when the job's process ends, or the watch is to end."""
+        left = self.watcher.config.poll_interval
+        while left > 0 and not self.stopping.is_set() and not exit_watch.ended.is_set():
+            part = min(left, 1.0)
+            self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)
+            left -= part
+        exit_watch.ended.clear()
+
+    def post(self, notice: Notice) -> None:
+        self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))
+        if self.outbox:
+            self.outbox.post(replace(notice, job_id=self.watcher.key))
+
+    def tell(self, kind: str, text: str) -> None:
+        get_logger().info("%s: %s", self.watcher.job.label, text)
+        if self.on_event:
+            self.on_event(Event(kind, text, self.watcher.job.job_id))
+
+
+def _in_words(notice: Notice) -> str:
+    parts = [f"{label}: {value}" for label, value in notice.fields if label != "Job"]
+    return f"{notice.title}: {'; '.join([*parts, *notice.text.splitlines()])}"

@@ -1,0 +1,127 @@
+"""One checkpoint, a file or a folder, to wherever people name: the hub, a bucket, or a presigned URL."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import CommandFailed, SettingsError
+from training_monitor.models import Question, Reply
+from training_monitor.probes.logs import quote_path
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+from training_monitor.uploads.hugging_face import upload_to_hugging_face
+from training_monitor.uploads.model_card import IncompleteInfo
+from training_monitor.uploads.presign import Storage
+from training_monitor.uploads.presigned import upload_to_presigned_url
+from training_monitor.watching import UploadReport
+
+EXPECTED = "hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX, or the presigned https:// URL of a PUT"
+MOST_FILES = 1000
+_HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_BUCKET = re.compile(r"s3://(?P<bucket>[^/\s]+)/(?P<prefix>[^\x00-\x1f]*)")
+OnProgress = Callable[[str], None]
+
+
+def check_destination(destination: str) -> None:
+    """Raise SettingsError when this is no place to upload to."""
+    if not (_HUB.fullmatch(destination) or _BUCKET.fullmatch(destination) or destination.startswith("https://")):
+        raise SettingsError("destination", destination.partition("?")[0], EXPECTED)
+
+
+def upload_checkpoint(
+    target: str | Target,
+    path: str,
+    destination: str,
+    *,
+    incomplete: IncompleteInfo | None = None,
+    pid: int | None = None,
+    on_progress: OnProgress | None = None,
+    environ: Mapping[str, str] = os.environ,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> UploadReport:
+    """Upload a checkpoint from a target, and see that it arrived; the same call again goes on with what runs.
+
+    Args:
+        path: a file or a folder on the target.
+        destination: hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX (AWS_ENDPOINT_URL names a storage other than Amazon's),
+            or the presigned URL of a PUT, for a single file.
+        incomplete: the model was not fully trained; the hub's README says so.
+        pid: the training's process, in whose environment the hub's token may be.
+
+    Raises:
+        SettingsError: no such kind of destination, or no credentials for it. CommandError: nothing is known.
+    """
+    check_destination(destination)
+    ways: Any = {"on_progress": on_progress, "transport": transport, "clock": clock}
+    if found := _HUB.fullmatch(destination):
+        return upload_to_hugging_face(
+            target, path, found["repo"], revision=found["revision"], incomplete=incomplete, pid=pid, **ways
+        )
+    [answer] = ask(target, _files_question(path), transport=transport)
+    files = answer.get() or []
+    if destination.startswith("https://"):
+        if files != [""]:
+            return UploadReport(destination.partition("?")[0], False, error=f"{path} is no file: one URL takes one")
+        return upload_to_presigned_url(target, path, destination, **ways)
+    bucket = _BUCKET.fullmatch(destination)
+    assert bucket
+    return _upload_files(
+        target, path, files, Storage(bucket["bucket"], "x", endpoint_url=_endpoint(environ)), bucket["prefix"], ways
+    )
+
+
+def _upload_files(
+    target: str | Target, path: str, files: list[str], storage: Storage, prefix: str, ways: dict[str, Any]
+) -> UploadReport:
+    """Every file in turn; the first that does not arrive ends it."""
+    base = posixpath.join(prefix, posixpath.basename(path.rstrip("/")))
+    shown, reports = replace(storage, key=base).address, list[UploadReport]()
+    if not files:
+        return UploadReport(shown, False, error=f"{path}: there is nothing to upload")
+    for name in files:
+        file = f"{path.rstrip('/')}/{name}" if name else path
+        report = upload_to_presigned_url(target, file, replace(storage, key=f"{base}/{name}" if name else base), **ways)
+        reports.append(report)
+        if not report.verified:
+            break
+    return UploadReport(
+        shown,
+        reports[-1].verified,
+        tuple(file for report in reports for file in report.files),
+        max(report.attempts for report in reports),
+        reports[-1].error,
+    )
+
+
+def _endpoint(environ: Mapping[str, str]) -> str | None:
+    return environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or None
+
+
+def _files_question(path: str) -> Question[list[str]]:
+    """The files below a folder, by their paths in it; [""] when the path is a file itself."""
+    script = f"""
+path={quote_path(path)}
+[ -f "$path" ] && {{ echo file; exit; }}
+cd -- "$path" 2>/dev/null || exit 0
+echo folder; find . -type f ! -name '*
+*' | head -n {MOST_FILES + 1} | sort
+"""
+
+    def parse(reply: Reply) -> list[str]:
+        kind, *names = reply.output.split("\n")
+        if kind == "file":
+            return [""]
+        found = [name.removeprefix("./") for name in names if name]
+        if len(found) > MOST_FILES:
+            raise CommandFailed(f"{path} has more than {MOST_FILES} files: pack it first")
+        return found
+
+    return Question("files", script, parse, limit=30.0)

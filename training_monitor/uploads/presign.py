@@ -1,0 +1,231 @@
+"""Presigned URLs of S3 and of what speaks its protocol (Cloudflare R2): Signature Version 4, computed here.
+
+A presigned URL lets whoever holds it make one request until it expires, without any credentials: it is a secret.
+Nothing here makes a request, and no error carries a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from urllib.parse import quote, urlsplit
+
+from training_monitor.errors import SettingsError
+
+DEFAULT_EXPIRES = 900
+MAX_EXPIRES = 604_800
+METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE")
+DEFAULT_REGION = "us-east-1"
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_HOST_LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One object of a bucket, and the credentials to reach it. None is taken from the environment when it is used.
+
+    The variables are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (only together with the keys) and
+    AWS_REGION. `endpoint_url` is for storage other than Amazon's: https://ACCOUNT.r2.cloudflarestorage.com, with the
+    region `auto`. `path_style` puts the bucket into the path; None does so with an endpoint of your own, and where the
+    bucket's name cannot be part of a host name.
+    """
+
+    bucket: str
+    key: str
+    region: str | None = None
+    endpoint_url: str | None = None
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    path_style: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not _BUCKET.fullmatch(self.bucket):
+            raise SettingsError("bucket", self.bucket, "3 to 255 letters, digits, '.', '_' and '-'")
+        if not 1 <= len(self.key.encode("utf-8", "replace")) <= 1024 or not _is_text(self.key):
+            raise SettingsError("key", self.key[:100], "the object's name, 1 to 1024 bytes of utf-8 without NUL")
+        if self.region is not None and not _REGION.fullmatch(self.region):
+            raise SettingsError("region", self.region, "such as us-east-1, or auto for R2")
+        if self.region == "auto" and self.endpoint_url is None:
+            raise SettingsError(
+                "region", self.region, "an endpoint_url with it: https://ACCOUNT.r2.cloudflarestorage.com"
+            )
+        if self.endpoint_url is not None and not _ENDPOINT.fullmatch(self.endpoint_url):
+            raise SettingsError("endpoint_url", "(not shown)", "https://HOST without a name, password or query")
+        if (self.access_key is None) != (self.secret_key is None):
+            raise SettingsError("credentials", "(not shown)", "an access key and a secret key, or neither")
+
+    @property
+    def address(self) -> str:
+        """Where the object is, for people: no secret."""
+        if self.endpoint_url is None:
+            return f"s3://{self.bucket}/{self.key}"
+        return f"{self.endpoint_url.rstrip('/')}/{self.bucket}/{self.key}"
+
+    def sign(
+        self,
+        method: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        expires: int = DEFAULT_EXPIRES,
+        now: float | None = None,
+        whole_bucket: bool = False,
+    ) -> str:
+        """Presign one request.
+
+        Args:
+            query: further parameters of the request, signed with it; an empty value is one too (`uploads`).
+            expires: seconds, 1 to 604800 (a week).
+            now: the moment of signing, epoch seconds; default: this machine's clock.
+            whole_bucket: the request is about the bucket and not about the object.
+
+        Returns:
+            The URL, to be kept secret.
+
+        Raises:
+            SettingsError: a method or a time that is none, or no credentials.
+        """
+        _check_request(method, expires)
+        access_key, secret_key, token = _credentials(self)
+        moment = datetime.now(timezone.utc) if now is None else datetime.fromtimestamp(now, timezone.utc)
+        region = self.region or os.environ.get("AWS_REGION") or DEFAULT_REGION
+        scope = f"{moment:%Y%m%d}/{region}/s3/aws4_request"
+        asked = {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": f"{access_key}/{scope}",
+            "X-Amz-Date": f"{moment:%Y%m%dT%H%M%SZ}",
+            "X-Amz-Expires": str(expires),
+            "X-Amz-SignedHeaders": "host",
+        }
+        if token:
+            asked["X-Amz-Security-Token"] = token
+        base, host, path = _place(self, region, "" if whole_bucket else self.key)
+        line = _query({**(query or {}), **asked})
+        request = f"{method}\n{path}\n{line}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+        signature = _signature(secret_key, scope, asked["X-Amz-Date"], request)
+        shown = "&".join(part for part in (_plain_query(query or {}), _plain_query(asked)) if part)
+        return f"{base}{path}?{shown}&X-Amz-Signature={signature}"
+
+
+def presign_upload(
+    bucket: str,
+    key: str,
+    *,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    session_token: str | None = None,
+    expires: int = DEFAULT_EXPIRES,
+    now: float | None = None,
+    method: str = "PUT",
+    path_style: bool | None = None,
+) -> str:
+    """Presign the upload of one object (or, with another `method`, another request about it).
+
+    Args:
+        bucket, key, region, endpoint_url, path_style: see `Storage`. R2: the endpoint of your account, region `auto`.
+        access_key, secret_key, session_token: default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
+        expires: seconds until the URL is worthless, 1 to 604800; default: 15 minutes.
+        now: the moment of signing, epoch seconds; default: now.
+        method: GET, HEAD, PUT, POST or DELETE.
+
+    Returns:
+        The URL. Whoever has it can make the request: treat it as a secret.
+
+    Raises:
+        SettingsError: something is not what it should be, or there are no credentials.
+    """
+    storage = Storage(bucket, key, region, endpoint_url, access_key, secret_key, session_token, path_style)
+    return storage.sign(method, expires=expires, now=now)
+
+
+def presign_multipart(
+    storage: Storage, upload_id: str, part_number: int, *, expires: int = DEFAULT_EXPIRES, now: float | None = None
+) -> str:
+    """Presign the upload (PUT) of one part of a multipart upload that has been created.
+
+    Args:
+        upload_id: what creating the upload gave; its POST is presigned by `storage.sign("POST", {"uploads": ""})`.
+        part_number: 1 to 10000.
+
+    Returns:
+        The URL, to be kept secret.
+
+    Raises:
+        SettingsError: as of `Storage.sign`, and for a part number that is none.
+    """
+    if not 1 <= part_number <= 10_000 or not upload_id:
+        raise SettingsError("part_number", part_number, "1 to 10000, of an upload that has an id")
+    return storage.sign("PUT", {"uploadId": upload_id, "partNumber": str(part_number)}, expires=expires, now=now)
+
+
+def _is_text(key: str) -> bool:
+    return "\0" not in key and not any("\ud800" <= letter <= "\udfff" for letter in key)
+
+
+def _check_request(method: str, expires: int) -> None:
+    if method not in METHODS:
+        raise SettingsError("method", method, ", ".join(METHODS))
+    if isinstance(expires, bool) or not isinstance(expires, int) or not 1 <= expires <= MAX_EXPIRES:
+        raise SettingsError("expires", expires, f"whole seconds, 1 to {MAX_EXPIRES}")
+
+
+def _credentials(storage: Storage) -> tuple[str, str, str | None]:
+    if storage.access_key and storage.secret_key:
+        return storage.access_key, storage.secret_key, storage.session_token
+    access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    if not access_key or not secret_key:
+        raise SettingsError("credentials", None, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the arguments")
+    return access_key, secret_key, storage.session_token or os.environ.get("AWS_SESSION_TOKEN")
+
+
+def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
+    """What is before the path, the host and the encoded path of a request."""
+    address = urlsplit(storage.endpoint_url or f"https://{_amazon_host(region)}")
+    in_path = storage.path_style
+    if in_path is None:
+        in_path = storage.endpoint_url is not None or not _HOST_LABEL.fullmatch(storage.bucket)
+    host = address.netloc if in_path else f"{storage.bucket}.{address.netloc}"
+    path = address.path.rstrip("/") + (f"/{storage.bucket}" if in_path else "")
+    path = f"{path}/{_encode(key)}" if key or not in_path else path
+    default_port = {"https": ":443", "http": ":80"}[address.scheme]
+    return f"{address.scheme}://{host}", host.removesuffix(default_port), path
+
+
+def _amazon_host(region: str) -> str:
+    suffix = ".cn" if region.startswith("cn-") else ""
+    return "s3.amazonaws.com" if region == DEFAULT_REGION else f"s3.{region}.amazonaws.com{suffix}"
+
+
+def _encode(key: str) -> str:
+    return quote(key, safe="/~")
+
+
+def _query(parameters: Mapping[str, str]) -> str:
+    """The canonical query: encoded, then sorted."""
+    pairs = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in parameters.items())
+    return "&".join(f"{name}={value}" for name, value in pairs)
+
+
+def _plain_query(parameters: Mapping[str, str]) -> str:
+    return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in parameters.items())
+
+
+def _signature(secret_key: str, scope: str, moment: str, request: str) -> str:
+    text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = f"AWS4{secret_key}".encode()
+    for word in scope.split("/"):
+        key = _hmac(key, word)
+    return _hmac(key, text).hex()
+
+
+def _hmac(key: bytes, text: str) -> bytes:
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
