@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 
 from training_monitor.cli.output import hint, paint, print_json, printable, say
-from training_monitor.models import Event, JobView
+from training_monitor.models import Event, JobView, Progress
 from training_monitor.reports import RestartReport
 from training_monitor.units import format_duration, plural
 
@@ -29,16 +29,43 @@ _PLAIN_SECONDS = 30.0
 _BAR_WIDTH = 16
 
 
+class LiveLine:
+    """One line of a terminal that is drawn over and over; elsewhere a line now and then."""
+
+    def __init__(self, plain_seconds: float) -> None:
+        """`plain_seconds` are at least between two lines where stdout is no terminal."""
+        self._terminal, self._plain_seconds = sys.stdout.isatty(), plain_seconds
+        self._drawn, self._printed_at = False, float("-inf")
+
+    def draw(self, line: str) -> None:
+        if self._terminal:
+            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+            print(f"\r\x1b[K{printable(line)[: width - 1]}", end="", flush=True)
+            self._drawn = True
+        elif time.monotonic() - self._printed_at >= self._plain_seconds:
+            self._printed_at = time.monotonic()
+            print(printable(line), flush=True)
+
+    def clear(self) -> None:
+        if self._drawn:
+            print("\r\x1b[K", end="", flush=True)
+            self._drawn = False
+
+
+def print_event(event: Event, elapsed: float) -> None:
+    """One line with the event's kind and text."""
+    kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
+    print(f"{elapsed:6.1f}s  {kind} {printable(event.text)}", flush=True)
+
+
 class LiveDisplay:
     """Shows the events of `auto_restart`."""
 
     def __init__(self, *, as_json: bool, heading: str | None = None) -> None:
         """`heading` goes before the first event."""
         self._json, self._heading = as_json, heading
-        self._terminal = sys.stdout.isatty() and not as_json
         self._started = time.monotonic()
-        self._drawn = False
-        self._printed_at = float("-inf")
+        self._live = LiveLine(_PLAIN_SECONDS)
         self._since: tuple[str, float, int] | None = None
 
     def show(self, event: Event) -> None:
@@ -57,19 +84,11 @@ class LiveDisplay:
                 }
             )
         elif event.kind == "progress" and event.view:
-            self._progress(event.view, event.attempt)
+            elapsed = time.monotonic() - self._started
+            self._live.draw(format_progress(event.view, event.attempt, elapsed, self._speed(event.view)))
         else:
-            self._line(event)
-
-    def _progress(self, view: JobView, attempt: int) -> None:
-        line = format_progress(view, attempt, time.monotonic() - self._started, self._speed(view))
-        if self._terminal:
-            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            print(f"\r\x1b[K{printable(line)[: width - 1]}", end="", flush=True)
-            self._drawn = True
-        elif time.monotonic() - self._printed_at >= _PLAIN_SECONDS:
-            self._printed_at = time.monotonic()
-            print(printable(line), flush=True)
+            self.clear()
+            print_event(event, time.monotonic() - self._started)
 
     def _speed(self, view: JobView) -> float | None:
         """Steps per second: what the log says, else what was seen of this job so far."""
@@ -80,22 +99,21 @@ class LiveDisplay:
             self._since = (view.job_id, now, step)
         return (step - self._since[2]) / (now - self._since[1]) if step > self._since[2] else None
 
-    def _line(self, event: Event) -> None:
-        self.clear()
-        stamp = f"{time.monotonic() - self._started:6.1f}s"
-        kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
-        print(f"{stamp}  {kind} {printable(event.text)}", flush=True)
-
     def clear(self) -> None:
-        if self._drawn:
-            print("\r\x1b[K", end="", flush=True)
-            self._drawn = False
+        self._live.clear()
 
 
 def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | None) -> str:
     """One line: bar, step, loss, speed, ETA; '?' is what the log does not say."""
-    progress = view.progress
-    parts = [f"{elapsed:6.1f}s  attempt {attempt}"]
+    parts = [f"{elapsed:6.1f}s  attempt {attempt}", *progress_parts(view.progress, speed)]
+    if not view.status.is_terminal and view.log_age is not None and view.log_age >= 5:
+        parts.append(f"silent {format_duration(view.log_age)}")
+    return "  ".join(parts)
+
+
+def progress_parts(progress: Progress, speed: float | None) -> list[str]:
+    """Bar, step, loss, speed in steps per second, ETA, as far as they are known."""
+    parts = []
     if progress.step is not None and progress.total_steps:
         done = max(0.0, min(1.0, progress.step / progress.total_steps))
         filled = round(done * _BAR_WIDTH)
@@ -109,11 +127,7 @@ def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | 
     eta = progress.eta_seconds
     if eta is None and speed and progress.step is not None and progress.total_steps:
         eta = max(0, progress.total_steps - progress.step) / speed
-    if eta is not None:
-        parts.append(f"ETA {format_duration(eta)}")
-    if not view.status.is_terminal and view.log_age is not None and view.log_age >= 5:
-        parts.append(f"silent {format_duration(view.log_age)}")
-    return "  ".join(parts)
+    return [*parts, f"ETA {format_duration(eta)}"] if eta is not None else parts
 
 
 def print_summary(report: RestartReport, logs_call: str) -> None:

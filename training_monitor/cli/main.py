@@ -65,6 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("stop", "stop a job and see it gone", job=True).add_argument(
         "--grace", type=_seconds, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
     )
+    _add_watch(add("watch", "follow a run by its log or job id, tell, and end it when it stalls (if you say so)"))
+    _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
+    _add_notify(add("notify", "prove the channels that notices go by, send one, or list those sent", target=False))
     add("doctor", "which tools, contexts and keys work here, and what to do", target=False).add_argument(
         "targets", metavar="TARGET", nargs="*", help="also see whether these answer"
     )
@@ -155,6 +158,63 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_watched(command: argparse.ArgumentParser) -> None:
+    """What is watched, and who is told."""
+    which = command.add_mutually_exclusive_group(required=True)
+    which.add_argument("--log", metavar="FILE", help="what the training writes, a file on the target")
+    which.add_argument("--job", type=_name, metavar="JOB", help="a Ray submission id, or process:NAME")
+    command.add_argument("--pid-file", metavar="FILE", help="the file with the pid of the training, with --log")
+    command.add_argument("--output-dir", metavar="DIR", help="the folder of its checkpoints on the target")
+    command.add_argument("--name", metavar="NAME", help="what notices call it (default: job or log)")
+    command.add_argument(
+        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
+    )
+    command.add_argument(
+        "--upload",
+        action="append",
+        default=[],
+        metavar="WHERE",
+        help="of the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; the next one "
+        "given is tried where one fails",
+    )
+    command.add_argument("--destroy", action="store_true", help="a vast.ai instance, once the upload was verified")
+    command.add_argument(
+        "--destroy-without-upload", action="store_true", help="even without a verified upload: what is on it is lost"
+    )
+    command.add_argument("--stop-grace", type=_seconds, metavar="SECONDS", help="between TERM and KILL (default: 10)")
+
+
+def _add_watch(command: argparse.ArgumentParser) -> None:
+    _add_watched(command)
+    mode = command.add_mutually_exclusive_group()
+    mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
+    mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
+    mode.add_argument("--once", action="store_true", help="look once; the exit status is 1 when it stalls")
+    command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
+    command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
+    for option, metavar, text in (
+        ("--poll-interval", "SECONDS", "between looks (default: 60)"),
+        ("--grace-period", "SECONDS", "from the notice of a stall to the end (default: 900)"),
+        ("--stall-after", "SECONDS", "the shortest time without a step that is a stall (default: by GPUs and log)"),
+        ("--soft-limit", "SECONDS", "of run time: tell"),
+        ("--hard-limit", "SECONDS", "of run time: end it, with --terminate"),
+        ("--cost-per-hour", "MONEY", "of the machine"),
+        ("--budget", "MONEY", "tell when it is spent"),
+    ):
+        command.add_argument(option, type=_seconds, metavar=metavar, help=text)
+
+
+def _add_terminate(command: argparse.ArgumentParser) -> None:
+    _add_watched(command)
+    command.add_argument("--reason", metavar="TEXT", default="Ended by hand", help="(default: %(default)s)")
+
+
+def _add_notify(command: argparse.ArgumentParser) -> None:
+    from training_monitor.cli.notifying import add_notify
+
+    add_notify(command)
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -182,6 +242,14 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from training_monitor.cli import supervising
 
         return supervising.run if name == "run" else supervising.restart
+    if name in ("watch", "terminate"):
+        from training_monitor.cli import watching
+
+        return watching.watch if name == "watch" else watching.terminate
+    if name == "notify":
+        from training_monitor.cli.notifying import notify
+
+        return notify
     if name == "demo":
         from training_monitor.cli.demo import demo
 

@@ -19,9 +19,10 @@ class WatchConfig:
     """Times in seconds, costs in any one currency.
 
     A run that stalls is told of, and is to be ended when it has not gone on within `grace_period`; `stop_grace` is what
-    its processes get between TERM and KILL. `stall_after` is the shortest time without a step that counts as a stall, four
-    times as long while its GPUs or its log show work, or before the first step; None: what `StallPolicy` says. Beyond `soft_limit` of run time somebody is told, beyond `hard_limit` it is
-    to be ended. `cost_per_hour` and `budget` tell when the money is spent. `milestones` are per cent of its steps.
+    its processes get between TERM and KILL. `stall_after` is the shortest time without a step that counts as a stall,
+    four times as long while GPUs or log show work, or before the first step; None: what `StallPolicy` says. Beyond
+    `soft_limit` of run time somebody is told, beyond `hard_limit` it is to be ended. `cost_per_hour` and `budget` tell
+    when the money is spent. `milestones` are per cent of its steps.
     """
 
     poll_interval: float = 60.0
@@ -66,9 +67,16 @@ class WatchConfig:
         )
         if self.stall_after is None:
             return policy
-        short = dict.fromkeys(("idle_pause", "spinning_pause", "spoken_pause", "unknown_pause"), self.stall_after)
-        long = dict.fromkeys(("busy_pause", "startup_pause"), 4 * self.stall_after)
-        return replace(policy, **short, **long)
+        short, long = self.stall_after, 4 * self.stall_after
+        return replace(
+            policy,
+            idle_pause=short,
+            spinning_pause=short,
+            spoken_pause=short,
+            unknown_pause=short,
+            busy_pause=long,
+            startup_pause=long,
+        )
 
 
 def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:

@@ -148,7 +148,7 @@ def past_termination(watcher: TrainingWatcher) -> TerminationReport | None:
 
 
 def _key(watcher: TrainingWatcher) -> str:
-    return f"terminate {watcher.key.removeprefix('watch ')}"
+    return f"terminate {watcher.about}"
 
 
 def _begin(key: str, plan: TerminationPlan, watcher: TrainingWatcher) -> Termination:
@@ -339,7 +339,7 @@ class _Terminator:
 
     def post(self, notice: Notice) -> None:
         if self.outbox:
-            self.outbox.post(replace(notice, job_id=self.watcher.key))
+            self.outbox.post(replace(notice, job_id=self.watcher.about))
 
     def tell(self, kind: str, text: str) -> None:
         get_logger().log(10 if kind == "progress" else 20, "%s: %s", self.watcher.job.label, text)

@@ -160,7 +160,7 @@ class _Watch:
     def post(self, notice: Notice) -> None:
         self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))
         if self.outbox:
-            self.outbox.post(replace(notice, job_id=self.watcher.key))
+            self.outbox.post(replace(notice, job_id=self.watcher.about))
 
     def tell(self, kind: str, text: str) -> None:
         get_logger().info("%s: %s", self.watcher.job.label, text)

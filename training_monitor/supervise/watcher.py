@@ -66,7 +66,8 @@ class TrainingWatcher:
         self.target = parse_target(target, namespace=namespace)
         self.job = watched_job(job)
         self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
-        self.key = f"watch {self.target} {self.job.job_id or self.job.log_file}"
+        self.about = f"{self.target} {self.job.job_id or self.job.log_file}"
+        self.key = f"watch {self.about}"
         self.store = store or Store()
         self.transport, self.clock = transport, clock
         self._address: Target | None = None

@@ -1,0 +1,206 @@
+"""`watch` and `terminate`: follow a run and what becomes of it, and end it in an orderly way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import asdict
+
+from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.live import LiveLine, print_event, progress_parts
+from training_monitor.cli.output import hint, paint, print_json, printable, say
+from training_monitor.errors import SettingsError
+from training_monitor.models import Event, Progress
+from training_monitor.notify.configure import load_notifier
+from training_monitor.notify.outbox import Outbox
+from training_monitor.policy.watch_config import read_watch_config
+from training_monitor.probes.settings_file import load_settings
+from training_monitor.store import Store
+from training_monitor.supervise.terminate import is_terminating, terminate_training
+from training_monitor.supervise.watch import watch_training
+from training_monitor.supervise.watcher import TrainingWatcher
+from training_monitor.units import format_bytes, format_duration, plural
+from training_monitor.watching import (
+    LogUpdate,
+    TerminationPlan,
+    TerminationReport,
+    TrainingStatus,
+    WatchedJob,
+    WatchReport,
+)
+
+PLAIN_SECONDS = 1.0
+CONFIGURED = (
+    "poll_interval", "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
+)  # fmt: skip
+_ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
+
+
+def watch(args: Namespace) -> int:
+    """Show a run until it ends; with --terminate also end it when it stalls."""
+    watcher = _watcher(args)
+    if args.once:
+        return _show_once(watcher.poll(), args)
+    display = _Display(as_json=args.json)
+    stream = args.stream or (sys.stdout.isatty() and not args.poll)
+    plan = _plan(args) if args.terminate or args.upload or args.destroy else None
+    if plan is not None and not args.terminate:
+        raise SettingsError("--upload, --destroy", None, "--terminate with them: they are what follows the end")
+    with ExitStack() as stack:
+        outbox = stack.enter_context(_outbox(args, watcher.store)) if args.notify is not None else None
+        stack.callback(display.clear)
+        if stream:
+            watcher.start_streaming(display.line)
+            stack.callback(watcher.stop_streaming)
+        report = watch_training(watcher, plan=plan, outbox=outbox, on_status=display.status, on_event=display.event)
+    assert report
+    return _show_end(report, args)
+
+
+def terminate(args: Namespace) -> int:
+    """End a run now: stop it, save its newest complete checkpoint, destroy what was rented."""
+    watcher = _watcher(args)
+    if not args.json:
+        hint(f"ending {watcher.job.label} on {watcher.target}; the same command goes on where it was interrupted")
+    if not is_terminating(watcher):
+        watcher.poll()
+    display = _Display(as_json=args.json)
+    with ExitStack() as stack:
+        outbox = stack.enter_context(_outbox(args, watcher.store)) if args.notify is not None else None
+        report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
+    if args.json:
+        print_json({"kind": "result", **asdict(report)})
+    else:
+        _print_termination(report)
+    return OK if report.success else BAD
+
+
+def _watcher(args: Namespace) -> TrainingWatcher:
+    job = WatchedJob(args.job, args.log, args.pid_file, args.output_dir, args.name)
+    _, settings = load_settings()
+    table = settings.get("monitoring", {})
+    if not isinstance(table, dict):
+        raise SettingsError("monitoring", table, "a table of settings")
+    general = {key: value for key, value in table.items() if key != "jobs"}
+    own = table.get("jobs", {}).get(job.label, {})
+    given = {key: getattr(args, key, None) for key in CONFIGURED}
+    if getattr(args, "no_stall_detection", False):
+        given["stall_detection"] = False
+    return TrainingWatcher(args.target, job, read_watch_config(general, own, given), args.namespace)
+
+
+def _plan(args: Namespace) -> TerminationPlan:
+    given = {"reason": args.reason} if getattr(args, "reason", None) else {}
+    return TerminationPlan(
+        upload_to=tuple(args.upload),
+        destroy=args.destroy,
+        destroy_without_upload=args.destroy_without_upload,
+        **given,
+    )
+
+
+def _outbox(args: Namespace, store: Store) -> Outbox:
+    notifier = load_notifier(store=store)
+    if [channel.name for channel in notifier.channels] == ["web"]:
+        hint("no channel is configured: notices are only listed, see training-monitor notify --list")
+    return Outbox(notifier, store, args.notify or None)
+
+
+class _Display:
+    """Updates on a terminal as one live line, else as plain lines or JSON objects."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._json, self._live = as_json, LiveLine(PLAIN_SECONDS)
+        self._started = time.monotonic()
+        self._status: TrainingStatus | None = None
+        self._shown: Progress | None = None
+
+    def line(self, update: LogUpdate) -> None:
+        """A new line of a log that is streamed."""
+        if self._json:
+            print_json({"kind": "line", **asdict(update)})
+        elif update.progress != self._shown:
+            self._shown = update.progress
+            self._draw(update)
+
+    def status(self, status: TrainingStatus) -> None:
+        """A poll."""
+        self._status = status
+        if self._json:
+            print_json({"kind": "status", **asdict(status)})
+        else:
+            self._draw(status)
+
+    def event(self, event: Event) -> None:
+        if self._json:
+            print_json({"kind": event.kind, "text": event.text, "job_id": event.job_id})
+            return
+        self._live.clear()
+        print_event(event, time.monotonic() - self._started)
+
+    def clear(self) -> None:
+        self._live.clear()
+
+    def _draw(self, seen: TrainingStatus | LogUpdate) -> None:
+        speed = seen.progress.steps_per_second
+        parts = [f"{time.monotonic() - self._started:6.1f}s", *progress_parts(seen.progress, speed)]
+        if seen.stall.is_stalling:
+            parts.append(f"STALLED: {seen.stall.reason}")
+        for error in self._status.errors if self._status else ():
+            parts.append(f"? {error}")
+        self._live.draw("  ".join(parts))
+
+
+def _show_once(status: TrainingStatus, args: Namespace) -> int:
+    code = UNKNOWN if status.is_running is None else BAD if status.stall.is_stalling else OK
+    if args.json:
+        print_json(status)
+        return code
+    running = {True: "running", False: "not running", None: "nobody knows whether it runs"}[status.is_running]
+    say("  ".join([running, *progress_parts(status.progress, status.progress.steps_per_second)]))
+    say(f"  {'STALLED: ' if status.stall.is_stalling else ''}{status.stall.reason}")
+    if status.message:
+        say(f"  {status.message}")
+    for checkpoint in (status.checkpoints or ())[-3:]:
+        say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
+    for error in status.errors:
+        hint(f"  not known: {error}")
+    return code
+
+
+def _show_end(report: WatchReport, args: Namespace) -> int:
+    if args.json:
+        print_json({"kind": "result", **asdict(report)})
+    else:
+        step = report.status.progress.step if report.status else None
+        print(
+            f"{paint(report.end, 'green' if report.end == 'finished' else 'red', sys.stdout)} at step "
+            f"{'?' if step is None else step}: {printable(report.reason)}"
+        )
+        if report.termination:
+            _print_termination(report.termination)
+    if report.termination and not report.termination.success:
+        return BAD
+    return _ENDS.get(report.end, BAD)
+
+
+def _print_termination(report: TerminationReport) -> None:
+    stopped = {
+        True: "nothing of it is left",
+        False: f"not even SIGKILL ended {', '.join(report.left)}",
+        None: "not known",
+    }
+    say(f"  processes: {stopped[report.stopped]}")
+    newest = report.checkpoint
+    at = f", newest complete: step {newest.step}, {newest.path}" if newest else ", none is complete"
+    say(f"  {plural(len(report.checkpoints), 'checkpoint')}{at if report.checkpoints else ''}")
+    for upload in report.uploads:
+        said = f"{plural(len(upload.files), 'file')} verified" if upload.verified else f"NOT uploaded: {upload.error}"
+        say(f"  {upload.destination}: {said}")
+    if report.destroyed is not None:
+        say("  instance destroyed" if report.destroyed else f"  instance KEPT, it goes on costing money: {report.kept}")
+    for error in report.errors:
+        say(f"  {error}")
+    say(f"  took {format_duration(report.duration)}")
