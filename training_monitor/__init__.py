@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CommandFailed as CommandFailed,
         CommandTimedOut as CommandTimedOut,
         InstanceNotFound as InstanceNotFound,
+        InvalidTransition as InvalidTransition,
         JobExists as JobExists,
         JobNotFound as JobNotFound,
         ParseError as ParseError,
@@ -52,6 +53,22 @@ if TYPE_CHECKING:
         RunEvent as RunEvent,
         StallAnalysis as StallAnalysis,
     )
+    from training_monitor.notify.channels import (
+        CommandChannel as CommandChannel,
+        Desktop as Desktop,
+        DiscordUser as DiscordUser,
+        DiscordWebhook as DiscordWebhook,
+        Email as Email,
+        NotifiedUser as NotifiedUser,
+        Ntfy as Ntfy,
+        SlackWebhook as SlackWebhook,
+        Telegram as Telegram,
+        Webhook as Webhook,
+        WebList as WebList,
+    )
+    from training_monitor.notify.configure import load_notifier as load_notifier
+    from training_monitor.notify.notifier import TrainingNotifier as TrainingNotifier
+    from training_monitor.notify.outbox import Outbox as Outbox
     from training_monitor.parse.log_patterns import LogPattern as LogPattern, parse_metrics as parse_metrics
     from training_monitor.parse.log_totals import LogTotals as LogTotals
     from training_monitor.parse.nccl import parse_nccl_transport as parse_nccl_transport
@@ -67,6 +84,7 @@ if TYPE_CHECKING:
     )
     from training_monitor.policy.stall import StallPolicy as StallPolicy, analyze_stall as analyze_stall
     from training_monitor.policy.stall_detector import StallDetector as StallDetector
+    from training_monitor.policy.watch_config import WatchConfig as WatchConfig
     from training_monitor.probes.checkpoints import (
         find_latest_checkpoint as find_latest_checkpoint,
         list_checkpoints as list_checkpoints,
@@ -101,11 +119,39 @@ if TYPE_CHECKING:
         start_background_monitor as start_background_monitor,
     )
     from training_monitor.supervise.restart import auto_restart as auto_restart
+    from training_monitor.supervise.terminate import terminate_training as terminate_training
+    from training_monitor.supervise.watch import watch_training as watch_training
+    from training_monitor.supervise.watcher import TrainingWatcher as TrainingWatcher
     from training_monitor.targets.asking import ask as ask
     from training_monitor.targets.connect import resolve_target as resolve_target
     from training_monitor.targets.fleet import ask_many as ask_many
     from training_monitor.targets.target import Target as Target, parse_target as parse_target
     from training_monitor.targets.transport import LocalTransport as LocalTransport, Transport as Transport
+    from training_monitor.uploads.checkpoint import upload_checkpoint as upload_checkpoint
+    from training_monitor.uploads.hugging_face import upload_to_hugging_face as upload_to_hugging_face
+    from training_monitor.uploads.model_card import (
+        IncompleteInfo as IncompleteInfo,
+        format_incomplete_card as format_incomplete_card,
+    )
+    from training_monitor.uploads.presign import (
+        Storage as Storage,
+        presign_multipart as presign_multipart,
+        presign_upload as presign_upload,
+    )
+    from training_monitor.uploads.presigned import upload_to_presigned_url as upload_to_presigned_url
+    from training_monitor.vast.instances import destroy_instance as destroy_instance, list_instances as list_instances
+    from training_monitor.watching import (
+        Delivery as Delivery,
+        LogUpdate as LogUpdate,
+        Notice as Notice,
+        TerminationPlan as TerminationPlan,
+        TerminationReport as TerminationReport,
+        TrainingStatus as TrainingStatus,
+        UploadedFile as UploadedFile,
+        UploadReport as UploadReport,
+        WatchedJob as WatchedJob,
+        WatchReport as WatchReport,
+    )
 
 __version__ = "0.1.0"
 
@@ -118,6 +164,7 @@ _HOME = {
         "CommandFailed",
         "CommandTimedOut",
         "InstanceNotFound",
+        "InvalidTransition",
         "JobExists",
         "JobNotFound",
         "ParseError",
@@ -153,6 +200,22 @@ _HOME = {
         "RunEvent",
         "StallAnalysis",
     ),
+    "notify.channels": (
+        "CommandChannel",
+        "Desktop",
+        "DiscordUser",
+        "DiscordWebhook",
+        "Email",
+        "NotifiedUser",
+        "Ntfy",
+        "SlackWebhook",
+        "Telegram",
+        "WebList",
+        "Webhook",
+    ),
+    "notify.configure": ("load_notifier",),
+    "notify.notifier": ("TrainingNotifier",),
+    "notify.outbox": ("Outbox",),
     "parse.log_patterns": ("LogPattern", "parse_metrics"),
     "parse.log_totals": ("LogTotals",),
     "parse.nccl": ("parse_nccl_transport",),
@@ -163,6 +226,7 @@ _HOME = {
     "policy.restart": ("LedgerEntry", "RestartDecision", "RestartPolicy", "decide_restart"),
     "policy.stall": ("StallPolicy", "analyze_stall"),
     "policy.stall_detector": ("StallDetector",),
+    "policy.watch_config": ("WatchConfig",),
     "probes.checkpoints": ("find_latest_checkpoint", "list_checkpoints"),
     "probes.cluster": ("verify_ray_resources",),
     "probes.efa": ("check_efa_utilization",),
@@ -186,11 +250,32 @@ _HOME = {
     "supervise.logs": ("get_logger", "setup_logging"),
     "supervise.monitor": ("JobMonitor", "detect_stall", "monitor_job", "start_background_monitor"),
     "supervise.restart": ("auto_restart",),
+    "supervise.terminate": ("terminate_training",),
+    "supervise.watch": ("watch_training",),
+    "supervise.watcher": ("TrainingWatcher",),
     "targets.asking": ("ask",),
     "targets.connect": ("resolve_target",),
     "targets.fleet": ("ask_many",),
     "targets.target": ("Target", "parse_target"),
     "targets.transport": ("LocalTransport", "Transport"),
+    "uploads.checkpoint": ("upload_checkpoint",),
+    "uploads.hugging_face": ("upload_to_hugging_face",),
+    "uploads.model_card": ("IncompleteInfo", "format_incomplete_card"),
+    "uploads.presign": ("Storage", "presign_multipart", "presign_upload"),
+    "uploads.presigned": ("upload_to_presigned_url",),
+    "vast.instances": ("destroy_instance", "list_instances"),
+    "watching": (
+        "Delivery",
+        "LogUpdate",
+        "Notice",
+        "TerminationPlan",
+        "TerminationReport",
+        "TrainingStatus",
+        "UploadReport",
+        "UploadedFile",
+        "WatchReport",
+        "WatchedJob",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -45,14 +45,14 @@ from training_monitor.errors import RestError, TrainingMonitorError
 from training_monitor.mail import MailServer, send_mail
 from training_monitor.notify.channels import (
     Channel,
-    Command,
+    CommandChannel,
     DiscordUser,
     DiscordWebhook,
     Email,
+    NotifiedUser,
     Ntfy,
     SlackWebhook,
     Telegram,
-    User,
     Webhook,
     WebList,
 )
@@ -132,14 +132,14 @@ def test_telegram_gets_bold_and_escaped_html(services: Services) -> None:
 
 
 def test_the_users_own_chat_comes_before_the_default(services: Services) -> None:
-    notifier = TrainingNotifier([telegram(services)], users={"alice": User("alice", telegram_id=77)})
+    notifier = TrainingNotifier([telegram(services)], users={"alice": NotifiedUser("alice", telegram_id=77)})
     assert notifier.notify("alice", "hello").success and notifier.notify(None, "hello").success
     assert [asked.json["chat_id"] for asked in services.asked] == ["77", "42"]
 
 
 def test_discord_opens_a_conversation_and_pings_nobody(services: Services) -> None:
     bot = DiscordUser(DISCORD_TOKEN, api_url=services.discord_api)
-    assert TrainingNotifier([bot]).notify(User("bob", discord_id="8001"), "@everyone look").success
+    assert TrainingNotifier([bot]).notify(NotifiedUser("bob", discord_id="8001"), "@everyone look").success
     opened, message = services.asked
     assert opened.json == {"recipient_id": "8001"} and message.path.endswith("/channels/3196741501158001/messages")
     assert message.json["allowed_mentions"] == {"parse": []} and "@everyone" not in message.json["content"]
@@ -147,7 +147,7 @@ def test_discord_opens_a_conversation_and_pings_nobody(services: Services) -> No
 
 def test_a_user_without_an_id_is_passed_over(services: Services) -> None:
     channels = [telegram(services, chat=None), DiscordUser(DISCORD_TOKEN, api_url=services.discord_api)]
-    delivery = TrainingNotifier([*channels, SlackWebhook(services.slack_webhook)]).notify(User("eve"), "hello")
+    delivery = TrainingNotifier([*channels, SlackWebhook(services.slack_webhook)]).notify(NotifiedUser("eve"), "hello")
     assert delivery.channel == "slack" and delivery.error is None and len(services.asked) == 1
 
 
@@ -160,7 +160,7 @@ def test_ntfy_gets_title_priority_and_tags_as_headers(services: Services) -> Non
 
 
 def test_a_webhook_gets_the_notice_as_json(services: Services) -> None:
-    assert TrainingNotifier([Webhook(services.webhook)]).notify(User("alice"), stall()).success
+    assert TrainingNotifier([Webhook(services.webhook)]).notify(NotifiedUser("alice"), stall()).success
     sent = services.asked[0].json
     assert (sent["kind"], sent["job_id"], sent["priority"], sent["user"]) == ("stall_detected", "run", "high", "alice")
     assert sent["fields"][0] == {"label": "Job", "value": "run"} and "Issue: no step" in sent["message"]
@@ -187,9 +187,9 @@ def test_a_subject_with_line_ends_is_one_header_at_the_door_too(mail: MailServic
 def test_a_command_gets_the_notice_on_stdin_only(tmp_path: Path) -> None:
     got = tmp_path / "got"
     script = f"cat > {got}; tr '\\0' ' ' < /proc/$$/cmdline > {got}.argv"
-    delivery = TrainingNotifier([Command(("sh", "-c", script))]).notify("", stall())
+    delivery = TrainingNotifier([CommandChannel(("sh", "-c", script))]).notify("", stall())
     assert delivery.channel == "command" and json.loads(got.read_text())["kind"] == "stall_detected"
-    failing = TrainingNotifier([Command(("sh", "-c", "echo no such pager >&2; exit 3"))]).notify(None, "hello")
+    failing = TrainingNotifier([CommandChannel(("sh", "-c", "echo no such pager >&2; exit 3"))]).notify(None, "hello")
     assert not failing.success and failing.error == "command: sh ended with exit status 3: no such pager"
 
 
@@ -221,12 +221,14 @@ def test_a_server_that_repeats_the_request_does_not_give_the_secret_away(service
 @pytest.mark.parametrize(
     ("user", "words"),
     [
-        (User("a", telegram_id=BLOCKED_CHAT), "403: .*blocked by the user"),
-        (User("a", telegram_id="404"), "400: .*chat not found"),
-        (User("a", discord_id=BLOCKED_USER), "403: .*Cannot send messages to this user"),
+        (NotifiedUser("a", telegram_id=BLOCKED_CHAT), "403: .*blocked by the user"),
+        (NotifiedUser("a", telegram_id="404"), "400: .*chat not found"),
+        (NotifiedUser("a", discord_id=BLOCKED_USER), "403: .*Cannot send messages to this user"),
     ],
 )
-def test_a_user_who_cannot_be_reached_is_told_by_the_next_channel(services: Services, user: User, words: str) -> None:
+def test_a_user_who_cannot_be_reached_is_told_by_the_next_channel(
+    services: Services, user: NotifiedUser, words: str
+) -> None:
     channels = [telegram(services, chat=None), DiscordUser(DISCORD_TOKEN, api_url=services.discord_api)]
     delivery = TrainingNotifier([*channels, SlackWebhook(services.slack_webhook)]).notify(user, "hello")
     assert delivery.channel == "slack"

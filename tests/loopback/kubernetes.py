@@ -441,7 +441,11 @@ class _Handler(BaseHTTPRequestHandler):
         execution = Execution(web_socket, pod, argv, streams)
         execution.drop_after = self.api.drop_exec_after_bytes
         execution.lose_stdout = self.api._take_empty_ok()
-        execution.run()
+        self.api.executions.append(execution)
+        try:
+            execution.run()
+        finally:
+            self.api.executions.remove(execution)
 
     def _check_exec(self, pod: Pod, container: str, argv: list[str]) -> None:
         self._permit("create", "pods/exec", pod.namespace, pod.name)
@@ -561,6 +565,7 @@ class KubernetesApi:
         self.hang_exec = False  # open the streams, then nothing (pings are answered)
         self.refuse = False  # close each new connection at once
         self.delay_seconds = 0.0  # before each answer
+        self.executions: list[Execution] = []  # those that run
         self._lock = threading.Lock()
         self._server: _Server | None = None
 
@@ -587,6 +592,11 @@ class KubernetesApi:
             self._server.server_close()
             self._server.drop_connections()
             self._server = None
+
+    def end_execs(self) -> None:
+        """Close every open stream with exit status 0, as a container runtime does after hours; the commands run on."""
+        for execution in list(self.executions):
+            execution.web_socket.finish(exit_status(0))
 
     def add_pod(self, name: str, namespace: str = "default", root: Path | None = None, **details: Any) -> Pod:
         """Add a pod; `details` are those of `Pod`. Its root is by default a new folder."""

@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from training_monitor.notify.channels import Channel, User
+    from training_monitor.notify.channels import Channel, NotifiedUser
     from training_monitor.notify.notifier import TrainingNotifier
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
@@ -67,7 +67,7 @@ def _test(args: Namespace) -> int:
     return 0 if all(result["ok"] for result in results) else 1
 
 
-def _prove(notifier: TrainingNotifier, channel: Channel, user: User) -> dict[str, Any]:
+def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> dict[str, Any]:
     from training_monitor.notify.advice import advise
     from training_monitor.notify.notifier import plain_notice
 

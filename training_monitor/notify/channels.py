@@ -39,7 +39,7 @@ _DESKTOP_URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgen
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class NotifiedUser:
     """Somebody to tell: what the messengers call them, and an e-mail address."""
 
     name: str = ""
@@ -72,11 +72,11 @@ class Channel(Protocol):
     @property
     def minimum_priority(self) -> str: ...
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         """Why this user cannot be told this way; None when nothing is in the way."""
         ...
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         """Send it once. Raises RestError or CommandError."""
         ...
 
@@ -91,7 +91,7 @@ class _Settings:
         if self.minimum_priority not in PRIORITIES:
             raise SettingsError("minimum_priority", self.minimum_priority, ", ".join(PRIORITIES))
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None
 
 
@@ -111,10 +111,10 @@ class Telegram(_Settings):
         _expect_id("chat_id", self.chat_id)
         _expect_url("api_url", self.api_url)
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if user.telegram_id or self.chat_id else "no telegram_id of the user and no chat_id"
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         message = {
             "chat_id": str(user.telegram_id or self.chat_id),
             "text": render(notice, TELEGRAM),
@@ -140,10 +140,10 @@ class DiscordUser(_Settings):
         _expect_id("user_id", self.user_id)
         _expect_url("api_url", self.api_url)
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if user.discord_id or self.user_id else "no discord_id of the user and no user_id"
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         api, headers = self.api_url.rstrip("/"), {"Authorization": f"Bot {self.token}"}
         recipient = {"recipient_id": str(user.discord_id or self.user_id)}
         conversation = _id_in(_post(f"{api}/users/@me/channels", recipient, doors, headers))
@@ -161,7 +161,7 @@ class DiscordWebhook(_Settings):
         super().__post_init__()
         _expect_url("webhook", self.url)
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, _discord_message(notice), doors)
 
 
@@ -176,7 +176,7 @@ class SlackWebhook(_Settings):
         super().__post_init__()
         _expect_url("url", self.url)
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, {"text": render(notice, SLACK), "unfurl_links": False}, doors)
 
 
@@ -194,7 +194,7 @@ class Ntfy(_Settings):
         if self.token is not None:
             _expect_token("token", self.token)
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         headers = {
             "Title": _in_ascii(one_line(notice)),
             "Priority": _NTFY_PRIORITY[notice.priority],
@@ -218,7 +218,7 @@ class Webhook(_Settings):
         super().__post_init__()
         _expect_url("url", self.url)
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, _as_json(notice, user), doors)
 
 
@@ -237,10 +237,10 @@ class Email(_Settings):
         for address in self.recipients:
             _expect_address("to", address)
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if user.email or self.recipients else "no e-mail address of the user and no recipients"
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         recipients = [user.email] if user.email else self.recipients
         text = render(notice, PLAIN)
         send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout)
@@ -252,13 +252,13 @@ class Desktop(_Settings):
 
     name = "desktop"
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         urgency = f"--urgency={_DESKTOP_URGENCY[notice.priority]}"
         _run(("notify-send", urgency, "--", one_line(notice), render_body(notice, DESKTOP)), None, doors)
 
 
 @dataclass(frozen=True)
-class Command(_Settings):
+class CommandChannel(_Settings):
     """A program of the user's own; the notice arrives as JSON on its stdin."""
 
     name = "command"
@@ -269,7 +269,7 @@ class Command(_Settings):
         if not self.argv or not self.argv[0] or any("\0" in word for word in self.argv):
             raise SettingsError("argv", "***", "a program and its arguments")
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _run(self.argv, json.dumps(_as_json(notice, user)) + "\n", doors)
 
 
@@ -279,10 +279,10 @@ class WebList(_Settings):
 
     name = "web"
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if doors.has_store else "no store is open"
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         return None
 
 
@@ -317,7 +317,7 @@ def _run(argv: tuple[str, ...], text: str | None, doors: Doors) -> None:
         raise CommandFailed(f"{argv[0]} ended with exit status {result.exit_code}: {said}", argv=(argv[0],))
 
 
-def _as_json(notice: Notice, user: User) -> dict[str, Any]:
+def _as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
     values = {key: clean(value) if isinstance(value, str) else value for key, value in asdict(notice).items()}
     fields = [{"label": clean(label), "value": clean(value)} for label, value in notice.fields]
     return {**values, "fields": fields, "user": user.name or None, "message": render(notice, PLAIN)}

@@ -26,15 +26,15 @@ from training_monitor.notify.channels import (
     DISCORD_API,
     TELEGRAM_API,
     Channel,
-    Command,
+    CommandChannel,
     Desktop,
     DiscordUser,
     DiscordWebhook,
     Email,
+    NotifiedUser,
     Ntfy,
     SlackWebhook,
     Telegram,
-    User,
     Webhook,
     WebList,
 )
@@ -104,7 +104,7 @@ def load_channels(environ: Mapping[str, str] = os.environ, path: str | None = No
     return channels
 
 
-def load_users(environ: Mapping[str, str] = os.environ, path: str | None = None) -> dict[str, User]:
+def load_users(environ: Mapping[str, str] = os.environ, path: str | None = None) -> dict[str, NotifiedUser]:
     """Read the people of the settings file's [users.NAME]: telegram_id, discord_id, email.
 
     Raises:
@@ -117,7 +117,7 @@ def load_users(environ: Mapping[str, str] = os.environ, path: str | None = None)
         _expect_keys(file, f"users.{name}", values, {"telegram_id", "discord_id", "email"})
         texts = {key: _text(file, f"users.{name}.{key}", each) for key, each in values.items()}
         with _naming(f"{file}: users.{name}"):
-            users[name] = User(name, **texts)
+            users[name] = NotifiedUser(name, **texts)
     return users
 
 
@@ -224,7 +224,7 @@ _BUILDERS: dict[str, Callable[[_Values, _Values], list[Channel]]] = {
     "webhook": lambda values, rest: [Webhook(_required(values, "webhook", "url"), **rest)],
     "email": _email,
     "desktop": lambda values, rest: [Desktop(**rest)],
-    "command": lambda values, rest: [Command(tuple(values.get("argv", ())), **rest)],
+    "command": lambda values, rest: [CommandChannel(tuple(values.get("argv", ())), **rest)],
     "web": lambda values, rest: [WebList(**rest)],
 }
 

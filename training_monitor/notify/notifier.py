@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandError, RestError, SettingsError, TrainingMonitorError
-from training_monitor.notify.channels import Channel, Doors, User
+from training_monitor.notify.channels import Channel, Doors, NotifiedUser
 from training_monitor.rest import REQUEST_SECONDS
 from training_monitor.store import PLAIN_MESSAGE, Store
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -35,7 +35,7 @@ class TrainingNotifier:
         self,
         channels: Sequence[Channel],
         *,
-        users: Mapping[str, User] | None = None,
+        users: Mapping[str, NotifiedUser] | None = None,
         store: Store | None = None,
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -47,12 +47,16 @@ class TrainingNotifier:
         self._told: set[tuple[str, str | None, str, int]] = set()
 
     def notify(
-        self, user: str | User | None, message: str | Notice, priority: str = "normal", job_id: str | None = None
+        self,
+        user: str | NotifiedUser | None,
+        message: str | Notice,
+        priority: str = "normal",
+        job_id: str | None = None,
     ) -> Delivery:
         """Tell a user something now, on the first channel that takes it.
 
         Args:
-            user: a name from the settings, a User, or None for whomever the channels tell by default.
+            user: a name from the settings, a NotifiedUser, or None for whomever the channels tell by default.
             message: a text, or a Notice, which is told to one user once.
             priority: of a text: low | normal | high | urgent.
             job_id: what a text is about.
@@ -71,7 +75,7 @@ class TrainingNotifier:
         kept = self._remember(whom.name, notice, delivery)
         return delivery if kept or delivery.channel != "web" else Delivery("none", False, error="web: nothing is kept")
 
-    def deliver(self, user: str | User | None, notice: Notice) -> Delivery:
+    def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
         """Walk the chain with a notice, whether it was told before or not; nothing of it is kept.
 
         Raises:
@@ -91,7 +95,9 @@ class TrainingNotifier:
             _LOGGER.warning("a notice did not leave by %s: %s", channel.name, error.what)
         return Delivery("none", False, tries, "; ".join(errors) or "no channel takes this notice for this user")
 
-    def try_channel(self, channel: Channel, user: User, notice: Notice) -> tuple[int, TrainingMonitorError | None]:
+    def try_channel(
+        self, channel: Channel, user: NotifiedUser, notice: Notice
+    ) -> tuple[int, TrainingMonitorError | None]:
         """Send by one channel, again after a failure that may pass. Returns how many tries, and the last error."""
         for tried in range(1, TRIES + 1):
             error = self._send(channel, user, notice)
@@ -103,19 +109,19 @@ class TrainingNotifier:
             self._clock.sleep(wait)
         raise AssertionError("the last try returns")
 
-    def obstacle(self, channel: Channel, user: User) -> str | None:
+    def obstacle(self, channel: Channel, user: NotifiedUser) -> str | None:
         """Why this user cannot be told by this channel; None when nothing is in the way."""
         return channel.obstacle(user, self._doors)
 
-    def find_user(self, user: str | User | None) -> User:
+    def find_user(self, user: str | NotifiedUser | None) -> NotifiedUser:
         """The user of that name. Raises SettingsError for a name that the settings do not have."""
-        if isinstance(user, User):
+        if isinstance(user, NotifiedUser):
             return user
         if user and user not in self._users:
             raise SettingsError("user", user, f"one of {', '.join(self._users) or 'the users of the settings file'}")
-        return self._users[user] if user else User()
+        return self._users[user] if user else NotifiedUser()
 
-    def _send(self, channel: Channel, user: User, notice: Notice) -> TrainingMonitorError | None:
+    def _send(self, channel: Channel, user: NotifiedUser, notice: Notice) -> TrainingMonitorError | None:
         try:
             channel.send(notice, user, self._doors)
         except (RestError, CommandError) as error:

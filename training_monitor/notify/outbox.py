@@ -7,7 +7,7 @@ import threading
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import AlreadySupervised, TrainingMonitorError
-from training_monitor.notify.channels import User
+from training_monitor.notify.channels import NotifiedUser
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.store import KeptNotice, Store
 from training_monitor.watching import Delivery, Notice
@@ -27,7 +27,7 @@ class Outbox:
     Args:
         notifier: sends.
         store: where what is pending outlives this process.
-        user: whom to tell: a name that the notifier knows, a User, or None.
+        user: whom to tell: a name that the notifier knows, a NotifiedUser, or None.
         clock: what the thread waits by.
 
     Raises:
@@ -35,7 +35,12 @@ class Outbox:
     """
 
     def __init__(
-        self, notifier: TrainingNotifier, store: Store, user: str | User | None = None, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        notifier: TrainingNotifier,
+        store: Store,
+        user: str | NotifiedUser | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._notifier, self._store, self._clock = notifier, store, clock
         self._user = notifier.find_user(user)

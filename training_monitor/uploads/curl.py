@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from training_monitor.errors import CommandFailed, last_lines
+from training_monitor.errors import CommandFailed
 from training_monitor.models import Question, Reply
 
 REQUEST_SECONDS = 60.0
@@ -24,7 +24,7 @@ _curl() {
   printf 'url = "%s"\n' "$url" | curl -q --config - --globoff --path-as-is --silent --show-error --include \
     --connect-timeout 30 --speed-limit 1 --speed-time 300 --write-out '\nhttp=%{http_code}\n' "$@"
 }
-_hide() { tr -d '\000\r' | sed 's|https*://[^ ]*|(URL)|g'; }
+_hide() { tr -d '\000\r' | sed 's|https*://[^ <>"]*|(URL)|g'; }
 """
 _REQUEST = r"""
 command -v curl >/dev/null || { echo no-curl; exit 0; }
@@ -71,9 +71,10 @@ def parse_response(reply: Reply) -> Response:
     while (found := re.match(r"HTTP/[\d.]+ \d{3}.*(?:\n.+)*(?:\n\n|\n?\Z)", body)) is not None:
         head, body = found.group(), body[found.end() :]
     pairs = (line.partition(":") for line in head.splitlines()[1:])
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    headers = {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}
     if status is None or code is None or code[1] != "0":
-        return Response(0, headers, body, last_lines(reply.output.rpartition("curl: ")[2], 1) or "no answer")
+        said = re.search(r"^curl: (.{1,300})", reply.output, re.MULTILINE)
+        return Response(0, headers, body, said[1] if said else "no answer")
     return Response(int(status.group()), headers, body, _reason(body))
 
 

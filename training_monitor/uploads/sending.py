@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from training_monitor.clock import Clock
 from training_monitor.errors import CommandFailed, last_lines
+from training_monitor.models import JobStatus
 from training_monitor.uploads.curl import REQUEST_SECONDS, Response, is_expired, is_final, request_question
 from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload
 from training_monitor.uploads.pieces import WHOLE, Piece, Sent, format_pieces, format_send_command, parse_sent
@@ -84,7 +85,7 @@ def send_pieces(
         new = {piece.number: sent[piece.number] for piece in pending if piece.number in sent and sent[piece.number].ok}
         taken |= new
         failed = next((each for each in sent.values() if not each.ok), None)
-        if failed is None and new:
+        if failed is None and new and view.status is JobStatus.SUCCEEDED:
             continue
         failures = 1 if new else failures + 1
         if failures >= MOST_TRIES or (failed and _is_hopeless(failed, can_sign)):

@@ -12,15 +12,15 @@ import pytest
 from training_monitor.errors import SettingsError
 from training_monitor.mail import MailServer
 from training_monitor.notify.channels import (
-    Command,
+    CommandChannel,
     Desktop,
     DiscordUser,
     DiscordWebhook,
     Email,
+    NotifiedUser,
     Ntfy,
     SlackWebhook,
     Telegram,
-    User,
     Webhook,
     WebList,
 )
@@ -97,7 +97,7 @@ def test_the_file_has_tables_and_an_order(tmp_path: Path) -> None:
         Desktop(),
         Telegram(TOKEN, "42", minimum_priority="high"),
         Email(MailServer("mail.example.org", 587), "me@example.org", ("you@example.org",)),
-        Command(("page", "me")),
+        CommandChannel(("page", "me")),
     ]
 
 
@@ -164,7 +164,10 @@ def test_a_file_with_secrets_must_be_ones_own(tmp_path: Path, mode: int) -> None
 
 def test_users_have_ids_and_an_address(tmp_path: Path) -> None:
     file = write(tmp_path, {"users": {"alice": {"telegram_id": 7, "email": "a@example.org"}, "bob": {}}})
-    assert load_users({}, file) == {"alice": User("alice", "7", None, "a@example.org"), "bob": User("bob")}
+    assert load_users({}, file) == {
+        "alice": NotifiedUser("alice", "7", None, "a@example.org"),
+        "bob": NotifiedUser("bob"),
+    }
 
 
 @pytest.mark.parametrize(

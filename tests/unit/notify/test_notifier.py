@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import FakeClock
 from training_monitor.errors import CommandFailed, RestError, SettingsError, TrainingMonitorError
 from training_monitor.models import CommandResult
-from training_monitor.notify.channels import Command, Desktop, Doors, Telegram, User, WebList
+from training_monitor.notify.channels import CommandChannel, Desktop, Doors, NotifiedUser, Telegram, WebList
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.store import Store
 from training_monitor.watching import Delivery, Notice
@@ -27,10 +27,10 @@ class Line:
     minimum_priority: str = "low"
     sent: list[tuple[str, Notice]] = field(default_factory=list)
 
-    def obstacle(self, user: User, doors: Doors) -> str | None:
+    def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None
 
-    def send(self, notice: Notice, user: User, doors: Doors) -> None:
+    def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         if self.failures:
             raise self.failures.pop(0)
         self.sent.append((user.name, notice))
@@ -88,7 +88,7 @@ def test_a_channel_that_breaks_in_an_unknown_way_is_only_passed_over() -> None:
 
 
 def test_an_unknown_user_or_priority_is_refused() -> None:
-    notifier = TrainingNotifier([Line()], users={"alice": User("alice")})
+    notifier = TrainingNotifier([Line()], users={"alice": NotifiedUser("alice")})
     with pytest.raises(SettingsError, match="user: got 'bob', expected one of alice"):
         notifier.notify("bob", "x")
     with pytest.raises(SettingsError, match="priority"):
@@ -97,7 +97,7 @@ def test_an_unknown_user_or_priority_is_refused() -> None:
 
 def test_a_text_carries_its_job_and_priority() -> None:
     line = Line()
-    TrainingNotifier([line]).notify(User("eve"), "half way", "low", "run")
+    TrainingNotifier([line]).notify(NotifiedUser("eve"), "half way", "low", "run")
     [(user, notice)] = line.sent
     assert (user, notice.text, notice.job_id, notice.priority) == ("eve", "half way", "run", "low")
     assert notice.fields == (("Job", "run"),)
@@ -139,7 +139,7 @@ def test_a_refusal_is_final(clock: FakeClock, status: int) -> None:
 def test_the_same_event_is_told_once_to_each_user(tmp_path: Path, with_store: bool) -> None:
     line = Line()
     store = Store(str(tmp_path)) if with_store else None
-    notifier = TrainingNotifier([line], users={"a": User("a"), "b": User("b")}, store=store)
+    notifier = TrainingNotifier([line], users={"a": NotifiedUser("a"), "b": NotifiedUser("b")}, store=store)
     assert notifier.notify("a", FAILED).channel == "line"
     assert notifier.notify("a", Notice("failed", "again", job_id="run")) == Delivery("suppressed", True)
     assert notifier.notify("b", FAILED).channel == "line"
@@ -203,13 +203,13 @@ def test_the_desktop_gets_escaped_words_behind_a_double_dash() -> None:
 
 def test_a_command_gets_nothing_of_the_notice_in_its_arguments() -> None:
     programs = Programs()
-    TrainingNotifier([Command(("page", "me"))], transport=programs).notify(None, FAILED)  # type: ignore[arg-type]
+    TrainingNotifier([CommandChannel(("page", "me"))], transport=programs).notify(None, FAILED)  # type: ignore[arg-type]
     [(argv, text)] = programs.ran
     assert argv == ("page", "me") and text and '"kind": "failed"' in text and "\n" not in text.rstrip("\n")
 
 
 def test_a_program_that_is_not_there_is_passed_over() -> None:
-    delivery = TrainingNotifier([Command(("no-such-program-here",)), Line()]).notify(None, "x")
+    delivery = TrainingNotifier([CommandChannel(("no-such-program-here",)), Line()]).notify(None, "x")
     assert delivery == Delivery("line", True, 2, "command: no-such-program-here is not installed here")
 
 
@@ -227,10 +227,10 @@ def test_settings_that_cannot_be_are_refused() -> None:
     for make in (
         lambda: Telegram("1:abc", "not a number"),
         lambda: Telegram("1:abc", api_url="ftp://x"),
-        lambda: Command(()),
+        lambda: CommandChannel(()),
         lambda: Desktop(minimum_priority="loud"),
-        lambda: User("x", email="nobody"),
-        lambda: User("x", telegram_id="1\n2"),
+        lambda: NotifiedUser("x", email="nobody"),
+        lambda: NotifiedUser("x", telegram_id="1\n2"),
     ):
         with pytest.raises(SettingsError):
             make()

@@ -1,0 +1,258 @@
+"""A log followed line by line on real targets, while connections break, servers hang up and files are rotated."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place, SshServer, Surroundings, kill, pids, wait_until
+from tests.loopback.kubernetes import KubernetesApi
+from training_monitor import LogUpdate, TrainingWatcher, start_process_job, stop_job
+from training_monitor.errors import InvalidTransition
+
+WRITER = """
+i=0
+while [ $i -lt {count} ]; do
+  i=$((i+1)); printf 'step %s/{count} loss 0.5 ± at %s\\n' $i $(date +%s.%N); sleep 0.02
+done
+"""
+
+
+@dataclass
+class Heard:
+    """What a stream delivered, and how late each line was."""
+
+    lines: list[str] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+
+    def __call__(self, update: LogUpdate) -> None:
+        self.lines.append(update.line)
+        self.delays.append(time.time() - float(update.line.split()[-1]))
+
+    def steps(self) -> list[int]:
+        return [int(line.split()[1].partition("/")[0]) for line in self.lines]
+
+
+@contextmanager
+def streaming(watcher: TrainingWatcher, callback: Callable[[LogUpdate], None]) -> Iterator[None]:
+    stop = watcher.start_streaming(callback)
+    try:
+        yield
+    finally:
+        stop()
+
+
+def cut_ssh(surroundings: Surroundings) -> None:
+    """Every ssh client and control master of this test is killed, without a goodbye."""
+    for pid in pids():
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if command.startswith(b"ssh") and str(surroundings.sockets).encode() in command:
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_lines_come_once_each_and_in_order_over_ssh_while_the_connection_is_cut_five_times(
+    over_ssh: Place, surroundings: Surroundings
+) -> None:
+    heard = Heard()
+    job = start_process_job(over_ssh.address, WRITER.format(count=400), "writer")
+    with streaming(TrainingWatcher(over_ssh.address, job), heard):
+        for part in range(5):
+            assert wait_until(lambda part=part: len(heard.lines) > 50 * (part + 1), 30)
+            cut_ssh(surroundings)
+        assert wait_until(lambda: len(heard.lines) >= 400, 60)
+    assert heard.steps() == list(range(1, 401))
+    print(f"median delay {statistics.median(heard.delays):.2f} s, five cuts, at worst {max(heard.delays):.2f} s")
+
+
+def test_lines_come_once_each_from_a_pod_whose_server_hangs_up_in_every_way(in_pod: Place, kube: KubernetesApi) -> None:
+    heard = Heard()
+    job = start_process_job(in_pod.address, WRITER.format(count=300), "writer")
+
+    def restart() -> None:
+        kube.stop()
+        kube.start()
+
+    with streaming(TrainingWatcher(in_pod.address, job), heard):
+        for part, hang_up in enumerate([kube.end_execs, restart, kube.end_execs, restart]):
+            assert wait_until(lambda part=part: len(heard.lines) > 50 * (part + 1), 30)
+            hang_up()
+        assert wait_until(lambda: len(heard.lines) >= 300, 60)
+    assert heard.steps() == list(range(1, 301))
+
+
+def test_while_no_connection_can_be_had_nothing_is_lost(
+    over_ssh: Place, sshd: SshServer, surroundings: Surroundings
+) -> None:
+    heard = Heard()
+    job = start_process_job(over_ssh.address, WRITER.format(count=200), "writer")
+    with streaming(TrainingWatcher(over_ssh.address, job), heard):
+        assert wait_until(lambda: len(heard.lines) > 30, 30)
+        sshd.stop()
+        cut_ssh(surroundings)
+        time.sleep(1)
+        sshd.start()
+        assert wait_until(lambda: len(heard.lines) >= 200, 60)
+    assert heard.steps() == list(range(1, 201))
+
+
+def test_a_rotated_and_a_truncated_log_are_followed(target: Place, tmp_path: Path) -> None:
+    log, lines = tmp_path / "train log.txt", list[str]()
+    log.write_text("step 1\n")
+    watcher = TrainingWatcher(target.address, {"log_file": str(log)})
+    with streaming(watcher, lambda update: lines.append(update.line)):
+        assert wait_until(lambda: lines == ["step 1"])
+        with log.open("a") as opened:
+            opened.write("step 2\nstep")
+        assert wait_until(lambda: lines[-1] == "step 2")
+        with log.open("a") as opened:
+            opened.write(" 3\n")
+        log.rename(tmp_path / "train log.txt.1")
+        log.write_text("step 4\n")
+        assert wait_until(lambda: lines[-1] == "step 4")
+        log.write_text("5\n")
+        assert wait_until(lambda: lines[-1] == "5")
+    assert lines == ["step 1", "step 2", "step 3", "step 4", "5"]
+
+
+def test_a_log_that_is_not_there_yet_is_followed_from_its_beginning(local: Place, tmp_path: Path) -> None:
+    log, lines = tmp_path / "log", list[str]()
+    with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
+        time.sleep(0.3)
+        log.write_text("step 1\nstep 2\n")
+        assert wait_until(lambda: lines == ["step 1", "step 2"], 20)
+
+
+def test_megabytes_at_once_come_whole(local: Place, tmp_path: Path) -> None:
+    log, lines = tmp_path / "log", list[str]()
+    log.write_text("first\n")
+    with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
+        assert wait_until(lambda: lines == ["first"])
+        with log.open("a") as opened:
+            opened.writelines(f"{number} {'x' * 4000}\n" for number in range(600))
+        assert wait_until(lambda: len(lines) == 601, 60)
+    assert [line.split()[0] for line in lines[1:]] == [str(number) for number in range(600)]
+
+
+def test_a_progress_bar_redrawn_on_one_line_gives_every_redraw_once(local: Place, tmp_path: Path) -> None:
+    log, seen = tmp_path / "log", list[tuple[str, int | None]]()
+    log.write_text("")
+    watcher = TrainingWatcher("local", {"log_file": str(log)})
+    with streaming(watcher, lambda update: seen.append((update.line, update.progress.step))):
+        for step in range(1, 6):
+            with log.open("a") as opened:
+                opened.write(f"\r{step * 20}%|█ | {step}/5 [00:0{step}<00:01, 1.00it/s, loss=0.{step}]")
+        with log.open("a") as opened:
+            opened.write("\n")
+        assert wait_until(lambda: len(seen) == 5)
+    assert [step for _, step in seen] == [1, 2, 3, 4, 5]
+
+
+def test_a_callback_that_raises_does_not_end_the_stream(local: Place, tmp_path: Path) -> None:
+    log, lines = tmp_path / "log", list[str]()
+    log.write_text("one\ntwo\nthree\n")
+
+    def callback(update: LogUpdate) -> None:
+        lines.append(update.line)
+        raise ValueError("mine")
+
+    with streaming(TrainingWatcher("local", {"log_file": str(log)}), callback):
+        assert wait_until(lambda: len(lines) == 3)
+
+
+def test_a_stream_can_be_ended_from_its_own_callback_and_leaves_nothing_running(target: Place, tmp_path: Path) -> None:
+    log, done = tmp_path / "log", threading.Event()
+    log.write_text("one\n")
+    watcher = TrainingWatcher(target.address, {"log_file": str(log)})
+
+    def callback(update: LogUpdate) -> None:
+        watcher.stop_streaming()
+        done.set()
+
+    watcher.start_streaming(callback)
+    assert done.wait(20)
+    assert wait_until(lambda: not [line for line in target.surroundings.processes().values() if "sh -s" in line], 20)
+
+
+def test_a_second_stream_of_a_watcher_is_refused_until_the_first_is_ended(local: Place, tmp_path: Path) -> None:
+    watcher = TrainingWatcher("local", {"log_file": str(tmp_path / "log")})
+    with streaming(watcher, lambda update: None), pytest.raises(InvalidTransition):
+        watcher.start_streaming(lambda update: None)
+    with streaming(watcher, lambda update: None):
+        pass
+
+
+def test_what_was_streamed_is_not_streamed_again_by_the_next_process(local: Place, tmp_path: Path) -> None:
+    log, lines = tmp_path / "log", list[str]()
+    log.write_text("one\n")
+    for new in ("two", "three"):
+        watcher = TrainingWatcher("local", {"log_file": str(log)})
+        with streaming(watcher, lambda update: lines.append(update.line)):
+            with log.open("a") as opened:
+                opened.write(f"{new}\n")
+            assert wait_until(lambda new=new: lines and lines[-1] == new)
+    assert lines == ["one", "two", "three"]
+
+
+def followers(log: Path) -> list[int]:
+    """The shells that follow a log: it is their file 4."""
+    found = []
+    for pid in pids():
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/4") == str(log) and Path(f"/proc/{pid}/comm").read_text() == "sh\n":
+                found.append(pid)
+    return found
+
+
+def test_a_silent_connection_is_given_up_and_opened_again(
+    local: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training_monitor.supervise.stream.SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("training_monitor.supervise.watcher.TICK_SECONDS", 0.1)
+    log, lines = tmp_path / "log", list[str]()
+    log.write_text("one\n")
+    with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
+        assert wait_until(lambda: lines == ["one"])
+        assert wait_until(lambda: followers(log))
+        os.kill(followers(log)[0], signal.SIGSTOP)
+        with log.open("a") as opened:
+            opened.write("two\n")
+        assert wait_until(lambda: lines == ["one", "two"], 20)
+
+
+def test_a_process_job_is_polled_and_stopped(target: Place) -> None:
+    job = start_process_job(target.address, f"echo step 1/9; sleep 300 & {shlex.join(['sleep', '301'])}", "sleeper")
+    watcher = TrainingWatcher(target.address, job)
+    assert wait_until(lambda: watcher.poll().progress.step == 1)
+    assert watcher.poll().is_running is True
+    assert watcher.stop_training(0.5) is True
+    assert watcher.poll().is_running is False
+    stop_job(target.address, job)
+
+
+def test_nobody_is_left_when_the_watching_process_is_killed(local: Place, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("one\n")
+    code = (
+        "import time; from training_monitor import TrainingWatcher\n"
+        f"TrainingWatcher('local', {{'log_file': {str(log)!r}}}).start_streaming(lambda u: print(u.line, flush=True))\n"
+        "time.sleep(100)"
+    )
+    watching = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert watching.stdout and watching.stdout.readline() == "one\n"
+    kill(watching.pid)
+    watching.wait()
+    watching.stdout.close()
+    assert wait_until(lambda: not [line for line in local.surroundings.processes().values() if "sh -s" in line], 30)
