@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
-from training_monitor.probes.logs import quote_path
 from training_monitor.probes.pid_files import ProcessView, process_question, stop_process_question
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import ask, quote_path
 
 # A training with a child, a child that ignores TERM, and one in a process group of its own.
 TREE = """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from training_monitor.errors import CheckpointNotFound
 from training_monitor.models import Checkpoint, Question, Reply
 from training_monitor.parse.checkpoint_files import group_checkpoints
 from training_monitor.parse.checkpoint_listing import parse_listing
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -95,11 +94,8 @@ done
 
 def checkpoints_question(directory: str, quiet_seconds: float = 0.0) -> Question[list[Checkpoint] | None]:
     """The checkpoints below a directory, lowest step first; None when the directory does not exist."""
-    quoted = shlex.quote(directory if directory.startswith(("/", "./")) else f"./{directory}")
-    if directory.startswith("~/"):
-        quoted = '"$HOME"/' + shlex.quote(directory[2:])
     script = _SCRIPT.replace("MAX_FILES", str(MAX_FILES)).replace("MAX_LOOKED", str(MAX_LOOKED_INTO))
-    script = script.replace("DIR", quoted)
+    script = script.replace("DIR", quote_path(directory))
 
     def parse(reply: Reply) -> list[Checkpoint] | None:
         listing = parse_listing(reply.output, directory)

@@ -19,7 +19,7 @@ from training_monitor.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.parse.log_frames import HELD_BYTES, MOST_BYTES, LineCutter
 from training_monitor.parse.process_job import parse_fields
 from training_monitor.parse.training_log import parse_progress
-from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask
+from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask, quote_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -162,15 +162,6 @@ def log_question_of(
         head = head.replace(f"={name}", f"={text}", 1)
     script = f"{head}\n_say{body.replace('HELD', str(HELD_BYTES)).replace('PART', _PART)}"
     return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor), limit=30.0)
-
-
-def quote_path(path: str) -> str:
-    """A path as a shell expression. Raises SettingsError."""
-    if not path or "\0" in path:
-        raise SettingsError("path", path, "the path of a file")
-    if path.startswith("~/"):
-        return '"$HOME"/' + shlex.quote(path[2:])
-    return shlex.quote(path if path.startswith("/") else f"./{path}")
 
 
 def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None) -> NewLog:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from training_monitor.errors import AccessDenied, CommandFailed
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
-from training_monitor.probes.logs import quote_path
 from training_monitor.probes.process_jobs import READ_STAT, STOP_MEMBERS
+from training_monitor.targets.asking import quote_path
 
 WRITTEN_SECONDS = 60  # a process that began so long after its pid file was written is another one
 

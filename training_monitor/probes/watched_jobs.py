@@ -22,10 +22,11 @@ from training_monitor.models import (
 from training_monitor.probes.checkpoints import checkpoints_question
 from training_monitor.probes.gpu import gpu_question
 from training_monitor.probes.jobs import is_process_job, look_questions, read_look
-from training_monitor.probes.logs import FIRST_BYTES, LIMIT_BYTES, log_question_of, quote_path
+from training_monitor.probes.logs import FIRST_BYTES, LIMIT_BYTES, log_question_of
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView, process_question
 from training_monitor.probes.process_jobs import log_expression as process_log
 from training_monitor.probes.ray_jobs import log_expression as ray_log
+from training_monitor.targets.asking import quote_path
 from training_monitor.watching import WatchedJob
 
 

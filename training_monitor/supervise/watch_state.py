@@ -22,6 +22,7 @@ from training_monitor.watching import TrainingStatus
 LAYOUT = 1
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
+WRITING_SECONDS = 5.0
 _LINE_END = re.compile(r"[\r\n]+")
 _NOT_JUDGED = StallAnalysis(False, None, "none", "not judged yet", "continue")
 
@@ -51,7 +52,8 @@ class WatchState:
         `tail` is the end of a log whose file cannot be read behind a cursor.
         """
         if new.missing and tail:
-            new = NewLog(self._new_in(tail), None)
+            ended = max(tail.rfind("\n"), tail.rfind("\r")) + 1
+            new = NewLog(self._new_in(tail[:ended]), None, partial=tail[ended:])
         lines = []
         for line in _LINE_END.split(new.text):
             if line.strip():
@@ -73,7 +75,7 @@ class WatchState:
             self.generation += self.identity not in (None, look.process.identity)
             self.identity = look.process.identity
         progress = self._progress(look)
-        sample = self._sample(look, progress, now)
+        sample = self._sample(look, progress, now, fresh=config.poll_interval + WRITING_SECONDS)
         before = next((each.step for each in reversed(self.samples) if each.step is not None), None)
         self.generation += before is not None and sample.step is not None and sample.step < before
         if not self.samples or now > self.samples[-1].timestamp:
@@ -110,9 +112,10 @@ class WatchState:
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
 
-    def _sample(self, look: Look, progress: Progress, now: float) -> ProgressSample:
+    def _sample(self, look: Look, progress: Progress, now: float, *, fresh: float) -> ProgressSample:
+        """What was seen; a checkpoint that was written to less than `fresh` seconds ago is being written."""
         size = look.view.log_size if look.view else None
-        written = any(each.age is not None and each.age < 60 for each in look.checkpoints or ())
+        written = any(each.age is not None and each.age < fresh for each in look.checkpoints or ())
         return ProgressSample(
             now,
             self._step(progress),

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.errors import CommandFailed, CommandTimedOut, TrainingMonitorError
+from training_monitor.errors import CommandFailed, CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.models import Answer, Question, Reply
 from training_monitor.targets.connect import connect
 from training_monitor.targets.target import Target, parse_target
@@ -161,3 +161,15 @@ def read_text(reply: Reply) -> str:
     if reply.exit_code != 0:
         raise CommandFailed(f"exit status {reply.exit_code}: {reply.output.strip()[-300:] or 'it said nothing'}")
     return reply.output
+
+
+def quote_path(path: str) -> str:
+    """A path on the target as one word of a script, never an option; `~/` is the home folder there.
+
+    Raises SettingsError.
+    """
+    if not path or "\0" in path:
+        raise SettingsError("path", path, "the path of a file or folder")
+    if path.startswith("~/"):
+        return '"$HOME"/' + shlex.quote(path[2:])
+    return shlex.quote(path if path.startswith("/") else f"./{path}")

@@ -12,8 +12,7 @@ from typing import Any
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, SettingsError
 from training_monitor.models import Question, Reply
-from training_monitor.probes.logs import quote_path
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.hugging_face import upload_to_hugging_face

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -17,7 +16,6 @@ from training_monitor.clock import Clock
 from training_monitor.errors import (
     CommandFailed,
     CommandTimedOut,
-    SettingsError,
     TargetNotFound,
     TargetUnreachable,
     redact,
@@ -162,12 +160,3 @@ class DetachedUpload:
 def _last_line(log: str) -> str:
     lines = [line for line in re.split(r"[\r\n]+", log[-4000:]) if line.strip()]
     return lines[-1] if lines else ""
-
-
-def quote_path(path: str) -> str:
-    """A path on the target as one word of a script, never an option; `~/` is the home folder there."""
-    if not path or "\0" in path:
-        raise SettingsError("path", path, "the path of a file or folder")
-    if path.startswith("~/"):
-        return '"$HOME"/' + shlex.quote(path[2:])
-    return shlex.quote(path if path.startswith("/") else f"./{path}")

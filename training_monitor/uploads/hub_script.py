@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from training_monitor.uploads.detached import quote_path
+from training_monitor.targets.asking import quote_path
 
 # `_variable NAME` prints a variable of this shell, of the training process, of /etc/environment or of process 1 (where
 # a container's variables are: an ssh login does not have them).

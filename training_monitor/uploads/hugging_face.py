@@ -20,9 +20,10 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, SettingsError
 from training_monitor.models import JobStatus, JobView, Question, Reply
 from training_monitor.parse.process_job import parse_fields
+from training_monitor.targets.asking import quote_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload, Way, quote_path
+from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload, Way
 from training_monitor.uploads.hub_listing import HubListing, parse_listing
 from training_monitor.uploads.hub_script import format_hub_command
 from training_monitor.uploads.model_card import IncompleteInfo, format_incomplete_card
@@ -100,7 +101,8 @@ def upload_to_hugging_face(
     command = format_hub_command(
         path, repo_id, inside, card, revision=revision, private=private, token_env=token_env, pid=pid
     )
-    job = DetachedUpload(way, ("hub", command, source.identity), timeout=timeout, on_progress=on_progress)
+    identity = ("hub", path, repo_id, inside, revision or "", card or "", source.identity)
+    job = DetachedUpload(way, identity, timeout=timeout, on_progress=on_progress)
     try:
         listing = _upload(job, command)
     except CommandFailed as error:

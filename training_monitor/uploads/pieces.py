@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from training_monitor.targets.asking import quote_path
 from training_monitor.uploads.curl import CURL, explain
-from training_monitor.uploads.detached import quote_path
 
 MIB = 1024 * 1024
 WHOLE = 0

@@ -18,10 +18,11 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, SettingsError
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
+from training_monitor.targets.asking import quote_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.curl import NO_CURL
-from training_monitor.uploads.detached import DetachedUpload, Way, quote_path
+from training_monitor.uploads.detached import DetachedUpload, Way
 from training_monitor.uploads.multipart import MAX_PART_BYTES, MIN_PART_BYTES, upload_in_parts
 from training_monitor.uploads.pieces import MIB, WHOLE, Sent, parse_sent
 from training_monitor.uploads.presign import DEFAULT_EXPIRES, Storage
