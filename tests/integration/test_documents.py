@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Surroundings
+from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import start_process_job
@@ -69,7 +69,7 @@ def test_every_shell_snippet_runs(snippet: str, cluster: KubernetesApi, surround
         assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3), (line, done.stdout, done.stderr)
         if " run " in line or " restart " in line:
             assert done.returncode == 0, (line, done.stdout, done.stderr)
-        assert done.stdout or "gpu" in line or "checkpoints" in line
+        assert done.stdout or "gpu" in line or "checkpoints" in line or done.stderr == "no notices\n"
 
 
 @pytest.mark.parametrize("snippet", snippets("python"))
@@ -113,7 +113,20 @@ def test_the_custom_example_restarts_from_a_checkpoint(cluster: KubernetesApi, s
     assert "custom-attempt-1 from checkpoints/step_20" in done.stdout and "successfully" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["auto_restart", "background_monitor", "custom_restart", "health_report"])
+def test_the_watch_example_shows_a_run_to_its_end(surroundings: Surroundings) -> None:
+    files = [str(surroundings.folder / name) for name in ("log", "pid", "out")]
+    training = "echo $$ >pid; for step in 1 2 3 4 5; do echo step $step/5 loss 0.$step; sleep 0.5; done"
+    with subprocess.Popen(["sh", "-c", f"{{ {training}; }} >log"], cwd=surroundings.folder) as process:
+        assert wait_until(lambda: os.path.exists(files[1]))
+        done = run(surroundings, sys.executable, str(ROOT / "examples/watch_and_save.py"), "local", *files)
+        process.wait()
+    assert done.returncode == 0 and "step 5/5 loss 0.5" in done.stdout and "finished: " in done.stdout, done.stderr
+
+
+EXAMPLES = ["auto_restart", "background_monitor", "custom_restart", "health_report", "watch_and_save"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("words", [[], ["--help"]])
 def test_an_example_without_arguments_says_what_it_needs(
     name: str, words: list[str], surroundings: Surroundings
