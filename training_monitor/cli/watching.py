@@ -7,14 +7,13 @@ import time
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, print_event, progress_parts
 from training_monitor.cli.output import hint, paint, print_json, printable, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
-from training_monitor.notify.configure import load_notifier
-from training_monitor.notify.outbox import Outbox
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
 from training_monitor.store import Store
@@ -30,6 +29,9 @@ from training_monitor.watching import (
     WatchedJob,
     WatchReport,
 )
+
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox
 
 PLAIN_SECONDS = 1.0
 CONFIGURED = (
@@ -102,6 +104,9 @@ def _plan(args: Namespace) -> TerminationPlan:
 
 
 def _outbox(args: Namespace, store: Store) -> Outbox:
+    from training_monitor.notify.configure import load_notifier
+    from training_monitor.notify.outbox import Outbox
+
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
         hint("no channel is configured: notices are only listed, see training-monitor notify --list")

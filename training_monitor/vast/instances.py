@@ -1,87 +1,159 @@
 """The account's instances by the vastai CLI, whose exit status says nothing: only a complete listing proves anything.
 
-Measured with vastai 1.9.1: without `-y` it asks on a terminal and, with nobody to answer, exits 0 after `Aborted.`; an
-API that refuses (401, 404, 500) also exits 0 and prints nothing. Older versions have no `-y` and ask. The flat listing
-fails as a whole on one row without a start date; the paged one does not.
+Measured with vastai 1.9.1 (tests/recorded/vastai): an API that refuses (401, 403, 404, 500, `success: false`) exits 0,
+and a CLI that asks and hears no answer exits 0 after `Aborted.`. The flat listing prints `[]` for a refusal in an
+answer of status 200, and fails as a whole on one row without a start date; the paged one does neither. Older versions
+have no pages, no `-y`, and print errors on stdout.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandFailed
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    SettingsError,
+    TargetUnreachable,
+    last_lines,
+)
+from training_monitor.models import CommandResult
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure
 
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
+FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
 _OLD_CLI = "unrecognized arguments"
+_OTHER_KEY_NEXT = "Trying again with your normal API Key"  # a 2FA session ended: this goes before the JSON, once
+_DENIED = re.compile(
+    r"^.*(?:\"status_code\": |failed with error |HTTPError: )40[13]\b.*$|^.*session (?:has )?expired.*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]]:
     """All instances of the account, as the service describes them. Raises CommandError when nobody knows."""
-    rows: list[dict[str, Any]] = []
+    runner = transport or LocalTransport()
+    rows: dict[int, dict[str, Any]] = {}
+    seen: set[str | None] = set()
     token: str | None = None
-    for _ in range(MOST_PAGES):
-        more, token = _list_page(token, transport or LocalTransport())
-        rows += more
-        if not token:
-            return rows
-    raise CommandFailed(f"vastai lists more than {PAGE * MOST_PAGES} instances")
+    while token not in seen and len(seen) < MOST_PAGES:
+        seen.add(token)
+        page, token, total = _list_page(token, runner)
+        rows.update((row["id"], row) for row in page)
+        if token:
+            continue
+        if len(rows) < total:
+            raise TargetUnreachable(f"it lists only {len(rows)} of {total} instances", target="vast.ai")
+        return list(rows.values())
+    raise TargetUnreachable(f"its list of instances does not end ({len(seen)} pages)", target="vast.ai")
 
 
-def _list_page(token: str | None, transport: Transport) -> tuple[list[dict[str, Any]], str | None]:
+def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any]], str | None, int]:
+    """One page, the token of the next one, and how many instances there are at least."""
     argv = ["vastai", "show", "instances", "--raw"]
-    following = ["--next-token", token] if token else []
-    result = transport.run([*argv, "--limit", str(PAGE), *following], timeout=VAST_TIMEOUT)
-    if result.exit_code == 2 and _OLD_CLI in result.stderr:
-        result = transport.run(argv, timeout=VAST_TIMEOUT)
+    paged = [*argv, "--limit", str(PAGE), *([f"--next-token={token}"] if token else [])]
+    result = runner.run(paged, timeout=VAST_TIMEOUT)
+    if _OTHER_KEY_NEXT in result.stdout:
+        result = runner.run(paged, timeout=VAST_TIMEOUT)
+    if result.exit_code == 2 and _OLD_CLI in result.stderr and not token:
+        result = runner.run(argv, timeout=VAST_TIMEOUT)
     try:
         page = json.loads(result.stdout)
-    except ValueError:
-        raise explain_failure(result, "vast.ai") from None
-    rows = page.get("instances") if isinstance(page, dict) else page
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
-        raise explain_failure(result, "vast.ai")
-    following_token = page.get("next_token") if isinstance(page, dict) else None
-    return rows, str(following_token) if following_token else None
+    except (ValueError, RecursionError):
+        raise _explain(result) from None
+    if isinstance(page, list):
+        page = {"instances": page}
+    if result.exit_code or not isinstance(page, dict) or page.get("success", True) is not True:
+        raise _explain(result)
+    rows, following, total = page.get("instances"), page.get("next_token"), page.get("total_instances")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("id")) is int for row in rows):
+        raise _explain(result)
+    if following is not None and not isinstance(following, str):
+        raise _explain(result)
+    return rows, following or None, total if isinstance(total, int) else 0
+
+
+def _explain(result: CommandResult) -> CommandError:
+    return _denial(result) or explain_failure(replace(result, stderr=_without_frames(result.stderr)), "vast.ai")
+
+
+def _without_frames(stderr: str) -> str:
+    """Of a Python traceback the last line, and of that the end, where the cause is."""
+    if "Traceback (most recent call last)" not in stderr:
+        return stderr
+    line = last_lines(stderr, 1, 10_000)
+    return line if len(line) <= 250 else f"{line[:80]} ... {line[-160:]}"
+
+
+def _denial(result: CommandResult) -> AccessDenied | None:
+    """What it says when the key is not good enough, whatever the version and the form."""
+    found = _DENIED.search(f"{result.stderr}\n{result.stdout}")
+    return found and AccessDenied(
+        last_lines(found[0]),
+        target="vast.ai",
+        argv=result.argv,
+        result=result,
+        hint="check the key of vast.ai and what it permits: vastai set api-key, VAST_API_KEY, or vastai tfa login",
+    )
 
 
 def is_listed(instance_id: str, *, transport: Transport | None = None) -> bool:
     """Whether the account has this instance. Raises CommandError when nobody knows."""
-    return any(str(row["id"]) == instance_id for row in list_instances(transport=transport))
+    number = _number(instance_id)
+    return any(row["id"] == number for row in list_instances(transport=transport))
+
+
+def _number(instance_id: str) -> int:
+    """The id as the service counts: what is no number would never be listed, and so pass for destroyed."""
+    if not re.fullmatch(r"[0-9]{1,18}", instance_id):
+        raise SettingsError("instance_id", instance_id, "a number, as in `vastai show instances`")
+    return int(instance_id)
 
 
 def destroy_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
     """Destroy an instance with all that is on its disk, and see it gone from the account's list.
 
-    One that is not listed is gone already.
+    One that is not listed is gone already. Whoever was interrupted calls again.
 
     Raises:
         CommandFailed: it is still listed after two minutes: it goes on costing money.
+        AccessDenied: the key may not list or not destroy.
         CommandError: nobody knows, the list could not be had.
     """
-    runner = transport or LocalTransport()
+    number, runner = _number(instance_id), transport or LocalTransport()
+    if not is_listed(instance_id, transport=runner):
+        return
     deadline = clock.monotonic() + GONE_SECONDS
-    said = ""
-    while is_listed(instance_id, transport=runner):
+    said, wait = "", FIRST_WAIT
+    while True:
+        said = _ask_to_destroy(number, runner) or said
+        clock.sleep(min(wait, deadline - clock.monotonic()))
+        if not is_listed(instance_id, transport=runner):
+            return
         if clock.monotonic() >= deadline:
-            raise CommandFailed(
-                f"instance {instance_id} is still there {GONE_SECONDS:g} s after it was to be destroyed"
-                + (f" (vastai said: {said})" if said else ""),
-                target="vast.ai",
-                hint=f"vastai destroy instance {instance_id} -y, or https://cloud.vast.ai/instances/",
-            )
-        said = _ask_to_destroy(instance_id, runner) or said
-        clock.sleep(2.0)
+            break
+        wait = min(2 * wait, LONGEST_WAIT)
+    raise CommandFailed(
+        f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed"
+        f" (vastai said: {said or 'nothing'})",
+        target="vast.ai",
+        hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
+    )
 
 
-def _ask_to_destroy(instance_id: str, runner: Transport) -> str:
-    """What the CLI says to it, on one line."""
-    argv = ["vastai", "destroy", "instance", instance_id]
-    result = runner.run([*argv, "-y"], timeout=VAST_TIMEOUT)
+def _ask_to_destroy(number: int, runner: Transport) -> str:
+    """What the CLI says to it, on one line. Raises AccessDenied: to ask again would be no use."""
+    argv = ["vastai", "destroy", "instance", str(number)]
+    result = runner.run([*argv, "-y"], timeout=VAST_TIMEOUT, input="y\n")
     if result.exit_code == 2 and _OLD_CLI in result.stderr:
         result = runner.run(argv, timeout=VAST_TIMEOUT, input="y\n")
-    return " ".join(f"{result.stdout} {result.stderr}".split())[:300]
+    if _OTHER_KEY_NEXT not in result.stdout and (denial := _denial(result)):
+        raise denial
+    return last_lines(f"{result.stdout}\n{_without_frames(result.stderr)}", 2)

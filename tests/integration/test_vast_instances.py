@@ -1,0 +1,288 @@
+"""The account's instances by the real vastai CLI and a loopback REST API: listed whole, and destroyed for certain."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import FakeClock
+from tests.integration.conftest import Surroundings, wait_until
+from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, page_token
+from tests.requirements import require
+from training_monitor.errors import AccessDenied, CommandError, CommandFailed, CommandTimedOut, TargetUnreachable
+from training_monitor.models import CommandResult
+from training_monitor.targets.transport import LocalTransport
+from training_monitor.vast import instances
+from training_monitor.vast.instances import destroy_instance, list_instances
+
+ROOT = Path(__file__).parents[2]
+WRONG_KEY = "wrong-key-of-somebody"
+
+
+@dataclass
+class WatchedTransport(LocalTransport):
+    """Runs the programs, and remembers with which words."""
+
+    argvs: list[Sequence[str]] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        self.argvs.append(argv)
+        return super().run(argv, timeout=timeout, input=input)
+
+
+@pytest.fixture
+def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
+    (surroundings.tools / "vastai").symlink_to(require("vastai"))
+    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
+        folder = surroundings.folder / kind.lower()
+        (folder / "vastai").mkdir(parents=True)
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder))
+    (surroundings.folder / "config" / "vastai" / "vast_role").write_text("client")  # else each CLI asks for it first
+    monkeypatch.setenv("HOME", str(surroundings.folder))
+    with VastApi() as api:
+        for name, value in api.environ.items():
+            monkeypatch.setenv(name, value)
+        for number in (6, 7, 8):
+            api.add_instance(number)
+        yield api
+
+
+@pytest.fixture
+def transport() -> Iterator[WatchedTransport]:
+    """With it, a key in any argv fails the test."""
+    watched = WatchedTransport()
+    yield watched
+    assert not [argv for argv in watched.argvs if any(KEY in word or WRONG_KEY in word for word in argv)]
+
+
+def listed(transport: WatchedTransport) -> list[int]:
+    return [row["id"] for row in list_instances(transport=transport)]
+
+
+def destroy(transport: WatchedTransport, clock: FakeClock | None = None, number: int = 7) -> None:
+    destroy_instance(str(number), transport=transport, clock=clock or FakeClock())
+
+
+def failures(transport: WatchedTransport) -> list[CommandError]:
+    """What list and destroy raise; neither shows a key."""
+    errors = []
+    for act in (listed, destroy):
+        with pytest.raises(CommandError) as caught:
+            act(transport)
+        errors.append(caught.value)
+    for error in errors:
+        assert KEY not in f"{error} {error.result}" and WRONG_KEY not in f"{error} {error.result}"
+    return errors
+
+
+# ---------------------------------------------------------------- the list
+
+
+def test_all_pages_are_listed(vast: VastApi, transport: WatchedTransport) -> None:
+    for number in range(1, 61):
+        vast.add_instance(number)
+    assert listed(transport) == list(range(1, 61))
+    assert vast.about_instances() == [LIST, f"{LIST} after 25", f"{LIST} after 50"]
+
+
+def test_a_row_is_as_the_service_describes_it(vast: VastApi, transport: WatchedTransport) -> None:
+    row = vast.add_instance(6, label="a run", start_date=None, extra_env=None)
+    assert list_instances(transport=transport)[0] == row
+
+
+def test_an_account_without_instances_is_empty(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.instances.clear()
+    assert listed(transport) == []
+
+
+def test_an_invalid_key_is_access_denied_not_an_empty_account(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAST_API_KEY", WRONG_KEY)
+    for error in failures(transport):
+        assert type(error) is AccessDenied and "vastai set api-key" in str(error)
+    assert vast.destroyed() == []
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, AccessDenied), (404, TargetUnreachable), (500, TargetUnreachable)])
+def test_a_service_that_fails_is_an_error_not_an_empty_account(
+    vast: VastApi, transport: WatchedTransport, status: int, kind: type[CommandError]
+) -> None:
+    vast.fail_with = status
+    for error in failures(transport):
+        assert type(error) is kind and "something broke" in str(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [failure("busy", "try later"), {**failure("busy", "try later"), "instances": []}, {"instances": None}, b"<html>"],
+    ids=["refused", "refused with no instances", "null", "html"],
+)
+def test_an_answer_that_is_no_list_is_an_error_not_an_empty_account(
+    vast: VastApi, transport: WatchedTransport, answer: dict[str, object] | bytes
+) -> None:
+    vast.answers[LIST] = (200, answer)
+    assert {type(error) for error in failures(transport)} == {TargetUnreachable}
+
+
+def test_a_second_page_that_fails_leaves_no_list(vast: VastApi, transport: WatchedTransport) -> None:
+    for number in range(10, 50):
+        vast.add_instance(number)
+    vast.answers[f"{LIST} after 31"] = (500, failure("server_error", "something broke"))
+    with pytest.raises(TargetUnreachable, match="500"):
+        destroy(transport, number=99)
+
+
+def test_pages_in_a_circle_are_no_list(vast: VastApi, transport: WatchedTransport) -> None:
+    circle = {**vast.page(), "next_token": page_token(8)}
+    vast.answers |= {LIST: (200, circle), f"{LIST} after 8": (200, circle)}
+    with pytest.raises(TargetUnreachable, match="does not end"):
+        destroy(transport, number=99)
+
+
+def test_a_service_that_is_down_is_unreachable(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.stop()
+    for error in failures(transport):
+        assert type(error) is TargetUnreachable and "refused" in str(error)
+
+
+@pytest.mark.parametrize("request_line", [LIST, "GET /api/v0/gpu_names/unique/"])
+def test_a_service_that_hangs_is_left_after_the_time_limit(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch, request_line: str
+) -> None:
+    vast.hang = request_line
+    monkeypatch.setattr(instances, "VAST_TIMEOUT", 1.0)
+    with pytest.raises(CommandTimedOut):
+        destroy(transport)
+    assert vast.destroyed() == []
+
+
+def test_a_2fa_session_that_ended_leaves_the_list_of_the_saved_key(
+    vast: VastApi, transport: WatchedTransport, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VAST_API_KEY")
+    config = surroundings.folder / "config" / "vastai"
+    (config / "vast_tfa_key").write_text("a session of yesterday")
+    (config / "vast_api_key").write_text(KEY)
+    assert listed(transport) == [6, 7, 8]
+
+
+# ---------------------------------------------------------------- destroy
+
+
+def test_an_instance_is_destroyed_and_seen_gone_and_no_other_is_touched(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    destroy(transport)
+    assert vast.about_instances() == [LIST, destroy_request(7), LIST]
+    assert sorted(vast.instances) == [6, 8]
+
+
+def test_an_instance_that_is_not_listed_is_gone_already(vast: VastApi, transport: WatchedTransport) -> None:
+    destroy(transport, number=99)
+    assert vast.about_instances() == [LIST]
+
+
+def test_destroying_twice_is_destroying_once(vast: VastApi, transport: WatchedTransport) -> None:
+    destroy(transport)
+    destroy(transport)
+    assert vast.destroyed() == [destroy_request(7)]
+
+
+def test_an_instance_that_stays_listed_for_some_seconds_is_waited_for(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    vast.keeps_destroyed = True
+    clock = FakeClock()
+    clock.at(3.0, lambda: vast.instances.__delitem__(7))
+    destroy(transport, clock)
+    assert clock.elapsed >= 3.0
+    assert set(vast.destroyed()) == {destroy_request(7)}
+
+
+def refused_destroy(vast: VastApi, code: int, answer: dict[str, object]) -> None:
+    vast.answers[destroy_request(7)] = (code, answer)
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "said"),
+    [
+        (200, {"success": True}, "destroying instance 7."),
+        (200, failure("busy", "cannot destroy"), "cannot destroy"),
+        (404, failure("no_such_instance", "Instance 7 not found"), "Failed with error 404: Instance 7 not found"),
+        (500, failure("server_error", "something broke"), "Failed with error 500: something broke"),
+    ],
+)
+def test_an_instance_that_never_goes_is_named_with_what_vastai_said_and_what_to_do(
+    vast: VastApi,
+    transport: WatchedTransport,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    answer: dict[str, object],
+    said: str,
+) -> None:
+    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
+    refused_destroy(vast, code, answer)
+    with pytest.raises(CommandFailed) as caught:
+        destroy(transport)
+    assert "instance 7 is still there" in str(caught.value) and f"(vastai said: {said})" in str(caught.value)
+    assert "vastai destroy instance 7 -y" in str(caught.value)
+    assert sorted(vast.instances) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_key_that_may_not_destroy_is_access_denied(vast: VastApi, transport: WatchedTransport, code: int) -> None:
+    refused_destroy(vast, code, failure("auth_error", "the key lacks instance_write"))
+    with pytest.raises(AccessDenied, match="the key lacks instance_write") as caught:
+        destroy(transport)
+    assert KEY not in f"{caught.value} {caught.value.result}"
+
+
+def test_a_list_that_fails_after_the_destroy_leaves_it_unknown_and_a_second_call_finds_out(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    clock = FakeClock()
+    clock.at(1.0, lambda: setattr(vast, "fail_with", 500))
+    with pytest.raises(TargetUnreachable, match="500"):
+        destroy(transport, clock)
+    vast.fail_with = 0
+    destroy(transport)
+    assert vast.destroyed() == [destroy_request(7)]
+
+
+@pytest.mark.parametrize("arrived", [True, False], ids=["and it took effect", "and it did not"])
+def test_one_that_was_killed_while_it_destroyed_is_taken_up_by_the_next(
+    vast: VastApi, transport: WatchedTransport, arrived: bool
+) -> None:
+    vast.hang = destroy_request(7)
+    program = "from training_monitor.vast.instances import destroy_instance; destroy_instance('7')"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=os.environ) as process:
+        assert wait_until(vast.hanging.is_set)
+        process.kill()
+    vast.hang = None
+    if arrived:
+        vast.instances.pop(7)
+    destroy(transport)
+    assert sorted(vast.instances) == [6, 8]
+    assert set(vast.destroyed()) == {destroy_request(7)}
+
+
+def test_the_question_of_the_cli_is_answered_where_its_option_is_not_known(
+    vast: VastApi, transport: WatchedTransport, surroundings: Surroundings
+) -> None:
+    real = (surroundings.tools / "vastai").readlink()
+    (surroundings.tools / "vastai").unlink()
+    (surroundings.tools / "vastai").write_text(
+        f'#!/bin/sh\ncase " $* " in *" -y "*) echo "vastai: error: unrecognized arguments: -y" >&2; exit 2;; esac\n'
+        f'exec "{real}" "$@"\n'
+    )
+    (surroundings.tools / "vastai").chmod(0o755)
+    destroy(transport)
+    assert transport.argvs[2][-1] == "7"
+    assert sorted(vast.instances) == [6, 8]

@@ -1,0 +1,381 @@
+"""What the instances module makes of the outputs of vastai: those recorded from 1.9.1, and those of older versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeClock, FakeTransport
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    CommandTimedOut,
+    SettingsError,
+    TargetUnreachable,
+)
+from training_monitor.models import CommandResult
+from training_monitor.vast.instances import GONE_SECONDS, MOST_PAGES, destroy_instance, is_listed, list_instances
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "vastai" / "1.9.1"
+Said = tuple[int, str, str]  # exit status, stdout, stderr
+
+ASKED = "Are you sure you want to destroy instance 7? This is irreversible and will delete all data. [y/N] "
+UNKNOWN_OPTION = "usage: vast.py [-h]\nvast.py: error: unrecognized arguments: "
+
+
+def recorded(name: str) -> Said:
+    head, _, rest = (RECORDED / f"{name}.txt").read_text(encoding="utf-8").partition("\nstdout: ")
+    stdout, _, stderr = rest.rpartition("\nstderr: ")
+    return int(head.rpartition("exit status: ")[2]), stdout, stderr
+
+
+def page(*numbers: int, **details: Any) -> Said:
+    return 0, json.dumps({"instances": [{"id": number} for number in numbers], "next_token": None, **details}), ""
+
+
+class Cli:
+    """A vastai that says what it is told; `destroyed` takes instance 7 out of the list, as a destroy does."""
+
+    def __init__(self, *listings: Said) -> None:
+        self.listings = list(listings)  # the last one for ever
+        self.numbers = [6, 7, 8]
+        self.on_destroy: Callable[[tuple[str, ...], str | None], Said] = lambda words, said: self.destroyed()
+        self.calls: list[tuple[str, ...]] = []
+        self.transport = FakeTransport(lambda script: ("", 127))
+        self.transport.register(["vastai", "show", "instances", "--raw"], self._list)
+        self.transport.register(["vastai", "destroy", "instance"], self._destroy)
+
+    def destroyed(self) -> Said:
+        self.numbers.remove(7)
+        return 0, "destroying instance 7.\n", ""
+
+    def show(self, words: tuple[str, ...]) -> Said:
+        if not self.listings:
+            return page(*self.numbers)
+        return self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
+
+    def _list(self, words: tuple[str, ...], said: str | None) -> CommandResult:
+        self.calls.append(words)
+        return CommandResult(words, *self.show(words), 0.1)
+
+    def _destroy(self, words: tuple[str, ...], said: str | None) -> CommandResult:
+        self.calls.append(words)
+        return CommandResult(words, *self.on_destroy(words, said), 0.1)
+
+    def destroys(self) -> list[tuple[str, ...]]:
+        return [words for words in self.calls if words[1] == "destroy"]
+
+
+class OldCli(Cli):
+    """A version that knows neither pages nor -y, and asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_destroy = self.asks
+
+    def show(self, words: tuple[str, ...]) -> Said:
+        if len(words) > 4:
+            return 2, "", UNKNOWN_OPTION + " ".join(words[4:])
+        return 0, json.dumps([{"id": number} for number in self.numbers]), ""
+
+    def asks(self, words: tuple[str, ...], said: str | None) -> Said:
+        if "-y" in words:
+            return 2, "", UNKNOWN_OPTION + "-y\n"
+        return (0, ASKED + self.destroyed()[1], "") if said == "y\n" else (0, f"{ASKED}\nAborted.\n", "")
+
+
+def ids(cli: Cli) -> list[int]:
+    return [row["id"] for row in list_instances(transport=cli.transport)]
+
+
+def failure(cli: Cli, clock: FakeClock | None = None) -> CommandError:
+    with pytest.raises(CommandError) as caught:
+        destroy_instance("7", transport=cli.transport, clock=clock or FakeClock())
+    return caught.value
+
+
+# ---------------------------------------------------------------- the list
+
+DENIED = ("page_wrong_key", "page_403", "page_no_key", "page_answer_html401", "page_answer_list401")
+UNKNOWN = ("page_404", "page_429", "page_500", "page_502", "page_down", "list_null_start_date")
+GARBAGE = ("html", "empty", "refused", "refused_empty", "null", "list", "instances_null")
+
+
+@pytest.mark.parametrize("name", [*DENIED, "page_tfa_ended_no_key"])
+def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(name: str) -> None:
+    cli = Cli(recorded(name))
+    with pytest.raises(AccessDenied, match="vastai set api-key"):
+        list_instances(transport=cli.transport)
+    assert type(failure(cli)) is AccessDenied
+    assert cli.destroys() == []
+
+
+@pytest.mark.parametrize("name", [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)])
+def test_a_service_that_does_not_answer_well_is_unreachable_not_an_empty_account(name: str) -> None:
+    cli = Cli(recorded(name))
+    with pytest.raises(TargetUnreachable):
+        list_instances(transport=cli.transport)
+    assert type(failure(cli)) is TargetUnreachable
+    assert cli.destroys() == []
+
+
+def test_a_traceback_is_told_by_its_cause() -> None:
+    with pytest.raises(TargetUnreachable) as caught:
+        list_instances(transport=Cli(recorded("page_down")).transport)
+    assert "Connection refused" in str(caught.value) and "File" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_older_versions_print_a_refused_key_on_stdout() -> None:
+    with pytest.raises(AccessDenied, match="Invalid user key"):
+        list_instances(transport=Cli((0, "failed with error 401: Invalid user key\n", "")).transport)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (1, page()[1], "Traceback"),
+        (0, page()[1][:-1], ""),
+        (0, '{"instances": ["7"]}', ""),
+        (0, '{"instances": [{"label": "7"}]}', ""),
+        (0, '{"instances": [{"id": null}]}', ""),
+        (0, '{"instances": [{"id": "7"}]}', ""),
+        (0, '{"instances": {"7": {}}}', ""),
+        (0, '{"instances": [], "next_token": 5}', ""),
+        (0, '{"instances": [], "success": null}', ""),
+        (0, "[" * 100_000, ""),
+        (0, "0", ""),
+    ],
+    ids=lambda said: f"{said[0]} {said[1][:40]}",
+)
+def test_an_answer_of_another_form_is_no_list(said: Said) -> None:
+    with pytest.raises(TargetUnreachable):
+        list_instances(transport=Cli(said).transport)
+
+
+def test_an_account_without_instances_is_empty() -> None:
+    assert ids(Cli(recorded("page_none"))) == []
+
+
+def test_the_recorded_pages_are_one_list() -> None:
+    cli = Cli(recorded("page_first"), recorded("page_last"))
+    assert ids(cli) == [1, 2, 3]
+    assert cli.calls[1][-1] == "--next-token=eyJ2YWx1ZXMiOiB7ImlkIjogMn19"
+
+
+def test_a_row_without_a_start_date_is_listed() -> None:
+    assert ids(Cli(recorded("page_null_start_date"))) == [1, 2, 3]
+
+
+def test_an_instance_on_two_pages_is_one() -> None:
+    assert ids(Cli(page(1, 2, next_token="more"), page(2, 3))) == [1, 2, 3]
+
+
+def test_a_list_with_fewer_instances_than_the_account_has_is_not_complete() -> None:
+    with pytest.raises(TargetUnreachable, match="only 1 of 3 instances"):
+        list_instances(transport=Cli(page(1, total_instances=3)).transport)
+
+
+def test_an_instance_that_goes_between_two_pages_leaves_a_complete_list() -> None:
+    cli = Cli(page(1, 2, next_token="more", total_instances=4), page(3, total_instances=3))
+    assert ids(cli) == [1, 2, 3]
+
+
+def test_a_page_that_fails_leaves_no_list() -> None:
+    with pytest.raises(TargetUnreachable):
+        list_instances(transport=Cli(page(1, next_token="more"), recorded("page_500")).transport)
+
+
+def test_pages_in_a_circle_are_no_list() -> None:
+    cli = Cli(page(1, next_token="a"), page(2, next_token="b"), page(3, next_token="a"))
+    with pytest.raises(TargetUnreachable, match="does not end"):
+        list_instances(transport=cli.transport)
+    assert len(cli.calls) == 3
+
+
+def test_pages_without_end_are_no_list() -> None:
+    cli = Cli(*(page(number, next_token=f"{number}") for number in range(MOST_PAGES + 1)))
+    with pytest.raises(TargetUnreachable, match="does not end"):
+        list_instances(transport=cli.transport)
+    assert len(cli.calls) == MOST_PAGES
+
+
+def test_a_2fa_session_that_ended_is_followed_by_the_list_with_the_other_key() -> None:
+    cli = Cli(recorded("page_tfa_ended"), page(3))
+    assert ids(cli) == [3]
+    assert len(cli.calls) == 2 and cli.calls[0] == cli.calls[1]
+
+
+def test_an_old_version_lists_all_at_once() -> None:
+    cli = OldCli()
+    assert ids(cli) == [6, 7, 8]
+    assert cli.calls[-1] == ("vastai", "show", "instances", "--raw")
+
+
+def test_an_instance_is_known_by_its_whole_number() -> None:
+    cli = Cli(page(70, 17, 8))
+    assert not is_listed("7", transport=cli.transport)
+    assert is_listed("8", transport=cli.transport)
+    assert is_listed("08", transport=cli.transport)
+
+
+@pytest.mark.parametrize("instance_id", ["", "7x", "-1", " 7", "1_000", "vast://7", "٧", "all", "7.0", "9" * 19])
+def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(instance_id: str) -> None:
+    cli = Cli()
+    with pytest.raises(SettingsError):
+        destroy_instance(instance_id, transport=cli.transport)
+    with pytest.raises(SettingsError):
+        is_listed(instance_id, transport=cli.transport)
+    assert cli.calls == []
+
+
+# ---------------------------------------------------------------- destroy
+
+
+def test_a_destroyed_instance_is_gone_when_a_list_without_it_was_seen() -> None:
+    cli, clock = Cli(), FakeClock()
+    destroy_instance("7", transport=cli.transport, clock=clock)
+    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y")]
+    assert cli.calls[-1][1] == "show"
+    assert cli.numbers == [6, 8]
+
+
+def test_the_number_is_what_is_destroyed_however_it_was_written() -> None:
+    cli = Cli()
+    destroy_instance("007", transport=cli.transport, clock=FakeClock())
+    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y")]
+
+
+def test_an_instance_that_is_not_listed_is_gone_already() -> None:
+    cli, clock = Cli(page(6, 8)), FakeClock()
+    destroy_instance("7", transport=cli.transport, clock=clock)
+    assert cli.destroys() == [] and clock.elapsed == 0
+
+
+def test_an_instance_on_the_last_page_is_not_gone() -> None:
+    cli = Cli(page(6, next_token="more"), page(7))
+    assert is_listed("7", transport=cli.transport)
+
+
+def test_an_old_version_is_answered_on_stdin() -> None:
+    cli = OldCli()
+    destroy_instance("7", transport=cli.transport, clock=FakeClock())
+    assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y"), ("vastai", "destroy", "instance", "7")]
+    assert cli.numbers == [6, 8]
+
+
+def test_a_version_that_asks_in_spite_of_the_option_is_answered() -> None:
+    cli = OldCli()
+    cli.on_destroy = lambda words, said: cli.asks(words[:-1], said)
+    destroy_instance("7", transport=cli.transport, clock=FakeClock())
+    assert cli.numbers == [6, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("destroy_aborted", "Aborted."),
+        ("destroy_says_no", "cannot destroy"),
+        ("destroy_yes", "destroying instance"),
+        ("destroy_gone", "Failed with error 404"),
+        ("destroy_garbage", "Expecting value"),
+        ("page_down", "Connection refused"),
+        ("destroy_option_first", "unrecognized arguments"),
+    ],
+)
+def test_an_instance_that_stays_is_not_destroyed_whatever_vastai_said(name: str, said: str) -> None:
+    cli, clock = Cli(), FakeClock()
+    cli.on_destroy = lambda words, answer: recorded(name)
+    error = failure(cli, clock)
+    assert type(error) is CommandFailed
+    assert "instance 7 is still there 120 s" in str(error) and said in str(error)
+    assert "vastai destroy instance 7 -y" in str(error)
+    assert clock.elapsed == GONE_SECONDS
+    assert len(cli.destroys()) < 40
+    assert error.argv == ()  # a statement about the instance: no command failed
+
+
+def test_what_vastai_said_last_is_what_the_error_tells() -> None:
+    cli = Cli()
+    answers = [recorded("destroy_yes"), recorded("destroy_says_no")]
+    cli.on_destroy = lambda words, said: answers.pop(0) if answers else (0, "", "")
+    assert "(vastai said: cannot destroy)" in str(failure(cli))
+
+
+def test_a_vastai_that_says_nothing_is_quoted_so() -> None:
+    cli = Cli()
+    cli.on_destroy = lambda words, said: (0, "", "")
+    assert "vastai said: nothing" in str(failure(cli))
+
+
+@pytest.mark.parametrize("seconds", [1.0, 7.0, 119.0])
+def test_an_instance_that_stays_listed_for_some_seconds_is_waited_for(seconds: float) -> None:
+    cli, clock = Cli(), FakeClock()
+    cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
+    clock.at(seconds, lambda: cli.numbers.remove(7))
+    destroy_instance("7", transport=cli.transport, clock=clock)
+    assert seconds <= clock.elapsed <= seconds + 10
+    assert len(cli.destroys()) <= 15
+
+
+@pytest.mark.parametrize("name", ["destroy_wrong_key", "destroy_forbidden", "page_tfa_ended_no_key"])
+def test_a_key_that_may_list_but_not_destroy_is_access_denied_at_once(name: str) -> None:
+    cli, clock = Cli(), FakeClock()
+    cli.on_destroy = lambda words, said: recorded(name)
+    assert type(failure(cli, clock)) is AccessDenied
+    assert clock.elapsed == 0 and len(cli.destroys()) == 1
+
+
+def test_a_2fa_session_that_ended_does_not_keep_an_instance() -> None:
+    cli = Cli()
+    ended = recorded("page_tfa_ended")[1].partition("{")[0]
+    cli.on_destroy = lambda words, said: (0, ended + cli.destroyed()[1], "")
+    destroy_instance("7", transport=cli.transport, clock=FakeClock())
+    assert cli.numbers == [6, 8]
+
+
+@pytest.mark.parametrize("name", [*UNKNOWN, "page_wrong_key", "page_answer_refused_empty"])
+def test_a_list_that_fails_after_the_destroy_leaves_it_unknown(name: str) -> None:
+    cli = Cli(page(7), recorded(name))
+    cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
+    assert not isinstance(failure(cli), CommandFailed)
+
+
+@pytest.mark.parametrize("hanging", ["show", "on_destroy"])
+def test_a_vastai_that_hangs_leaves_it_unknown_and_a_second_call_ends_it(hanging: str) -> None:
+    cli = Cli()
+    answers = {"show": cli.show, "on_destroy": cli.on_destroy}
+
+    def hang(*_: object) -> Said:
+        raise CommandTimedOut("vastai gave no answer within 60 s")
+
+    setattr(cli, hanging, hang)
+    assert type(failure(cli)) is CommandTimedOut
+    setattr(cli, hanging, answers[hanging])
+    destroy_instance("7", transport=cli.transport, clock=FakeClock())
+    assert cli.numbers == [6, 8]
+
+
+def test_a_slow_first_list_takes_nothing_from_the_time_an_instance_has_to_go() -> None:
+    cli, clock = Cli(), FakeClock()
+    plain_list = cli.show
+
+    def slow(words: tuple[str, ...]) -> Said:
+        clock.sleep(2 * GONE_SECONDS)
+        return plain_list(words)
+
+    cli.show = slow  # type: ignore[method-assign]
+    destroy_instance("7", transport=cli.transport, clock=clock)
+    assert len(cli.destroys()) == 1
+
+
+def test_secrets_in_what_vastai_says_are_not_passed_on() -> None:
+    cli = Cli((0, "", '{"error": true, "status_code": 401, "msg": "bad header Authorization: Bearer abcdefgh12345"}'))
+    error = failure(cli)
+    assert type(error) is AccessDenied
+    assert "abcdefgh12345" not in f"{error} {error.result}"
