@@ -7,6 +7,7 @@ follows from its `Behaviour`.
 from __future__ import annotations
 
 import heapq
+import json
 import re
 import shlex
 import threading
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
+from training_monitor.probes.gpu import _SEPARATOR as GPU_SEPARATOR
 
 EPOCH = 1_750_000_000.0
 MOST_WAITS = 5_000
@@ -328,7 +330,7 @@ class FakeJobs:
         assert family
         others = [job.name for job in self.running() if job.name.startswith(family[1])]
         assert not others, f"{name} was started beside {others}"
-        command = re.search(r"printf '%s\\n' (.*) >\"\$dir/command\"", script)
+        command = re.search(r"printf '%s\\n' (.*) >\"\$dir/command\"", script, re.DOTALL)
         assert command
         exports = re.findall(r"^(?: {4})?export (\w+)=(.*)$", script, re.MULTILINE)
         env = {key: shlex.split(value)[0] for key, value in exports if key != "TRAINING_MONITOR_JOB"}
@@ -389,3 +391,165 @@ class FakeJobs:
             if problem:
                 lines.append(f"bad {problem.replace(' ', '_')} ./step_{step}/model.safetensors")
         return "\n".join(lines) + "\n"
+
+
+IDLE, BUSY = 0, 97
+_FILE = '{"path": "model.safetensors", "size": 1000, "hash": "a1"'
+LISTED = f'{_FILE}, "held": {{"size": 1000, "hash": "a1"}}}}\nlisted'
+MISSING = f"{_FILE}}}\nlisted"
+NO_TOKEN = "no-token"
+TRAINING = "training"
+
+
+def gpu_answer(utilization: int, watts: int = 60) -> str:
+    """What the GPU question prints for one GPU of 700 W."""
+    return f"0, GPU-1, H100, {utilization}, 0, 100, 80000, {watts}, 700, 40, [N/A]\n{GPU_SEPARATOR}\n"
+
+
+@dataclass
+class FakeTraining(FakeJobs):
+    """A target on which one training runs: known by its pid file and its log, or as `process:training`.
+
+    Uploads to the hub run beside it as process jobs, which do `behaviours`; a try writes down `hub` at its end.
+    """
+
+    does: Behaviour = field(default_factory=Behaviour)
+    behaviours: list[Behaviour] = field(default_factory=lambda: [Behaviour(total=4, save_every=None)])
+    hub: str = LISTED
+    pid: int = 100
+    has_pid_file: bool = True
+    has_log: bool = True
+    log: str = ""
+    inode: int = 7
+    stops: list[float] = field(default_factory=list)  # when one was asked for
+    log_reads: list[str] = field(default_factory=list)
+    printed: int = 0
+    last_said: bool = False
+
+    def __post_init__(self) -> None:
+        self.jobs[TRAINING] = FakeJob(TRAINING, "somebody", "train", {}, self.now, 0, self.does)
+
+    @property
+    def training(self) -> FakeJob:
+        return self.jobs[TRAINING]
+
+    @property
+    def uploads(self) -> list[str]:
+        """The commands of the uploads that were started."""
+        return [job.command for job in self.starts]
+
+    def begin_again(self, does: Behaviour, *, pid: int = 101, first_step: int = 0) -> None:
+        """Somebody starts the training again, with the same files."""
+        self.jobs[TRAINING] = FakeJob(TRAINING, "somebody", "train", {}, self.now, first_step, does)
+        self.pid, self.printed, self.last_said = pid, first_step, False
+
+    def write(self, text: str) -> None:
+        """The training writes this as well."""
+        self._print_steps()
+        self.log += text
+
+    def answer(self, script: str) -> tuple[str, int]:
+        for begin, end, error in self.outages:
+            if begin <= self.clock.elapsed < end:
+                raise error
+        self._print_steps()
+        if "_tell() {" in script:
+            return self._find(), 0
+        if "_roots=$(_family" in script:
+            return self._end(script), 0
+        if "_held() {" in script:
+            return self._read_log(script), 0
+        if "identity=$(find" in script:
+            return "state=folder\nidentity=42 1\n", 0
+        if "state=no-curl" in script:
+            return "state=file\nsize=1000\nidentity=1000 1\n", 0
+        if "echo folder; find . -type f" in script:
+            return "folder\n./model.safetensors\n", 0
+        if found := re.search(r"^for name in (.*); do\n  \[ ! -f \"\$base/\$name/result", script, re.MULTILINE):
+            ended = [self.jobs[name].exit(self.now) for name in found[1].split()]
+            return "".join(f"{self.hub}\n" for each in ended if each), 0
+        return super().answer(script)
+
+    def _print_steps(self) -> None:
+        job, does = self.training, self.training.behaviour
+        if does.quiet:
+            return
+        step = job.step(self.now)
+        self.log += "".join(f"step {each}/{does.total} loss 0.5\n" for each in range(self.printed + 1, step + 1))
+        self.printed = max(self.printed, step)
+        if does.last_words and job.exit(self.now) and not self.last_said:
+            self.log, self.last_said = f"{self.log}{does.last_words}\n", True
+
+    def _find(self) -> str:
+        if not self.has_pid_file:
+            return "state=unknown\nreason=no such file\n"
+        if not self.training.processes(self.now):
+            return f"state=gone\nreason=no process {self.pid}\n"
+        age = int(self.now - self.training.started)
+        return f"state=running\npid={self.pid}\nstart={9000 + self.pid}\nboot=b\nage={age}\npids={self.pid}\n"
+
+    def _end(self, script: str) -> str:
+        self.stops.append(self.clock.elapsed)
+        asked = re.search(r"^set -- (\d+) ", script, re.MULTILINE)
+        assert asked, "a stop without a process"
+        job = self.training
+        if int(asked[1]) != self.pid or not job.processes(self.now):
+            return "state=missing\n"
+        job.stop_tries += 1
+        if job.stop_tries <= job.behaviour.unkillable:
+            return "state=stopped\nleft=4242 D\n"
+        job.stopped_at, job.survivors = self.now, 0
+        return "state=stopped\n"
+
+    def _read_log(self, script: str) -> str:
+        self.log_reads.append(script)
+        if not self.has_log:
+            return "state=missing\n"
+        asked = re.search(r"^file=.* inode=(\S*) offset=(\S*) check=\S* limit=(\d+)$", script, re.MULTILINE)
+        assert asked, "a question about a log without a cursor"
+        reset = "rotated" if asked[1] and int(asked[1]) != self.inode else ""
+        start = int(asked[2] or 0) if asked[1] and not reset else 0
+        new = self.log[start:]
+        held = len(new) - new.rfind("\n") - 1
+        fields = {"state": "read", "inode": self.inode, "offset": len(self.log) - held, "check": "c"}
+        fields |= {"reset": reset, "skipped": 0, "held": held}
+        return "".join(f"{key}={value}\n" for key, value in fields.items()) + f"log\n{new}"
+
+
+@dataclass
+class FakeVast:
+    """The vastai CLI with an account, and ssh to its instances; `attach` puts both in front of a transport."""
+
+    instances: list[str] = field(default_factory=lambda: ["7"])
+    destroyed: list[str] = field(default_factory=list)
+    refuses: bool = False
+    on_destroy: Callable[[], None] = lambda: None
+
+    def attach(self, transport: FakeTransport) -> FakeTransport:
+        transport.register(["vastai"], self.run)
+        transport.register(["ssh"], self.reach(transport))
+        return transport
+
+    def reach(self, transport: FakeTransport) -> Program:
+        def ssh(words: tuple[str, ...], program: str | None) -> CommandResult:
+            if self.instances:
+                return transport.answer_all(words, program)
+            return CommandResult(words, 255, "", "ssh: connect to host 1.2.3.4 port 22: Connection refused\n", 0.0)
+
+        return ssh
+
+    def run(self, words: tuple[str, ...], program: str | None) -> CommandResult:
+        said: object = ""
+        if words[1:3] == ("show", "instance"):
+            row = {"id": 7, "ssh_host": "1.2.3.4", "ssh_port": 22, "actual_status": "running"}
+            said = row if words[3] in self.instances else {"instances": []}
+        elif words[1:3] == ("show", "instances"):
+            said = {"instances": [{"id": int(each)} for each in self.instances], "next_token": None}
+        elif words[1:3] == ("destroy", "instance"):
+            self.on_destroy()
+            if not self.refuses:
+                self.instances.remove(words[3])
+                self.destroyed.append(words[3])
+        else:
+            raise AssertionError(f"unexpected program: {words}")
+        return CommandResult(words, 0, json.dumps(said), "", 0.0)

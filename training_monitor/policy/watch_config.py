@@ -54,7 +54,8 @@ class WatchConfig:
         for name in ("eta_convergence_threshold", "speed_drop_threshold"):
             if not _is_number(getattr(self, name), above=0.0):
                 raise SettingsError(name, getattr(self, name), "a share between 0 and 1")
-        if not all(_is_number(each, above=0.0) and each < 100 for each in self.milestones):
+        several = isinstance(self.milestones, (tuple, list))
+        if not several or not all(_is_number(each, above=0.0) and each < 100 for each in self.milestones):
             raise SettingsError("milestones", self.milestones, "per cent between 0 and 100")
         if self.soft_limit and self.hard_limit and self.soft_limit > self.hard_limit:
             raise SettingsError("soft_limit", self.soft_limit, f"at most the hard limit, {self.hard_limit:g}")
@@ -92,8 +93,8 @@ def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
         if isinstance(detection, Mapping):
             if unknown := [key for key in detection if key not in STALL_DETECTION]:
                 raise _unknown(f"stall_detection.{unknown[0]}", unknown[0], STALL_DETECTION)
-            flat.update(detection)
-            flat["stall_detection"] = flat.pop("enabled", True)
+            flat["stall_detection"] = detection.get("enabled")
+            flat.update({key: value for key, value in detection.items() if key != "enabled"})
         values.update({key: value for key, value in flat.items() if value is not None})
     names = [each.name for each in fields(WatchConfig)]
     if unknown := [key for key in values if key not in names]:

@@ -25,8 +25,9 @@ STALL_REASON = "Stall detected, grace period expired"
 class Told:
     """What was told of a run, JSON-ready by `as_dict`.
 
-    `episode` counts its stalls; `stalled_step` is where the present one began and `stalled_at` since when, in epoch
-    seconds, it has been told and lasted; None outside of a stall, or while it was not watched.
+    `episode` counts what was told of its stalls; `stalled_step` is where the present one began, and `warned` that its
+    end was announced. `stalled_at`, in epoch seconds, is since when it was watched to be one that a run is ended for;
+    None while it is not. `looked_at` is the last look; `limits` are those that were told.
     """
 
     generation: int = -1
@@ -36,13 +37,17 @@ class Told:
     stalled_step: int | None = None
     stalled_at: float | None = None
     nan: bool = False
+    warned: bool = False
+    looked_at: float | None = None
+    limits: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, told: dict[str, Any]) -> Told:
-        return cls(**{**told, "milestones": tuple(told["milestones"])}) if told else cls()
+        lists = {name: tuple(told.get(name, ())) for name in ("milestones", "limits")}
+        return cls(**{**told, **lists}) if told else cls()
 
 
 def decide_alerts(
@@ -50,63 +55,73 @@ def decide_alerts(
 ) -> tuple[Told, list[Notice]]:
     """What is to be told now, and what has been told then. `ends`: a stall ends the run after the grace period."""
     if told.generation != status.generation:
-        told = replace(told, generation=status.generation, milestones=_reached(status, config), nan=False)
+        told = replace(told, generation=status.generation, milestones=_reached(status, config), nan=False, limits=())
+    if told.looked_at is not None and status.timestamp - told.looked_at > 3.0 * config.poll_interval + 30.0:
+        told = replace(told, stalled_at=None)  # what was not watched does not count
     told, stall = _stall_notices(told, status, config, job, ends=ends)
     new = tuple(each for each in _reached(status, config) if each not in told.milestones)
-    notices = [*stall, *_milestones(new, status, job), *_limits(status, config, job)]
+    limits = [each for each in _limits(status, config, job) if each.kind not in told.limits]
+    notices = [*stall, *_milestones(new, status, job), *limits]
     nan = bool(status.loss and status.loss.kind == "nan")
     if nan and not told.nan:
         notices.append(templates.loss_nan(job, **_where(status), checkpoint_step=_saved(status)))
-    return replace(told, milestones=told.milestones + new, nan=nan), notices
+    told = replace(told, limits=told.limits + tuple(each.kind for each in limits))
+    return replace(told, milestones=told.milestones + new, nan=nan or told.nan, looked_at=status.timestamp), notices
 
 
 def _stall_notices(
     told: Told, status: TrainingStatus, config: WatchConfig, job: str, *, ends: bool
 ) -> tuple[Told, list[Notice]]:
     stall = status.stall
-    if stall.is_stalling and not told.stalled:
+    ending = may_end(stall)
+    if stall.is_stalling:
+        since = status.timestamp if told.stalled_at is None else told.stalled_at
+        told = replace(told, stalled_at=since if ending else None)
+    if stall.is_stalling and (not told.stalled or (ends and ending and not told.warned)):
         told = replace(
             told,
             episode=told.episode + 1,
             stalled=True,
             stalled_step=stall.current_step,
-            stalled_at=status.timestamp,
+            warned=ends and ending,
         )
         notice = templates.stall_detected(
             job,
             step=stall.current_step,
             total_steps=stall.total_steps,
             reason=stall.reason,
-            grace_seconds=config.grace_period if ends and may_end(stall) else None,
+            grace_seconds=config.grace_period if ends and ending else None,
             checkpoint_step=_saved(status),
             generation=told.episode,
         )
         return told, [notice]
     if stall.is_stalling:
-        return replace(told, stalled_at=told.stalled_at or status.timestamp), []
+        return told, []
     if told.stalled and _advanced(told, status):
         notice = templates.recovered(job, **{**_where(status), "generation": told.episode})
-        return replace(told, stalled=False, stalled_step=None, stalled_at=None), [notice]
+        return replace(told, stalled=False, stalled_step=None, stalled_at=None, warned=False), [notice]
     return replace(told, stalled_at=None), []
 
 
 def _advanced(told: Told, status: TrainingStatus) -> bool:
     step = status.stall.current_step if status.stall.current_step is not None else status.progress.step
-    return status.generation != told.generation or (step is not None and step != told.stalled_step)
+    return step is not None and step != told.stalled_step
 
 
 def may_end(stall: StallAnalysis) -> bool:
     """Whether a stall is one that a run is ended for: sure enough, more than slowness, and not a log without steps."""
-    silent = stall.signals.get("pause") in ("idle", "spinning", "unknown", "spoken")
+    silent = stall.signals.get("pause") in ("idle", "spinning")  # of a log that speaks, nobody can tell
     return stall.kind not in (None, "slow") and stall.confidence != "low" and (stall.kind != "not_started" or silent)
 
 
 def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> str | None:
     """Why the run is to be ended now; None while it is not."""
-    if status.is_running is False:
+    if status.is_running is not True:
         return None
     if config.hard_limit is not None and status.runtime is not None and status.runtime >= config.hard_limit:
         return f"Hard limit of {format_duration(config.hard_limit)} passed"
+    if status.status is JobStatus.PENDING:
+        return None
     waited = told.stalled_at is not None and status.timestamp - told.stalled_at >= config.grace_period
     return STALL_REASON if status.stall.is_stalling and may_end(status.stall) and waited else None
 
@@ -140,7 +155,7 @@ def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfi
 
 
 def _milestones(new: tuple[float, ...], status: TrainingStatus, job: str) -> Iterator[Notice]:
-    for percent in new[-1:]:  # of several at once the last one says it
+    for percent in sorted(new)[-1:]:  # of several at once the last one says it
         yield templates.milestone(job, percent=round(percent), **_where(status), runtime=status.runtime)
 
 
@@ -152,7 +167,7 @@ def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
 
 
 def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[Notice]:
-    """Said once by their name, which the outbox remembers."""
+    """Those that are passed."""
     if config.soft_limit is not None and status.runtime is not None and status.runtime >= config.soft_limit:
         hard = "" if config.hard_limit is None else f"; it is ended at {format_duration(config.hard_limit)}"
         reason = f"Run time of {format_duration(config.soft_limit)} passed{hard}"

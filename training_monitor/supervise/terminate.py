@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.errors import CommandFailed, JobNotFound, SettingsError, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event
 from training_monitor.notify import templates
-from training_monitor.notify.outbox import Outbox
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.probes.jobs import PERSON, stop_job
 from training_monitor.supervise.logs import get_logger
@@ -25,6 +24,9 @@ from training_monitor.uploads.checkpoint import check_destination, upload_checkp
 from training_monitor.uploads.model_card import IncompleteInfo
 from training_monitor.vast.instances import destroy_instance
 from training_monitor.watching import Notice, TerminationPlan, TerminationReport, UploadedFile, UploadReport
+
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 STOP_TRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
@@ -258,10 +260,16 @@ class _Terminator:
             return over
         destination = state.plan.upload_to[tried]
         if checkpoint is None:
-            report = UploadReport(destination, False, error="no checkpoint is complete")
+            report = UploadReport(destination.partition("?")[0], False, error="no checkpoint is complete")
         else:
             self.tell("progress", f"uploading {checkpoint.path} to {destination.partition('?')[0]}")
-            report = upload_checkpoint(
+            report = self._upload(state, checkpoint, destination)
+        self._tell_upload(state, report)
+        return replace(state, uploads=(*state.uploads, report))
+
+    def _upload(self, state: Termination, checkpoint: Checkpoint, destination: str) -> UploadReport:
+        try:
+            return upload_checkpoint(
                 self.watcher.address(),
                 checkpoint.path,
                 destination,
@@ -271,8 +279,8 @@ class _Terminator:
                 transport=self.watcher.transport,
                 clock=self.watcher.clock,
             )
-        self._tell_upload(state, report)
-        return replace(state, uploads=(*state.uploads, report))
+        except SettingsError as error:  # such as credentials that are not there: the next destination may have them
+            return UploadReport(destination.partition("?")[0], False, error=error.what)
 
     def _incomplete(self, state: Termination) -> IncompleteInfo:
         checkpoint = state.checkpoint
@@ -297,6 +305,7 @@ class _Terminator:
             return ended
         if not state.is_saved and not plan.destroy_without_upload:
             why = state.uploads[-1].error if state.uploads else "no upload was asked for"
+            why = state.errors[-1] if state.errors else why
             return self._keep(ended, f"its checkpoint is not saved elsewhere: {why}")
         self.tell("stopping", f"destroying {target}")
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from training_monitor.errors import JobNotFound, SettingsError, TrainingMonitorError
 from training_monitor.models import Event
-from training_monitor.notify.outbox import Outbox
+from training_monitor.notify import templates
 from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
@@ -23,7 +24,11 @@ from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.units import format_duration
 from training_monitor.watching import Notice, TerminationPlan, TerminationReport, TrainingStatus, WatchReport
 
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
+
 LOST_LOOKS = 2
+ENDS = ("finished", "failed", "stopped", "ended")
 OnStatus = Callable[[TrainingStatus], None]
 
 
@@ -78,6 +83,9 @@ class _Watch:
                 raise SettingsError("pid_file", None, "the file with the pid of the training that is to be ended")
         if is_terminating(self.watcher):
             return self.terminate(self.plan or TerminationPlan())
+        past = past_termination(self.watcher)
+        if past and past.destroyed:  # there is nothing to ask any more
+            return WatchReport(_end_of(past), _reason_of(past), None, past)
         exit_watch = ExitWatch(self.watcher.target, self.watcher.transport)
         try:
             while not self.stopping.is_set():
@@ -107,7 +115,7 @@ class _Watch:
         self.watcher.save_alerts(told.as_dict())
         if end := decide_end(status):
             past = past_termination(self.watcher)
-            return WatchReport("terminated", past.reason, status, past) if past else self.ended(*end, status)
+            return WatchReport(_end_of(past), _reason_of(past), status, past) if past else self.ended(*end, status)
         if self.plan and (reason := reason_to_end(told, status, self.watcher.config)):
             self.tell("detected", reason)
             return self.terminate(replace(self.plan, reason=reason))
@@ -125,7 +133,7 @@ class _Watch:
 
     def terminate(self, plan: TerminationPlan) -> WatchReport:
         report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
-        return WatchReport("terminated", report.reason, self.status, report)
+        return WatchReport(_end_of(report), _reason_of(report), self.status, report)
 
     def seen(self, status: TrainingStatus) -> None:
         if self.unreachable_since is not None:
@@ -141,7 +149,13 @@ class _Watch:
         if isinstance(error, JobNotFound):
             self.missing_looks += 1
             if self.missing_looks >= LOST_LOOKS:
-                self.tell("detected", error.what)
+                self.post(
+                    templates.ended(
+                        self.watcher.job.label,
+                        reason=f"lost: {error.what}",
+                        generation=self.watcher.state.generation,
+                    )
+                )
                 return WatchReport("lost", error.what, self.status)
         elif self.unreachable_since is None:
             self.unreachable_since = self.watcher.clock.monotonic()
@@ -166,6 +180,16 @@ class _Watch:
         get_logger().info("%s: %s", self.watcher.job.label, text)
         if self.on_event:
             self.on_event(Event(kind, text, self.watcher.job.job_id))
+
+
+def _end_of(termination: TerminationReport) -> str:
+    """How the run had ended: by itself, if it was only saved."""
+    end, colon, _ = termination.reason.partition(": ")
+    return end if colon and end in ENDS else "terminated"
+
+
+def _reason_of(termination: TerminationReport) -> str:
+    return termination.reason.removeprefix(f"{_end_of(termination)}: ")
 
 
 def _in_words(notice: Notice) -> str:

@@ -1,0 +1,192 @@
+"""`watch`, `terminate` and `notify` as they are typed: what they print, where, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place, Surroundings, kill, wait_until
+from tests.loopback.messaging import WEBHOOK_SECRET, Services, refuse
+from tests.requirements import require
+
+ROOT = Path(__file__).parents[2]
+STEPS = "echo $$ >pid; i=0; while [ $i -lt {steps} ]; do i=$((i+1)); echo step $i/40 loss 0.$i; sleep 0.05; done"
+
+
+def cli(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "training_monitor", *argv]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+    return subprocess.run(command, env=environ, text=True, capture_output=True, timeout=60)
+
+
+@dataclass
+class Run:
+    """A training on this machine, with a log and a pid file."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return "--log", str(self.folder / "log"), "--pid-file", str(self.folder / "pid")
+
+
+@pytest.fixture
+def start(surroundings: Surroundings) -> Iterator[object]:
+    runs: list[Run] = []
+
+    def begin(steps: int, after: str = "sleep 300") -> Run:
+        folder = surroundings.folder / f"run {len(runs)}"
+        folder.mkdir()
+        with open(folder / "log", "wb") as log:
+            script = f"{STEPS.format(steps=steps)}; {after}"
+            process = subprocess.Popen(["sh", "-c", script], cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        assert wait_until(lambda: (folder / "log").stat().st_size > 0)
+        runs.append(Run(folder, process))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        kill(run.process.pid)
+        run.process.wait()
+
+
+def test_one_look_says_where_the_run_is(start: object, surroundings: Surroundings) -> None:
+    run = start(3)  # type: ignore[operator]
+    assert wait_until(lambda: "step 3" in (run.folder / "log").read_text())
+    done = cli("watch", "local", *run.options, "--once")
+    assert done.returncode == 0 and "running  [#...............]   8%  step 3/40  loss 0.3" in done.stdout
+    status = json.loads(cli("watch", "local", *run.options, "--once", "--json").stdout)
+    assert status["is_running"] is True and status["progress"]["step"] == 3 and status["totals"]["last_loss"] == 0.3
+    assert len(status["loss"]) == 4 and status["stall"]["reason"] == "Insufficient samples (2/4)"
+
+
+def test_a_run_that_nobody_can_see_is_unknown(surroundings: Surroundings) -> None:
+    done = cli("watch", "local", "--log", "/no/such/log", "--once")
+    assert done.returncode == 3 and "nobody knows" in done.stdout and "no such log" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--log", "x", "--poll-interval", "0"], "poll_interval"),
+        (["--log", "x", "--soft-limit", "9", "--hard-limit", "5"], "soft_limit"),
+        (["--log", "x", "--destroy"], "--terminate"),
+        (["--log", "x", "--terminate"], "pid_file"),
+        (["--log", "x", "--terminate", "--upload", "nowhere"], "hf:OWNER/NAME"),
+        (["--log", "x", "--pid-file", "y", "--terminate", "--upload", "hf:a/b"], "output_dir"),
+        (["--job", "process:x", "--pid-file", "y"], "pid_file"),
+        (["--log", "x", "--job", "y"], "not allowed with"),
+        ([], "--log --job is required"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_done(
+    argv: list[str], words: str, surroundings: Surroundings
+) -> None:
+    done = cli("watch", "local", *argv)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_watched_run_is_shown_to_its_end_in_plain_lines(start: object) -> None:
+    run = start(40, "exit 0")  # type: ignore[operator]
+    done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert "\r" not in done.stdout and "\x1b" not in done.stdout
+    assert "finished at step 40: the log shows its end" in done.stdout
+
+
+def test_every_line_is_an_object_with_json(start: object) -> None:
+    run = start(40, "exit 0")  # type: ignore[operator]
+    done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = [row["progress"]["step"] for row in rows if row["kind"] == "line"]
+    assert lines == list(range(1, 41)) and rows[-1]["kind"] == "result" and rows[-1]["end"] == "finished"
+
+
+def test_a_run_that_fails_is_named_with_its_evidence(start: object) -> None:
+    run = start(2, "echo 'RuntimeError: CUDA error: an illegal memory access was encountered'; exit 1")  # type: ignore[operator]
+    done = cli("watch", "local", *run.options, "--poll", "--poll-interval", "0.2")
+    assert done.returncode == 1 and "failed at step 2" in done.stdout and "illegal memory access" in done.stdout
+
+
+def test_an_interrupted_watch_leaves_the_run_alone(start: object) -> None:
+    run = start(2)  # type: ignore[operator]
+    command = [sys.executable, "-m", "training_monitor", "watch", "local", *run.options, "--poll", "--terminate"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert watching.stdout and watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=20)
+    assert watching.returncode == 130 and "nothing was stopped" in said and run.process.poll() is None
+
+
+def test_terminate_ends_a_run_and_says_what_is_left(start: object, surroundings: Surroundings) -> None:
+    run = start(2, "sleep 301 & sleep 302")  # type: ignore[operator]
+    done = cli("terminate", "local", *run.options, "--output-dir", str(run.folder), "--stop-grace", "0.5")
+    assert done.returncode == 0 and "nothing of it is left" in done.stdout, done.stderr
+    assert run.process.wait(10) == -signal.SIGTERM
+    assert not [line for line in surroundings.processes().values() if "sleep 30" in line]
+
+
+def test_terminate_without_anything_that_tells_the_processes_is_refused(start: object) -> None:
+    run = start(2)  # type: ignore[operator]
+    done = cli("terminate", "local", *run.options[:2])
+    assert done.returncode == 2 and "pid_file" in done.stderr and run.process.poll() is None
+
+
+def test_a_live_line_with_a_bar_is_drawn_on_a_terminal(start: object, tmp_path: Path) -> None:
+    run = start(40)  # type: ignore[operator]
+    tmux = [require("tmux"), "-S", str(tmp_path / "socket")]
+    words = [sys.executable, "-m", "training_monitor", "watch", "local", *run.options, "--poll-interval", "1"]
+    subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", shlex.join(words)], check=True, cwd=ROOT)
+
+    def screen() -> str:
+        return subprocess.run([*tmux, "capture-pane", "-p"], text=True, capture_output=True).stdout
+
+    try:
+        assert wait_until(lambda: "[################] 100%  step 40/40" in screen(), 20), screen()
+        assert screen().count("step 40/40") == 1
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
+
+
+def test_notices_are_proved_sent_and_listed(surroundings: Surroundings) -> None:
+    assert cli("notify", "--test").returncode == 2
+    with Services() as services:
+        configured = {"TRAINING_MONITOR_SLACK_WEBHOOK": services.slack_webhook}
+        proved = cli("notify", "--test", **configured)
+        assert (proved.returncode, proved.stdout) == (0, "slack: ok\n"), proved.stderr
+        services.faults = [refuse(404, "no_service")]
+        refused = cli("notify", "--test", **configured)
+        assert refused.returncode == 1 and "slack: " in refused.stdout and "try:" in refused.stdout
+        assert cli("notify", "hello", "--job", "mine", **configured).returncode == 0
+        assert WEBHOOK_SECRET not in refused.stdout + refused.stderr
+    listed = json.loads(cli("notify", "--list", "--json").stdout)
+    assert "hello" in json.dumps(listed)
+
+
+def test_settings_of_all_runs_and_of_one_come_from_the_settings_file(start: object, tmp_path: Path) -> None:
+    run = start(2)  # type: ignore[operator]
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"monitoring": {"poll_interval": 5, "jobs": {"mine": {"min_samples": 9}}}}))
+    environ = {"TRAINING_MONITOR_SETTINGS": str(settings)}
+    done = cli("watch", "local", *run.options, "--name", "mine", "--once", **environ)
+    assert "Insufficient samples (1/9)" in done.stdout
+    settings.write_text(json.dumps({"monitoring": {"pol_interval": 5}}))
+    wrong = cli("watch", "local", *run.options, "--once", **environ)
+    assert wrong.returncode == 2 and "pol_interval" in wrong.stderr and "poll_interval" in wrong.stderr
+
+
+def test_a_host_that_cannot_be_asked_is_unknown(local: Place) -> None:
+    begun = time.monotonic()
+    done = cli("watch", "ssh://nobody@127.0.0.1:1", "--log", "x", "--once")
+    assert done.returncode == 3 and "refused" in done.stderr and time.monotonic() - begun < 30

@@ -1,0 +1,243 @@
+"""What a watcher adds up: each line once, starts, epochs, and all of it kept as JSON at any moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH
+from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress
+from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
+from training_monitor.probes.watched_jobs import Look
+from training_monitor.supervise.watch_state import WatchState
+from training_monitor.watching import TrainingStatus
+
+CONFIG = WatchConfig(poll_interval=60)
+
+
+def process(pid: int = 100, start: int = 1, age: float | None = 60.0) -> ProcessView:
+    return ProcessView(True, ProcessIdentity(pid, start, "b"), age, (pid,))
+
+
+def running(**more: Any) -> Look:
+    return Look(**({"process": process()} | more))
+
+
+class Watched:
+    """A state that is fed; with `kept` it goes through JSON before everything that happens to it."""
+
+    def __init__(self, *, kept: bool = False) -> None:
+        self.state, self.kept, self.now, self.offset = WatchState(), kept, EPOCH, 0
+
+    def again(self) -> None:
+        if self.kept:
+            self.state = WatchState.from_dict(json.loads(json.dumps(self.state.as_dict())))
+
+    def write(self, text: str, partial: str = "", inode: int = 7, **more: Any) -> list[tuple[str, Progress]]:
+        self.again()
+        self.offset += len(text)
+        return self.state.take_log(NewLog(text, LogCursor(self.offset, inode, "c"), partial=partial, **more))
+
+    def tail(self, text: str) -> list[str]:
+        self.again()
+        return [line for line, _ in self.state.take_log(NewLog("", None, missing=True), text)]
+
+    def look(self, look: Look | None = None, after: float = 60) -> TrainingStatus:
+        self.again()
+        self.now += after
+        return self.state.take_look(look or running(), self.now, CONFIG)
+
+
+# ---------------------------------------------------------------- keeping
+
+
+def eventful(watched: Watched) -> Iterator[TrainingStatus]:
+    """Steps, a loss that is NaN, a warning, half lines, a hang on idle GPUs, a restart, and an unknown."""
+    step = 0
+    for _ in range(20):
+        step += 3
+        watched.write(f"step {step}/900 loss 0.{step}\nWARNING: odd\n", partial=f"step {step + 1}/9")
+        yield watched.look(running(gpu_utilization=95.0, gpu_power=0.8))
+    watched.write("step 62/900 loss nan\n")
+    for _ in range(12):
+        yield watched.look(running(gpu_utilization=0.0, gpu_power=0.1))
+    watched.write("step 1/900 loss 2.5\n", reset="rotated", inode=8)
+    yield watched.look(running(process=process(101, 2), checkpoints=(Checkpoint("/c/step_61", 61, 5, True, age=9.0),)))
+    yield watched.look(Look(process=ProcessView(None, reason="no such file"), errors=("gpu: no answer",)))
+
+
+def test_a_state_that_goes_through_json_at_every_moment_gives_the_same_verdicts_and_totals() -> None:
+    plain, kept = list(eventful(Watched())), list(eventful(Watched(kept=True)))
+    assert repr(kept) == repr(plain)  # NaN is not equal to itself
+    kinds = {each.stall.kind for each in plain}
+    assert {each.loss.kind for each in plain if each.loss} >= {None, "nan"} and "hang_idle" in kinds
+    assert plain[-1].generation > 0 and plain[-1].totals["warnings"] == ["WARNING: odd"]
+
+
+def test_the_state_itself_is_the_same_after_json() -> None:
+    watched = Watched()
+    for _ in eventful(watched):
+        state = watched.state.as_dict()
+        text = json.dumps(state)
+        assert json.dumps(WatchState.from_dict(json.loads(text)).as_dict()) == text
+
+
+def test_what_was_told_and_the_open_line_are_kept() -> None:
+    watched = Watched()
+    watched.write("a\n", partial="half")
+    watched.state.alerts = {"episode": 3}
+    state = WatchState.from_dict(json.loads(json.dumps(watched.state.as_dict())))
+    assert (state.alerts, state.partial, state.cursor) == ({"episode": 3}, "half", LogCursor(2, 7, "c"))
+
+
+@pytest.mark.parametrize("old", [{}, {"layout": 0}, {"layout": 2, "cursor": None}, {"samples": [[1]]}])
+def test_a_state_of_another_layout_is_begun_anew(old: dict[str, Any]) -> None:
+    assert WatchState.from_dict(old).as_dict() == WatchState().as_dict()
+
+
+def test_the_state_stays_small_whatever_is_written() -> None:
+    watched = Watched()
+    for _ in range(730):
+        watched.look()
+    watched.write("step 1/9999 loss 0.5\n" * 2000, partial="y" * 500_000)
+    assert len(json.dumps(watched.state.as_dict())) < 400_000 and len(watched.state.samples) == 720
+
+
+# ---------------------------------------------------------------- lines
+
+
+def test_every_line_counts_once_with_the_progress_up_to_it() -> None:
+    watched = Watched()
+    lines = watched.write("step 1/9 loss 3\nstep 2/9 loss 2\n")
+    assert [(line, progress.step) for line, progress in lines] == [("step 1/9 loss 3", 1), ("step 2/9 loss 2", 2)]
+    assert watched.write("") == []
+    assert [line for line, _ in watched.write("step 3/9 loss 1\n")] == ["step 3/9 loss 1"]
+    assert [each["loss"] for each in watched.state.totals.as_dict()["loss_history"]] == [3, 2, 1]
+
+
+def test_an_open_line_counts_when_it_ends_and_is_seen_before() -> None:
+    watched = Watched()
+    watched.write("step 1/9\n", partial="step 2/9")
+    assert watched.look().progress.step == 2
+    assert watched.state.totals.progress.step == 1
+    assert [line for line, _ in watched.write("step 2/9\n")] == ["step 2/9"]
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\n\n\r"])
+def test_a_line_ends_with_either_sign_and_empty_ones_are_none(end: str) -> None:
+    lines = Watched().write(f"step 1/9{end}step 2/9{end}")
+    assert [line for line, _ in lines] == ["step 1/9", "step 2/9"]
+
+
+OLD = "".join(f"step {number}/999 loss 0.5\n" for number in range(1, 200))
+
+
+def test_the_end_of_a_log_that_cannot_be_read_behind_a_cursor_counts_each_line_once() -> None:
+    watched = Watched(kept=True)
+    assert len(watched.tail(OLD)) == 199
+    assert watched.tail(OLD) == []
+    assert watched.tail(f"{OLD[1000:]}step 200/999\n") == ["step 200/999"]
+    assert watched.tail("step 900/999\nstep 901/999\n") == ["step 900/999", "step 901/999"]
+
+
+def test_half_a_line_at_the_end_of_such_a_log_is_no_line() -> None:
+    watched = Watched(kept=True)
+    assert watched.tail(f"{OLD}step 2")[-1] == "step 199/999 loss 0.5"
+    assert watched.tail(f"{OLD}step 200/999\nst") == ["step 200/999"]
+    assert watched.tail(f"{OLD}step 200/999\nstep 201/999\n") == ["step 201/999"]
+
+
+def test_a_log_that_is_not_there_adds_nothing() -> None:
+    watched = Watched()
+    assert watched.tail("") == [] and watched.look().progress == Progress()
+
+
+def test_the_recent_output_is_the_last_hundred_lines_with_the_open_one() -> None:
+    watched = Watched()
+    watched.write("".join(f"line {number}\n" for number in range(300)), partial="open")
+    shown = watched.look().recent_output.split("\n")
+    assert len(shown) == 100 and shown[-2:] == ["line 299", "open"]
+
+
+# ---------------------------------------------------------------- starts
+
+
+def test_another_process_is_another_generation_and_the_same_one_is_not() -> None:
+    watched = Watched()
+    assert [watched.look(running(process=process(age=age))).generation for age in (1.0, 2.0, None)] == [0, 0, 0]
+    assert watched.look(running(process=process(start=2))).generation == 1
+    assert watched.look(running(process=process(101, 3))).generation == 2
+    assert watched.look(running(process=process(101, 3))).generation == 2
+
+
+def test_a_look_that_does_not_know_the_process_is_no_new_generation() -> None:
+    watched = Watched()
+    watched.look()
+    assert watched.look(Look(process=ProcessView(None, reason="no such file"))).generation == 0
+    assert watched.look().generation == 0
+
+
+def test_a_falling_step_is_another_generation_once() -> None:
+    watched = Watched()
+    said = []
+    for step in (1, 50, 51, 10, 11, 12, 60):
+        watched.write(f"step {step}/100\n")
+        said.append(watched.look().generation)
+    assert said == [0, 0, 0, 1, 1, 1, 1]
+
+
+def test_a_log_that_says_nothing_new_starts_nothing() -> None:
+    watched = Watched()
+    watched.write("step 5/100\n")
+    assert {watched.look().generation for _ in range(5)} == {0}
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def test_a_log_that_counts_within_epochs_only_is_added_up_over_them() -> None:
+    watched = Watched(kept=True)
+    said = []
+    for epoch, step in ((1, 10), (1, 90), (2, 10), (2, 90), (3, 5)):
+        text = f"Epoch {epoch}/3:  {step}%|###   | {step}/100 [00:{step:02d}<00:10,  1.00it/s]\n"
+        assert parse_progress(text).epoch_step == step and parse_progress(text).step is None
+        watched.write(text)
+        said.append(watched.look().stall.current_step or watched.state.samples[-1].step)
+    assert said == sorted(set(said)) and watched.state.generation == 0
+
+
+# ---------------------------------------------------------------- looks
+
+
+def test_a_clock_that_goes_back_adds_no_look_and_breaks_nothing() -> None:
+    watched = Watched()
+    watched.look()
+    watched.look(after=-3600)
+    assert len(watched.state.samples) == 1
+
+
+def test_an_unknown_job_is_unknown_and_not_ended() -> None:
+    status = Watched().look(Look(view=JobView("j", JobStatus.UNKNOWN)))
+    assert status.is_running is None and status.status is JobStatus.UNKNOWN
+
+
+def test_the_run_time_is_that_of_the_process_or_since_the_start_of_the_job() -> None:
+    watched = Watched()
+    assert watched.look(running(process=process(age=33.0))).runtime == 33.0
+    view = JobView("j", JobStatus.RUNNING, started_at=watched.now - 40)
+    assert watched.look(Look(view=view)).runtime == 100.0
+    assert watched.look(Look(view=JobView("j", JobStatus.RUNNING))).runtime is None
+
+
+def test_switched_off_detection_and_ended_runs_are_not_judged() -> None:
+    watched = Watched()
+    list(eventful(watched))
+    off = watched.state.judge(watched.now, WatchConfig(stall_detection=False), running=True)
+    gone = watched.state.judge(watched.now, CONFIG, running=False)
+    assert not off.is_stalling and "switched off" in off.reason
+    assert not gone.is_stalling and "does not run" in gone.reason
