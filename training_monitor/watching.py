@@ -137,13 +137,14 @@ class TerminationPlan:
 
     `upload_to` are destinations, tried in their order until one has the newest complete checkpoint, see
     `upload_checkpoint`. `destroy` ends the rental of a vast.ai target once that upload was verified, and
-    `destroy_without_upload` even when it was not: what is on its disk is lost then. `incomplete` marks the model as not
-    fully trained. After `unreachable_seconds` in which the target cannot be asked, it is given up.
+    `destroy_without_upload` even when it was not: what is on its disk is lost then. `end` is terminated, or how the run
+    ended by itself: finished | failed | stopped | ended; only the model of one that finished is called complete. After
+    `unreachable_seconds` in which the target cannot be asked, it is given up.
     """
 
     reason: str = "Stall detected, grace period expired"
     upload_to: tuple[str, ...] = ()
-    incomplete: bool = True
+    end: str = "terminated"
     destroy: bool = False
     destroy_without_upload: bool = False
     unreachable_seconds: float = 1800.0
@@ -151,7 +152,7 @@ class TerminationPlan:
 
 @dataclass(frozen=True, slots=True)
 class TerminationReport:
-    """What became of a run that was ended. None is not tried, or not known.
+    """What became of a run that was ended, or was saved after it ended. None is not tried, or not known.
 
     `stopped`: it was seen that nothing of it runs; `left` is what not even SIGKILL ended, as `PID STATE` (D waits for a
     disk or driver). `checkpoint` is the one that was to be uploaded. `destroyed` is False when the instance was kept,
@@ -159,6 +160,7 @@ class TerminationReport:
     """
 
     success: bool
+    end: str
     reason: str
     stopped: bool | None
     left: tuple[str, ...]

@@ -102,7 +102,7 @@ def test_a_watched_run_is_shown_to_its_end_in_plain_lines(start: object) -> None
     done = cli("watch", "local", *run.options, "--stream", "--poll-interval", "0.5")
     assert done.returncode == 0, done.stderr
     assert "\r" not in done.stdout and "\x1b" not in done.stdout
-    assert "finished at step 40: the log shows its end" in done.stdout
+    assert "finished at step 40: it made all its steps" in done.stdout
 
 
 def test_every_line_is_an_object_with_json(start: object) -> None:

@@ -49,6 +49,13 @@ def terminated(
     return _notice("terminated", "🛑 Training Terminated", job, fields, text, generation, "high")
 
 
+def not_terminated(job: str, *, reason: str, generation: int = 0) -> Notice:
+    """Tell that a run was to be ended and nobody saw it end."""
+    fields = [("Job", job), ("Reason", reason)]
+    text = "Something of it may still run."
+    return _notice("not_terminated", "⚠️ Training Not Terminated", job, fields, text, generation, "urgent")
+
+
 def recovered(job: str, *, step: int | None, total_steps: int | None, generation: int = 0) -> Notice:
     """Tell that a run that had stalled makes steps again."""
     fields = _about(job, step, total_steps)

@@ -58,8 +58,8 @@ class StallPolicy:
         for name in ("eta_convergence_threshold", "speed_drop_threshold"):
             if not 0 < getattr(self, name) < 1:
                 raise SettingsError(name, getattr(self, name), "a share between 0 and 1")
-        if self.min_samples < 2:
-            raise SettingsError("min_samples", self.min_samples, "at least 2")
+        if not 2 <= self.min_samples <= WINDOW:
+            raise SettingsError("min_samples", self.min_samples, f"2 to {WINDOW}")
         for name in ("grace_period", "idle_pause", "spinning_pause", "unknown_pause", "busy_pause", "startup_pause"):
             if not getattr(self, name) >= 0:
                 raise SettingsError(name, getattr(self, name), "seconds, from 0")

@@ -128,19 +128,20 @@ def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> st
 
 def decide_end(status: TrainingStatus) -> tuple[str, str] | None:
     """(finished | failed | stopped | ended, why) of a run that runs no more; None while it does, or nobody knows."""
-    if status.is_running is not False:
-        return None
     progress, message = status.progress, status.message or "it ended"
+    if status.is_running is not False and not (status.is_running is None and progress.finished):
+        return None
     if status.status is JobStatus.SUCCEEDED:
         return "finished", message
     if status.status is JobStatus.STOPPED:
         return "stopped", message
+    if progress.finished and status.status is not JobStatus.FAILED:
+        return "finished", "the log shows its end"
     failure = classify_failure(status.recent_output, exit_code=status.exit_code)
     if status.status is JobStatus.FAILED or failure.category not in ("none", "unknown"):
         return "failed", f"{failure.category}: {failure.evidence}" if failure.evidence else message
-    done = progress.step is not None and progress.total_steps is not None and progress.step >= progress.total_steps
-    if progress.finished or done:
-        return "finished", "the log shows its end"
+    if progress.step is not None and progress.total_steps is not None and progress.step >= progress.total_steps:
+        return "finished", "it made all its steps"
     return "ended", f"{message}; its log does not tell whether it finished"
 
 

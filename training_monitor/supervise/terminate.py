@@ -17,12 +17,13 @@ from training_monitor.models import Checkpoint, Event
 from training_monitor.notify import templates
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.probes.jobs import PERSON, stop_job
+from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
 from training_monitor.uploads.model_card import IncompleteInfo
-from training_monitor.vast.instances import destroy_instance
+from training_monitor.vast.instances import destroy_instance, is_listed
 from training_monitor.watching import Notice, TerminationPlan, TerminationReport, UploadedFile, UploadReport
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Termination:
     generation: int = 0
     step: int | None = None
     total_steps: int | None = None
-    pid: int | None = None
+    identity: ProcessIdentity | None = None
     stopped: bool | None = None
     left: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
@@ -69,8 +70,11 @@ class Termination:
             UploadReport(**{**each, "files": tuple(UploadedFile(**file) for file in each["files"])})
             for each in state["uploads"]
         )
+        identity = ProcessIdentity(**state["identity"]) if state["identity"] else None
         lists = {name: tuple(state[name]) for name in ("left", "errors")}
-        return cls(**{**state, **lists, "plan": plan, "checkpoints": checkpoints, "uploads": uploads})
+        return cls(
+            **{**state, **lists, "plan": plan, "checkpoints": checkpoints, "uploads": uploads, "identity": identity}
+        )
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -85,6 +89,7 @@ class Termination:
         saved = self.is_saved or not self.plan.upload_to
         return TerminationReport(
             success=bool(self.stopped) and saved and self.destroyed is not False,
+            end=self.plan.end,
             reason=self.plan.reason,
             stopped=self.stopped,
             left=self.left,
@@ -163,7 +168,7 @@ def _begin(key: str, plan: TerminationPlan, watcher: TrainingWatcher) -> Termina
         generation=seen.generation,
         step=progress.step,
         total_steps=progress.total_steps,
-        pid=seen.identity.pid if seen.identity else None,
+        identity=seen.identity,
     )
 
 
@@ -202,7 +207,7 @@ class _Terminator:
         self.tell(
             "stopping", f"ending {self.watcher.job.label}: TERM, then KILL after {self.watcher.config.stop_grace:g} s"
         )
-        left = self._stop_processes()
+        left = self._stop_processes(state)
         if left:
             self._stop_tries += 1
             self.tell("detected", f"not even SIGKILL ended {', '.join(left)}")
@@ -213,10 +218,11 @@ class _Terminator:
             self.tell("stopped", f"nothing of {self.watcher.job.label} is left")
         return replace(state, phase="inventory", stopped=not left, left=left)
 
-    def _stop_processes(self) -> tuple[str, ...]:
+    def _stop_processes(self, state: Termination) -> tuple[str, ...]:
+        """What not even SIGKILL ended. A process that was started in the place of ours since then is not touched."""
         watcher = self.watcher
         if watcher.job.job_id is None:
-            return tuple(watcher.stop_processes(watcher.config.stop_grace))
+            return tuple(watcher.stop_processes(watcher.config.stop_grace, state.identity))
         try:
             stop_job(
                 watcher.address(),
@@ -240,7 +246,7 @@ class _Terminator:
         newest = state.checkpoint
         size = f", the newest complete one {format_bytes(newest.size_bytes)} at step {newest.step}" if newest else ""
         self.tell("progress", f"{plural(len(found), 'checkpoint')}{size}")
-        if state.plan.incomplete:
+        if state.plan.end == "terminated":
             self.post(
                 templates.terminated(
                     self.watcher.job.label,
@@ -273,8 +279,8 @@ class _Terminator:
                 self.watcher.address(),
                 checkpoint.path,
                 destination,
-                incomplete=self._incomplete(state) if state.plan.incomplete else None,
-                pid=state.pid,
+                incomplete=None if state.plan.end == "finished" else self._incomplete(state),
+                pid=state.identity.pid if state.identity else None,
                 on_progress=lambda text: self.tell("progress", text),
                 transport=self.watcher.transport,
                 clock=self.watcher.clock,
@@ -296,14 +302,15 @@ class _Terminator:
             self.post(templates.upload_finished(self.watcher.job.label, **about, files=len(report.files)))
         else:
             self.tell("detected", f"upload to {report.destination} failed: {report.error}")
-            self.post(templates.upload_failed(self.watcher.job.label, **about, reason=report.error or "?"))
 
     def destroy(self, state: Termination) -> Termination:
+        self._tell_undone(state)
         target, plan = self.watcher.target, state.plan
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
         if not plan.destroy or target.kind != "vast":
             return ended
-        if not state.is_saved and not plan.destroy_without_upload:
+        may_destroy = state.is_saved or plan.destroy_without_upload
+        if not may_destroy and is_listed(target.name, transport=self.watcher.transport):
             why = state.uploads[-1].error if state.uploads else "no upload was asked for"
             why = state.errors[-1] if state.errors else why
             return self._keep(ended, f"its checkpoint is not saved elsewhere: {why}")
@@ -319,6 +326,24 @@ class _Terminator:
             templates.instance_destroyed(self.watcher.job.label, instance=str(target), generation=state.generation)
         )
         return replace(ended, destroyed=True, ended_at=self.watcher.clock.time())
+
+    def _tell_undone(self, state: Termination) -> None:
+        """Tell what was planned and not done: before the end, and once."""
+        job, generation = self.watcher.job.label, state.generation
+        if not state.stopped:
+            reason = "; ".join(state.errors) or f"not even SIGKILL ended {', '.join(state.left)}"
+            self.post(templates.not_terminated(job, reason=reason, generation=generation))
+        if state.plan.upload_to and not state.is_saved:
+            failures = [f"{each.destination}: {each.error}" for each in state.uploads]
+            self.post(
+                templates.upload_failed(
+                    job,
+                    destination=", ".join(each.partition("?")[0] for each in state.plan.upload_to),
+                    checkpoint_step=state.checkpoint.step if state.checkpoint else None,
+                    reason="; ".join([*failures, *state.errors]) or "it was not tried",
+                    generation=generation,
+                )
+            )
 
     def _keep(self, state: Termination, reason: str) -> Termination:
         self.tell("refused", f"{self.watcher.target} is kept and goes on costing money: {reason}")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 LOST_LOOKS = 2
-ENDS = ("finished", "failed", "stopped", "ended")
 OnStatus = Callable[[TrainingStatus], None]
 
 
@@ -46,8 +45,8 @@ def watch_training(
     Killed and called again it goes on: what was told is not told again, and a termination that had begun is finished.
 
     Args:
-        plan: end a run that has stalled for its grace period, or passed its hard limit, in this way; also saves (and,
-            if it says so, destroys the instance of) a run that finished. None: nothing is ever done to the run.
+        plan: end a run that has stalled for its grace period, or passed its hard limit, in this way; a run that ends
+            by itself, well or not, is saved in this way too. None: nothing is ever done to the run.
         outbox: who is told. on_status: called with every look; on_event: with what happens besides.
         stopping: set it to end the watch, not the run.
 
@@ -85,7 +84,7 @@ class _Watch:
             return self.terminate(self.plan or TerminationPlan())
         past = past_termination(self.watcher)
         if past and past.destroyed:  # there is nothing to ask any more
-            return WatchReport(_end_of(past), _reason_of(past), None, past)
+            return WatchReport(past.end, past.reason, None, past)
         exit_watch = ExitWatch(self.watcher.target, self.watcher.transport)
         try:
             while not self.stopping.is_set():
@@ -115,7 +114,7 @@ class _Watch:
         self.watcher.save_alerts(told.as_dict())
         if end := decide_end(status):
             past = past_termination(self.watcher)
-            return WatchReport(_end_of(past), _reason_of(past), status, past) if past else self.ended(*end, status)
+            return WatchReport(past.end, past.reason, status, past) if past else self.ended(*end, status)
         if self.plan and (reason := reason_to_end(told, status, self.watcher.config)):
             self.tell("detected", reason)
             return self.terminate(replace(self.plan, reason=reason))
@@ -127,13 +126,13 @@ class _Watch:
         self.tell("finished", f"{self.watcher.job.label} {end}: {reason}")
         saved: TerminationReport | None = None
         if self.plan and (self.plan.upload_to or self.plan.destroy):
-            plan = replace(self.plan, reason=f"{end}: {reason}", incomplete=end != "finished")
+            plan = replace(self.plan, reason=reason, end=end)
             saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
         return WatchReport(end, reason, status, saved)
 
     def terminate(self, plan: TerminationPlan) -> WatchReport:
         report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
-        return WatchReport(_end_of(report), _reason_of(report), self.status, report)
+        return WatchReport(report.end, report.reason, self.status, report)
 
     def seen(self, status: TrainingStatus) -> None:
         if self.unreachable_since is not None:
@@ -180,16 +179,6 @@ class _Watch:
         get_logger().info("%s: %s", self.watcher.job.label, text)
         if self.on_event:
             self.on_event(Event(kind, text, self.watcher.job.job_id))
-
-
-def _end_of(termination: TerminationReport) -> str:
-    """How the run had ended: by itself, if it was only saved."""
-    end, colon, _ = termination.reason.partition(": ")
-    return end if colon and end in ENDS else "terminated"
-
-
-def _reason_of(termination: TerminationReport) -> str:
-    return termination.reason.removeprefix(f"{_end_of(termination)}: ")
 
 
 def _in_words(notice: Notice) -> str:

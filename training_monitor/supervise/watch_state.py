@@ -22,6 +22,7 @@ from training_monitor.watching import TrainingStatus
 LAYOUT = 1
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
+READ_AGAIN = 2048
 WRITING_SECONDS = 5.0
 _LINE_END = re.compile(r"[\r\n]+")
 _NOT_JUDGED = StallAnalysis(False, None, "none", "not judged yet", "continue")
@@ -38,6 +39,7 @@ class WatchState:
     job_tail: str = ""
     samples: deque[ProgressSample] = field(default_factory=lambda: deque(maxlen=WINDOW))
     identity: ProcessIdentity | None = None
+    is_running: bool | None = None
     generation: int = 0
     epoch_base: int = 0
     epoch_step: int = 0
@@ -80,7 +82,8 @@ class WatchState:
         self.generation += before is not None and sample.step is not None and sample.step < before
         if not self.samples or now > self.samples[-1].timestamp:
             self.samples.append(sample)
-        self.stall = self.judge(now, config, running=look.is_running)
+        self.is_running = look.is_running
+        self.stall = self.judge(now, config)
         return TrainingStatus(
             is_running=look.is_running,
             progress=progress,
@@ -98,17 +101,17 @@ class WatchState:
             errors=look.errors,
         )
 
-    def judge(self, now: float, config: WatchConfig, *, running: bool | None) -> StallAnalysis:
+    def judge(self, now: float, config: WatchConfig) -> StallAnalysis:
         """Whether the run stalls, by what was seen of it so far."""
         if not config.stall_detection:
             return replace(_NOT_JUDGED, reason="stall detection is switched off")
-        if running is False:
+        if self.is_running is False:
             return replace(_NOT_JUDGED, reason="it does not run")
         return analyze_stall(tuple(self.samples), now=now, policy=config.stall_policy)
 
     def _progress(self, look: Look) -> Progress:
         """The totals, and over them what the end of the log shows, also in a line that is not finished yet."""
-        newest = look.view.progress if look.view else parse_progress(self.output + self.partial)
+        newest = look.view.progress if look.view else parse_progress(self.output[-READ_AGAIN:] + self.partial)
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import InvalidTransition, SettingsError, TrainingMonitorError
+from training_monitor.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
 from training_monitor.models import Checkpoint, NewLog, StallAnalysis
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.jobs import stop_job
-from training_monitor.probes.pid_files import stop_process_question
+from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
 from training_monitor.store import Store
 from training_monitor.supervise.logs import get_logger
@@ -99,7 +99,7 @@ class TrainingWatcher:
     def check_for_stall(self) -> StallAnalysis:
         """Judge the run by what was seen so far; asks nothing."""
         with self.lock:
-            return self.state.judge(self.clock.time(), self.config, running=None)
+            return self.state.judge(self.clock.time(), self.config)
 
     def get_checkpoints(self) -> list[Checkpoint]:
         """The checkpoints of the output directory, lowest step first. Raises SettingsError, CommandError."""
@@ -117,20 +117,28 @@ class TrainingWatcher:
             SettingsError: nothing tells which processes it has. CommandError: it could not be asked.
         """
         grace = self.config.stop_grace if grace is None else grace
-        if self.job.job_id is not None:
+        if self.job.job_id is None:
+            return not self.stop_processes(grace)
+        try:
             stop_job(self.address(), self.job.job_id, grace=grace, transport=self.transport, clock=self.clock)
-            return True
-        return not self.stop_processes(grace)
+        except CommandFailed as error:
+            if error.argv:
+                raise  # our own side failed, not the target's
+            return False
+        return True
 
-    def stop_processes(self, grace: float) -> list[str]:
-        """End the processes of a run that has no job id; what not even SIGKILL ended, as `PID STATE`."""
+    def stop_processes(self, grace: float, only: ProcessIdentity | None = None) -> list[str]:
+        """End the processes of a run that has no job id; what not even SIGKILL ended, as `PID STATE`.
+
+        With `only`, nothing is done to a process that is another one.
+        """
         look = self.look(with_log=False)
         if self.job.pid_file is None and look.is_running is not False:
             raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
         if look.process is None or look.process.running is None:
             reason = look.process.reason if look.process else "; ".join(look.errors)
             raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {reason}")
-        if not look.process.running or look.process.identity is None:
+        if not look.process.running or look.process.identity is None or only not in (None, look.process.identity):
             return []
         with self.lock:
             self.state.identity = look.process.identity

@@ -159,7 +159,7 @@ def test_a_run_that_is_over_is_saved_all_the_same(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_saved_and_not_marked_incomplete(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=100))
-    report = bench.terminate(TerminationPlan("finished", (HUB,), incomplete=False))
+    report = bench.terminate(TerminationPlan("finished", (HUB,), end="finished"))
     assert report.success and bench.told == ["upload_finished"]
     [command] = bench.there.uploads
     assert "terminated early" not in command
@@ -221,7 +221,7 @@ def test_the_next_destination_is_tried_until_one_has_it(bench: Bench) -> None:
     bench.transport.answer = second_works
     report = bench.terminate(TerminationPlan("x", (HUB, OTHER, "hf:nobody/model"), destroy=True))
     assert [each.verified for each in report.uploads] == [False, True] and report.success
-    assert bench.told == ["terminated", "upload_failed", "upload_finished", "instance_destroyed"]
+    assert bench.told == ["terminated", "upload_finished", "instance_destroyed"]
 
 
 @pytest.mark.parametrize("hub", [NO_TOKEN, MISSING])
@@ -431,7 +431,6 @@ def test_two_at_once_are_one_too_many(bench: Bench) -> None:
     assert bench.there.stops == []
 
 
-@pytest.mark.xfail(reason="stop_processes ends whatever the pid file names by then", strict=True)
 def test_a_training_that_was_started_again_meanwhile_is_not_ended_by_the_old_plan(bench: Bench) -> None:
     bench.poll()
     with pytest.raises(Killed):

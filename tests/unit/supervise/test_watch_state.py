@@ -237,7 +237,8 @@ def test_the_run_time_is_that_of_the_process_or_since_the_start_of_the_job() -> 
 def test_switched_off_detection_and_ended_runs_are_not_judged() -> None:
     watched = Watched()
     list(eventful(watched))
-    off = watched.state.judge(watched.now, WatchConfig(stall_detection=False), running=True)
-    gone = watched.state.judge(watched.now, CONFIG, running=False)
+    off = watched.state.judge(watched.now, WatchConfig(stall_detection=False))
+    watched.state.is_running = False
+    gone = watched.state.judge(watched.now, CONFIG)
     assert not off.is_stalling and "switched off" in off.reason
     assert not gone.is_stalling and "does not run" in gone.reason

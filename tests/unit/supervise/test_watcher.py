@@ -264,7 +264,6 @@ def test_what_not_even_sigkill_ended_is_not_called_stopped(tmp_path: Path) -> No
     assert watcher.stop_training() is True
 
 
-@pytest.mark.xfail(reason="stop_training raises CommandFailed for a job id, and documents False", strict=True)
 def test_a_job_of_which_something_is_left_is_not_called_stopped(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=1000, unkillable=1))
     assert bench.watcher("process:training").stop_training() is False
@@ -283,7 +282,6 @@ def test_a_pid_file_that_is_gone_stops_nothing(bench: Bench) -> None:
     assert bench.there.stops == []
 
 
-@pytest.mark.xfail(reason="check_for_stall does not know that the run has ended", strict=True)
 def test_an_ended_run_does_not_stall_also_when_it_is_judged_later(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=1000, crash_after=300))
     bench.there.gpus = gpu_answer(IDLE)
