@@ -24,12 +24,8 @@ def main(arguments: list[str]) -> int:
     job = {"log_file": log_file, "pid_file": pid_file, "output_dir": output_dir}
     watcher = TrainingWatcher(target, job, {"poll_interval": 1}, store=store)
     plan = TerminationPlan(upload_to=tuple(upload_to))
-    stop = watcher.start_streaming(show)
-    try:
-        with Outbox(load_notifier(store=store), store) as outbox:
-            report = watch_training(watcher, plan=plan, outbox=outbox)
-    finally:
-        stop()
+    with Outbox(load_notifier(store=store), store) as outbox:
+        report = watch_training(watcher, plan=plan, outbox=outbox, on_line=show)
     if report:
         print(f"{report.end}: {report.reason}")
     return 0 if report and report.end == "finished" else 1

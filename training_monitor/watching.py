@@ -137,15 +137,15 @@ class TerminationPlan:
 
     `upload_to` are destinations, tried in their order until one has the newest complete checkpoint, see
     `upload_checkpoint`. `destroy` ends the rental of a vast.ai target once that upload was verified, and
-    `destroy_without_upload` even when it was not: what is on its disk is lost then. `end` is terminated, or how the run
-    ended by itself: finished | failed | stopped | ended; only the model of one that finished is called complete. After
-    `unreachable_seconds` in which the target cannot be asked, it is given up.
+    `destroy_without_upload` even when it was not, or none was asked for: what is on its disk is lost then. `end` is
+    terminated, or how the run ended by itself: finished | failed | stopped | ended; only the model of one that finished
+    is called complete. After `unreachable_seconds` in which the target cannot be asked, it is given up.
     """
 
     reason: str = "Stall detected, grace period expired"
     upload_to: tuple[str, ...] = ()
     end: str = "terminated"
-    destroy: bool = False
+    destroy: bool = True
     destroy_without_upload: bool = False
     unreachable_seconds: float = 1800.0
 

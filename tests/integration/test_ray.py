@@ -27,6 +27,9 @@ from tests.integration.ray_cluster import (
 )
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from training_monitor import (
+    JobStatus,
+    LogUpdate,
+    TrainingWatcher,
     check_job_status,
     detect_stall,
     get_current_step,
@@ -38,6 +41,7 @@ from training_monitor import (
     stop_job,
     submit_job_with_resume,
     verify_ray_resources,
+    watch_training,
 )
 from training_monitor.errors import JobNotFound, RestError, SettingsError, TargetUnreachable
 from training_monitor.models import Event
@@ -66,6 +70,39 @@ def jobs(ray_head: RayHead, ray_pod: Pod) -> RayHead:
         start_jobs(ray_head)
         ray_head.prepared.add("jobs")
     return ray_head
+
+
+class TestWatching:
+    """TrainingWatcher on Ray jobs."""
+
+    def test_polls_tell_how_jobs_are_and_what_they_said(self, jobs: RayHead) -> None:
+        good = TrainingWatcher(HEAD, "good").poll()
+        assert (good.is_running, good.status, good.progress.step, good.totals["last_loss"]) == (
+            False,
+            JobStatus.SUCCEEDED,
+            3,
+            0.5,
+        )
+        bad = TrainingWatcher(HEAD, "bad").poll()
+        assert (bad.is_running, bad.status, bad.exit_code, bad.progress.step) == (False, JobStatus.FAILED, 3, 5)
+        silent = TrainingWatcher(HEAD, "silent").poll()
+        assert silent.is_running is True and "begun" in silent.recent_output and (silent.runtime or 0) > 0
+        assert TrainingWatcher(HEAD, "waiting").poll().status is JobStatus.PENDING
+        with pytest.raises(JobNotFound):
+            TrainingWatcher(HEAD, "nope").poll()
+
+    def test_the_lines_of_a_job_are_streamed_once_each_and_its_end_is_told(self, ray_pod: Pod) -> None:
+        command = "for i in $(seq 1 60); do echo step $i/60 loss=0.$i; sleep 0.05; done"
+        assert start_job(HEAD, "streamed", {"entrypoint": command}, None) == "started"
+        steps = list[int]()
+
+        def heard(update: LogUpdate) -> None:
+            if update.line.startswith("step "):
+                steps.append(update.progress.step or -1)
+
+        watcher = TrainingWatcher(HEAD, "streamed", {"poll_interval": 1})
+        report = watch_training(watcher, on_line=heard)
+        assert report is not None and (report.end, steps) == ("finished", list(range(1, 61)))
 
 
 class TestStatus:

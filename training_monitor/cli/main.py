@@ -111,6 +111,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start from step 0 although checkpoints were written and none is complete",
     )
+    _add_telling(command)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
@@ -158,6 +159,12 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_telling(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
+    )
+
+
 def _add_watched(command: argparse.ArgumentParser) -> None:
     """What is watched, and who is told."""
     which = command.add_mutually_exclusive_group(required=True)
@@ -166,9 +173,7 @@ def _add_watched(command: argparse.ArgumentParser) -> None:
     command.add_argument("--pid-file", metavar="FILE", help="the file with the pid of the training, with --log")
     command.add_argument("--output-dir", metavar="DIR", help="the folder of its checkpoints on the target")
     command.add_argument("--name", metavar="NAME", help="what notices call it (default: job or log)")
-    command.add_argument(
-        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
-    )
+    _add_telling(command)
     command.add_argument(
         "--upload",
         action="append",

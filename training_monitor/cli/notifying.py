@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from training_monitor.notify.channels import Channel, NotifiedUser
     from training_monitor.notify.notifier import TrainingNotifier
+    from training_monitor.notify.outbox import Outbox
+    from training_monitor.store import Store
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
@@ -26,6 +28,20 @@ def add_notify(command: argparse.ArgumentParser) -> None:
         "--priority", default="normal", metavar="P", help="low | normal | high | urgent (default: %(default)s)"
     )
     command.add_argument("--job", metavar="JOB", help="what it is about; with --list, only this job's")
+
+
+def open_outbox(user: str, store: Store | None = None) -> Outbox:
+    """The outbox of the configured channels, to one of the settings file's users, or "" for the channels' own."""
+    from training_monitor.cli.output import hint
+    from training_monitor.notify.configure import load_notifier
+    from training_monitor.notify.outbox import Outbox
+    from training_monitor.store import Store
+
+    store = store or Store()
+    notifier = load_notifier(store=store)
+    if [channel.name for channel in notifier.channels] == ["web"]:
+        hint("no channel is configured: notices are only listed, see training-monitor notify --list")
+    return Outbox(notifier, store, user or None)
 
 
 def notify(args: Namespace) -> int:

@@ -8,14 +8,20 @@ import re
 import shlex
 import sys
 from argparse import Namespace
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.output import hint, interrupted_status, print_json
 from training_monitor.errors import SettingsError
+from training_monitor.models import Event
 from training_monitor.reports import RestartReport
 from training_monitor.supervise.run_state import RunState
+
+if TYPE_CHECKING:
+    from training_monitor.supervise.supervisor import OnEvent
 
 
 def run(args: Namespace) -> int:
@@ -68,6 +74,7 @@ def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any]
     from training_monitor.supervise.restart import auto_restart, find_run
 
     display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
+    notices = ExitStack()
     try:
         report = auto_restart(
             args.target,
@@ -81,7 +88,7 @@ def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any]
             getattr(args, "job", None),
             args.namespace,
             fresh_start=args.fresh_start,
-            on_event=display.show,
+            on_event=notices.enter_context(_telling(args, name, display)),
         )
     except (KeyboardInterrupt, BrokenPipeError) as error:
         left = describe_interrupted(find_run(args.target, name, args.namespace), name)
@@ -91,7 +98,27 @@ def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any]
         return interrupted_status(error)
     finally:
         display.clear()
+        notices.close()
     return show_result(report, args)
+
+
+@contextmanager
+def _telling(args: Namespace, name: str, display: LiveDisplay) -> Iterator[OnEvent]:
+    """Who gets the events: the display, and with --notify those who are to be told."""
+    if args.notify is None:
+        yield display.show
+        return
+    from training_monitor.cli.notifying import open_outbox
+    from training_monitor.supervise.restart_notices import RestartNotices
+
+    with open_outbox(args.notify) as outbox:
+        notices = RestartNotices(outbox, args.target, name)
+
+        def show(event: Event) -> None:
+            display.show(event)
+            notices.show(event)
+
+        yield show
 
 
 _INTERRUPTED = {

@@ -7,16 +7,15 @@ import time
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, print_event, progress_parts
+from training_monitor.cli.notifying import open_outbox
 from training_monitor.cli.output import hint, paint, print_json, printable, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
-from training_monitor.store import Store
 from training_monitor.supervise.terminate import is_terminating, terminate_training
 from training_monitor.supervise.watch import watch_training
 from training_monitor.supervise.watcher import TrainingWatcher
@@ -29,9 +28,6 @@ from training_monitor.watching import (
     WatchedJob,
     WatchReport,
 )
-
-if TYPE_CHECKING:
-    from training_monitor.notify.outbox import Outbox
 
 PLAIN_SECONDS = 1.0
 CONFIGURED = (
@@ -51,12 +47,16 @@ def watch(args: Namespace) -> int:
     if plan is not None and not args.terminate:
         raise SettingsError("--upload, --destroy", None, "--terminate with them: they are what follows the end")
     with ExitStack() as stack:
-        outbox = stack.enter_context(_outbox(args, watcher.store)) if args.notify is not None else None
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
         stack.callback(display.clear)
-        if stream:
-            watcher.start_streaming(display.line)
-            stack.callback(watcher.stop_streaming)
-        report = watch_training(watcher, plan=plan, outbox=outbox, on_status=display.status, on_event=display.event)
+        report = watch_training(
+            watcher,
+            plan=plan,
+            outbox=outbox,
+            on_status=display.status,
+            on_line=display.line if stream else None,
+            on_event=display.event,
+        )
     assert report
     return _show_end(report, args)
 
@@ -70,7 +70,7 @@ def terminate(args: Namespace) -> int:
         watcher.poll()
     display = _Display(as_json=args.json)
     with ExitStack() as stack:
-        outbox = stack.enter_context(_outbox(args, watcher.store)) if args.notify is not None else None
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
         report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
     if args.json:
         print_json({"kind": "result", **asdict(report)})
@@ -101,16 +101,6 @@ def _plan(args: Namespace) -> TerminationPlan:
         destroy_without_upload=args.destroy_without_upload,
         **given,
     )
-
-
-def _outbox(args: Namespace, store: Store) -> Outbox:
-    from training_monitor.notify.configure import load_notifier
-    from training_monitor.notify.outbox import Outbox
-
-    notifier = load_notifier(store=store)
-    if [channel.name for channel in notifier.channels] == ["web"]:
-        hint("no channel is configured: notices are only listed, see training-monitor notify --list")
-    return Outbox(notifier, store, args.notify or None)
 
 
 class _Display:
@@ -153,8 +143,9 @@ class _Display:
         parts = [f"{time.monotonic() - self._started:6.1f}s", *progress_parts(seen.progress, speed)]
         if seen.stall.is_stalling:
             parts.append(f"STALLED: {seen.stall.reason}")
-        for error in self._status.errors if self._status else ():
-            parts.append(f"? {error}")
+        if self._status and self._status.is_running is None:
+            parts.append(f"? {self._status.message or 'nobody knows whether it runs'}")
+        parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
         self._live.draw("  ".join(parts))
 
 

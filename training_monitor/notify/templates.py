@@ -62,10 +62,9 @@ def recovered(job: str, *, step: int | None, total_steps: int | None, generation
     return _notice("recovered", "✅ Training Recovered", job, fields, "It makes progress again.", generation)
 
 
-def restarted(job: str, *, reason: str, checkpoint_step: int | None, attempt: int, generation: int = 0) -> Notice:
-    """Tell that a run was started again from a checkpoint (None: from the beginning)."""
-    begin = "the beginning" if checkpoint_step is None else f"step {checkpoint_step}"
-    fields = [("Job", job), ("Reason", reason), ("Resumes from", begin), ("Attempt", str(attempt))]
+def restarted(job: str, *, reason: str, resumes_from: str, attempt: int, generation: int = 0) -> Notice:
+    """Tell that a run was started again; `resumes_from` is the checkpoint's path, or "the start"."""
+    fields = [("Job", job), ("Reason", reason), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
     return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
 
 

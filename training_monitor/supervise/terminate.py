@@ -87,8 +87,9 @@ class Termination:
 
     def report(self) -> TerminationReport:
         saved = self.is_saved or not self.plan.upload_to
+        to_destroy = self.plan.destroy and (self.plan.upload_to or self.plan.destroy_without_upload)
         return TerminationReport(
-            success=bool(self.stopped) and saved and self.destroyed is not False,
+            success=bool(self.stopped) and saved and not (to_destroy and self.destroyed is False),
             end=self.plan.end,
             reason=self.plan.reason,
             stopped=self.stopped,
@@ -307,8 +308,10 @@ class _Terminator:
         self._tell_undone(state)
         target, plan = self.watcher.target, state.plan
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
-        if not plan.destroy or target.kind != "vast":
+        if target.kind != "vast":
             return ended
+        if not plan.destroy:
+            return self._keep(ended, "nobody asked for its destruction")
         may_destroy = state.is_saved or plan.destroy_without_upload
         if not may_destroy and is_listed(target.name, transport=self.watcher.transport):
             why = state.uploads[-1].error if state.uploads else "no upload was asked for"

@@ -22,13 +22,21 @@ from training_monitor.supervise.terminate import (
 )
 from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.units import format_duration
-from training_monitor.watching import Notice, TerminationPlan, TerminationReport, TrainingStatus, WatchReport
+from training_monitor.watching import (
+    LogUpdate,
+    Notice,
+    TerminationPlan,
+    TerminationReport,
+    TrainingStatus,
+    WatchReport,
+)
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 LOST_LOOKS = 2
 OnStatus = Callable[[TrainingStatus], None]
+OnLine = Callable[[LogUpdate], None]
 
 
 def watch_training(
@@ -37,6 +45,7 @@ def watch_training(
     plan: TerminationPlan | None = None,
     outbox: Outbox | None = None,
     on_status: OnStatus | None = None,
+    on_line: OnLine | None = None,
     on_event: OnEvent | None = None,
     stopping: threading.Event | None = None,
 ) -> WatchReport | None:
@@ -47,7 +56,9 @@ def watch_training(
     Args:
         plan: end a run that has stalled for its grace period, or passed its hard limit, in this way; a run that ends
             by itself, well or not, is saved in this way too. None: nothing is ever done to the run.
-        outbox: who is told. on_status: called with every look; on_event: with what happens besides.
+        outbox: who is told.
+        on_status: called with every look; on_event: with what happens besides.
+        on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
         stopping: set it to end the watch, not the run.
 
     Returns:
@@ -56,7 +67,14 @@ def watch_training(
     Raises:
         JobNotFound, CommandError: at the first look only; later on it is asked again and again.
     """
-    return _Watch(watcher, plan, outbox, on_status, on_event, stopping or threading.Event()).run()
+    watch = _Watch(watcher, plan, outbox, on_status, on_event, stopping or threading.Event())
+    if on_line is None:
+        return watch.run()
+    stop = watcher.follow(on_line, polls=False)
+    try:
+        return watch.run()
+    finally:
+        stop()
 
 
 class _Watch:

@@ -28,6 +28,7 @@ FIRST_WAIT = 0.2
 SAVE_SECONDS = 2.0
 MOST_WAIT = 10.0
 TICK_SECONDS = 5.0
+STOP_SECONDS = 5.0
 Callback = Callable[[LogUpdate], None]
 
 
@@ -173,15 +174,19 @@ class TrainingWatcher:
         Every `poll_interval` the process, GPUs and checkpoints are looked at as well.
 
         Returns:
-            A function that ends it and returns once nothing of it runs any more.
+            A function that ends it; what had arrived by then is still handed over before it returns.
 
         Raises:
             InvalidTransition: it is streamed already.
         """
+        return self.follow(callback, polls=True)
+
+    def follow(self, callback: Callback, *, polls: bool) -> Callable[[], None]:
+        """`start_streaming`; without `polls` somebody else polls."""
         with self._asking:
             if self._stream is not None:
                 raise InvalidTransition(f"{self.job.label} is streamed already")
-            self._stream = _Streaming(self, callback)
+            self._stream = _Streaming(self, callback, polls=polls)
         self._stream.start()
         return self.stop_streaming
 
@@ -210,14 +215,14 @@ class TrainingWatcher:
 
 
 class _Streaming:
-    """Two threads: one reads the log, one polls the rest."""
+    """Two threads: one reads the log, one looks after it and polls the rest."""
 
-    def __init__(self, watcher: TrainingWatcher, callback: Callback) -> None:
-        self._watcher, self._callback = watcher, callback
+    def __init__(self, watcher: TrainingWatcher, callback: Callback, *, polls: bool) -> None:
+        self._watcher, self._callback, self._polls = watcher, callback, polls
         self._stopping = threading.Event()
         self._log: LogStream | None = None
         self._saved_at = 0.0
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._follow, self._poll)]
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._follow, self._tend)]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -229,7 +234,7 @@ class _Streaming:
             self._log.close()
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(STOP_SECONDS)  # one that waits for an answer delivers nothing any more
 
     def _follow(self) -> None:
         """Read what is there, follow what comes, and again after every drop, with growing waits while nothing comes."""
@@ -260,6 +265,8 @@ class _Streaming:
         """Take in new lines and hand them on, each with what is known with it."""
         watcher, now = self._watcher, self._watcher.clock.time()
         with watcher.lock:
+            if self._stopping.is_set():
+                return
             lines = watcher.state.take_log(new, tail)
             stall = watcher.state.stall
             if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
@@ -274,11 +281,11 @@ class _Streaming:
         except Exception:
             get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
 
-    def _poll(self) -> None:
+    def _tend(self) -> None:
         """Look at the rest every `poll_interval`, and give up a connection that has gone silent."""
         watcher, due = self._watcher, 0.0
         while not self._stopping.is_set():
-            if watcher.clock.monotonic() >= due:
+            if self._polls and watcher.clock.monotonic() >= due:
                 due = watcher.clock.monotonic() + watcher.config.poll_interval
                 try:
                     watcher.poll()

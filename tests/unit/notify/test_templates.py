@@ -77,8 +77,10 @@ def every_notice() -> list[Notice]:
     return [
         stall(),
         templates.terminated("run", checkpoint_step=5),
+        templates.not_terminated("run", reason="no answer for 30m"),
+        templates.ended("run", reason="nobody can tell how"),
         templates.recovered("run", **at),
-        templates.restarted("run", reason="exit status 1", checkpoint_step=None, attempt=2),
+        templates.restarted("run", reason="exit status 1", resumes_from="/out/step_60", attempt=2),
         templates.finished("run", **at, runtime=3900, cost=1.5),
         templates.failed("run", reason="out of memory", evidence="CUDA out of memory", checkpoint_step=5),
         templates.loss_nan("run", **at, checkpoint_step=5),
@@ -113,7 +115,7 @@ def test_the_texts_of_the_other_events() -> None:
     texts = {notice.kind: render(notice, PLAIN) for notice in every_notice()}
     assert texts["finished"] == "🎉 Training Finished\n\nJob: run\nProgress: 10/40 (25%)\nRuntime: 1h05m\nCost: $1.50"
     assert "Log: CUDA out of memory\n" in texts["failed"] and texts["failed"].endswith("Latest checkpoint: step 5")
-    assert "Resumes from: the beginning\nAttempt: 2" in texts["restarted"]
+    assert "Resumes from: /out/step_60\nAttempt: 2" in texts["restarted"]
     assert "Cost: $10.50 of $10.00" in texts["budget_passed"]
     assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
     assert "Verified: 1 file" in texts["upload_finished"]

@@ -1,0 +1,47 @@
+"""What somebody is told of a supervised run: its restarts, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from training_monitor.models import Event, Progress
+from training_monitor.notify import templates
+from training_monitor.watching import Notice
+
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox
+
+
+class RestartNotices:
+    """An `on_event` of `auto_restart` that posts notices.
+
+    Each is named after the attempt, whose id no other run on this target gets, so that none is told twice.
+    """
+
+    def __init__(self, outbox: Outbox, target: str, job_name: str) -> None:
+        self._outbox, self._target, self._job_name = outbox, target, job_name
+        self._reason = "its supervisor went on with it"
+        self._progress = Progress()
+
+    def show(self, event: Event) -> None:
+        """Take one event in."""
+        if event.view:
+            self._progress = event.view.progress
+        if event.kind == "detected":
+            self._reason = event.text
+        if notice := self._notice(event):
+            self._outbox.post(replace(notice, job_id=f"{self._target} {event.job_id or self._job_name}"))
+
+    def _notice(self, event: Event) -> Notice | None:
+        where: dict[str, Any] = {"step": self._progress.step, "total_steps": self._progress.total_steps}
+        if event.kind == "started" and event.attempt > 1:
+            source = event.text.partition(", from ")[2]
+            return templates.restarted(
+                self._job_name, reason=self._reason, resumes_from=source or "?", attempt=event.attempt
+            )
+        if event.kind == "finished" and event.text == "completed":
+            return templates.finished(self._job_name, **where)
+        if event.kind == "finished":
+            return templates.failed(self._job_name, reason=event.text, **where)
+        return None
