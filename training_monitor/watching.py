@@ -139,12 +139,14 @@ class TerminationPlan:
     `upload_checkpoint`. `destroy` ends the rental of a vast.ai target once that upload was verified, and
     `destroy_without_upload` even when it was not, or none was asked for: what is on its disk is lost then. `end` is
     terminated, or how the run ended by itself: finished | failed | stopped | ended; only the model of one that finished
-    is called complete. After `unreachable_seconds` in which the target cannot be asked, it is given up.
+    is called complete, the README of any other gets `tags`. After `unreachable_seconds` in which the target cannot be
+    asked, it is given up.
     """
 
     reason: str = "Stall detected, grace period expired"
     upload_to: tuple[str, ...] = ()
     end: str = "terminated"
+    tags: tuple[str, ...] = ()
     destroy: bool = True
     destroy_without_upload: bool = False
     unreachable_seconds: float = 1800.0

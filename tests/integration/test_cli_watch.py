@@ -186,6 +186,16 @@ def test_settings_of_all_runs_and_of_one_come_from_the_settings_file(start: obje
     assert wrong.returncode == 2 and "pol_interval" in wrong.stderr and "poll_interval" in wrong.stderr
 
 
+def test_an_upload_that_cannot_be_says_why(surroundings: Surroundings, tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("weights")
+    environ = {"HF_TOKEN": "", "HF_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    no_token = cli("upload", "local", str(tmp_path / "model"), "hf:me/model", **environ)
+    assert no_token.returncode == 1 and "no token on the target" in no_token.stderr
+    missing = cli("upload", "local", str(tmp_path / "nothing"), "hf:me/model", "--json")
+    assert missing.returncode == 1 and json.loads(missing.stdout)["verified"] is False
+    assert cli("upload", "local", str(tmp_path / "model"), "ftp://x").returncode == 2
+
+
 def test_a_host_that_cannot_be_asked_is_unknown(local: Place) -> None:
     begun = time.monotonic()
     done = cli("watch", "ssh://nobody@127.0.0.1:1", "--log", "x", "--once")

@@ -6,6 +6,7 @@ Exit status: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown (it could not b
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_watch(add("watch", "follow a run by its log or job id, tell, and end it when it stalls (if you say so)"))
     _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
+    _add_upload(add("upload", "upload a file or folder from the target, and see that it arrived"))
     _add_notify(add("notify", "prove the channels that notices go by, send one, or list those sent", target=False))
     add("doctor", "which tools, contexts and keys work here, and what to do", target=False).add_argument(
         "targets", metavar="TARGET", nargs="*", help="also see whether these answer"
@@ -182,6 +184,9 @@ def _add_watched(command: argparse.ArgumentParser) -> None:
         help="of the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; the next one "
         "given is tried where one fails",
     )
+    command.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="in the README of a model that is not finished"
+    )
     command.add_argument("--destroy", action="store_true", help="a vast.ai instance, once the upload was verified")
     command.add_argument(
         "--destroy-without-upload", action="store_true", help="even without a verified upload: what is on it is lost"
@@ -214,6 +219,13 @@ def _add_terminate(command: argparse.ArgumentParser) -> None:
     command.add_argument("--reason", metavar="TEXT", default="Ended by hand", help="(default: %(default)s)")
 
 
+def _add_upload(command: argparse.ArgumentParser) -> None:
+    command.add_argument("path", metavar="PATH", help="on the target")
+    command.add_argument(
+        "destination", metavar="WHERE", help="hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX or a presigned URL"
+    )
+
+
 def _add_notify(command: argparse.ArgumentParser) -> None:
     from training_monitor.cli.notifying import add_notify
 
@@ -242,30 +254,22 @@ def _count(text: str) -> int:
     return int(text)
 
 
+# The module of a command that is not in `commands`.
+_MODULES = {
+    "run": "supervising",
+    "restart": "supervising",
+    "watch": "watching",
+    "terminate": "watching",
+    "upload": "watching",
+    "notify": "notifying",
+    "demo": "demo",
+    "doctor": "doctor",
+}
+
+
 def _command(name: str) -> Callable[[argparse.Namespace], int]:
-    if name in ("run", "restart"):
-        from training_monitor.cli import supervising
-
-        return supervising.run if name == "run" else supervising.restart
-    if name in ("watch", "terminate"):
-        from training_monitor.cli import watching
-
-        return watching.watch if name == "watch" else watching.terminate
-    if name == "notify":
-        from training_monitor.cli.notifying import notify
-
-        return notify
-    if name == "demo":
-        from training_monitor.cli.demo import demo
-
-        return demo
-    if name == "doctor":
-        from training_monitor.cli.doctor import doctor
-
-        return doctor
-    from training_monitor.cli import commands
-
-    found: Callable[[argparse.Namespace], int] = getattr(commands, name)
+    module = importlib.import_module(f"training_monitor.cli.{_MODULES.get(name, 'commands')}")
+    found: Callable[[argparse.Namespace], int] = getattr(module, name)
     return found
 
 

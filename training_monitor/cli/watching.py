@@ -1,4 +1,4 @@
-"""`watch` and `terminate`: follow a run and what becomes of it, and end it in an orderly way."""
+"""`watch`, `terminate` and `upload`: follow a run, end it in an orderly way, save what it made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, print_event, progress_parts
 from training_monitor.cli.notifying import open_outbox
-from training_monitor.cli.output import hint, paint, print_json, printable, say
+from training_monitor.cli.output import complain, hint, paint, print_json, printable, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
 from training_monitor.policy.watch_config import read_watch_config
@@ -19,7 +19,9 @@ from training_monitor.probes.settings_file import load_settings
 from training_monitor.supervise.terminate import is_terminating, terminate_training
 from training_monitor.supervise.watch import watch_training
 from training_monitor.supervise.watcher import TrainingWatcher
+from training_monitor.targets.target import parse_target
 from training_monitor.units import format_bytes, format_duration, plural
+from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.watching import (
     LogUpdate,
     TerminationPlan,
@@ -79,6 +81,20 @@ def terminate(args: Namespace) -> int:
     return OK if report.success else BAD
 
 
+def upload(args: Namespace) -> int:
+    """Upload a file or folder of a target, from there, and see that it arrived."""
+    progress = None if args.json else hint
+    target = parse_target(args.target, namespace=args.namespace)
+    report = upload_checkpoint(target, args.path, args.destination, on_progress=progress)
+    if args.json:
+        print_json(report)
+    elif report.verified:
+        say(f"{report.destination}: {plural(len(report.files), 'file')} verified")
+    else:
+        complain(f"{report.destination}: {report.error}")
+    return OK if report.verified else BAD
+
+
 def _watcher(args: Namespace) -> TrainingWatcher:
     job = WatchedJob(args.job, args.log, args.pid_file, args.output_dir, args.name)
     _, settings = load_settings()
@@ -97,6 +113,7 @@ def _plan(args: Namespace) -> TerminationPlan:
     given = {"reason": args.reason} if getattr(args, "reason", None) else {}
     return TerminationPlan(
         upload_to=tuple(args.upload),
+        tags=tuple(args.tag),
         destroy=args.destroy,
         destroy_without_upload=args.destroy_without_upload,
         **given,

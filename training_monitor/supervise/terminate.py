@@ -64,7 +64,8 @@ class Termination:
                 f"the state of {state.get('key')} was written by a later version ({', '.join(sorted(unknown))})",
                 hint="install that version again to go on with it",
             )
-        plan = TerminationPlan(**{**state["plan"], "upload_to": tuple(state["plan"]["upload_to"])})
+        chosen = {name: tuple(state["plan"][name]) for name in ("upload_to", "tags")}
+        plan = TerminationPlan(**{**state["plan"], **chosen})
         checkpoints = tuple(Checkpoint(**each) for each in state["checkpoints"])
         uploads = tuple(
             UploadReport(**{**each, "files": tuple(UploadedFile(**file) for file in each["files"])})
@@ -292,7 +293,9 @@ class _Terminator:
     def _incomplete(self, state: Termination) -> IncompleteInfo:
         checkpoint = state.checkpoint
         completed = state.step if checkpoint is None else checkpoint.step
-        return IncompleteInfo(target_steps=state.total_steps, completed_steps=completed, reason=state.plan.reason)
+        return IncompleteInfo(
+            target_steps=state.total_steps, completed_steps=completed, reason=state.plan.reason, tags=state.plan.tags
+        )
 
     def _tell_upload(self, state: Termination, report: UploadReport) -> None:
         step = state.checkpoint.step if state.checkpoint else None
