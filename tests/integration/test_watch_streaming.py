@@ -19,7 +19,7 @@ import pytest
 
 from tests.integration.conftest import Place, SshServer, Surroundings, kill, pids, wait_until
 from tests.loopback.kubernetes import KubernetesApi
-from training_monitor import LogUpdate, TrainingWatcher, start_process_job, stop_job
+from training_monitor import LogUpdate, TrainingWatcher, start_process_job, stop_job, watch_training
 from training_monitor.errors import InvalidTransition
 
 WRITER = """
@@ -125,6 +125,40 @@ def test_a_rotated_and_a_truncated_log_are_followed(target: Place, tmp_path: Pat
         log.write_text("5\n")
         assert wait_until(lambda: lines[-1] == "5")
     assert lines == ["step 1", "step 2", "step 3", "step 4", "5"]
+
+
+def test_what_is_written_to_a_rotated_log_until_its_writer_opens_the_new_one_is_not_lost(
+    target: Place, tmp_path: Path
+) -> None:
+    log, lines = tmp_path / "log", list[str]()
+    log.write_text("step 1\n")
+    with streaming(TrainingWatcher(target.address, {"log_file": str(log)}), lambda update: lines.append(update.line)):
+        assert wait_until(lambda: lines == ["step 1"])
+        with log.open("a") as old:
+            log.rename(tmp_path / "log.1")
+            log.touch()
+            for number in range(2, 5):
+                time.sleep(0.4)
+                old.write(f"step {number}\n")
+                old.flush()
+            log.write_text("step 6\n")
+            old.write("step 5\n")
+        assert wait_until(lambda: lines[-1] == "step 6", 20)
+    assert lines == [f"step {number}" for number in range(1, 7)]
+
+
+def test_the_end_of_a_run_is_judged_by_its_last_line_also_when_that_is_not_finished(
+    local: Place, tmp_path: Path
+) -> None:
+    log, pid, lines = tmp_path / "log", tmp_path / "pid", list[str]()
+    script = f"echo $$ >{pid}; echo step 1/9; sleep 1; printf 'RuntimeError: CUDA error: device-side assert triggered'"
+    with log.open("wb") as opened, subprocess.Popen(["sh", "-c", script], stdout=opened) as process:
+        assert wait_until(pid.exists)
+        watcher = TrainingWatcher("local", {"log_file": str(log), "pid_file": str(pid)}, {"poll_interval": 0.5})
+        report = watch_training(watcher, on_line=lambda update: lines.append(update.line))
+        process.wait()
+    assert report is not None and report.end == "failed" and "device-side assert" in report.reason
+    assert lines == ["step 1/9", "RuntimeError: CUDA error: device-side assert triggered"]
 
 
 def test_a_log_that_is_not_there_yet_is_followed_from_its_beginning(local: Place, tmp_path: Path) -> None:

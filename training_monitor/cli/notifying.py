@@ -25,7 +25,11 @@ def add_notify(command: argparse.ArgumentParser) -> None:
     command.add_argument("--channel", action="append", metavar="NAME", help="only this one (may be repeated)")
     command.add_argument("--user", metavar="NAME", help="one of the settings file's users (default: the channels' own)")
     command.add_argument(
-        "--priority", default="normal", metavar="P", help="low | normal | high | urgent (default: %(default)s)"
+        "--priority",
+        default="normal",
+        choices=("low", "normal", "high", "urgent"),
+        metavar="P",
+        help="low | normal | high | urgent (default: %(default)s)",
     )
     command.add_argument("--job", metavar="JOB", help="what it is about; with --list, only this job's")
 
@@ -48,7 +52,7 @@ def notify(args: Namespace) -> int:
     """Run the command. Returns the exit status."""
     from training_monitor.errors import SettingsError
 
-    if (args.message is not None) + args.test + args.list != 1:
+    if (args.message is not None) + args.test + args.list != 1 or args.message == "":
         raise SettingsError("notify", None, "a message, --test or --list")
     if args.list:
         return _list(args)
@@ -60,13 +64,14 @@ def _tell(args: Namespace) -> int:
     from training_monitor.units import plural
 
     delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
+    sent = delivery.success and not (delivery.channel == "web" and delivery.error)
     if args.json:
         print_json(delivery)
-    elif delivery.success:
+    elif sent:
         say(f"{delivery.channel}: sent ({plural(delivery.attempts, 'try', 'tries')})")
     if delivery.error and not args.json:
-        hint(delivery.error if delivery.success else f"not sent: {delivery.error}")
-    return 0 if delivery.success else 1
+        hint(delivery.error if sent else f"not sent, only listed: {delivery.error}")
+    return 0 if sent else 1
 
 
 def _test(args: Namespace) -> int:

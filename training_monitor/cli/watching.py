@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from argparse import Namespace
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, print_event, progress_parts
 from training_monitor.cli.notifying import open_outbox
-from training_monitor.cli.output import complain, hint, paint, print_json, printable, say
+from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
+from training_monitor.supervise.alerts import decide_end
 from training_monitor.supervise.terminate import is_terminating, terminate_training
 from training_monitor.supervise.watch import watch_training
 from training_monitor.supervise.watcher import TrainingWatcher
@@ -32,6 +35,7 @@ from training_monitor.watching import (
 )
 
 PLAIN_SECONDS = 1.0
+SAME_SECONDS = 30.0  # between two plain lines that say the same
 CONFIGURED = (
     "poll_interval", "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
 )  # fmt: skip
@@ -45,20 +49,21 @@ def watch(args: Namespace) -> int:
         return _show_once(watcher.poll(), args)
     display = _Display(as_json=args.json)
     stream = args.stream or (sys.stdout.isatty() and not args.poll)
-    plan = _plan(args) if args.terminate or args.upload or args.destroy else None
-    if plan is not None and not args.terminate:
-        raise SettingsError("--upload, --destroy", None, "--terminate with them: they are what follows the end")
+    plan = _plan(args) if args.terminate else None
+    if plan is None and (args.upload or args.destroy or args.destroy_without_upload or args.hard_limit):
+        raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
         stack.callback(display.clear)
-        report = watch_training(
-            watcher,
-            plan=plan,
-            outbox=outbox,
-            on_status=display.status,
-            on_line=display.line if stream else None,
-            on_event=display.event,
-        )
+        with _explained(watcher):
+            report = watch_training(
+                watcher,
+                plan=plan,
+                outbox=outbox,
+                on_status=display.status,
+                on_line=display.line if stream else None,
+                on_event=display.event,
+            )
     assert report
     return _show_end(report, args)
 
@@ -73,12 +78,25 @@ def terminate(args: Namespace) -> int:
     display = _Display(as_json=args.json)
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
-        report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
+        with _explained(watcher):
+            report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
     if args.json:
         print_json({"kind": "result", **asdict(report)})
     else:
         _print_termination(report)
     return OK if report.success else BAD
+
+
+@contextmanager
+def _explained(watcher: TrainingWatcher) -> Iterator[None]:
+    """Say of an ending that is interrupted what becomes of it."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not is_terminating(watcher):
+            raise
+        hint("\ninterrupted while the run was being ended: the same command goes on where it was")
+        raise SystemExit(interrupted_status(interrupt)) from None
 
 
 def upload(args: Namespace) -> int:
@@ -102,17 +120,32 @@ def _watcher(args: Namespace) -> TrainingWatcher:
     if not isinstance(table, dict):
         raise SettingsError("monitoring", table, "a table of settings")
     general = {key: value for key, value in table.items() if key != "jobs"}
-    own = table.get("jobs", {}).get(job.label, {})
+    jobs = table.get("jobs", {})
+    if not isinstance(jobs, dict) or not all(isinstance(each, dict) for each in jobs.values()):
+        raise SettingsError("monitoring.jobs", jobs, "a table of settings for each job")
+    for each in jobs.values():
+        read_watch_config(general, each)
+    own = jobs.get(job.label, {})
     given = {key: getattr(args, key, None) for key in CONFIGURED}
     if getattr(args, "no_stall_detection", False):
         given["stall_detection"] = False
     return TrainingWatcher(args.target, job, read_watch_config(general, own, given), args.namespace)
 
 
+def _destination(text: str) -> str:
+    """As typed, or from a variable: the presigned URL of an upload is a secret, and argv is no place for one."""
+    name = text.removeprefix("env:")
+    if name != text and name not in os.environ:
+        raise SettingsError("--upload", text, "env:NAME of a variable that is set here")
+    return os.environ[name] if name != text else text
+
+
 def _plan(args: Namespace) -> TerminationPlan:
+    if (args.destroy or args.destroy_without_upload) and not args.target.startswith("vast://"):
+        raise SettingsError("--destroy", args.target, "a rented instance: vast://ID")
     given = {"reason": args.reason} if getattr(args, "reason", None) else {}
     return TerminationPlan(
-        upload_to=tuple(args.upload),
+        upload_to=tuple(_destination(each) for each in args.upload),
         tags=tuple(args.tag),
         destroy=args.destroy,
         destroy_without_upload=args.destroy_without_upload,
@@ -128,6 +161,8 @@ class _Display:
         self._started = time.monotonic()
         self._status: TrainingStatus | None = None
         self._shown: Progress | None = None
+        self._drawn: tuple[object, ...] | None = None
+        self._drawn_at = 0.0
 
     def line(self, update: LogUpdate) -> None:
         """A new line of a log that is streamed."""
@@ -156,6 +191,10 @@ class _Display:
         self._live.clear()
 
     def _draw(self, seen: TrainingStatus | LogUpdate) -> None:
+        now, shown = time.monotonic(), (seen.progress.step, seen.progress.loss, seen.stall.is_stalling)
+        if not sys.stdout.isatty() and shown == self._drawn and now - self._drawn_at < SAME_SECONDS:
+            return
+        self._drawn, self._drawn_at = shown, now
         speed = seen.progress.steps_per_second
         parts = [f"{time.monotonic() - self._started:6.1f}s", *progress_parts(seen.progress, speed)]
         if seen.stall.is_stalling:
@@ -167,15 +206,19 @@ class _Display:
 
 
 def _show_once(status: TrainingStatus, args: Namespace) -> int:
+    ended = decide_end(status)
     code = UNKNOWN if status.is_running is None else BAD if status.stall.is_stalling else OK
+    code = _ENDS.get(ended[0], BAD) if ended else code
     if args.json:
-        print_json(status)
+        print_json({**asdict(status), "end": ended[0] if ended else None, "reason": ended[1] if ended else None})
         return code
     running = {True: "running", False: "not running", None: "nobody knows whether it runs"}[status.is_running]
     say("  ".join([running, *progress_parts(status.progress, status.progress.steps_per_second)]))
     say(f"  {'STALLED: ' if status.stall.is_stalling else ''}{status.stall.reason}")
     if status.message:
         say(f"  {status.message}")
+    if ended:
+        say(f"  {ended[0]}: {ended[1]}")
     for checkpoint in (status.checkpoints or ())[-3:]:
         say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
     for error in status.errors:

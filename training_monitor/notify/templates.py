@@ -26,10 +26,7 @@ def stall_detected(
     if grace_seconds is None:
         announced = "No action will be taken."
     else:
-        minutes = f"{grace_seconds / 60:.1f}".removesuffix(".0")
-        announced = (
-            f"Auto-terminating in {minutes} {'minute' if minutes == '1' else 'minutes'} unless progress resumes."
-        )
+        announced = f"Auto-terminating in {_grace(grace_seconds)} unless progress resumes."
     fields = [*_about(job, step, total_steps), ("Issue", reason)]
     text = f"{announced}\nLatest checkpoint: {_step(checkpoint_step)}"
     return _notice("stall_detected", "⚠️ Training Stall Detected", job, fields, text, generation, "high")
@@ -222,3 +219,10 @@ def _spent(runtime: float | None, cost: float | None) -> _Fields:
 
 def _dollars(amount: float) -> str:
     return f"${amount:.2f}"
+
+
+def _grace(seconds: float) -> str:
+    if seconds < 60:
+        return plural(round(seconds), "second")
+    minutes = f"{seconds / 60:.1f}".removesuffix(".0")
+    return f"{minutes} {'minute' if minutes == '1' else 'minutes'}"

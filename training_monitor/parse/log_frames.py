@@ -82,8 +82,11 @@ class LineCutter:
         """From where the frames must come."""
         return max(0, cursor.offset - CHECKED_BYTES)
 
-    def cut(self, frame: Frame) -> NewLog | None:
-        """The lines a frame ends, and the cursor behind them. Raises ParseError when it is not the file it was."""
+    def cut(self, frame: Frame) -> NewLog:
+        """The lines a frame ends, the cursor behind them, and what is left of a line that is not ended.
+
+        Raises ParseError when it is not the file it was.
+        """
         if frame.offset != self._at:
             raise ParseError(f"bytes from {frame.offset} instead of {self._at}", source="log stream")
         self._at += len(frame.data)
@@ -95,11 +98,10 @@ class LineCutter:
         end = max(self._held.rfind(b"\n"), self._held.rfind(b"\r")) + 1
         if len(self._held) - end >= HELD_BYTES:
             end = len(self._held)
-        if end == 0:
-            return None
         lines, self._held = self._held[:end], self._held[end:]
-        self._before = (self._before + lines)[-CHECKED_BYTES:]
-        self._cursor = LogCursor(self._cursor.offset + end, self._cursor.inode, self._check())
+        if lines:
+            self._before = (self._before + lines)[-CHECKED_BYTES:]
+            self._cursor = LogCursor(self._cursor.offset + end, self._cursor.inode, self._check())
         return NewLog(_text(lines), self._cursor, partial=_text(self._held))
 
     def _check(self) -> str:

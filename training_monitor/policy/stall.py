@@ -124,7 +124,7 @@ def analyze_stall(
         if found := judge(run, signals, policy):
             kind, confidence, reason, detected_at = found
             return _stalling(last, kind, confidence, reason, detected_at, signals, now, policy)
-    return _healthy(last, "making progress", signals)
+    return _healthy(last, "making progress" if run.first_step_at is not None else "no step yet", signals)
 
 
 # ---------------------------------------------------------------- reading

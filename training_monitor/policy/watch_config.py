@@ -106,7 +106,7 @@ def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
 
 def _unknown(key: str, name: str, names: Any) -> SettingsError:
     close = difflib.get_close_matches(name, list(names), 1)
-    return SettingsError(key, "a setting that is none", close[0] if close else ", ".join(names))
+    return SettingsError("setting of a watch", key, close[0] if close else f"one of {', '.join(names)}")
 
 
 def _is_number(value: object, *, above: float) -> bool:

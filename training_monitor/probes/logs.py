@@ -75,7 +75,12 @@ if [ "$reset" ] && [ -f "$file.1" ] && [ -r "$file.1" ]; then
   exec 5<"$file.1"
   old=/proc/self/fd/5; [ -e $old ] || old=$file.1
   set -- $(stat -L -c '%s %i' "$old")
-  if [ "$2" ] && _is_old "$old" "$1" "$2"; then before=$(($1 - offset)) old_size=$1; fi
+  if [ "$2" ] && _is_old "$old" "$1" "$2"; then
+    before=$(($1 - offset)) old_size=$1
+    if [ $reset = rotated ] && [ "$size" -eq 0 ]; then  # nobody writes the new one yet: stay with the old one
+      new=$old size=$1 now=$2 from=$offset before=0 reset=
+    fi
+  fi
 fi
 
 skip=$((before + size - from - limit)); [ $skip -gt 0 ] || skip=0
@@ -105,14 +110,16 @@ echo "reset=$reset"; echo "skipped=$((skip + cut))"; echo "held=$held"; echo log
 
 # Frames as parse/log_frames.py describes them. It looks four times a second, says every ten seconds that it is there,
 # and ends after an hour, so that one whose connection nobody closed does not stay for ever. `4` is the file as it was
-# opened: what is renamed meanwhile is read to its end first.
+# opened: what is renamed is read on for as long as it grows, until its successor has been written for a second, or for
+# a minute where there is none.
 _FOLLOW = r"""
 exec 2>/dev/null
 file=FILE inode=INODE offset=BEGIN known=KNOWN
 PART
-[ -f "$file" ] && exec 4<"$file" || { printf 'NONCE moved\n'; exit; }
-open=/proc/self/fd/4; [ -e $open ] || open=$file
-n=0
+for open in "$file" "$file.1"; do [ "$(stat -L -c %i "$open")" != $inode ] || break; done
+[ -f "$open" ] && exec 4<"$open" || { printf 'NONCE moved\n'; exit; }
+[ ! -e /proc/self/fd/4 ] || open=/proc/self/fd/4
+n=0 gone=0 late=0
 while [ $n -lt 14400 ]; do
   [ $((n % 40)) -ne 0 ] || printf 'NONCE alive\n'
   set -- $(stat -L -c '%s %i' "$open" "$file")
@@ -122,7 +129,10 @@ while [ $n -lt 14400 ]; do
     printf 'NONCE %s %s\n' $offset $count; _part "$open" $offset $count; printf '\nNONCE end\n'
     offset=$((offset + count)); [ $offset -le $known ] || known=$offset
   fi
-  [ "$4" = $inode ] || [ $count -eq MOST ] || break
+  if [ "$4" != $inode ]; then
+    gone=$((gone + 1)); [ "${3:-0}" -eq 0 ] || late=$((late + 1))
+    [ $count -gt 0 ] || { [ $gone -lt 240 ] && [ $late -lt 4 ]; } || break
+  fi
   n=$((n + 1)); [ $count -eq MOST ] || sleep 0.25
 done
 [ $n -eq 14400 ] || printf 'NONCE moved\n'

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from training_monitor.errors import AccessDenied, CommandFailed
+from training_monitor.errors import AccessDenied, CommandFailed, SettingsError
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
 from training_monitor.probes.process_jobs import READ_STAT, STOP_MEMBERS
@@ -36,13 +36,14 @@ class ProcessIdentity:
 class ProcessView:
     """One look: `running` is None when it cannot be told. `age` is seconds since it began, `pids` its processes.
 
-    `reason` says why it does not run, or why nobody knows.
+    `command` is the beginning of its command line; `reason` says why it does not run, or why nobody knows.
     """
 
     running: bool | None
     identity: ProcessIdentity | None = None
     age: float | None = None
     pids: tuple[int, ...] = ()
+    command: str | None = None
     reason: str | None = None
 
 
@@ -80,6 +81,7 @@ _END
 _FIND = r"""
 _tell() {
   echo state=running; echo "pid=$1"; echo "start=$2"; echo "boot=$boot"; echo "age=$(_age "$2")"
+  echo "command=$(head -c 120 "/proc/$1/cmdline" | tr '\0\n' '  ')"
   echo "pids=$(_family "$1" | tr '\n' ' ')"; exit 0
 }
 set -- WAS
@@ -91,9 +93,9 @@ _BY_PID_FILE = r"""
 file=FILE
 if [ -e "$file" ] && [ ! -r "$file" ]; then echo state=denied; exit 0; fi
 pid=; [ -f "$file" ] && read -r pid _ <"$file" 2>/dev/null
-case $pid in ''|*[!0-9]*|0|1) pid=;; esac
+case $pid in ''|*[!0-9]*|0|1) pid=;; esac # 1 is never a training
 if [ -z "$pid" ]; then
-  [ -e "$file" ] && reason="no pid in it" || reason="no such file"
+  [ -e "$file" ] && reason="no pid of a training in it" || reason="no such file"
   [ "$was_pid" ] || { echo state=unknown; echo "reason=$reason"; exit 0; }
   pid=$was_pid
 fi
@@ -136,6 +138,11 @@ set -- WAS
 was_pid=$1 was_start=$2 was_boot=$3
 _same "$was_pid" "$was_start" "$was_boot" || { echo state=missing; exit 0; }
 _roots=$(_family "$was_pid")
+_above=$$
+while [ "$_above" -gt 1 ] && read -r _line 2>/dev/null <"/proc/$_above/stat"; do
+  for _p in $_roots; do [ "$_p" != "$_above" ] || { echo state=own; exit 0; }; done
+  set -- ${_line##*) }; _above=$2
+done
 _known=" "
 for _p in $_roots; do _of "$_p" && _known="$_known$_p:$_start "; done
 _members() {
@@ -179,7 +186,7 @@ def _parse_process(
         pids = tuple(int(word) for word in fields.get("pids", "").split() if word.isdigit())
         identity = ProcessIdentity(int(fields["pid"]), int(fields["start"]), fields["boot"])
         age = fields.get("age", "")
-        return ProcessView(True, identity, float(age) if age.isdigit() else None, pids)
+        return ProcessView(True, identity, float(age) if age.isdigit() else None, pids, fields.get("command"))
     if state == "gone":
         return ProcessView(False, known, reason=reason)
     if state == "unknown":
@@ -196,6 +203,8 @@ def stop_process_question(identity: ProcessIdentity, grace: float) -> Question[l
 
     def parse(reply: Reply) -> list[str]:
         fields, _ = parse_fields(reply.output)
+        if fields.get("state") == "own":
+            raise SettingsError("pid_file", identity.pid, "a training: this command runs under that process itself")
         if "state" not in fields:
             raise CommandFailed(f"the process could not be stopped: {reply.output.strip()[:300]}")
         return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)

@@ -52,6 +52,14 @@ class Look:
         return self.view.log_tail if self.view else ""
 
     @property
+    def message(self) -> str | None:
+        """What is said of the job, its process, or why nothing is known of it."""
+        if self.view or not self.process:
+            return self.view.message if self.view else None
+        running = self.process.running and self.process.identity
+        return f"pid {running.pid}: {self.process.command}" if running else self.process.reason
+
+    @property
     def is_running(self) -> bool | None:
         if self.view:
             return None if self.view.status is JobStatus.UNKNOWN else not self.view.status.is_terminal

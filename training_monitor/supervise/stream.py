@@ -35,7 +35,7 @@ class LogStream:
         self._closed = False
 
     def follow(self, cursor: LogCursor) -> Iterator[NewLog]:
-        """New lines as they come, each with the cursor behind it; ends with the connection. Raises ToolNotFound."""
+        """What comes, each with the cursor behind its lines; ends with the connection. Raises ToolNotFound."""
         nonce = secrets.token_hex(12)
         script = follow_script(self._expression, cursor, nonce)
         self._heard_at = self._clock.monotonic()
@@ -47,8 +47,7 @@ class LogStream:
             for chunk in self._stream.chunks():
                 self._heard_at = self._clock.monotonic()
                 for frame in frames.feed(chunk):
-                    if new := lines.cut(frame):
-                        yield new
+                    yield lines.cut(frame)
         except ParseError:
             return  # the file changed under its reader: what was given is right, the rest is read anew
         finally:

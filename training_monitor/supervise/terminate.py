@@ -153,7 +153,9 @@ def is_terminating(watcher: TrainingWatcher) -> bool:
 def past_termination(watcher: TrainingWatcher) -> TerminationReport | None:
     """What became of this start of the run when it was ended; None when it was not."""
     kept = watcher.store.load_run(_key(watcher), finished=True)
-    return Termination.from_dict(kept).report() if kept and kept["generation"] == watcher.state.generation else None
+    if not kept or kept["generation"] != watcher.state.generation or not kept["stopped"]:
+        return None
+    return Termination.from_dict(kept).report()
 
 
 def _key(watcher: TrainingWatcher) -> str:
@@ -193,8 +195,10 @@ class _Terminator:
             try:
                 state = self.save(phases[state.phase](state))
                 wait, unreached = FIRST_WAIT, 0.0
-            except SettingsError:
-                raise  # asking again cannot help
+            except SettingsError as error:  # asking again cannot help
+                if state.phase == "stopping":  # nothing was done, so nothing is to be gone on with
+                    self.save(replace(state, phase="done", errors=(error.what,), ended_at=self.watcher.clock.time()))
+                raise
             except TrainingMonitorError as error:
                 self.tell("unreachable", f"{state.phase}: {error}")
                 if unreached >= state.plan.unreachable_seconds:

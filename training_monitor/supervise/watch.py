@@ -99,7 +99,9 @@ class _Watch:
             if self.watcher.job.job_id is None and self.watcher.job.pid_file is None:
                 raise SettingsError("pid_file", None, "the file with the pid of the training that is to be ended")
         if is_terminating(self.watcher):
-            return self.terminate(self.plan or TerminationPlan())
+            if self.plan:
+                return self.terminate(self.plan)
+            self.tell("detected", "an end of this run was begun and is not done; with --terminate it is gone on with")
         past = past_termination(self.watcher)
         if past and past.destroyed:  # there is nothing to ask any more
             return WatchReport(past.end, past.reason, None, past)
@@ -132,6 +134,8 @@ class _Watch:
         self.watcher.save_alerts(told.as_dict())
         if end := decide_end(status):
             past = past_termination(self.watcher)
+            if past and self.plan and not past.success:  # what was not saved then may be saved now
+                return self.terminate(replace(self.plan, end=past.end, reason=past.reason))
             return WatchReport(past.end, past.reason, status, past) if past else self.ended(*end, status)
         if self.plan and (reason := reason_to_end(told, status, self.watcher.config)):
             self.tell("detected", reason)

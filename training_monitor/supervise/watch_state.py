@@ -17,6 +17,7 @@ from training_monitor.policy.stall import WINDOW, analyze_stall
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look
+from training_monitor.units import format_duration
 from training_monitor.watching import TrainingStatus
 
 LAYOUT = 1
@@ -36,6 +37,7 @@ class WatchState:
     totals: LogTotals = field(default_factory=LogTotals)
     output: str = ""
     partial: str = ""
+    ended_partial: str = ""
     job_tail: str = ""
     samples: deque[ProgressSample] = field(default_factory=lambda: deque(maxlen=WINDOW))
     identity: ProcessIdentity | None = None
@@ -65,6 +67,15 @@ class WatchState:
         self.partial, self.cursor = new.partial[-KEPT_OUTPUT:], new.cursor
         return lines
 
+    def take_last_line(self) -> list[tuple[str, Progress]]:
+        """Add the unfinished last line of a run that writes no more, once."""
+        last = _LINE_END.split(self.partial)[-1]
+        if not last.strip() or self.partial == self.ended_partial:
+            return []
+        self.ended_partial = self.partial
+        self.totals.feed(f"{last}\n")
+        return [(last, self.totals.progress)]
+
     def _new_in(self, tail: str) -> str:
         """What the end of a log has that the end seen before had not."""
         last, self.job_tail = self.job_tail[-2048:], tail
@@ -76,6 +87,8 @@ class WatchState:
         if look.process and look.process.identity:
             self.generation += self.identity not in (None, look.process.identity)
             self.identity = look.process.identity
+        if look.is_running is False:
+            self.take_last_line()
         progress = self._progress(look)
         sample = self._sample(look, progress, now, fresh=config.poll_interval + WRITING_SECONDS)
         before = next((each.step for each in reversed(self.samples) if each.step is not None), None)
@@ -93,7 +106,7 @@ class WatchState:
             timestamp=now,
             status=look.view.status if look.view else JobStatus.RUNNING if look.is_running else JobStatus.UNKNOWN,
             exit_code=look.view.exit_code if look.view else None,
-            message=look.view.message if look.view else look.process.reason if look.process else None,
+            message=look.message,
             loss=analyze_loss(tuple(self.samples)),
             generation=self.generation,
             runtime=_runtime(look, now),
@@ -107,7 +120,21 @@ class WatchState:
             return replace(_NOT_JUDGED, reason="stall detection is switched off")
         if self.is_running is False:
             return replace(_NOT_JUDGED, reason="it does not run")
-        return analyze_stall(tuple(self.samples), now=now, policy=config.stall_policy)
+        found = analyze_stall(tuple(self.samples), now=now, policy=config.stall_policy)
+        return self._judge_end(found, config) if self.is_running and found.current_step is not None else found
+
+    def _judge_end(self, found: StallAnalysis, config: WatchConfig) -> StallAnalysis:
+        """A run that made all its steps and does not end: worth a word, since a last save may take long, not an end."""
+        steps = [(each.timestamp, each.step) for each in self.samples if each.step is not None]
+        since = next((when for when, step in reversed(steps) if step != found.current_step), steps[0][0])
+        waited = steps[-1][0] - since
+        done = found.total_steps is not None and (found.current_step or 0) >= found.total_steps
+        if not done or waited < config.stall_policy.startup_pause:
+            return found
+        reason = f"all steps are done, and it still runs after {format_duration(waited)}"
+        return replace(
+            found, is_stalling=True, kind="hang_idle", confidence="low", reason=reason, recommendation="alert"
+        )
 
     def _progress(self, look: Look) -> Progress:
         """The totals, and over them what the end of the log shows, also in a line that is not finished yet."""

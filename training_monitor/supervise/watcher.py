@@ -8,7 +8,7 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
-from training_monitor.models import Checkpoint, NewLog, StallAnalysis
+from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress, StallAnalysis
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.jobs import stop_job
@@ -29,6 +29,7 @@ SAVE_SECONDS = 2.0
 MOST_WAIT = 10.0
 TICK_SECONDS = 5.0
 STOP_SECONDS = 5.0
+READS_AT_THE_END = 3
 Callback = Callable[[LogUpdate], None]
 
 
@@ -86,15 +87,17 @@ class TrainingWatcher:
             CommandError: the target could not be asked: nothing is known, and nothing is counted.
         """
         with self._asking:
-            streaming = self._stream is not None
-            if not streaming:
+            stream = self._stream
+            if stream is None:
                 self.state = self._load()
-            look = self.look(with_log=not streaming)
-            with self.lock:
-                if look.log:
-                    self.state.take_log(look.log, look.log_tail)
-                status = self.state.take_look(look, self.clock.time(), self.config)
-                self.save()
+            look = self.look(with_log=stream is None)
+        if stream and look.is_running is False:
+            stream.read_to_the_end()  # the verdict is in the last lines
+        with self.lock:
+            if look.log:
+                self.state.take_log(look.log, look.log_tail)
+            status = self.state.take_look(look, self.clock.time(), self.config)
+            self.save()
         return status
 
     def check_for_stall(self) -> StallAnalysis:
@@ -136,9 +139,10 @@ class TrainingWatcher:
         look = self.look(with_log=False)
         if self.job.pid_file is None and look.is_running is not False:
             raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
-        if look.process is None or look.process.running is None:
-            reason = look.process.reason if look.process else "; ".join(look.errors)
-            raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {reason}")
+        if look.process is None:
+            raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {'; '.join(look.errors)}")
+        if look.process.running is None:
+            raise SettingsError("pid_file", self.job.pid_file, f"the pid of the training ({look.process.reason})")
         if not look.process.running or look.process.identity is None or only not in (None, look.process.identity):
             return []
         with self.lock:
@@ -219,7 +223,7 @@ class _Streaming:
 
     def __init__(self, watcher: TrainingWatcher, callback: Callback, *, polls: bool) -> None:
         self._watcher, self._callback, self._polls = watcher, callback, polls
-        self._stopping = threading.Event()
+        self._stopping, self._handing = threading.Event(), threading.RLock()
         self._log: LogStream | None = None
         self._saved_at = 0.0
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._follow, self._tend)]
@@ -246,32 +250,57 @@ class _Streaming:
                 self._log = LogStream(watcher.address(), log_expression(watcher.job), watcher.transport, watcher.clock)
                 if self._stopping.is_set():
                     return
-                for new in self._log.follow(watcher.state.cursor) if watcher.state.cursor else ():
-                    self._deliver(new)
-                    came = True
+                cursor = watcher.state.cursor
+                for new in self._log.follow(cursor) if cursor else ():
+                    if not self._deliver(new, cursor):
+                        break
+                    cursor, came = new.cursor, True
             except TrainingMonitorError as error:
                 get_logger().info("%s: not streaming: %s", watcher.job.label, error)
             wait = FIRST_WAIT if came else min(2 * wait or FIRST_WAIT, watcher.config.poll_interval, MOST_WAIT)
             watcher.clock.wait(self._stopping, wait)
 
-    def _read(self) -> None:
-        """Deliver what the log has behind the cursor. Of more than one answer holds, none: the stream brings it."""
+    def _read(self) -> bool:
+        """Deliver what the log has behind the cursor, unless somebody was faster.
+
+        Of more than one answer holds, nothing is taken: the stream brings it.
+        """
+        cursor = self._watcher.state.cursor
         look = self._watcher.look(with_log=True)
         assert look.log
-        if not look.log.skipped_bytes or look.log.reset or self._watcher.state.cursor is None:
-            self._deliver(look.log, look.log_tail)
+        if look.log.skipped_bytes and not look.log.reset and cursor is not None:
+            return False
+        return self._deliver(look.log, cursor, look.log_tail)
 
-    def _deliver(self, new: NewLog, tail: str = "") -> None:
-        """Take in new lines and hand them on, each with what is known with it."""
-        watcher, now = self._watcher, self._watcher.clock.time()
-        with watcher.lock:
-            if self._stopping.is_set():
-                return
-            lines = watcher.state.take_log(new, tail)
-            stall = watcher.state.stall
-            if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
-                watcher.save()
-                self._saved_at = watcher.clock.monotonic()
+    def read_to_the_end(self) -> None:
+        """Deliver the rest of the log of a run that writes no more, its unfinished last line too."""
+        if threading.current_thread() in self._threads[:1]:
+            return  # a callback polls: the lines it has got are handed on first
+        for _ in range(READS_AT_THE_END):
+            if self._read():
+                break
+        with self._handing:
+            with self._watcher.lock:
+                last = self._watcher.state.take_last_line()
+            self._hand_on(last)
+
+    def _deliver(self, new: NewLog, after: LogCursor | None, tail: str = "") -> bool:
+        """Take in what came behind the cursor `after`, and hand it on; False when that was read by somebody else."""
+        watcher = self._watcher
+        with self._handing:
+            with watcher.lock:
+                if self._stopping.is_set() or watcher.state.cursor != after:
+                    return False
+                lines = watcher.state.take_log(new, tail)
+                if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
+                    watcher.save()
+                    self._saved_at = watcher.clock.monotonic()
+            self._hand_on(lines)
+        return True
+
+    def _hand_on(self, lines: list[tuple[str, Progress]]) -> None:
+        """Call back for each line, with what is known with it; one thread at a time, so that they come in order."""
+        now, stall = self._watcher.clock.time(), self._watcher.state.stall
         for line, progress in lines:
             self._call(LogUpdate(line, progress, stall, now))
 

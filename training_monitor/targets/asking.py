@@ -15,6 +15,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.errors import CommandFailed, CommandTimedOut, SettingsError, TrainingMonitorError
@@ -87,7 +88,10 @@ def ask(
         frames = read_frames(result.stdout, nonce)
         if frames is not None:
             return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
-        failure = explain_failure(result, str(where))
+        said = (
+            replace(result, stdout="") if nonce in result.stdout else result
+        )  # pieces of our own frames explain nothing
+        failure = explain_failure(said, str(where))
         if result.exit_code != 0 or attempt == ASK_ATTEMPTS - 1:
             raise failure
     raise AssertionError("unreachable")

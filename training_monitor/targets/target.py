@@ -52,6 +52,8 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
     """Read a target string; a bare name is a pod in `namespace`. Raises SettingsError."""
     if isinstance(text, Target):
         return text
+    if not isinstance(text, str):
+        raise SettingsError("target", text, _EXPECTED)
     if text == "local":
         return Target("local")
     if "://" not in text:

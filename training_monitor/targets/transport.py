@@ -291,7 +291,8 @@ _KLOG = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """The error that a program's exit without an answer stands for."""
     plain = _KLOG.sub("", result.stderr)  # kubectl's own log says it less well, several times
-    said = last_lines(plain) or last_lines(result.stderr) or last_lines(result.stdout) or "it said nothing"
+    count = 1 if "Traceback (most recent call last)" in plain else 4
+    said = last_lines(plain, count) or last_lines(result.stderr) or last_lines(result.stdout) or "it said nothing"
     for pattern, kind, hint in _FAILURES:
         if pattern.search(result.stderr):
             return kind(said, target=target, argv=result.argv, result=result, hint=hint)

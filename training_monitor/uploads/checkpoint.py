@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +28,10 @@ OnProgress = Callable[[str], None]
 
 
 def check_destination(destination: str) -> None:
-    """Raise SettingsError when this is no place to upload to."""
-    if not (_HUB.fullmatch(destination) or _BUCKET.fullmatch(destination) or destination.startswith("https://")):
+    """Raise SettingsError when this is no place to upload to, or there are no credentials for it here."""
+    if bucket := _BUCKET.fullmatch(destination):
+        Storage(bucket["bucket"], "key").sign("HEAD")
+    elif not (_HUB.fullmatch(destination) or destination.startswith(("https://", "http://"))):
         raise SettingsError("destination", destination.partition("?")[0], EXPECTED)
 
 
@@ -42,7 +43,6 @@ def upload_checkpoint(
     incomplete: IncompleteInfo | None = None,
     pid: int | None = None,
     on_progress: OnProgress | None = None,
-    environ: Mapping[str, str] = os.environ,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
@@ -66,15 +66,13 @@ def upload_checkpoint(
         )
     [answer] = ask(target, _files_question(path), transport=transport)
     files = answer.get() or []
-    if destination.startswith("https://"):
+    if destination.startswith(("https://", "http://")):
         if files != [""]:
             return UploadReport(destination.partition("?")[0], False, error=f"{path} is no file: one URL takes one")
         return upload_to_presigned_url(target, path, destination, **ways)
     bucket = _BUCKET.fullmatch(destination)
     assert bucket
-    return _upload_files(
-        target, path, files, Storage(bucket["bucket"], "x", endpoint_url=_endpoint(environ)), bucket["prefix"], ways
-    )
+    return _upload_files(target, path, files, Storage(bucket["bucket"], "key"), bucket["prefix"], ways)
 
 
 def _upload_files(
@@ -98,10 +96,6 @@ def _upload_files(
         max(report.attempts for report in reports),
         reports[-1].error,
     )
-
-
-def _endpoint(environ: Mapping[str, str]) -> str | None:
-    return environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or None
 
 
 def _files_question(path: str) -> Question[list[str]]:

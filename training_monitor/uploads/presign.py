@@ -31,10 +31,10 @@ _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
 class Storage:
     """One object of a bucket, and the credentials to reach it. None is taken from the environment when it is used.
 
-    The variables are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (only together with the keys) and
-    AWS_REGION. `endpoint_url` is for storage other than Amazon's: https://ACCOUNT.r2.cloudflarestorage.com, with the
-    region `auto`. `path_style` puts the bucket into the path; None does so with an endpoint of your own, and where the
-    bucket's name cannot be part of a host name.
+    The variables are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (only together with the keys),
+    AWS_REGION and AWS_ENDPOINT_URL. `endpoint_url` is for storage other than Amazon's:
+    https://ACCOUNT.r2.cloudflarestorage.com, with the region `auto`. `path_style` puts the bucket into the path; None
+    does so with an endpoint of your own, and where the bucket's name cannot be part of a host name.
     """
 
     bucket: str
@@ -53,21 +53,27 @@ class Storage:
             raise SettingsError("key", self.key[:100], "the object's name, 1 to 1024 bytes of utf-8 without NUL")
         if self.region is not None and not _REGION.fullmatch(self.region):
             raise SettingsError("region", self.region, "such as us-east-1, or auto for R2")
-        if self.region == "auto" and self.endpoint_url is None:
+        if self.region == "auto" and self.endpoint is None:
             raise SettingsError(
                 "region", self.region, "an endpoint_url with it: https://ACCOUNT.r2.cloudflarestorage.com"
             )
-        if self.endpoint_url is not None and not _ENDPOINT.fullmatch(self.endpoint_url):
+        if self.endpoint is not None and not _ENDPOINT.fullmatch(self.endpoint):
             raise SettingsError("endpoint_url", "(not shown)", "https://HOST without a name, password or query")
         if (self.access_key is None) != (self.secret_key is None):
             raise SettingsError("credentials", "(not shown)", "an access key and a secret key, or neither")
 
     @property
+    def endpoint(self) -> str | None:
+        """The storage's URL where it is not Amazon's: the argument, else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
+        named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        return self.endpoint_url or named or None
+
+    @property
     def address(self) -> str:
         """Where the object is, for people: no secret."""
-        if self.endpoint_url is None:
+        if self.endpoint is None:
             return f"s3://{self.bucket}/{self.key}"
-        return f"{self.endpoint_url.rstrip('/')}/{self.bucket}/{self.key}"
+        return f"{self.endpoint.rstrip('/')}/{self.bucket}/{self.key}"
 
     def sign(
         self,
@@ -189,10 +195,10 @@ def _credentials(storage: Storage) -> tuple[str, str, str | None]:
 
 def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
     """What is before the path, the host and the encoded path of a request."""
-    address = urlsplit(storage.endpoint_url or f"https://{_amazon_host(region)}")
+    address = urlsplit(storage.endpoint or f"https://{_amazon_host(region)}")
     in_path = storage.path_style
     if in_path is None:
-        in_path = storage.endpoint_url is not None or not _HOST_LABEL.fullmatch(storage.bucket)
+        in_path = storage.endpoint is not None or not _HOST_LABEL.fullmatch(storage.bucket)
     host = address.netloc if in_path else f"{storage.bucket}.{address.netloc}"
     path = address.path.rstrip("/") + (f"/{storage.bucket}" if in_path else "")
     path = f"{path}/{_encode(key)}" if key or not in_path else path

@@ -31,8 +31,8 @@ def read(cursor: LogCursor, wire: bytes, cuts: list[int]) -> tuple[str, LogCurso
     frames, lines, text = FrameReader(NONCE), LineCutter(cursor), ""
     for begin, end in zip([0, *cuts], [*cuts, len(wire)]):
         for each in frames.feed(wire[begin:end]):
-            if new := lines.cut(each):
-                text, cursor = text + new.text, new.cursor or cursor
+            new = lines.cut(each)
+            text, cursor = text + new.text, new.cursor or cursor
     return text, cursor
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_was_rewritten_before_the_cursor_is_not_read_on() -> None:
 
 def test_without_md5_on_the_target_the_cursor_carries_no_check() -> None:
     new = LineCutter(LogCursor(4, 7, "1234567")).cut(FrameReader(NONCE).feed(frame(0, b"abc\ndef\n"))[0])
-    assert new is not None and new.cursor == LogCursor(8, 7, "") and new.text == "def\n"
+    assert new.cursor == LogCursor(8, 7, "") and new.text == "def\n"
 
 
 def test_a_frame_whose_bytes_are_missing_is_no_frame() -> None:
@@ -105,6 +105,6 @@ def test_an_endless_line_is_given_in_parts() -> None:
     lines = LineCutter(LogCursor(0, 7, ""))
     [first] = FrameReader(NONCE).feed(frame(0, b"x" * (HELD_BYTES - 1)))
     [second] = FrameReader(NONCE).feed(frame(HELD_BYTES - 1, b"xy\n"))
-    assert lines.cut(first) is None
-    new = lines.cut(second)
-    assert new is not None and len(new.text) == HELD_BYTES + 2
+    held = lines.cut(first)
+    assert (held.text, len(held.partial), held.cursor) == ("", HELD_BYTES - 1, LogCursor(0, 7, ""))
+    assert len(lines.cut(second).text) == HELD_BYTES + 2

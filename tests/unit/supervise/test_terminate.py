@@ -141,7 +141,8 @@ def test_each_act_comes_after_the_one_before_was_seen_done(bench: Bench) -> None
 
 def test_without_a_plan_it_is_stopped_and_nothing_else(bench: Bench) -> None:
     report = bench.terminate()
-    assert report.success and report.stopped and report.destroyed is None and report.uploads == ()
+    assert report.success and report.stopped and report.uploads == ()
+    assert (report.destroyed, report.kept) == (False, "its checkpoint is not saved elsewhere: no upload was asked for")
     assert bench.there.uploads == [] and bench.vast.destroyed == []
 
 
@@ -160,7 +161,7 @@ def test_a_run_that_is_over_is_saved_all_the_same(tmp_path: Path) -> None:
 def test_a_finished_run_is_saved_and_not_marked_incomplete(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=100))
     report = bench.terminate(TerminationPlan("finished", (HUB,), end="finished"))
-    assert report.success and bench.told == ["upload_finished"]
+    assert report.success and bench.told == ["upload_finished", "instance_destroyed"]
     [command] = bench.there.uploads
     assert "terminated early" not in command
 
@@ -261,9 +262,13 @@ def test_a_presigned_url_is_in_no_notice_event_or_report(tmp_path: Path) -> None
     assert "5ecre7" not in repr((report, notices, bench.events))
 
 
-def test_a_destination_without_credentials_is_a_failed_upload_and_the_next_one_is_tried(bench: Bench) -> None:
-    report = bench.terminate(TerminationPlan("x", ("s3://bucket/models", HUB)))
-    assert [each.verified for each in report.uploads] == [False, True] and report.success
+def test_a_destination_without_credentials_is_refused_before_anything_is_done(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(SettingsError, match="AWS_ACCESS_KEY_ID"):
+        bench.terminate(TerminationPlan("x", (HUB, "s3://bucket/models")))
+    assert bench.there.stops == []
 
 
 @pytest.mark.parametrize(
@@ -341,10 +346,13 @@ def test_a_failure_on_our_own_side_is_no_leftover(bench: Bench) -> None:
     assert report.success and report.left == ()
 
 
-def test_a_pid_file_that_is_gone_ends_nothing_and_is_given_up(bench: Bench) -> None:
+def test_a_pid_file_that_is_gone_ends_nothing_and_leaves_nothing_to_go_on_with(bench: Bench) -> None:
     bench.there.has_pid_file = False
-    report = bench.terminate(SAVE_AND_DESTROY)
-    assert report.stopped is None and report.destroyed is False and bench.there.stops == []
+    with pytest.raises(SettingsError, match="no such file"):
+        bench.terminate(SAVE_AND_DESTROY)
+    assert bench.there.stops == [] and bench.vast.destroyed == []
+    bench.there.has_pid_file = True
+    assert bench.terminate(TerminationPlan("another plan", destroy=False)).reason == "another plan"
 
 
 # ---------------------------------------------------------------- killed

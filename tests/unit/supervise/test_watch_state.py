@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress
+from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress, ProgressSample
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
@@ -242,3 +242,16 @@ def test_switched_off_detection_and_ended_runs_are_not_judged() -> None:
     gone = watched.state.judge(watched.now, CONFIG)
     assert not off.is_stalling and "switched off" in off.reason
     assert not gone.is_stalling and "does not run" in gone.reason
+
+
+def test_a_run_that_made_all_its_steps_and_does_not_end_is_told_and_never_ended() -> None:
+    watched = Watched()
+    state, config = watched.state, WatchConfig(stall_after=60)
+    for minute in range(12):
+        state.samples.append(ProgressSample(EPOCH + 60.0 * minute, min(minute, 4), 4))
+    state.is_running = True
+    found = state.judge(EPOCH + 60 * 11, config)
+    assert (found.is_stalling, found.confidence, found.recommendation) == (True, "low", "alert")
+    assert found.reason == "all steps are done, and it still runs after 8m"
+    state.is_running = None
+    assert not state.judge(EPOCH + 60 * 11, config).is_stalling

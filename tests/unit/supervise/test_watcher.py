@@ -277,7 +277,7 @@ def test_a_log_alone_does_not_tell_what_to_stop(bench: Bench) -> None:
 
 def test_a_pid_file_that_is_gone_stops_nothing(bench: Bench) -> None:
     bench.there.has_pid_file = False
-    with pytest.raises(TrainingMonitorError, match="nobody knows what to stop"):
+    with pytest.raises(SettingsError, match="no such file"):
         bench.watcher().stop_training()
     assert bench.there.stops == []
 
