@@ -497,11 +497,11 @@ def test_a_message_is_sent_and_listed(settings: dict[str, str], capsys: pytest.C
     assert (kept["state"], kept["channel"], kept["notice"]["priority"]) == ("sent", "telegram", "high")
 
 
-def test_when_all_refuse_the_web_list_has_it(
+def test_when_all_refuse_the_web_list_has_it_and_it_is_not_called_sent(
     settings: dict[str, str], services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:
     services.faults = [refuse(400), refuse(400)]
-    assert call("hello", "--json") == 0
+    assert call("hello", "--json") == 1
     delivery = json.loads(capsys.readouterr().out)
     assert delivery["channel"] == "web" and "telegram" in delivery["error"] and "slack" in delivery["error"]
     services.faults = [refuse(400)]

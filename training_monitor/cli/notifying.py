@@ -70,7 +70,8 @@ def _tell(args: Namespace) -> int:
     elif sent:
         say(f"{delivery.channel}: sent ({plural(delivery.attempts, 'try', 'tries')})")
     if delivery.error and not args.json:
-        hint(delivery.error if sent else f"not sent, only listed: {delivery.error}")
+        only = ", only listed" if delivery.success else ""
+        hint(delivery.error if sent else f"not sent{only}: {delivery.error}")
     return 0 if sent else 1
 
 

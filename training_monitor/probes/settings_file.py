@@ -7,6 +7,7 @@ tokens = { pattern = 'tokens=(\\d+)', kind = "int" }
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import os
@@ -16,6 +17,8 @@ from typing import Any
 from training_monitor.errors import SettingsError
 from training_monitor.parse.log_patterns import LogPattern
 from training_monitor.settings import SETTINGS, settings_files
+
+TABLES = ("log_patterns", "monitoring", "notifications", "users")
 
 
 def load_settings(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, Mapping[str, Any]]:
@@ -30,14 +33,18 @@ def load_settings(path: str | None = None, environ: Mapping[str, str] = os.envir
         Its path and what is in it; an empty path and nothing when there is no such file.
 
     Raises:
-        SettingsError: a file that was named is not there, or it cannot be read.
+        SettingsError: a file that was named is not there, it cannot be read, or it has a table that nobody reads.
     """
     candidates = [path] if path else settings_files(environ)
     file = next((each for each in candidates if os.path.exists(each)), None)
     if file is not None:
-        return file, _read(file)
+        settings = _read(file)
+        if unknown := [key for key in settings if key not in TABLES]:
+            close = difflib.get_close_matches(unknown[0], TABLES, 1)
+            raise SettingsError(f"{file}: table", unknown[0], close[0] if close else f"one of {', '.join(TABLES)}")
+        return file, settings
     if path or SETTINGS in environ:
-        raise SettingsError("settings file", candidates[0], "a file that exists")
+        raise SettingsError("settings file" if path else SETTINGS, candidates[0], "a file that exists")
     return "", {}
 
 

@@ -174,8 +174,9 @@ class TrainingWatcher:
         """Follow the log: `callback` gets each new line once, in order, within a second while the connection holds.
 
         A lost connection is opened again, and bridged by polls meanwhile; nothing is lost or repeated by that, nor by
-        a rotation (the rest of FILE.1 is read) or a truncation. What `callback` raises is logged and does not end it.
-        Every `poll_interval` the process, GPUs and checkpoints are looked at as well.
+        a rotation (the rest of FILE.1 is read) or a truncation. Another process that goes on after a kill may hear the
+        last two seconds again. What `callback` raises is logged and does not end it. Every `poll_interval` the process,
+        GPUs and checkpoints are looked at as well.
 
         Returns:
             A function that ends it; what had arrived by then is still handed over before it returns.
