@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any
@@ -40,7 +40,18 @@ _MIGRATIONS = (
         created_at REAL NOT NULL,       -- UTC epoch seconds
         changed_at REAL NOT NULL        -- when its state was last written
     )""",
+    """CREATE TABLE credit_movements (
+        number INTEGER PRIMARY KEY,     -- in the order in which they were made
+        account TEXT NOT NULL,
+        kind TEXT NOT NULL,             -- deposit, reserve, settle or refund
+        amount INTEGER NOT NULL,        -- millionths of a dollar, as it changes the balance
+        job_id TEXT,
+        reason TEXT NOT NULL,
+        created_at REAL NOT NULL,       -- UTC epoch seconds
+        UNIQUE (account, kind, job_id)  -- each of them once for a job; a deposit may be one of many
+    )""",
 )
+Execute = Callable[..., list[tuple[Any, ...]]]
 PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
 MOST_NOTICES = 1000
 _NOT_TRIED = Delivery("none", False)
@@ -98,6 +109,21 @@ class Store:
             ) from error
         finally:
             database.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Execute]:
+        """What runs a statement and gives its rows: everything that is done with it counts, or nothing.
+
+        Nobody else writes meanwhile.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield lambda statement, values=(): database.execute(statement, values).fetchall()
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
 
     def save_run(self, key: str, state: dict[str, Any], *, finished: bool) -> None:
         """Keep the state of a run; it is on disk when this returns."""
