@@ -1,0 +1,255 @@
+"""Format and size of an image from its first bytes, and whether its end is there; nothing is decoded.
+
+PNG: w3.org/TR/png-3. JPEG: ITU-T T.81, annex B. WebP: RFC 9649. GIF: the GIF89a specification. BMP: BITMAPFILEHEADER,
+BITMAPCOREHEADER and BITMAPINFOHEADER of the Windows documentation, and their OS/2 relatives.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+HEAD_BYTES = 256 * 1024  # of nearly every JPEG the size is in these; `bytes_needed` tells of the others
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"  # the chunk IEND: no data, and its checksum
+_PNG_MOST_SIDE = 2**31 - 1
+
+_JPEG_MARKER = re.compile(rb"\xff([\x01-\xfe])")  # FF FF is a fill byte, FF 00 a byte of data
+_JPEG_END = b"\xff\xd9"
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; those are DHT, JPG and DAC
+_JPEG_SCAN, _JPEG_LAST = 0xDA, 0xD9
+_JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RSTn and SOI have no length
+_JPEG_MOST_SEGMENTS = 4096
+
+_BMP_CORE_HEADER = 12
+_BMP_HEADERS = frozenset({_BMP_CORE_HEADER, 16, 40, 52, 56, 64, 108, 124})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeader:
+    """What the first bytes of an image say: png | jpeg | webp | gif | bmp, and its size in pixels, at least 1 each.
+
+    `declared_bytes` is how long the file says it is, where its format says that (webp, bmp).
+    """
+
+    format: str
+    width: int
+    height: int
+    declared_bytes: int | None = None
+
+
+class _TooShort(Exception):
+    """More of the file is needed: at least its first `needed` bytes."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(needed)
+        self.needed = needed
+
+
+# ---------------------------------------------------------------- what callers ask
+
+
+def detect_image_format(data: bytes) -> str | None:
+    """Tell the format of a file by its signature.
+
+    Args:
+        data: The first bytes of the file, at least 18 of them where it has that many.
+
+    Returns:
+        png, jpeg, webp, gif or bmp; None for everything else.
+    """
+    if data.startswith(_PNG_SIGNATURE):
+        return "png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    if data[:6] in (b"GIF87a", b"GIF89a"):
+        return "gif"
+    # Two letters begin many a text, so that the size of the second header has to be a known one as well.
+    if data[:2] == b"BM" and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
+        return "bmp"
+    return None
+
+
+def read_image_header(data: bytes) -> ImageHeader | None:
+    """Read format and size of an image, whatever its name says. Never raises.
+
+    Args:
+        data: The first bytes of the file, `HEAD_BYTES` of them where it has that many.
+
+    Returns:
+        The header; None when this is no image, its header is damaged, or ends after `data` (see `bytes_needed`).
+    """
+    try:
+        return _read(data)
+    except _TooShort:
+        return None
+
+
+def bytes_needed(data: bytes) -> int | None:
+    """Tell whether a header was not read only because `data` is too short.
+
+    A JPEG has its size behind its metadata, which may be megabytes. The number is a lower bound: read so many bytes,
+    rather twice as many, and ask again.
+
+    Args:
+        data: The first bytes of the file.
+
+    Returns:
+        How many first bytes are needed, more than `data` has; None when more bytes change nothing.
+    """
+    try:
+        _read(data)
+    except _TooShort as short:
+        return short.needed
+    return None
+
+
+def find_damage(header: ImageHeader, size_bytes: int, tail: bytes) -> str | None:
+    """Look whether the file ends as its format demands. This finds what was cut off, not a changed byte inside.
+
+    Args:
+        header: What `read_image_header` made of its first bytes.
+        size_bytes: How long the file is.
+        tail: Its last bytes: 64 KiB bear what some programs append. A JPEG with more behind it, as the films that
+            phones append, is judged rightly when this is the whole file.
+
+    Returns:
+        What is wrong, as the end of a sentence that begins with the file's name; None when nothing was found.
+    """
+    if header.declared_bytes is not None and size_bytes < header.declared_bytes:
+        return f"is cut off: it has {size_bytes} of {header.declared_bytes} bytes"
+    if header.format == "png" and _PNG_END not in tail:
+        return "is cut off: its last PNG chunk (IEND) is missing"
+    if header.format == "gif" and not tail.rstrip(b"\0").endswith(b";"):
+        return "is cut off: its GIF trailer is missing"
+    if header.format == "jpeg" and not _has_jpeg_end(tail, is_whole=len(tail) == size_bytes):
+        return "is cut off: its JPEG end marker (EOI) is missing"
+    return None
+
+
+# ---------------------------------------------------------------- one reader for each format
+
+
+def _read(data: bytes) -> ImageHeader | None:
+    """The header, None when there is none; raises _TooShort."""
+    kind = detect_image_format(data)
+    header = _READERS[kind](data) if kind else None
+    return header if header and header.width > 0 and header.height > 0 else None
+
+
+def _unpack(layout: str, data: bytes, offset: int) -> tuple[Any, ...]:
+    """struct.unpack_from that says how many bytes it lacks."""
+    end = offset + struct.calcsize(layout)
+    if end > len(data):
+        raise _TooShort(end)
+    return struct.unpack_from(layout, data, offset)
+
+
+def _read_png(data: bytes) -> ImageHeader | None:
+    """Signature, then the chunk IHDR: length 13, name, width, height, five bytes, checksum of name and data."""
+    length, name, width, height, _, checksum = _unpack(">I4sII5sI", data, 8)
+    if (length, name) != (13, b"IHDR") or zlib.crc32(data[12:29]) != checksum:
+        return None
+    return ImageHeader("png", width, height) if max(width, height) <= _PNG_MOST_SIDE else None
+
+
+def _read_jpeg(data: bytes) -> ImageHeader | None:
+    """SOFn: length, precision, height, width. A height of 0, told only behind the scan, is what no trainer reads."""
+    found = _find_jpeg_segment(data, _JPEG_FRAMES)
+    if found is None:
+        return None
+    _, _, height, width = _unpack(">HBHH", data, found)
+    return ImageHeader("jpeg", width, height)
+
+
+def _find_jpeg_segment(data: bytes, wanted: frozenset[int]) -> int | None:
+    """Where the first segment with such a marker begins, behind the marker; None when the scan or the end is before."""
+    position = 2
+    for _ in range(_JPEG_MOST_SEGMENTS):
+        found = _JPEG_MARKER.search(data, position)
+        if not found:
+            raise _TooShort(max(len(data), position) + 2)
+        marker, position = found[1][0], found.end()
+        if marker in wanted:
+            return position
+        if marker in (_JPEG_SCAN, _JPEG_LAST):
+            return None
+        if marker not in _JPEG_ALONE:
+            (length,) = _unpack(">H", data, position)
+            position += max(length, 2)
+    return None
+
+
+def _has_jpeg_end(tail: bytes, *, is_whole: bool) -> bool:
+    """Whether EOI is there. Image data never holds it, but a preview in the metadata does: that is before the scan."""
+    try:
+        start = _find_jpeg_segment(tail, frozenset({_JPEG_SCAN})) if is_whole else 0
+    except _TooShort:
+        start = None
+    return start is not None and _JPEG_END in tail[start:]
+
+
+def _read_webp(data: bytes) -> ImageHeader | None:
+    """RIFF, length of what follows, WEBP, then a first chunk that says by its name what it is."""
+    (length,) = _unpack("<I", data, 4)
+    (chunk,) = _unpack("4s", data, 12)
+    reader = {b"VP8 ": _webp_lossy_size, b"VP8L": _webp_lossless_size, b"VP8X": _webp_extended_size}.get(chunk)
+    size = reader(data) if reader else None
+    return ImageHeader("webp", *size, declared_bytes=length + 8) if size else None
+
+
+def _webp_lossy_size(data: bytes) -> tuple[int, int] | None:
+    """VP8 (RFC 6386, 9.1): a tag whose first bit is 0 in a key frame, a start code, two sides of 14 bits each."""
+    tag, start_code, width, height = _unpack("<B2x3sHH", data, 20)
+    if tag & 1 or start_code != b"\x9d\x01\x2a":
+        return None
+    return width & 0x3FFF, height & 0x3FFF
+
+
+def _webp_lossless_size(data: bytes) -> tuple[int, int] | None:
+    """VP8L: 0x2F, then two sides less 1 of 14 bits each, a bit for alpha, and a version that is 0."""
+    signature, bits = _unpack("<BI", data, 20)
+    if signature != 0x2F or bits >> 29:
+        return None
+    return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+
+
+def _webp_extended_size(data: bytes) -> tuple[int, int] | None:
+    """VP8X: flags, three bytes, then the two sides of the canvas less 1, of 24 bits each."""
+    width, height = _unpack("3s3s", data, 24)
+    return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
+
+
+def _read_gif(data: bytes) -> ImageHeader | None:
+    """Six bytes of signature, then the sides of the logical screen."""
+    return ImageHeader("gif", *_unpack("<HH", data, 6))
+
+
+def _read_bmp(data: bytes) -> ImageHeader | None:
+    """BM, length of the file (0 by some writers), then a header by whose length its fields are known.
+
+    A negative height says that the rows go from top to bottom.
+    """
+    (length,) = _unpack("<I", data, 2)
+    (header_bytes,) = _unpack("<I", data, 14)
+    if header_bytes == _BMP_CORE_HEADER:
+        width, height = _unpack("<HH", data, 18)
+    else:
+        width, height = _unpack("<ii", data, 18)
+    return ImageHeader("bmp", width, abs(height), declared_bytes=length or None)
+
+
+_READERS: dict[str, Callable[[bytes], ImageHeader | None]] = {
+    "png": _read_png,
+    "jpeg": _read_jpeg,
+    "webp": _read_webp,
+    "gif": _read_gif,
+    "bmp": _read_bmp,
+}
