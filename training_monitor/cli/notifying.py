@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
+LEAVING_SECONDS, INTERRUPTED_SECONDS = 60.0, 5.0
 
 
 def add_notify(command: argparse.ArgumentParser) -> None:
@@ -34,18 +37,30 @@ def add_notify(command: argparse.ArgumentParser) -> None:
     command.add_argument("--job", metavar="JOB", help="what it is about; with --list, only this job's")
 
 
-def open_outbox(user: str, store: Store | None = None) -> Outbox:
-    """The outbox of the configured channels, to one of the settings file's users, or "" for the channels' own."""
+@contextmanager
+def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
+    """The outbox of the configured channels, to one of the settings file's users, or "" for the channels' own.
+
+    At the end it waits until what was posted has left; not for long when it is interrupted.
+    """
     from training_monitor.cli.output import hint
     from training_monitor.notify.configure import load_notifier
     from training_monitor.notify.outbox import Outbox
     from training_monitor.store import Store
+    from training_monitor.units import plural
 
     store = store or Store()
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
         hint("no channel is configured: notices are only listed, see training-monitor notify --list")
-    return Outbox(notifier, store, user or None)
+    outbox, patience = Outbox(notifier, store, user or None), INTERRUPTED_SECONDS
+    try:
+        yield outbox
+        patience = LEAVING_SECONDS
+    finally:
+        outbox.close(patience)
+        if waiting := len(store.pending_notices(user)):
+            hint(f"{plural(waiting, 'notice')} could not be sent yet: the next command with --notify sends what waits")
 
 
 def notify(args: Namespace) -> int:
