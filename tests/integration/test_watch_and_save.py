@@ -64,7 +64,6 @@ STEPS = (
     ("watch None", "after"),
     ("add_notice", "before"),
     ("add_notice", "after"),
-    ("mark_notice", "after"),
     ("terminate stopping", "before"),
     ("terminate stopping", "after"),
     ("terminate inventory", "before"),
@@ -75,6 +74,7 @@ STEPS = (
     ("terminate destroying", "after"),
     ("terminate done", "before"),
     ("terminate done", "after"),
+    ("mark_notice", "after"),  # last: the sender is a thread of its own and may be as late as it likes
 )
 
 
@@ -107,9 +107,9 @@ class Hanging:
         return [line for line in self.place.surroundings.processes().values() if "sleep 1" in line or "trap" in line]
 
     def told(self) -> list[str]:
-        """What arrived in Discord, one title each."""
+        """What arrived in Discord."""
         direct = [asked for asked in self.services.asked if "/channels/" in asked.path and "messages" in asked.path]
-        return [str(asked.json["content"]).splitlines()[0].strip("*") for asked in direct]
+        return [str(asked.json["content"]) for asked in direct]
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_hanging_run_is_told_of_ended_and_saved(hanging: Hanging) -> None:
 
 
 def test_a_watcher_killed_at_every_step_goes_on_and_does_nothing_twice(hanging: Hanging) -> None:
-    reached = []
+    reached, others = [], list[str]()
     for step, when in STEPS:
         done = subprocess.run(
             [sys.executable, "-c", WATCH, step, when, *hanging.command()],
@@ -184,7 +184,9 @@ def test_a_watcher_killed_at_every_step_goes_on_and_does_nothing_twice(hanging: 
         )  # fmt: skip
         if done.returncode == -signal.SIGKILL:
             reached.append((step, when))
-    assert set(STEPS) - set(reached) <= {("mark_notice", "after")}, "it did not come to some step"
+        else:
+            others.append(f"{step} {when}: {done.returncode} {done.stdout[-600:]} {done.stderr}")
+    assert set(STEPS) - set(reached) <= {("mark_notice", "after")}, "\n".join(others)
     last = subprocess.run(
         [sys.executable, "-m", "training_monitor", *hanging.command()],
         capture_output=True, text=True, timeout=120, cwd=ROOT,

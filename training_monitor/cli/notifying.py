@@ -54,6 +54,7 @@ def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
     if [channel.name for channel in notifier.channels] == ["web"]:
         hint("no channel is configured: notices are only listed, see training-monitor notify --list")
     outbox, patience = Outbox(notifier, store, user or None), INTERRUPTED_SECONDS
+    outbox.start()  # an earlier command may have left something
     try:
         yield outbox
         patience = LEAVING_SECONDS

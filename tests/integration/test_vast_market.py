@@ -1,0 +1,377 @@
+"""What is for rent, the account's money and its ssh keys, by the real vastai CLI and a loopback REST API."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Surroundings
+from tests.loopback.vast import ADD_SSH_KEY, KEY, SEARCH, SSH_KEYS, USER, VastApi, failure
+from tests.requirements import require
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    CommandTimedOut,
+    SettingsError,
+    TargetUnreachable,
+)
+from training_monitor.models import CommandResult
+from training_monitor.targets.transport import LocalTransport
+from training_monitor.vast import account, offers
+from training_monitor.vast.account import (
+    Balance,
+    account_balance,
+    check_ssh_keys,
+    list_ssh_keys,
+    setup_ssh_key,
+    vast_environment,
+)
+from training_monitor.vast.offers import OfferQuery, search_offers
+
+WRONG_KEY = "wrong-key-of-somebody"
+ANY = OfferQuery(preferred_gpus=())
+
+
+@dataclass
+class WatchedTransport(LocalTransport):
+    """Runs the programs, and remembers with which words."""
+
+    argvs: list[Sequence[str]] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        self.argvs.append(argv)
+        return super().run(argv, timeout=timeout, input=input)
+
+
+@pytest.fixture
+def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
+    (surroundings.tools / "vastai").symlink_to(require("vastai"))
+    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
+        folder = surroundings.folder / kind.lower()
+        (folder / "vastai").mkdir(parents=True)
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder))
+    (surroundings.folder / "config" / "vastai" / "vast_role").write_text("client")  # else each CLI asks for it first
+    monkeypatch.setenv("HOME", str(surroundings.folder))
+    for name in ("VASTAI_API_KEY", "VASTAI_API_BASE_URL", "VASTAI_SSH_KEY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with VastApi() as api:
+        for name, value in api.environ.items():
+            monkeypatch.setenv(name, value)
+        yield api
+
+
+@pytest.fixture
+def transport() -> Iterator[WatchedTransport]:
+    """With it, a key in any argv fails the test."""
+    watched = WatchedTransport()
+    yield watched
+    assert not [argv for argv in watched.argvs if any(KEY in word or WRONG_KEY in word for word in argv)]
+
+
+def search(transport: WatchedTransport, query: OfferQuery = ANY) -> list[int]:
+    return [offer.id for offer in search_offers(query, transport=transport)]
+
+
+def failures(transport: WatchedTransport) -> list[CommandError]:
+    """What asking raises; nothing shows a key."""
+    errors = []
+    for ask in (lambda: search(transport), lambda: account_balance(transport=transport), lambda: keys(transport)):
+        with pytest.raises(CommandError) as caught:
+            ask()
+        errors.append(caught.value)
+    for error in errors:
+        assert KEY not in f"{error} {error.result}" and WRONG_KEY not in f"{error} {error.result}"
+    return errors
+
+
+def keys(transport: WatchedTransport) -> list[str]:
+    return [key.public_key for key in list_ssh_keys(transport=transport)]
+
+
+def make_key(path: Path, passphrase: str = "") -> str:
+    """Make a pair with the real ssh-keygen; the text of its public key."""
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "by hand", "-f", str(path)]
+    subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    return Path(f"{path}.pub").read_text().strip()
+
+
+# ---------------------------------------------------------------- offers
+
+
+def test_offers_come_best_first_with_the_price_of_the_disk_that_was_asked_for(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    vast.add_offer(1, "RTX 3090", 0.1, gpu_ram=24576)
+    vast.add_offer(2, "A100 SXM4", 0.9, gpu_ram=81920)
+    vast.add_offer(3, "RTX 4090", 0.5)
+    vast.add_offer(4, "RTX 4090", 0.4)
+    found = search_offers(OfferQuery(("4090", "A100"), disk_gb=480), transport=transport)
+    assert [offer.id for offer in found] == [4, 3, 2, 1]
+    assert found[0].price_per_hour == 0.5
+    assert (found[0].country, found[0].vram_gb, found[0].max_days) == ("SE", 24.564, 10.0)
+    assert vast.searches[0]["allocated_storage"] == 480
+
+
+def test_the_service_is_asked_for_all_that_is_wanted(vast: VastApi, transport: WatchedTransport) -> None:
+    search(transport, OfferQuery((), 2.5, 48, 128, 2, 0.9, 12.4, 100, ("CN", "RU"), "bid"))
+    assert vast.searches == [
+        {
+            "num_gpus": {"eq": "2"},
+            "gpu_ram": {"gte": 48000.0},
+            "disk_space": {"gte": "128"},
+            "reliability": {"gte": "0.9"},
+            "cuda_max_good": {"gte": "12.4"},
+            "inet_down": {"gte": "100"},
+            "dph_total": {"lte": "2.5"},
+            "geolocation": {"notin": ["CN", "RU"]},
+            "rentable": {"eq": True},
+            "verified": {"eq": True},
+            "external": {"eq": False},
+            "order": [["dph_total", "asc"]],
+            "type": "bid",
+            "allocated_storage": 128.0,
+            "limit": 1000,
+        }
+    ]
+
+
+LACKS = [
+    {"price": 4.6},
+    {"gpu_ram": 16_376},
+    {"disk_space": 32.0},
+    {"num_gpus": 2},
+    {"reliability": 0.9},
+    {"cuda_max_good": 11.8},
+    {"geolocation": "China, CN"},
+    {"geolocation": None},
+    {"verified": False, "verification": "unverified"},
+    {"rentable": False},
+]
+
+
+@pytest.mark.parametrize("obeys", [True, False], ids=["and asks the service", "and does not trust the answer"])
+def test_what_is_not_good_enough_is_not_chosen(vast: VastApi, transport: WatchedTransport, obeys: bool) -> None:
+    for number, lack in enumerate(LACKS, 2):
+        vast.add_offer(number, **lack)  # type: ignore[arg-type]
+    if not obeys:
+        vast.add_offer(1)
+        rows = [{"dph_total": row["dph_base"], **row} for row in vast.offers.values()]
+        vast.answers[SEARCH] = (200, {"offers": [None, *rows, {"id": "x"}]})
+    assert search(transport) == ([] if obeys else [1])
+
+
+def test_machines_that_nobody_verified_are_found_where_that_is_wanted(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    vast.add_offer(1, verified=False, verification="unverified")
+    vast.add_offer(2, price=0.5)
+    assert search(transport) == [2]
+    assert search(transport, OfferQuery((), verified=False)) == [1, 2]
+
+
+def test_a_bid_is_priced_at_what_it_must_beat(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.add_offer(1, price=8.0, storage_cost=0.0)
+    assert search(transport) == []
+    (found,) = search_offers(OfferQuery((), kind="bid"), transport=transport)
+    assert (found.price_per_hour, found.min_bid) == (4.0, 4.0)
+
+
+def test_a_market_larger_than_one_answer_is_found_whole(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "MOST_ROWS", 2)
+    for number in range(1, 5):
+        vast.add_offer(number, price=number / 10)
+    vast.add_offer(5, "H100 SXM", 0.5)
+    assert search(transport, OfferQuery(("H100",))) == [5, 1, 2, 3, 4]
+    assert len(vast.searches) == 5
+
+
+def test_an_empty_market_is_empty(vast: VastApi, transport: WatchedTransport) -> None:
+    assert search(transport) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [failure("busy", "try later"), {"offers": None}, {"offers": {}}, {"offers": [None]}, b"<html>"],
+    ids=["refused", "null", "a dict", "no rows", "html"],
+)
+def test_an_answer_that_is_none_is_an_error_not_an_empty_market(
+    vast: VastApi, transport: WatchedTransport, answer: dict[str, object] | bytes
+) -> None:
+    vast.answers[SEARCH] = (200, answer)
+    with pytest.raises(TargetUnreachable):
+        search(transport)
+
+
+def test_the_end_of_a_quota_is_told_and_not_retried(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.answers[SEARCH] = (429, failure("search_quota_exceeded", "daily search quota exceeded"))
+    with pytest.raises(TargetUnreachable, match="daily search quota exceeded"):
+        search(transport)
+    assert vast.requests.count(SEARCH) == 1
+
+
+# ---------------------------------------------------------------- everything
+
+
+def test_a_wrong_key_is_access_denied(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VAST_API_KEY", WRONG_KEY)
+    assert {type(error) for error in failures(transport)} == {AccessDenied}
+
+
+def test_a_service_that_fails_is_an_error(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.fail_with = 500
+    for error in failures(transport):
+        assert type(error) is TargetUnreachable and "something broke" in str(error)
+
+
+def test_a_service_that_is_down_is_unreachable(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.stop()
+    for error in failures(transport):
+        assert type(error) is TargetUnreachable and "refused" in str(error)
+
+
+def test_a_service_that_hangs_is_left_after_the_time_limit(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vast.hang = SEARCH
+    monkeypatch.setattr(account, "VAST_TIMEOUT", 1.0)
+    with pytest.raises(CommandTimedOut):
+        search(transport)
+
+
+def test_a_2fa_session_that_ended_gives_way_to_the_saved_key(
+    vast: VastApi, transport: WatchedTransport, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VAST_API_KEY")
+    config = surroundings.folder / "config" / "vastai"
+    (config / "vast_tfa_key").write_text("a session of yesterday")
+    (config / "vast_api_key").write_text(KEY)
+    assert account_balance(transport=transport).credit == 12.5
+
+
+def test_the_variables_that_people_set_reach_the_cli(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VAST_API_KEY", "VAST_URL"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("VASTAI_API_KEY", KEY)
+    monkeypatch.setenv("VASTAI_API_BASE_URL", f"http://127.0.0.1:{vast.port}/api/v0/")
+    for name, value in vast_environment(os.environ).items():
+        monkeypatch.setenv(name, value)
+    assert account_balance(transport=transport).credit == 12.5
+
+
+# ---------------------------------------------------------------- money
+
+
+def test_the_money_of_the_account_is_told(vast: VastApi, transport: WatchedTransport) -> None:
+    assert account_balance(transport=transport) == Balance(12.5, 0.0, 5.0, True)
+    vast.user["credit"] = -0.25
+    assert account_balance(transport=transport).credit == -0.25
+
+
+@pytest.mark.parametrize("answer", [failure("busy", "try later"), {"id": 1}, {"credit": None}, b"<html>"], ids=repr)
+def test_an_answer_without_credit_is_an_error_not_an_account_without_money(
+    vast: VastApi, transport: WatchedTransport, answer: dict[str, object] | bytes
+) -> None:
+    vast.answers[USER] = (200, answer)
+    with pytest.raises(TargetUnreachable):
+        account_balance(transport=transport)
+
+
+# ---------------------------------------------------------------- ssh keys
+
+
+def test_a_pair_is_made_registered_and_found_and_a_second_call_changes_nothing(
+    vast: VastApi, transport: WatchedTransport, surroundings: Surroundings
+) -> None:
+    made = setup_ssh_key(transport=transport)
+    path = surroundings.folder / ".ssh" / "vastai" / "vastai_ed25519"
+    assert made.private_key == str(path) and made.made and made.usable
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+    before = path.read_bytes()
+    again = setup_ssh_key(transport=transport)
+    assert not again.made and again.key_id == made.key_id and path.read_bytes() == before
+    assert vast.requests.count(ADD_SSH_KEY) == 1
+    assert check_ssh_keys(transport=transport) == again
+    assert keys(transport) == [made.public_key]
+
+
+def test_a_key_of_the_environment_is_registered_as_it_is(
+    vast: VastApi, transport: WatchedTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = make_key(tmp_path / "mine")
+    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(tmp_path / "mine"))
+    assert not check_ssh_keys(transport=transport).registered
+    assert setup_ssh_key(transport=transport).usable
+    assert keys(transport) == [public]
+
+
+def test_a_key_with_a_passphrase_is_known_by_its_public_file(
+    vast: VastApi, transport: WatchedTransport, tmp_path: Path
+) -> None:
+    vast.add_ssh_key(make_key(tmp_path / "mine", "a passphrase"))
+    assert check_ssh_keys(str(tmp_path / "mine"), transport=transport).registered
+    (tmp_path / "mine.pub").unlink()
+    with pytest.raises(SettingsError, match="passphrase"):
+        check_ssh_keys(str(tmp_path / "mine"), transport=transport)
+
+
+def test_a_key_that_lost_its_public_file_is_derived(vast: VastApi, transport: WatchedTransport, tmp_path: Path) -> None:
+    vast.add_ssh_key(make_key(tmp_path / "mine"))
+    (tmp_path / "mine.pub").unlink()
+    assert check_ssh_keys(str(tmp_path / "mine"), transport=transport).registered
+
+
+def test_a_key_that_others_may_read_is_reported(vast: VastApi, transport: WatchedTransport, tmp_path: Path) -> None:
+    vast.add_ssh_key(make_key(tmp_path / "mine"))
+    (tmp_path / "mine").chmod(0o644)
+    report = check_ssh_keys(str(tmp_path / "mine"), transport=transport)
+    assert report.registered and report.open_to_others
+
+
+def test_a_file_that_is_no_key_is_refused_and_kept(vast: VastApi, transport: WatchedTransport, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("a diary")
+    with pytest.raises(SettingsError):
+        setup_ssh_key(str(tmp_path / "mine"), transport=transport)
+    assert (tmp_path / "mine").read_text() == "a diary" and vast.requests.count(ADD_SSH_KEY) == 0
+
+
+def test_a_path_that_was_registered_for_a_key_is_not_the_key(
+    vast: VastApi, transport: WatchedTransport, tmp_path: Path
+) -> None:
+    make_key(tmp_path / "mine")
+    vast.add_ssh_key(str(tmp_path / "mine.pub"))
+    assert not check_ssh_keys(str(tmp_path / "mine"), transport=transport).registered
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(200, CommandFailed), (400, CommandFailed), (401, AccessDenied), (403, AccessDenied)]
+)
+def test_a_key_that_the_service_does_not_take_is_a_failure_with_what_it_said(
+    vast: VastApi, transport: WatchedTransport, tmp_path: Path, code: int, kind: type[CommandError]
+) -> None:
+    make_key(tmp_path / "mine")
+    vast.answers[ADD_SSH_KEY] = (code, failure("refused", "no more keys"))
+    with pytest.raises(kind, match="no more keys") as caught:
+        setup_ssh_key(str(tmp_path / "mine"), transport=transport)
+    assert type(caught.value) is kind
+
+
+def test_nothing_is_registered_while_the_list_is_unknown(
+    vast: VastApi, transport: WatchedTransport, tmp_path: Path
+) -> None:
+    make_key(tmp_path / "mine")
+    vast.answers[SSH_KEYS] = (200, failure("busy", "try later"))
+    with pytest.raises(TargetUnreachable):
+        setup_ssh_key(str(tmp_path / "mine"), transport=transport)
+    assert vast.requests.count(ADD_SSH_KEY) == 0

@@ -1,0 +1,273 @@
+"""The account by the vastai CLI: its money, its ssh keys, and from which variables the CLI has its own key.
+
+Measured with vastai 1.9.1 (tests/recorded/vastai): `show user --raw` drops the API key from what it prints.
+`create ssh-key` takes the text of a key, registers a path as if it were one, and without an argument replaces
+~/.ssh/id_ed25519; like everything else it exits 0 when it was refused, so that only the list tells what is registered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from training_monitor.errors import CommandError, CommandFailed, SettingsError, TargetUnreachable, last_lines
+from training_monitor.targets.connect import VAST_TIMEOUT
+from training_monitor.targets.transport import LocalTransport, Transport
+from training_monitor.vast.instances import _OTHER_KEY_NEXT, _denial, _explain, _without_frames
+
+DEFAULT_KEY = "~/.ssh/vastai/vastai_ed25519"
+KEY_PATH = "VASTAI_SSH_KEY_PATH"
+_WHAT = "ssh key"
+KEYGEN_TIMEOUT = 30.0
+_API_KEYS = ("VASTAI_API_KEY", "VAST_API_KEY")  # the first one that is set
+_API_PATH = re.compile(r"/+(?:api/v\d+/*)?$")
+_KEY_TEXT = re.compile(r"((?:ssh|ecdsa|sk)-[\w@.-]+)\s+([A-Za-z0-9+/]{16,}={0,2})(?:\s.*)?")
+_KEY_NAMES = ("public_key", "ssh_key", "key")
+_LISTS = ("ssh_keys", "results", "keys")  # should the list ever come wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The account's money in dollars, each number under the name that the API gives it; None is not known.
+
+    Attributes:
+        credit: what was paid in and not used up: what instances are paid from. At 0 they are stopped.
+        balance: what the account owes or is owed at the next settlement; 0 for one that pays in advance.
+        balance_threshold: the credit at which the service warns, or charges the card.
+        can_pay: whether a means of payment is on file and good.
+    """
+
+    credit: float
+    balance: float | None = None
+    balance_threshold: float | None = None
+    can_pay: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredKey:
+    """A public key of the account: its number there and its text."""
+
+    id: int
+    public_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SshKeyReport:
+    """Whether instances will let this key in.
+
+    Attributes:
+        private_key: the file.
+        public_key: what belongs to it.
+        registered: the account has it: each new instance gets it.
+        key_id: its number in the account.
+        open_to_others: others may read the file, and so ssh refuses to use it (chmod 600).
+        made: the pair was made by this call.
+    """
+
+    private_key: str
+    public_key: str
+    registered: bool
+    key_id: int | None = None
+    open_to_others: bool = False
+    made: bool = False
+
+    @property
+    def usable(self) -> bool:
+        return self.registered and not self.open_to_others
+
+
+def vast_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the vastai CLI reads (VAST_API_KEY, VAST_URL), out of what people set (VASTAI_API_KEY, VASTAI_API_BASE_URL).
+
+    Only what is set is in it; the key goes by the environment alone, never by argv.
+    """
+    found = {}
+    if key := next((environ[name].strip() for name in _API_KEYS if environ.get(name, "").strip()), None):
+        found["VAST_API_KEY"] = key
+    if url := environ.get("VASTAI_API_BASE_URL", "").strip():
+        if not re.fullmatch(r"https?://[^\s/@]+(?:/\S*)?", url):
+            raise SettingsError("VASTAI_API_BASE_URL", url, "an address such as https://console.vast.ai/api/v0")
+        found["VAST_URL"] = _API_PATH.sub("", url)
+    return found
+
+
+def ask_vastai(*words: str, transport: Transport | None = None) -> Any:
+    """What `vastai WORDS --raw` answers. Raises CommandError for anything but well-formed JSON without a refusal."""
+    runner = transport or LocalTransport()
+    argv = ["vastai", *words, "--raw"]
+    result = runner.run(argv, timeout=VAST_TIMEOUT)
+    if _OTHER_KEY_NEXT in result.stdout:
+        result = runner.run(argv, timeout=VAST_TIMEOUT)
+    try:
+        answer = json.loads(result.stdout)
+    except (ValueError, RecursionError):
+        raise _explain(result) from None
+    if result.exit_code or (isinstance(answer, dict) and answer.get("success", True) is not True):
+        raise _explain(result)
+    return answer
+
+
+def known_number(value: object) -> float | None:
+    """A number as the service gives it; None for all else, infinity and nan too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
+
+
+def account_balance(*, transport: Transport | None = None) -> Balance:
+    """The account's money. Raises CommandError when nobody knows: an unknown credit is never 0."""
+    user = ask_vastai("show", "user", transport=transport)
+    credit = known_number(user.get("credit")) if isinstance(user, dict) else None
+    if credit is None:
+        raise TargetUnreachable("its answer does not tell the account's credit", target="vast.ai")
+    can_pay = user.get("can_pay")
+    return Balance(
+        credit,
+        known_number(user.get("balance")),
+        known_number(user.get("balance_threshold")),
+        can_pay if isinstance(can_pay, bool) else None,
+    )
+
+
+# ---------------------------------------------------------------- ssh keys
+
+
+def list_ssh_keys(*, transport: Transport | None = None) -> list[RegisteredKey]:
+    """The public keys of the account. Raises CommandError when nobody knows."""
+    answer = ask_vastai("show", "ssh-keys", transport=transport)
+    rows = next((answer[name] for name in _LISTS if name in answer), None) if isinstance(answer, dict) else answer
+    if not isinstance(rows, list):
+        raise TargetUnreachable("its answer is no list of ssh keys", target="vast.ai")
+    keys = []
+    for row in rows:
+        text = _key_of(row)
+        if text is None or type(row.get("id")) is not int:
+            raise TargetUnreachable("one of the ssh keys that it lists cannot be read", target="vast.ai")
+        if not row.get("deleted_at"):
+            keys.append(RegisteredKey(row["id"], text))
+    return keys
+
+
+def _key_of(row: object) -> str | None:
+    if not isinstance(row, dict):
+        return None
+    return next((row[name].strip() for name in _KEY_NAMES if isinstance(row.get(name), str)), None)
+
+
+def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport | None = None) -> SshKeyReport:
+    """Whether the account has the public key of a private key.
+
+    Args:
+        private_key_path: default VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519.
+
+    Raises:
+        SettingsError: there is no such key, or nobody can tell its public part.
+        CommandError: nobody knows, the account's keys could not be had.
+    """
+    runner = transport or LocalTransport()
+    path = os.path.abspath(os.path.expanduser(private_key_path or os.environ.get(KEY_PATH) or DEFAULT_KEY))
+    return _report(path, _public_key(path, runner), runner)
+
+
+def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None) -> SshKeyReport:
+    """Have a key pair that instances let in: made if there is none, registered if it is not.
+
+    Nothing is overwritten, and calling it again does nothing more. The private key has no passphrase: it is used
+    while nobody watches.
+
+    Args:
+        path: of the private key; default VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519.
+
+    Raises:
+        SettingsError: what is there is no key pair.
+        AccessDenied: the key of vast.ai may not do it.
+        CommandFailed: ssh-keygen made none, or the account does not list it afterwards.
+        CommandError: nobody knows.
+    """
+    runner = transport or LocalTransport()
+    path = os.path.abspath(os.path.expanduser(path or os.environ.get(KEY_PATH) or DEFAULT_KEY))
+    made = not os.path.lexists(path)
+    if made:
+        _make_pair(path, runner)
+    public = _public_key(path, runner)
+    report = _report(path, public, runner, made)
+    if report.registered:
+        return report
+    result = runner.run(["vastai", "create", "ssh-key", public], timeout=VAST_TIMEOUT)
+    report = _report(path, public, runner, made)
+    if report.registered:
+        return report
+    if denial := _denial(result):
+        raise denial
+    said = last_lines(f"{result.stdout}\n{_without_frames(result.stderr)}", 2)
+    raise CommandFailed(
+        f"{path}.pub is not among the account's ssh keys after it was registered (vastai said: {said or 'nothing'})",
+        target="vast.ai",
+        argv=result.argv,
+        result=result,
+        hint="add it at https://cloud.vast.ai/manage-keys/",
+    )
+
+
+def _report(path: str, public: str, runner: Transport, made: bool = False) -> SshKeyReport:
+    wanted = _body(public)
+    number = next((key.id for key in list_ssh_keys(transport=runner) if _body(key.public_key) == wanted), None)
+    others = bool(stat.S_IMODE(os.stat(path).st_mode) & 0o077)
+    return SshKeyReport(path, public, number is not None, number, others, made)
+
+
+def _body(public_key: str) -> tuple[str, str] | None:
+    """What makes a key the same: its kind and its number, not the comment behind them."""
+    found = _KEY_TEXT.fullmatch(public_key.strip())
+    return found and (found[1], found[2].rstrip("="))
+
+
+def _make_pair(path: str, runner: Transport) -> None:
+    if os.path.lexists(f"{path}.pub"):
+        raise SettingsError(_WHAT, path, f"a private key, but there is only {path}.pub, which is not overwritten")
+    folder = os.path.dirname(path)
+    try:
+        for each in (os.path.dirname(folder), folder):  # the mode is only that of the last one made
+            os.makedirs(each, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(_WHAT, path, f"a file in a folder that can be made ({error.strerror})") from None
+    argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "training_monitor", "-f", path]
+    result = runner.run(argv, timeout=KEYGEN_TIMEOUT, input="n\n")
+    if not os.path.isfile(path):
+        raise CommandFailed(
+            f"ssh-keygen made no key at {path}: {last_lines(result.stderr, 2) or 'it said nothing'}",
+            argv=result.argv,
+            result=result,
+        )
+
+
+def _public_key(path: str, runner: Transport) -> str:
+    """From the private key itself; from PATH.pub where it does not say (a passphrase, or open to others)."""
+    if not os.path.isfile(path):
+        raise SettingsError(_WHAT, path, "the file of a private key (setup_ssh_key makes one)")
+    said = "ssh-keygen is not installed"
+    try:
+        result = runner.run(["ssh-keygen", "-y", "-P", "", "-f", path], timeout=KEYGEN_TIMEOUT)
+        said = last_lines(result.stderr, 1)
+        if not result.exit_code and _body(result.stdout):
+            return result.stdout.strip()
+    except CommandError as error:
+        said = error.what
+    try:
+        with open(f"{path}.pub", encoding="utf-8", errors="replace") as file:
+            text = file.read(16_384).strip()
+    except OSError:
+        text = ""
+    if not _body(text):
+        raise SettingsError(_WHAT, path, f"a private key with its {os.path.basename(path)}.pub ({said})")
+    return text
