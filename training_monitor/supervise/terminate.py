@@ -210,9 +210,8 @@ class _Terminator:
         return state
 
     def stop(self, state: Termination) -> Termination:
-        self.tell(
-            "stopping", f"ending {self.watcher.job.label}: TERM, then KILL after {self.watcher.config.stop_grace:g} s"
-        )
+        how = f"TERM, then KILL after {self.watcher.config.stop_grace:g} s, to what runs of it"
+        self.tell("stopping", f"seeing the end of {self.watcher.job.label}: {how}")
         left = self._stop_processes(state)
         if left:
             self._stop_tries += 1

@@ -147,7 +147,7 @@ class _Watch:
         self.post(end_notice(end, reason, status, self.watcher.config, self.watcher.job.label))
         self.tell("finished", f"{self.watcher.job.label} {end}: {reason}")
         saved: TerminationReport | None = None
-        if self.plan and (self.plan.upload_to or self.plan.destroy):
+        if self.plan and (self.plan.upload_to or self.watcher.target.kind == "vast"):
             plan = replace(self.plan, reason=reason, end=end)
             saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
         return WatchReport(end, reason, status, saved)
