@@ -16,7 +16,6 @@ from training_monitor.errors import CommandFailed, JobNotFound, SettingsError, T
 from training_monitor.models import Checkpoint, Event
 from training_monitor.notify import templates
 from training_monitor.probes.checkpoints import newest_complete
-from training_monitor.probes.jobs import PERSON, stop_job
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.watcher import TrainingWatcher
@@ -212,7 +211,7 @@ class _Terminator:
     def stop(self, state: Termination) -> Termination:
         how = f"TERM, then KILL after {self.watcher.config.stop_grace:g} s, to what runs of it"
         self.tell("stopping", f"seeing the end of {self.watcher.job.label}: {how}")
-        left = self._stop_processes(state)
+        left = self._stop(state)
         if left:
             self._stop_tries += 1
             self.tell("detected", f"not even SIGKILL ended {', '.join(left)}")
@@ -223,27 +222,13 @@ class _Terminator:
             self.tell("stopped", f"nothing of {self.watcher.job.label} is left")
         return replace(state, phase="inventory", stopped=not left, left=left)
 
-    def _stop_processes(self, state: Termination) -> tuple[str, ...]:
+    def _stop(self, state: Termination) -> tuple[str, ...]:
         """What not even SIGKILL ended. A process that was started in the place of ours since then is not touched."""
-        watcher = self.watcher
-        if watcher.job.job_id is None:
-            return tuple(watcher.stop_processes(watcher.config.stop_grace, state.identity))
         try:
-            stop_job(
-                watcher.address(),
-                watcher.job.job_id,
-                by=PERSON,
-                grace=watcher.config.stop_grace,
-                transport=watcher.transport,
-                clock=watcher.clock,
-            )
+            return tuple(self.watcher.stop_run(self.watcher.config.stop_grace, state.identity))
         except JobNotFound:
-            self.tell("stopped", f"{watcher.job.label} is not there any more")
-        except CommandFailed as error:
-            if error.argv:
-                raise  # our own side failed, not the target's
-            return (error.what,)
-        return ()
+            self.tell("stopped", f"{self.watcher.job.label} is not there any more")
+            return ()
 
     def list_checkpoints(self, state: Termination) -> Termination:
         found = tuple(self.watcher.get_checkpoints()) if self.watcher.job.output_dir is not None else ()

@@ -118,24 +118,25 @@ class TrainingWatcher:
             True when it was seen that nothing of it is left; False when something is, not even SIGKILL ended it.
 
         Raises:
-            SettingsError: nothing tells which processes it has. CommandError: it could not be asked.
+            SettingsError: nothing tells which processes it has.
+            JobNotFound: there is no such job. CommandError: it could not be asked.
         """
-        grace = self.config.stop_grace if grace is None else grace
+        return not self.stop_run(self.config.stop_grace if grace is None else grace)
+
+    def stop_run(self, grace: float, only: ProcessIdentity | None = None) -> list[str]:
+        """`stop_training` that says what not even SIGKILL ended; with `only`, no process but this one is touched."""
         if self.job.job_id is None:
-            return not self.stop_processes(grace)
+            return self._stop_processes(grace, only)
         try:
             stop_job(self.address(), self.job.job_id, grace=grace, transport=self.transport, clock=self.clock)
         except CommandFailed as error:
             if error.argv:
                 raise  # our own side failed, not the target's
-            return False
-        return True
+            return [error.what]
+        return []
 
-    def stop_processes(self, grace: float, only: ProcessIdentity | None = None) -> list[str]:
-        """End the processes of a run that has no job id; what not even SIGKILL ended, as `PID STATE`.
-
-        With `only`, nothing is done to a process that is another one.
-        """
+    def _stop_processes(self, grace: float, only: ProcessIdentity | None) -> list[str]:
+        """The same for a run that has no job id; what is left as `PID STATE`."""
         look = self.look(with_log=False)
         if self.job.pid_file is None and look.is_running is not False:
             raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")

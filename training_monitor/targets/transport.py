@@ -290,11 +290,11 @@ _KLOG = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 def explain_failure(result: CommandResult, target: str) -> CommandError:
     """The error that a program's exit without an answer stands for."""
-    plain = _KLOG.sub("", result.stderr)  # kubectl's own log says it less well, several times
-    count = 1 if "Traceback (most recent call last)" in plain else 4
-    said = last_lines(plain, count) or last_lines(result.stderr) or last_lines(result.stdout) or "it said nothing"
+    stderr = without_frames(result.stderr)
+    plain = _KLOG.sub("", stderr)  # kubectl's own log says it less well, several times
+    said = last_lines(plain) or last_lines(stderr) or last_lines(result.stdout) or "it said nothing"
     for pattern, kind, hint in _FAILURES:
-        if pattern.search(result.stderr):
+        if pattern.search(stderr):
             return kind(said, target=target, argv=result.argv, result=result, hint=hint)
     return TargetUnreachable(
         f"no complete answer ({result.argv[0]} exit status {result.exit_code}: {said})",
@@ -302,3 +302,11 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
         argv=result.argv,
         result=result,
     )
+
+
+def without_frames(stderr: str) -> str:
+    """Of a Python traceback the last line, and of that the end, where the cause is."""
+    if "Traceback (most recent call last)" not in stderr:
+        return stderr
+    line = last_lines(stderr, 1, 10_000)
+    return line if len(line) <= 250 else f"{line[:80]} ... {line[-160:]}"

@@ -7,19 +7,17 @@ Measured with vastai 1.9.1 (tests/recorded/vastai): `show user --raw` drops the 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 from training_monitor.errors import CommandError, CommandFailed, SettingsError, TargetUnreachable, last_lines
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.vast.instances import _OTHER_KEY_NEXT, _denial, _explain, _without_frames
+from training_monitor.vast.asking import ask_vastai, find_denial, last_words
 
 DEFAULT_KEY = "~/.ssh/vastai/vastai_ed25519"
 KEY_PATH = "VASTAI_SSH_KEY_PATH"
@@ -95,22 +93,6 @@ def vast_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
             raise SettingsError("VASTAI_API_BASE_URL", url, "an address such as https://console.vast.ai/api/v0")
         found["VAST_URL"] = _API_PATH.sub("", url)
     return found
-
-
-def ask_vastai(*words: str, transport: Transport | None = None) -> Any:
-    """What `vastai WORDS --raw` answers. Raises CommandError for anything but well-formed JSON without a refusal."""
-    runner = transport or LocalTransport()
-    argv = ["vastai", *words, "--raw"]
-    result = runner.run(argv, timeout=VAST_TIMEOUT)
-    if _OTHER_KEY_NEXT in result.stdout:
-        result = runner.run(argv, timeout=VAST_TIMEOUT)
-    try:
-        answer = json.loads(result.stdout)
-    except (ValueError, RecursionError):
-        raise _explain(result) from None
-    if result.exit_code or (isinstance(answer, dict) and answer.get("success", True) is not True):
-        raise _explain(result)
-    return answer
 
 
 def known_number(value: object) -> float | None:
@@ -207,9 +189,9 @@ def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None
     report = _report(path, public, runner, made)
     if report.registered:
         return report
-    if denial := _denial(result):
+    if denial := find_denial(result):
         raise denial
-    said = last_lines(f"{result.stdout}\n{_without_frames(result.stderr)}", 2)
+    said = last_words(result)
     raise CommandFailed(
         f"{path}.pub is not among the account's ssh keys after it was registered (vastai said: {said or 'nothing'})",
         target="vast.ai",

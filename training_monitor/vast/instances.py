@@ -8,33 +8,19 @@ have no pages, no `-y`, and print errors on stdout.
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import (
-    AccessDenied,
-    CommandError,
-    CommandFailed,
-    SettingsError,
-    TargetUnreachable,
-    last_lines,
-)
-from training_monitor.models import CommandResult
+from training_monitor.errors import CommandFailed, SettingsError, TargetUnreachable
 from training_monitor.targets.connect import VAST_TIMEOUT
-from training_monitor.targets.transport import LocalTransport, Transport, explain_failure
+from training_monitor.targets.transport import LocalTransport, Transport
+from training_monitor.vast.asking import OTHER_KEY_NEXT, explain, find_denial, last_words, read_answer, run_vastai
 
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
 FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
 _OLD_CLI = "unrecognized arguments"
-_OTHER_KEY_NEXT = "Trying again with your normal API Key"  # a 2FA session ended: this goes before the JSON, once
-_DENIED = re.compile(
-    r"^.*(?:\"status_code\": |failed with error |HTTPError: )40[13]\b.*$|^.*session (?:has )?expired.*$",
-    re.IGNORECASE | re.MULTILINE,
-)
 
 
 def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]]:
@@ -59,49 +45,20 @@ def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any
     """One page, the token of the next one, and how many instances there are at least."""
     argv = ["vastai", "show", "instances", "--raw"]
     paged = [*argv, "--limit", str(PAGE), *([f"--next-token={token}"] if token else [])]
-    result = runner.run(paged, timeout=VAST_TIMEOUT)
-    if _OTHER_KEY_NEXT in result.stdout:
-        result = runner.run(paged, timeout=VAST_TIMEOUT)
+    result = run_vastai(paged, runner)
     if result.exit_code == 2 and _OLD_CLI in result.stderr and not token:
-        result = runner.run(argv, timeout=VAST_TIMEOUT)
-    try:
-        page = json.loads(result.stdout)
-    except (ValueError, RecursionError):
-        raise _explain(result) from None
+        result = run_vastai(argv, runner)
+    page = read_answer(result)
     if isinstance(page, list):
         page = {"instances": page}
-    if result.exit_code or not isinstance(page, dict) or page.get("success", True) is not True:
-        raise _explain(result)
+    if not isinstance(page, dict):
+        raise explain(result)
     rows, following, total = page.get("instances"), page.get("next_token"), page.get("total_instances")
     if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("id")) is int for row in rows):
-        raise _explain(result)
+        raise explain(result)
     if following is not None and not isinstance(following, str):
-        raise _explain(result)
+        raise explain(result)
     return rows, following or None, total if isinstance(total, int) else 0
-
-
-def _explain(result: CommandResult) -> CommandError:
-    return _denial(result) or explain_failure(replace(result, stderr=_without_frames(result.stderr)), "vast.ai")
-
-
-def _without_frames(stderr: str) -> str:
-    """Of a Python traceback the last line, and of that the end, where the cause is."""
-    if "Traceback (most recent call last)" not in stderr:
-        return stderr
-    line = last_lines(stderr, 1, 10_000)
-    return line if len(line) <= 250 else f"{line[:80]} ... {line[-160:]}"
-
-
-def _denial(result: CommandResult) -> AccessDenied | None:
-    """What it says when the key is not good enough, whatever the version and the form."""
-    found = _DENIED.search(f"{result.stderr}\n{result.stdout}")
-    return found and AccessDenied(
-        last_lines(found[0]),
-        target="vast.ai",
-        argv=result.argv,
-        result=result,
-        hint="check the key of vast.ai and what it permits: vastai set api-key, VAST_API_KEY, or vastai tfa login",
-    )
 
 
 def is_listed(instance_id: str, *, transport: Transport | None = None) -> bool:
@@ -154,6 +111,6 @@ def _ask_to_destroy(number: int, runner: Transport) -> str:
     result = runner.run([*argv, "-y"], timeout=VAST_TIMEOUT, input="y\n")
     if result.exit_code == 2 and _OLD_CLI in result.stderr:
         result = runner.run(argv, timeout=VAST_TIMEOUT, input="y\n")
-    if _OTHER_KEY_NEXT not in result.stdout and (denial := _denial(result)):
+    if OTHER_KEY_NEXT not in result.stdout and (denial := find_denial(result)):
         raise denial
-    return last_lines(f"{result.stdout}\n{_without_frames(result.stderr)}", 2)
+    return last_words(result)

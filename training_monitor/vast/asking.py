@@ -1,0 +1,63 @@
+"""The vastai CLI, whose exit status says nothing: an answer is well-formed JSON without a refusal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from training_monitor.errors import AccessDenied, CommandError, last_lines
+from training_monitor.models import CommandResult
+from training_monitor.targets.connect import VAST_TIMEOUT
+from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames
+
+OTHER_KEY_NEXT = "Trying again with your normal API Key"  # a 2FA session ended: this goes before the JSON, once
+_DENIED = re.compile(
+    r"^.*(?:\"status_code\": |failed with error |HTTPError: )40[13]\b.*$|^.*session (?:has )?expired.*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def ask_vastai(*words: str, transport: Transport | None = None) -> Any:
+    """What `vastai WORDS --raw` answers. Raises CommandError for anything but well-formed JSON without a refusal."""
+    return read_answer(run_vastai(["vastai", *words, "--raw"], transport or LocalTransport()))
+
+
+def run_vastai(argv: Sequence[str], runner: Transport) -> CommandResult:
+    """Run a command that only asks; once more where a session's end spoils what it prints."""
+    result = runner.run(argv, timeout=VAST_TIMEOUT)
+    return runner.run(argv, timeout=VAST_TIMEOUT) if OTHER_KEY_NEXT in result.stdout else result
+
+
+def read_answer(result: CommandResult) -> Any:
+    """The JSON it printed. Raises CommandError where that is none, or a refusal."""
+    try:
+        answer = json.loads(result.stdout)
+    except (ValueError, RecursionError):
+        raise explain(result) from None
+    if result.exit_code or (isinstance(answer, dict) and answer.get("success", True) is not True):
+        raise explain(result)
+    return answer
+
+
+def explain(result: CommandResult) -> CommandError:
+    """The error that an answer stands for which is none."""
+    return find_denial(result) or explain_failure(result, "vast.ai")
+
+
+def find_denial(result: CommandResult) -> AccessDenied | None:
+    """What it says when the key is not good enough, whatever the version and the form."""
+    found = _DENIED.search(f"{result.stderr}\n{result.stdout}")
+    return found and AccessDenied(
+        last_lines(found[0]),
+        target="vast.ai",
+        argv=result.argv,
+        result=result,
+        hint="check the key of vast.ai and what it permits: vastai set api-key, VAST_API_KEY, or vastai tfa login",
+    )
+
+
+def last_words(result: CommandResult) -> str:
+    """What it said to a command that acts, on one line."""
+    return last_lines(f"{result.stdout}\n{without_frames(result.stderr)}", 2)
