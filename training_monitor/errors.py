@@ -13,6 +13,7 @@ TrainingMonitorError
 ├─ ParseError                        .source .excerpt
 ├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
 ├─ AlreadySupervised                 another supervisor holds this job
+├─ LeaseLost                         another worker has the job now
 └─ InvalidTransition  InsufficientCredits
 """
 
@@ -162,6 +163,10 @@ class NoOffers(TrainingMonitorError):
 
 class AlreadySupervised(TrainingMonitorError):
     pass
+
+
+class LeaseLost(TrainingMonitorError):
+    """Another worker has the job now, or may have it: whoever gets this touches it no more."""
 
 
 class InvalidTransition(TrainingMonitorError):

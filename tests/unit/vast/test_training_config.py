@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from training_monitor.errors import SettingsError
-from training_monitor.vast.training_config import TrainingSpec, format_training_config
+from training_monitor.renting import TrainingSpec
+from training_monitor.vast.training_config import format_training_config
 
 
 def process(spec: TrainingSpec) -> dict[str, Any]:
