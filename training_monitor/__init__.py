@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         InvalidTransition as InvalidTransition,
         JobExists as JobExists,
         JobNotFound as JobNotFound,
+        LeaseLost as LeaseLost,
         ParseError as ParseError,
         RestError as RestError,
         SettingsError as SettingsError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from training_monitor.parse.log_totals import LogTotals as LogTotals
     from training_monitor.parse.nccl import parse_nccl_transport as parse_nccl_transport
     from training_monitor.parse.training_log import parse_progress as parse_progress
+    from training_monitor.policy.cost import estimate_cost as estimate_cost, forecast_burn as forecast_burn
     from training_monitor.policy.failure import classify_failure as classify_failure
     from training_monitor.policy.goodput import goodput as goodput
     from training_monitor.policy.loss import analyze_loss as analyze_loss
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
         RestartPolicy as RestartPolicy,
         decide_restart as decide_restart,
     )
+    from training_monitor.policy.service_config import ServiceConfig as ServiceConfig
     from training_monitor.policy.stall import StallPolicy as StallPolicy, analyze_stall as analyze_stall
     from training_monitor.policy.stall_detector import StallDetector as StallDetector
     from training_monitor.policy.watch_config import WatchConfig as WatchConfig
@@ -110,6 +113,15 @@ if TYPE_CHECKING:
     from training_monitor.probes.logs import get_log_progress as get_log_progress, read_new_log as read_new_log
     from training_monitor.probes.process_jobs import start_process_job as start_process_job
     from training_monitor.probes.settings_file import load_log_patterns as load_log_patterns
+    from training_monitor.renting import (
+        Hook as Hook,
+        JobState as JobState,
+        JobWork as JobWork,
+        QueuedJob as QueuedJob,
+        Rental as Rental,
+        TrainingRequest as TrainingRequest,
+        TrainingSpec as TrainingSpec,
+    )
     from training_monitor.store import Store as Store
     from training_monitor.supervise.logs import get_logger as get_logger, setup_logging as setup_logging
     from training_monitor.supervise.monitor import (
@@ -119,9 +131,11 @@ if TYPE_CHECKING:
         start_background_monitor as start_background_monitor,
     )
     from training_monitor.supervise.restart import auto_restart as auto_restart
+    from training_monitor.supervise.sweeper import sweep_instances as sweep_instances
     from training_monitor.supervise.terminate import terminate_training as terminate_training
     from training_monitor.supervise.watch import watch_training as watch_training
     from training_monitor.supervise.watcher import TrainingWatcher as TrainingWatcher
+    from training_monitor.supervise.worker import run_worker as run_worker, submit_training as submit_training
     from training_monitor.targets.asking import ask as ask
     from training_monitor.targets.connect import resolve_target as resolve_target
     from training_monitor.targets.fleet import ask_many as ask_many
@@ -139,7 +153,31 @@ if TYPE_CHECKING:
         presign_upload as presign_upload,
     )
     from training_monitor.uploads.presigned import upload_to_presigned_url as upload_to_presigned_url
-    from training_monitor.vast.instances import destroy_instance as destroy_instance, list_instances as list_instances
+    from training_monitor.vast.account import (
+        account_balance as account_balance,
+        check_ssh_keys as check_ssh_keys,
+        list_ssh_keys as list_ssh_keys,
+        setup_ssh_key as setup_ssh_key,
+    )
+    from training_monitor.vast.credits import Credits as Credits
+    from training_monitor.vast.dataset import validate_dataset as validate_dataset
+    from training_monitor.vast.instances import (
+        destroy_instance as destroy_instance,
+        list_instances as list_instances,
+        show_instance as show_instance,
+        stop_instance as stop_instance,
+    )
+    from training_monitor.vast.offers import (
+        Offer as Offer,
+        OfferQuery as OfferQuery,
+        load_offer_query as load_offer_query,
+        search_offers as search_offers,
+    )
+    from training_monitor.vast.preflight import check_instance as check_instance
+    from training_monitor.vast.queue import TrainingQueue as TrainingQueue
+    from training_monitor.vast.rent import rent_instance as rent_instance, wait_until_ready as wait_until_ready
+    from training_monitor.vast.sync import fetch_folder as fetch_folder, push_folder as push_folder
+    from training_monitor.vast.training_config import format_training_config as format_training_config
     from training_monitor.watching import (
         Delivery as Delivery,
         LogUpdate as LogUpdate,
@@ -167,6 +205,7 @@ _HOME = {
         "InvalidTransition",
         "JobExists",
         "JobNotFound",
+        "LeaseLost",
         "ParseError",
         "RestError",
         "SettingsError",
@@ -220,10 +259,12 @@ _HOME = {
     "parse.log_totals": ("LogTotals",),
     "parse.nccl": ("parse_nccl_transport",),
     "parse.training_log": ("parse_progress",),
+    "policy.cost": ("estimate_cost", "forecast_burn"),
     "policy.failure": ("classify_failure",),
     "policy.goodput": ("goodput",),
     "policy.loss": ("analyze_loss",),
     "policy.restart": ("LedgerEntry", "RestartDecision", "RestartPolicy", "decide_restart"),
+    "policy.service_config": ("ServiceConfig",),
     "policy.stall": ("StallPolicy", "analyze_stall"),
     "policy.stall_detector": ("StallDetector",),
     "policy.watch_config": ("WatchConfig",),
@@ -246,13 +287,16 @@ _HOME = {
     "probes.logs": ("get_log_progress", "read_new_log"),
     "probes.process_jobs": ("start_process_job",),
     "probes.settings_file": ("load_log_patterns",),
+    "renting": ("Hook", "JobState", "JobWork", "QueuedJob", "Rental", "TrainingRequest", "TrainingSpec"),
     "store": ("Store",),
     "supervise.logs": ("get_logger", "setup_logging"),
     "supervise.monitor": ("JobMonitor", "detect_stall", "monitor_job", "start_background_monitor"),
     "supervise.restart": ("auto_restart",),
+    "supervise.sweeper": ("sweep_instances",),
     "supervise.terminate": ("terminate_training",),
     "supervise.watch": ("watch_training",),
     "supervise.watcher": ("TrainingWatcher",),
+    "supervise.worker": ("run_worker", "submit_training"),
     "targets.asking": ("ask",),
     "targets.connect": ("resolve_target",),
     "targets.fleet": ("ask_many",),
@@ -263,7 +307,16 @@ _HOME = {
     "uploads.model_card": ("IncompleteInfo", "format_incomplete_card"),
     "uploads.presign": ("Storage", "presign_multipart", "presign_upload"),
     "uploads.presigned": ("upload_to_presigned_url",),
-    "vast.instances": ("destroy_instance", "list_instances"),
+    "vast.account": ("account_balance", "check_ssh_keys", "list_ssh_keys", "setup_ssh_key"),
+    "vast.credits": ("Credits",),
+    "vast.dataset": ("validate_dataset",),
+    "vast.instances": ("destroy_instance", "list_instances", "show_instance", "stop_instance"),
+    "vast.offers": ("Offer", "OfferQuery", "load_offer_query", "search_offers"),
+    "vast.preflight": ("check_instance",),
+    "vast.queue": ("TrainingQueue",),
+    "vast.rent": ("rent_instance", "wait_until_ready"),
+    "vast.sync": ("fetch_folder", "push_folder"),
+    "vast.training_config": ("format_training_config",),
     "watching": (
         "Delivery",
         "LogUpdate",

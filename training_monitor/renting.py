@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ACCOUNT = re.compile(r"[^\x00-\x1f\x7f]{1,100}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+_REFERENCE = re.compile(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
 _LABEL = re.compile(r"training_monitor/(?P<owner>[^/]+)/(?P<job>[^/]+)/(?P<attempt>[1-9][0-9]{0,5})")
 # name: (smallest, largest) of what makes sense; outside of it money would be spent on nothing
 _WHOLE = {"steps": (1, 100_000), "rank": (1, 512), "save_every": (1, 100_000), "batch_size": (1, 64), "keep": (1, 1000)}
@@ -283,6 +285,29 @@ class QueuedJob:
     worker: str | None = None
     lease_until: float | None = None
     to_end: tuple[JobState, str] | None = None
+
+
+# ---------------------------------------------------------------- values from the environment
+
+
+def resolve_env(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Complete each value `env:NAME` or `PREFIX env:NAME` (`Bearer env:NAME`) from the environment; others stay.
+
+    Raises:
+        SettingsError: naming the variable that is not set, or is empty.
+    """
+    return {key: _resolve(key, value, environ) for key, value in values.items()}
+
+
+def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
+    found = _REFERENCE.fullmatch(value)
+    if not found:
+        return value
+    if not _VARIABLE.fullmatch(found["name"]):
+        raise SettingsError(key, value, "env: and the name of a variable")
+    if not (completed := environ.get(found["name"])):
+        raise SettingsError(found["name"], completed, f"a variable that is set and not empty, for {key}")
+    return (found["prefix"] or "") + completed
 
 
 # ---------------------------------------------------------------- labels

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+
+from training_monitor.errors import SettingsError
 
 STATE_DIR = "TRAINING_MONITOR_STATE_DIR"
 SETTINGS = "TRAINING_MONITOR_SETTINGS"
 LOG_LEVEL = "TRAINING_MONITOR_LOG_LEVEL"
 LOG_FILE = "TRAINING_MONITOR_LOG_FILE"
+VAST_KEY_PATH = "VASTAI_SSH_KEY_PATH"
+VAST_DEFAULT_KEY = "~/.ssh/vastai/vastai_ed25519"
+_API_KEYS = ("VASTAI_API_KEY", "VAST_API_KEY")  # the first one that is set
+_API_PATH = re.compile(r"/+(?:api/v\d+/*)?$")
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> str:
@@ -30,3 +37,24 @@ def settings_files(environ: Mapping[str, str] = os.environ) -> list[str]:
         return [os.path.abspath(os.path.expanduser(chosen))]
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return [os.path.join(base, "training_monitor", name) for name in ("settings.toml", "settings.json")]
+
+
+def vast_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the vastai CLI reads (VAST_API_KEY, VAST_URL), out of what people set (VASTAI_API_KEY, VASTAI_API_BASE_URL).
+
+    Only what is set is in it; the key goes by the environment alone, never by argv. Raises SettingsError for an address
+    that is none.
+    """
+    found = {}
+    if key := next((environ[name].strip() for name in _API_KEYS if environ.get(name, "").strip()), None):
+        found["VAST_API_KEY"] = key
+    if url := environ.get("VASTAI_API_BASE_URL", "").strip():
+        if not re.fullmatch(r"https?://[^\s/@]+(?:/\S*)?", url):
+            raise SettingsError("VASTAI_API_BASE_URL", url, "an address such as https://console.vast.ai/api/v0")
+        found["VAST_URL"] = _API_PATH.sub("", url)
+    return found
+
+
+def vast_key_path(environ: Mapping[str, str] = os.environ) -> str:
+    """The private key for rented instances: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519."""
+    return os.path.abspath(os.path.expanduser(environ.get(VAST_KEY_PATH) or VAST_DEFAULT_KEY))

@@ -50,6 +50,19 @@ _MIGRATIONS = (
         created_at REAL NOT NULL,       -- UTC epoch seconds
         UNIQUE (account, kind, job_id)  -- each of them once for a job; a deposit may be one of many
     )""",
+    """CREATE TABLE training_jobs (
+        number INTEGER PRIMARY KEY,     -- in the order in which they were submitted
+        id TEXT NOT NULL UNIQUE,
+        state TEXT NOT NULL,
+        request TEXT NOT NULL,          -- JSON
+        work TEXT NOT NULL,             -- JSON
+        worker TEXT,                    -- who holds it; NULL: nobody
+        lease_until REAL,               -- for so long, unless it is renewed; UTC epoch seconds as all times
+        created_at REAL NOT NULL,
+        changed_at REAL NOT NULL,       -- when it came into its state
+        progressed_at REAL NOT NULL,    -- when something was last done for it
+        to_end TEXT                     -- JSON: how it is to be ended and why; NULL: nobody asked for that
+    )""",
 )
 Execute = Callable[..., list[tuple[Any, ...]]]
 PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text

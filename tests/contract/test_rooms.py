@@ -57,6 +57,7 @@ NOT_IN_EVERY_PYTHON = frozenset(
 )
 WHERE_THERE = {(f"{NAME}/probes/settings_file.py", "tomllib")}  # used where Python has it, and an error elsewhere
 VAGUE_NAMES = frozenset("util utils helper helpers common base manager managers misc".split())
+NAMES_INSIDE_A_ROOM = {"__main__", "queue"}  # the training queue is that of vast/: nobody imports it by this name
 THIRD_PARTY_NAMES = frozenset(
     "torch torchvision torchaudio ray numpy pandas scipy sklearn tensorflow keras jax flax optax transformers datasets"
     " accelerate deepspeed megatron lightning pytorch_lightning diffusers peft trl vllm safetensors huggingface_hub"
@@ -234,7 +235,7 @@ def names_are_telling_and_free(package: Package) -> list[str]:
     taken = {
         **dict.fromkeys(VAGUE_NAMES, "says nothing"),
         **dict.fromkeys(THIRD_PARTY_NAMES, "is a package that users import"),
-        **dict.fromkeys(sys.stdlib_module_names - {"__main__"}, "is a standard library module"),
+        **dict.fromkeys(sys.stdlib_module_names - NAMES_INSIDE_A_ROOM, "is a standard library module"),
     }
     return [
         module.at(1, f"the name {last} {taken[last]}")

@@ -14,9 +14,9 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from getpass import getuser
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,15 @@ from typing import Any
 import pytest
 
 from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.storage import StorageGate
+from tests.loopback.vast import VastApi
+from tests.loopback.vast_rows import KEY
 from tests.requirements import require
-from training_monitor.models import Question, Reply
+from training_monitor.models import CommandResult, Question, Reply
+from training_monitor.targets.transport import LocalTransport
 
 MARK = "TRAINING_MONITOR_TEST"
+WRONG_KEY = "wrong-key-of-somebody"
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 15) -> bool:
@@ -221,6 +226,68 @@ def sshd(surroundings: Surroundings) -> Iterator[SshServer]:
     yield server
     surroundings.disconnect()
     server.stop()
+
+
+# --- vast.ai
+
+
+@pytest.fixture
+def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
+    """An account without instances, and the real vastai CLI that knows it."""
+    (surroundings.tools / "vastai").symlink_to(require("vastai"))
+    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
+        folder = surroundings.folder / kind.lower()
+        (folder / "vastai").mkdir(parents=True)  # two CLIs that start at once on a new machine trip over making it
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder))
+    (surroundings.folder / "config" / "vastai" / "vast_role").write_text("client")  # else each CLI asks for it first
+    monkeypatch.setenv("HOME", str(surroundings.folder))
+    for name in ("VASTAI_API_KEY", "VASTAI_API_BASE_URL", "VASTAI_SSH_KEY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with VastApi() as api:
+        for name, value in api.environ.items():
+            monkeypatch.setenv(name, value)
+        yield api
+
+
+@dataclass
+class WatchedTransport(LocalTransport):
+    """Runs the programs, and remembers with which words."""
+
+    argvs: list[Sequence[str]] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        self.argvs.append(argv)
+        return super().run(argv, timeout=timeout, input=input)
+
+
+@pytest.fixture
+def transport() -> Iterator[WatchedTransport]:
+    """With it, a key in any argv fails the test."""
+    watched = WatchedTransport()
+    yield watched
+    assert not [argv for argv in watched.argvs if any(KEY in word or WRONG_KEY in word for word in argv)]
+
+
+# --- S3
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[int]:
+    port = free_port()
+    command = [require("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    environ = {**os.environ, "AWS_ACCESS_KEY_ID": "moto", "AWS_SECRET_ACCESS_KEY": "moto"}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        assert wait_until(lambda: f":{port:04X} " in Path("/proc/net/tcp").read_text(), 60), (
+            "moto_server does not start"
+        )
+        yield port
+        server.kill()
+
+
+@pytest.fixture
+def gate(moto: int) -> Iterator[StorageGate]:
+    with StorageGate(moto) as gate:
+        yield gate
 
 
 # --- targets

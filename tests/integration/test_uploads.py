@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Place, free_port, pids, wait_until
+from tests.integration.conftest import Place, free_port, pids
 from tests.integration.test_targets import restricted_path
 from tests.loopback.hub import TOKEN, Hub, blob_hash
 from tests.loopback.storage import SECRET_KEY, StorageGate
@@ -56,25 +56,6 @@ class Held:
 
     def let_go(self) -> None:
         self._go.set()
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[int]:
-    port = free_port()
-    command = [require("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
-    environ = {**os.environ, "AWS_ACCESS_KEY_ID": "moto", "AWS_SECRET_ACCESS_KEY": "moto"}
-    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        assert wait_until(lambda: f":{port:04X} " in Path("/proc/net/tcp").read_text(), 60), (
-            "moto_server does not start"
-        )
-        yield port
-        server.kill()
-
-
-@pytest.fixture
-def gate(moto: int) -> Iterator[StorageGate]:
-    with StorageGate(moto) as gate:
-        yield gate
 
 
 @pytest.fixture

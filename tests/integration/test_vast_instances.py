@@ -5,60 +5,33 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import FakeClock
-from tests.integration.conftest import Surroundings, wait_until
-from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, page_token
-from tests.requirements import require
-from training_monitor.errors import AccessDenied, CommandError, CommandFailed, CommandTimedOut, TargetUnreachable
-from training_monitor.models import CommandResult
-from training_monitor.targets.transport import LocalTransport
-from training_monitor.vast import instances
-from training_monitor.vast.instances import destroy_instance, list_instances
+from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport, wait_until
+from tests.loopback.vast import KEY, LIST, VastApi, destroy_request, failure, page_token, stop_request
+from training_monitor.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    CommandTimedOut,
+    InstanceNotFound,
+    TargetUnreachable,
+)
+from training_monitor.vast import asking, instances
+from training_monitor.vast.instances import destroy_instance, list_instances, show_instance, stop_instance
 
 ROOT = Path(__file__).parents[2]
-WRONG_KEY = "wrong-key-of-somebody"
-
-
-@dataclass
-class WatchedTransport(LocalTransport):
-    """Runs the programs, and remembers with which words."""
-
-    argvs: list[Sequence[str]] = field(default_factory=list)
-
-    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        self.argvs.append(argv)
-        return super().run(argv, timeout=timeout, input=input)
 
 
 @pytest.fixture
-def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
-    (surroundings.tools / "vastai").symlink_to(require("vastai"))
-    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
-        folder = surroundings.folder / kind.lower()
-        (folder / "vastai").mkdir(parents=True)
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder))
-    (surroundings.folder / "config" / "vastai" / "vast_role").write_text("client")  # else each CLI asks for it first
-    monkeypatch.setenv("HOME", str(surroundings.folder))
-    with VastApi() as api:
-        for name, value in api.environ.items():
-            monkeypatch.setenv(name, value)
-        for number in (6, 7, 8):
-            api.add_instance(number)
-        yield api
-
-
-@pytest.fixture
-def transport() -> Iterator[WatchedTransport]:
-    """With it, a key in any argv fails the test."""
-    watched = WatchedTransport()
-    yield watched
-    assert not [argv for argv in watched.argvs if any(KEY in word or WRONG_KEY in word for word in argv)]
+def vast(vast: VastApi) -> VastApi:
+    """With some instances."""
+    for number in (6, 7, 8):
+        vast.add_instance(number)
+    return vast
 
 
 def listed(transport: WatchedTransport) -> list[int]:
@@ -157,7 +130,7 @@ def test_a_service_that_hangs_is_left_after_the_time_limit(
     vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch, request_line: str
 ) -> None:
     vast.hang = request_line
-    monkeypatch.setattr(instances, "VAST_TIMEOUT", 1.0)
+    monkeypatch.setattr(asking, "VAST_TIMEOUT", 2.0)
     with pytest.raises(CommandTimedOut):
         destroy(transport)
     assert vast.destroyed() == []
@@ -286,3 +259,68 @@ def test_the_question_of_the_cli_is_answered_where_its_option_is_not_known(
     destroy(transport)
     assert transport.argvs[2][-1] == "7"
     assert sorted(vast.instances) == [6, 8]
+
+
+# ---------------------------------------------------------------- show
+
+
+def test_one_instance_is_shown_even_where_the_cli_fails_over_it(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.add_instance(7, label="a run", extra_env=[["A", "1"]])
+    row = show_instance("7", transport=transport)
+    assert (row["id"], row["label"], row["extra_env"]) == (7, "a run", {"A": "1"})
+    vast.add_instance(7, label="booting", start_date=None)
+    assert show_instance("7", transport=transport)["label"] == "booting"
+
+
+def test_only_the_service_says_that_there_is_no_instance(vast: VastApi, transport: WatchedTransport) -> None:
+    with pytest.raises(InstanceNotFound):
+        show_instance("99", transport=transport)
+    vast.fail_with = 500
+    with pytest.raises(TargetUnreachable, match="500"):
+        show_instance("99", transport=transport)
+    vast.fail_with, vast.answers["GET /api/v0/instances/7/"] = 0, (200, failure("busy", "try later"))
+    assert show_instance("7", transport=transport)["id"] == 7
+    vast.stop()
+    with pytest.raises(TargetUnreachable, match="refused"):
+        show_instance("99", transport=transport)
+
+
+# ---------------------------------------------------------------- stop
+
+
+def stop(transport: WatchedTransport, number: int = 7) -> None:
+    stop_instance(str(number), transport=transport, clock=FakeClock())
+
+
+def test_an_instance_is_stopped_and_seen_stopped(vast: VastApi, transport: WatchedTransport) -> None:
+    stop(transport)
+    assert vast.about_instances() == [LIST, stop_request(7), LIST]
+    assert [vast.instances[number]["actual_status"] for number in (6, 7, 8)] == ["running", "exited", "running"]
+
+
+def test_an_instance_that_exited_by_itself_is_stopped_nevertheless(vast: VastApi, transport: WatchedTransport) -> None:
+    vast.add_instance(7, actual_status="exited")
+    stop(transport)
+    assert vast.instances[7]["intended_status"] == "stopped"
+
+
+def test_an_instance_that_runs_on_is_named_with_what_vastai_said(
+    vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
+    vast.keeps_running = True
+    with pytest.raises(CommandFailed, match=r"instance 7 is not stopped.*\(vastai said: stopping instance 7\.\)"):
+        stop(transport)
+
+
+def test_an_instance_that_is_gone_cannot_be_stopped_and_a_failed_list_says_nothing(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    with pytest.raises(InstanceNotFound):
+        stop(transport, 99)
+    vast.answers[stop_request(7)] = (403, failure("auth_error", "the key lacks instance_write"))
+    with pytest.raises(AccessDenied, match="instance_write"):
+        stop(transport)
+    vast.fail_with = 500
+    with pytest.raises(TargetUnreachable):
+        stop(transport)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import SshServer, Surroundings, plain
 from tests.loopback.vast import KEY, VastApi
-from tests.requirements import require
 from training_monitor.errors import (
     AccessDenied,
     CommandError,
@@ -21,19 +19,7 @@ from training_monitor.errors import (
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.fleet import ask_many
-
-
-@pytest.fixture
-def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
-    (surroundings.tools / "vastai").symlink_to(require("vastai"))
-    for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
-        folder = surroundings.folder / kind.lower()
-        (folder / "vastai").mkdir(parents=True)  # two CLIs that start at once on a new machine trip over making it
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder))
-    with VastApi() as api:
-        for name, value in api.environ.items():
-            monkeypatch.setenv(name, value)
-        yield api
+from training_monitor.targets.target import Target
 
 
 def failure(target: str) -> TrainingMonitorError:
@@ -44,8 +30,17 @@ def failure(target: str) -> TrainingMonitorError:
 
 def test_an_instance_becomes_its_ssh_address(vast: VastApi) -> None:
     vast.add_instance(7, ssh_host="ssh7.example", ssh_port=12345)
-    assert str(resolve_target("vast://7")) == "ssh://root@ssh7.example:12345"
+    target = resolve_target("vast://7")
+    assert target == Target("vast", "7", user="root", port=12345, address="ssh7.example")
+    assert str(target) == "vast://7"
     assert vast.requests[-1] == "GET /api/v0/instances/7/"
+
+
+def test_an_instance_that_moved_is_found_at_its_new_address(vast: VastApi) -> None:
+    vast.add_instance(7, ssh_host="ssh7.example")
+    before = resolve_target("vast://7")
+    vast.add_instance(7, ssh_host="ssh8.example")
+    assert resolve_target(before).address == "ssh8.example"
 
 
 def test_other_targets_are_what_they_are(vast: VastApi) -> None:
@@ -118,3 +113,26 @@ def test_an_instance_is_asked_through_ssh_and_known_by_its_id(
     assert "vast-7 " in (surroundings.folder / "state" / "known_hosts").read_text()
     [answer] = ask("vast://7", plain("exit 3"))
     assert answer.exit_code == 3
+
+
+def test_an_address_that_was_looked_up_is_used_without_the_service_and_let_again_to_another_instance(
+    vast: VastApi, sshd: SshServer, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sshd.user != "root":
+        pytest.skip("an instance's user is root, and this server's is not: nothing here was tested")
+    (sshd.folder / "user_key").rename(sshd.folder / "its own key")
+    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(sshd.folder / "its own key"))
+    vast.add_instance(7, ssh_host="127.0.0.1", ssh_port=sshd.port)
+    target = resolve_target("vast://7")
+    asked = len(vast.requests)
+    [answer] = ask(target, plain("echo hello"))
+    assert answer.get() and answer.get().output == "hello\n" and len(vast.requests) == asked
+    surroundings.disconnect()
+    sshd.stop()
+    sshd.make_key("host_key")
+    sshd.start()
+    vast.instances.clear()
+    vast.add_instance(8, ssh_host="127.0.0.1", ssh_port=sshd.port)
+    assert ask("vast://8", plain("echo hello"))[0].get().output == "hello\n"
+    with pytest.raises(AccessDenied, match="Host key verification failed|IDENTIFICATION HAS CHANGED"):
+        ask(target, plain("echo hello"))

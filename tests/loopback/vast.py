@@ -5,9 +5,11 @@ Served, as vastai 1.9.1 asks for it:
 - `GET /api/v1/instances/?limit&after_token`: a page of the account's instances in the order of their numbers, with
   `next_token` and `total_instances`; both the flat and the paged listing of the CLI read it;
 - `GET /api/v0/instances/ID/`: one; an instance that is gone is `{"instances": null}` with status 200;
+- `PUT /api/v0/instances/ID/`: stops or starts one, 404 where it is not;
 - `DELETE /api/v0/instances/ID/`: destroys one, 404 where it is not;
 - `POST /api/v0/bundles/`: the offers that the body asks for, priced with the disk it asks for (`allocated_storage`), in
   its order, cut at its limit; a condition on what an offer does not say is not met;
+- `PUT /api/v0/asks/ID/`: rents an offer, which then is rented; 404 (no_such_ask) for one that cannot be had;
 - `GET /api/v0/users/current`: the account;
 - `GET /api/v0/ssh/` its ssh keys, `POST /api/v0/ssh/` one more, 400 for one that it has.
 
@@ -16,61 +18,51 @@ A request is known by its line, as in `GET /api/v0/instances/7/`; a further page
 
 from __future__ import annotations
 
-import base64
 import json
+import random
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from operator import eq, ge, gt, le, lt, ne
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-Json = dict[str, Any]
+from tests.loopback.vast_rows import (
+    KEY,
+    Json,
+    failure,
+    instance,
+    meets,
+    no_such_ask,
+    offer,
+    page_token,
+    priced,
+    read_token,
+    user,
+)
 
-KEY = "loopback-key"
+Answer = tuple[int, Json | list[Json] | bytes]
+
 LIST = "GET /api/v1/instances/"
 SEARCH = "POST /api/v0/bundles/"
 USER = "GET /api/v0/users/current"
 SSH_KEYS, ADD_SSH_KEY = "GET /api/v0/ssh/", "POST /api/v0/ssh/"
 MOST_IN_A_PAGE = 25
-HOURS_IN_A_MONTH = 720
-_INSTANCE = re.compile(r"(GET|DELETE) /api/v0/instances/(\d+)/?")
-
-
-def instance(number: int, **details: Any) -> Json:
-    """An instance as the service describes it, cut to what tells where it is; `details` overrides."""
-    row = {
-        "id": number,
-        "actual_status": "running",
-        "intended_status": "running",
-        "num_gpus": 1,
-        "gpu_name": "RTX 4090",
-    }
-    row |= {"ssh_host": "ssh5.vast.ai", "ssh_port": 10000 + number, "public_ipaddr": "192.0.2.1", "ports": {}}
-    return {**row, "dph_total": 0.5, "label": None, "start_date": 1_700_000_000.0, "extra_env": [], **details}
-
-
-def offer(number: int, gpu: str = "RTX 4090", price: float = 0.4, **details: Any) -> Json:
-    """An offer as the service describes it, with the price of its GPUs alone; `details` overrides."""
-    row = {"id": number, "ask_contract_id": number, "gpu_name": gpu, "num_gpus": 1, "gpu_ram": 24564}
-    row |= {"dph_base": price, "storage_cost": 0.15, "min_bid": price / 2, "disk_space": 500.0, "cuda_max_good": 12.8}
-    row |= {"reliability": 0.99, "geolocation": "Sweden, SE", "inet_down": 700.0, "inet_up": 500.0, "machine_id": 500}
-    row |= {"verification": "verified", "verified": True, "external": False, "rentable": True, "rented": False}
-    return {**row, "duration": 864_000.0, **details}
-
-
-def user(**details: Any) -> Json:
-    """The account as the service describes it, cut to its money; `details` overrides."""
-    row = {"id": 1, "username": "somebody", "email": "somebody@example.com", "api_key": KEY, "ssh_key": None}
-    return {**row, "credit": 12.5, "balance": 0.0, "balance_threshold": 5.0, "can_pay": True, **details}
+FIRST_CREATED = 70_001
+_INSTANCE = re.compile(r"(GET|DELETE|PUT) /api/v0/instances/(\d+)/?")
+_ASK = re.compile(r"PUT /api/v0/asks/(\d+)/?")
+_FAULTS = ("500", "429", "garbage", "hang up")
 
 
 def destroy_request(number: int) -> str:
     return f"DELETE /api/v0/instances/{number}/"
 
 
-def failure(error: str, said: str) -> Json:
-    return {"success": False, "error": error, "msg": said}
+def stop_request(number: int) -> str:
+    return f"PUT /api/v0/instances/{number}/"
+
+
+def create_request(offer_number: int) -> str:
+    return f"PUT /api/v0/asks/{offer_number}/"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -84,42 +76,32 @@ class _Handler(BaseHTTPRequestHandler):
         after = read_token(query["after_token"]) if "after_token" in query else 0
         request = f"{self.command} {url.path}" + (f" after {after}" if after else "")
         api.requests.append(request)
-        if api.hang == request:
-            api.hanging.set()
-            api.stopped.wait()
+        if api.hang == request and not api.wait():
             return
+        fault, acts = api.draw_fault()
         limit = int(query.get("limit", MOST_IN_A_PAGE))
-        self._reply(*self._answer(api, request, after, limit, json.loads(sent or b"{}")))
+        answer = self._answer(api, request, after, limit, json.loads(sent or b"{}")) if acts else (500, {})
+        if request == api.hang_after:
+            api.wait()
+            return
+        if request in api.lost or fault == "hang up":
+            self.close_connection = True
+        elif fault:
+            self._reply(*_faulty(fault))
+        else:
+            self._reply(*answer)
 
-    do_DELETE = do_POST = do_GET
+    do_DELETE = do_POST = do_PUT = do_GET
 
-    def _answer(
-        self, api: VastApi, request: str, after: int, limit: int, sent: Json
-    ) -> tuple[int, Json | list[Json] | bytes]:
+    def _answer(self, api: VastApi, request: str, after: int, limit: int, sent: Json) -> Answer:
         if api.fail_with:
             return api.fail_with, failure("server_error", "something broke")
         if self.headers.get("Authorization") != f"Bearer {KEY}":
             return 401, failure("auth_error", "Invalid user key")
         if request in api.answers:
             return api.answers[request]
-        if request.startswith(LIST):
-            return 200, api.page(after, min(limit, MOST_IN_A_PAGE))
-        if request == SEARCH:
-            return 200, {"offers": api.search(sent)}
-        if request == USER:
-            return 200, api.user
-        if request in (SSH_KEYS, ADD_SSH_KEY):
-            return (200, api.ssh_keys) if request == SSH_KEYS else api.add_ssh_key(sent["ssh_key"])
-        if not (found := _INSTANCE.fullmatch(request)):
-            return 404, failure("not_found", f"no such endpoint: {request}")
-        number = int(found[2])
-        if found[1] == "GET":
-            return 200, {"instances": api.instances.get(number)}
-        if number not in api.instances:
-            return 404, failure("no_such_instance", f"Instance {number} not found")
-        if not api.keeps_destroyed:
-            del api.instances[number]
-        return 200, {"success": True}
+        with api.lock:
+            return _act(api, request, after, limit, sent)
 
     def _reply(self, code: int, answer: Json | list[Json] | bytes) -> None:
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -131,6 +113,38 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def _act(api: VastApi, request: str, after: int, limit: int, sent: Json) -> Answer:
+    if request.startswith(LIST):
+        return 200, api.page(after, min(limit, MOST_IN_A_PAGE), looked=True)
+    if request == SEARCH:
+        return 200, {"offers": api.search(sent)}
+    if request == USER:
+        return 200, api.user
+    if request in (SSH_KEYS, ADD_SSH_KEY):
+        return (200, api.ssh_keys) if request == SSH_KEYS else api.add_ssh_key(sent["ssh_key"])
+    if found := _ASK.fullmatch(request):
+        return api.rent(int(found[1]), sent)
+    if not (found := _INSTANCE.fullmatch(request)):
+        return 404, failure("not_found", f"no such endpoint: {request}")
+    number = int(found[2])
+    if found[1] == "GET":
+        return 200, {"instances": api.look_at(number)}
+    if number not in api.instances:
+        return 404, failure("no_such_instance", f"Instance {number} not found")
+    if found[1] == "PUT":
+        return 200, api.set_state(number, sent["state"])
+    if not api.keeps_destroyed:
+        del api.instances[number]
+    api.gone.append(number)
+    return 200, {"success": True}
+
+
+def _faulty(fault: str) -> Answer:
+    if fault == "garbage":
+        return 200, b"<html>bad gateway"
+    return int(fault), failure("fault", "something broke")
 
 
 class _Server(ThreadingHTTPServer):
@@ -145,20 +159,39 @@ class _Server(ThreadingHTTPServer):
 
 
 class VastApi:
-    """The server, its instances, and the faults that a test can set at any time."""
+    """The server, its instances, and the faults that a test can set at any time.
+
+    `created` has the rows of all instances that were ever rented, as they were then; `gone` the numbers of those that
+    were destroyed.
+    """
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self.instances: dict[int, Json] = {}
         self.requests: list[str] = []
-        self.fail_with = 0  # an HTTP status for every request
         self.offers: dict[int, Json] = {}
         self.searches: list[Json] = []  # the bodies of the searches
         self.user = user()
         self.ssh_keys: list[Json] = []
-        self.answers: dict[str, tuple[int, Json | list[Json] | bytes]] = {}  # what a request gets instead, by its line
-        self.hang: str | None = None  # a request that gets no answer before the server stops
-        self.hanging, self.stopped = threading.Event(), threading.Event()
+        self.created: list[Json] = []
+        self.gone: list[int] = []
+        self.asked: list[Json] = []  # the bodies of all that was asked to be rented
+        # how new instances are
+        self.details: Json = {}  # of the row of each instance that is rented
+        self.boot: list[Json] = [{"actual_status": "running"}]  # its row at each look at it, the last one for ever
+        self.boots: dict[int, list[Json]] = {}  # the same, of one instance
+        self.late = 0  # the number of listings after which a new instance is there
+        # faults
+        self.fail_with = 0  # an HTTP status for every request
+        self.answers: dict[str, Answer] = {}  # what a request gets instead, by its line
+        self.lost: set[str] = set()  # requests that are done, and hang up instead of answering
+        self.hang: str | None = None  # a request that is not done before `released`, if ever
+        self.hang_after: str | None = None  # a request that is done and gets no answer
+        self.hanging, self.released, self.stopped = threading.Event(), threading.Event(), threading.Event()
         self.keeps_destroyed = False  # a destroyed instance stays listed until the test takes it out
+        self.keeps_running = False  # a stopped instance runs on
+        self.fail_share = 0.0  # of all requests; each fails before or after it was done
+        self._random, self._coming = random.Random(7), list[tuple[int, Json]]()
         self._server = _Server(self)
         self.port = self._server.server_address[1]
         self.environ = {"VAST_URL": f"http://127.0.0.1:{self.port}", "VAST_API_KEY": KEY, "VASTAI_NO_UPDATE_CHECK": "1"}
@@ -173,22 +206,84 @@ class VastApi:
     def stop(self) -> None:
         """Refuse connections from now on."""
         self.stopped.set()
+        self.released.set()
         self._server.shutdown()
         self._server.server_close()
 
+    # ---------------------------------------------------------------- faults
+
+    def wait(self) -> bool:
+        """Hang until the test releases what hangs, or the server stops; whether it is released."""
+        self.hanging.set()
+        self.released.wait()
+        return not self.stopped.is_set()
+
+    def draw_fault(self) -> tuple[str | None, bool]:
+        """The fault that befalls a request, and whether it is done nevertheless."""
+        with self.lock:
+            if self._random.random() >= self.fail_share:
+                return None, True
+            fault = self._random.choice(_FAULTS)
+            return fault, fault != "429" and self._random.random() < 0.5
+
+    # ---------------------------------------------------------------- instances
+
     def add_instance(self, number: int, **details: Any) -> Json:
         """Add an instance; `details` are keys of its row."""
-        self.instances[number] = instance(number, **details)
-        return self.instances[number]
+        with self.lock:
+            self.instances[number] = instance(number, **details)
+            return self.instances[number]
 
-    def page(self, after: int = 0, limit: int = MOST_IN_A_PAGE) -> Json:
+    def page(self, after: int = 0, limit: int = MOST_IN_A_PAGE, *, looked: bool = False) -> Json:
         """A page of the listing, with the instances behind number `after`."""
+        if looked and not after:
+            self._arrive()
         numbers = sorted(number for number in self.instances if number > after)
         rows = [self.instances[number] for number in numbers[:limit]]
         token = page_token(numbers[limit - 1]) if len(numbers) > limit else None
         total, labels = len(self.instances), {"": len(rows)}
         page = {"success": True, "instances_found": len(rows), "total_instances": total, "label_counts": labels}
         return {**page, "next_token": token, "instances": rows}
+
+    def _arrive(self) -> None:
+        """One listing more: what comes late comes nearer."""
+        self._coming = [(left - 1, row) for left, row in self._coming]
+        self.instances |= {row["id"]: row for left, row in self._coming if left < 0}
+        self._coming = [(left, row) for left, row in self._coming if left >= 0]
+
+    def look_at(self, number: int) -> Json | None:
+        """An instance, one step further in its boot at each look."""
+        row, steps = self.instances.get(number), self.boots.get(number)
+        if row is not None and steps:
+            row |= steps.pop(0) if len(steps) > 1 else steps[0]
+        return row
+
+    def set_state(self, number: int, state: str) -> Json:
+        if not self.keeps_running:
+            now = "exited" if state == "stopped" else "running"
+            self.instances[number] |= {"intended_status": state, "cur_state": state, "actual_status": now}
+        return {"success": True}
+
+    def about_instances(self) -> list[str]:
+        """The requests, without those of every start of the CLI (the names of GPUs, the user's role)."""
+        return [request for request in self.requests if "/instances/" in request]
+
+    def destroyed(self) -> list[str]:
+        """The requests that destroy anything."""
+        return [request for request in self.requests if request.startswith("DELETE ")]
+
+    def rented(self, label: str) -> list[int]:
+        """All instances that were ever rented with this label."""
+        with self.lock:
+            return [row["id"] for row in self.created if row["label"] == label]
+
+    def left(self, label: str) -> list[int]:
+        """The instances with this label that are there, or will come."""
+        with self.lock:
+            rows = [*self.instances.values(), *(row for _, row in self._coming)]
+            return sorted(row["id"] for row in rows if row["label"] == label)
+
+    # ---------------------------------------------------------------- offers
 
     def add_offer(self, number: int, gpu: str = "RTX 4090", price: float = 0.4, **details: Any) -> Json:
         """Add an offer; `details` are keys of its row."""
@@ -205,53 +300,39 @@ class VastApi:
             rows.sort(key=lambda row: row.get(name) or 0, reverse=direction == "desc")
         return rows[: query.get("limit", 64)]
 
+    def rent(self, number: int, sent: Json) -> Answer:
+        """Make an instance of an offer, which is taken then."""
+        self.asked.append(sent)
+        found = self.offers.get(number)
+        if found is None or found["rented"]:
+            return 404, no_such_ask(number)
+        if self.user["credit"] <= 0:
+            return 400, failure("insufficient_credit", "Your account lacks credit; see the billing page.")
+        if sent["price"] is not None and sent["price"] < found["min_bid"]:
+            return 400, failure("invalid_bid", f"the bid is below {found['min_bid']}")
+        found |= {"rented": True, "rentable": False}
+        row = self._new_row(found, sent)
+        self.created.append(dict(row))
+        if self.late:
+            self._coming.append((self.late, row))
+        else:
+            self.instances[row["id"]] = row
+        return 200, {"success": True, "new_contract": row["id"]}
+
+    def _new_row(self, found: Json, sent: Json) -> Json:
+        number = FIRST_CREATED + len(self.created)
+        price = priced(found, {"allocated_storage": sent["disk"], "type": sent["price"] and "bid"})["dph_total"]
+        row = instance(number, label=sent["label"], machine_id=found["machine_id"], gpu_name=found["gpu_name"])
+        row |= {"dph_total": price, "image_uuid": sent["image"], "onstart": sent["onstart"], **self.details}
+        self.boots[number] = [dict(step) for step in self.boot]
+        return row | self.boot[0]
+
+    # ---------------------------------------------------------------- the account
+
     def add_ssh_key(self, text: str) -> tuple[int, Json]:
         """Register a key, whatever its text is: the service takes a path for one, too."""
         if any(row["public_key"] == text for row in self.ssh_keys):
             return 400, failure("invalid_args", "SSH key already exists")
-        row = {
-            "id": len(self.ssh_keys) + 101,
-            "user_id": 1,
-            "public_key": text,
-            "created_at": 1.7e9,
-            "deleted_at": None,
-        }
-        self.ssh_keys.append(row)
+        number = len(self.ssh_keys) + 101
+        self.ssh_keys.append({"id": number, "user_id": 1, "public_key": text, "created_at": 1.7e9, "deleted_at": None})
         return 200, {"success": True, "key": self.ssh_keys[-1]}
-
-    def about_instances(self) -> list[str]:
-        """The requests, without those of every start of the CLI (the names of GPUs, the user's role)."""
-        return [request for request in self.requests if "/instances/" in request]
-
-    def destroyed(self) -> list[str]:
-        """The requests that destroy anything."""
-        return [request for request in self.requests if request.startswith("DELETE ")]
-
-
-def priced(row: Json, query: Json) -> Json:
-    """An offer with its price in all; its own `dph_total` stays, if it has one."""
-    price = row["min_bid"] if query.get("type") == "bid" else row["dph_base"]
-    disk = row["storage_cost"] * query.get("allocated_storage", 5.0) / HOURS_IN_A_MONTH
-    return {"dph_total": round(price + disk, 6), **row}
-
-
-def meets(value: Any, tests: Json) -> bool:
-    """Whether a value meets conditions such as `{"gte": "0.95"}`; one that is not there meets none."""
-    return value is not None and all(_meets(value, name, wanted) for name, wanted in tests.items())
-
-
-def _meets(value: Any, name: str, wanted: Any) -> bool:
-    if name in ("in", "notin"):
-        return (str(value).rpartition(",")[2].strip() in wanted) == (name == "in")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        wanted = float(wanted)
-    return bool({"eq": eq, "neq": ne, "gt": gt, "gte": ge, "lt": lt, "lte": le}[name](value, wanted))
-
-
-def page_token(number: int) -> str:
-    """The token of the page behind an instance, of the service's form."""
-    return base64.b64encode(json.dumps({"values": {"id": number}}).encode()).decode()
-
-
-def read_token(token: str) -> int:
-    return int(json.loads(base64.b64decode(token))["values"]["id"])

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
+from training_monitor.cli.market_arguments import add_credits, add_dataset, add_instances, add_keys, add_offers
+from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_worker
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
 
@@ -70,10 +72,23 @@ def build_parser() -> argparse.ArgumentParser:
     _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
     _add_upload(add("upload", "upload a file or folder from the target, and see that it arrived"))
     _add_notify(add("notify", "prove the channels that notices go by, send one, or list those sent", target=False))
+    _add_service(add)
     add("doctor", "which tools, contexts and keys work here, and what to do", target=False).add_argument(
         "targets", metavar="TARGET", nargs="*", help="also see whether these answer"
     )
     return parser
+
+
+def _add_service(add: Callable[..., argparse.ArgumentParser]) -> None:
+    add_launch(add("launch", "train on a rented vast.ai machine: queue it, or do it here with --watch", target=False))
+    add_queue(add("queue", "the trainings on rented machines; show or cancel one", target=False))
+    add_worker(add("worker", "work through the queue: rent, train, save, destroy", target=False))
+    add_sweep(add("sweep", "find rented instances that no training needs; destroy them with --force", target=False))
+    add_instances(add("instances", "what is rented at vast.ai, for which training, and what it costs", target=False))
+    add_offers(add("offers", "what is for rent at vast.ai, best first", target=False))
+    add_dataset(add("dataset", "whether a folder of images is fit to train with", target=False))
+    add_keys(add("keys", "whether rented machines will let your ssh key in", target=False))
+    add_credits(add("credits", "vast.ai's credit and how long it lasts; or an account of the ledger", target=False))
 
 
 def _add_supervision(command: argparse.ArgumentParser) -> None:
@@ -262,6 +277,15 @@ _MODULES = {
     "terminate": "watching",
     "upload": "watching",
     "notify": "notifying",
+    "launch": "service",
+    "queue": "service",
+    "worker": "service",
+    "sweep": "service",
+    "instances": "market",
+    "offers": "market",
+    "dataset": "market",
+    "keys": "market",
+    "credits": "market",
     "demo": "demo",
     "doctor": "doctor",
 }

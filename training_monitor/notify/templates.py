@@ -194,6 +194,51 @@ def instance_kept(
     return _notice("instance_kept", "💸 Instance Kept", job, fields, text, generation, "high")
 
 
+def instance_swept(
+    job: str,
+    *,
+    instance: str,
+    reason: str,
+    runtime: float | None = None,
+    cost_per_hour: float | None = None,
+    generation: int = 0,
+) -> Notice:
+    """Tell that a sweep destroyed an instance that no job needs. runtime: seconds; cost_per_hour: dollars."""
+    fields = [*_instance(job, instance, reason), *_spent(runtime, None)]
+    if cost_per_hour is not None:
+        fields.append(("Cost", f"{_dollars(cost_per_hour)} per hour"))
+    return _notice(
+        "instance_swept", "🧹 Instance Swept", job, fields, "It is gone and costs no more.", generation, "high"
+    )
+
+
+def instance_not_destroyed(job: str, *, instance: str, reason: str, error: str, generation: int = 0) -> Notice:
+    """Tell that an instance that is to go does not: each sweep tries it again."""
+    fields = [*_instance(job, instance, reason), ("Error", error)]
+    text = "It may go on costing money. Each sweep tries it again."
+    return _notice("instance_not_destroyed", "💸 Instance Not Destroyed", job, fields, text, generation, "urgent")
+
+
+def orphan_instance(job: str, *, instance: str, grace: float, generation: int = 0) -> Notice:
+    """Tell of an instance of ours whose job nobody knows. grace: seconds of its life until it is destroyed."""
+    fields = _instance(job, instance, "it carries the label of a training that is not in the queue")
+    text = f"It is destroyed when it is {_grace(grace)} old."
+    return _notice("orphan_instance", "👻 Orphan Instance", job, fields, text, generation, "high")
+
+
+def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
+    """Tell that nobody knows which instances are rented; generation: the number of the outage."""
+    fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
+    text = "Nothing is destroyed meanwhile: what is rented goes on costing money."
+    return _notice("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
+
+
+def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
+    """Tell that the instances can be listed again, after `seconds`."""
+    fields = [("Owner", owner), ("After", format_duration(seconds))]
+    return _notice("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation)
+
+
 def _notice(
     kind: str, title: str, job: str, fields: _Fields, text: str, generation: int, priority: str = "normal"
 ) -> Notice:
@@ -206,6 +251,10 @@ def _about(job: str, step: int | None, total_steps: int | None) -> _Fields:
     percent = f" ({100 * step // total_steps}%)" if step is not None and total_steps else ""
     shown = f"{'?' if step is None else step}/{'?' if total_steps is None else total_steps}"
     return [("Job", job), ("Progress", shown + percent)]
+
+
+def _instance(job: str, instance: str, reason: str) -> _Fields:
+    return [("Job", job), ("Instance", instance), ("Reason", reason)]
 
 
 def _step(step: int | None) -> str:

@@ -16,9 +16,10 @@ from typing import Any
 
 from training_monitor.errors import SettingsError
 from training_monitor.parse.log_patterns import LogPattern
+from training_monitor.policy.service_config import ServiceConfig, read_service_config
 from training_monitor.settings import SETTINGS, settings_files
 
-TABLES = ("log_patterns", "monitoring", "notifications", "users")
+TABLES = ("log_patterns", "monitoring", "notifications", "service", "users")
 
 
 def load_settings(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, Mapping[str, Any]]:
@@ -63,6 +64,15 @@ def load_log_patterns(path: str | None = None) -> list[LogPattern]:
     if not isinstance(table, dict):
         raise SettingsError(f"{file}: log_patterns", table, "a table of names and patterns")
     return [_pattern(file, name, value) for name, value in table.items()]
+
+
+def load_service_config(path: str | None = None) -> ServiceConfig:
+    """How the training service works, by the settings file's table `service`. Raises SettingsError."""
+    file, settings = load_settings(path)
+    table = settings.get("service", {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{file}: service", table, "a table of settings")
+    return read_service_config(table)
 
 
 def _pattern(file: str, name: str, value: Any) -> LogPattern:

@@ -75,7 +75,9 @@ def auto_restart(
         kept = store.load_run(new.key)
         with closing(Supervisor(store, target, policy, transport, clock, on_event)) as supervisor:
             run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
-            return supervisor.supervise(run).report()
+            while run.phase != "done":
+                run = supervisor.step(run)
+            return run.report()
 
 
 def find_run(head_pod: str | Target, job_name: str, namespace: str = "default") -> RunState | None:

@@ -72,16 +72,16 @@ class Supervisor:
         self.missing_looks = self.stop_failures = 0
         self.unreachable_since: float | None = None
 
-    def supervise(self, run: RunState) -> RunState:
+    def step(self, run: RunState) -> RunState:
+        """One act of the phase it is in; where the target could not be asked, nothing is concluded."""
         phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
-        while run.phase != "done":
-            try:
-                run = phases[run.phase](run)
-                self.reached(run)
-            except SettingsError:
-                raise  # asking again cannot help
-            except TrainingMonitorError as error:
-                run = self.not_reached(run, error)
+        try:
+            run = phases[run.phase](run)
+            self.reached(run)
+        except SettingsError:
+            raise  # asking again cannot help
+        except TrainingMonitorError as error:
+            return self.not_reached(run, error)
         return run
 
     # ------------------------------------------------------------ beginning
@@ -153,7 +153,8 @@ class Supervisor:
 
     def go_on(self, run: RunState, given: RunState) -> RunState:
         """A run whose supervisor died: same phase, same count; what is given now counts from now on."""
-        self.target = self.exit_watch.target = parse_target(run.target)
+        if run.target != str(self.target):
+            self.target = self.exit_watch.target = parse_target(run.target)
         text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
         if given.config and json.dumps(given.config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
             text += "; its configuration is another one now: it counts from the next attempt on"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from training_monitor.errors import InstanceNotFound, SettingsError, TargetUnreachable
-from training_monitor.settings import runtime_dir, state_dir
+from training_monitor.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import (
     KubectlTransport,
@@ -28,13 +30,13 @@ def connect(target: Target, transport: Transport | None = None) -> Transport:
         return inner
     if target.kind == "pod":
         return KubectlTransport(inner, target.namespace or "default", target.name, target.container, target.context)
-    if target.kind == "vast":
-        return _ssh(resolve_vast(target, inner), inner, f"vast-{target.name}")
-    return _ssh(target, inner, None)
+    if target.kind == "vast" and target.address is None:
+        return _ssh(resolve_vast(target, inner), inner)
+    return _ssh(target, inner)
 
 
 def resolve_target(target: str | Target, *, namespace: str = "default", transport: Transport | None = None) -> Target:
-    """A target that needs no look-up any more: vast://ID becomes its ssh address."""
+    """A target that needs no look-up any more: a vast.ai instance gets its ssh address, anew if it had one."""
     parsed = parse_target(target, namespace=namespace)
     return resolve_vast(parsed, transport or LocalTransport()) if parsed.kind == "vast" else parsed
 
@@ -44,24 +46,33 @@ def resolve_vast(target: Target, inner: Transport) -> Target:
     result = inner.run(["vastai", "show", "instance", target.name, "--raw"], timeout=VAST_TIMEOUT)
     try:
         row = json.loads(result.stdout)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise explain_failure(result, str(target)) from None
-    if not isinstance(row, dict) or ("instances" in row and not row["instances"]):
+    if row == {"instances": None}:
         raise InstanceNotFound(f"{target}: no such instance in this account", hint="vastai show instances")
-    host, port, status = row.get("ssh_host"), row.get("ssh_port"), row.get("actual_status")
+    if not isinstance(row, dict):
+        raise explain_failure(result, str(target))
+    return read_address(target, row)
+
+
+def read_address(target: Target, row: Mapping[str, Any]) -> Target:
+    """The target with the ssh address that the service's description of it names. Raises TargetUnreachable."""
+    host, port = row.get("ssh_host"), row.get("ssh_port")
     if not host or not port:
         raise TargetUnreachable(
-            f"it has no ssh address yet (status {status})",
+            f"it has no ssh address yet (status {str(row.get('actual_status')):.40})",
             target=str(target),
             hint="wait until it is running, or rent another",
         )
     try:
-        return replace(parse_target(f"ssh://root@{host}:{port}"))
+        found = parse_target(f"ssh://root@{host}:{port}")
     except SettingsError as error:
-        raise TargetUnreachable(f"vast.ai names an unusable ssh address {host}:{port}", target=str(target)) from error
+        shown = f"{host}:{port}"[:100]
+        raise TargetUnreachable(f"vast.ai names an unusable ssh address {shown!r}", target=str(target)) from error
+    return replace(target, user="root", address=found.name, port=found.port)
 
 
-def _ssh(target: Target, inner: Transport, alias: str | None) -> SshTransport:
+def _ssh(target: Target, inner: Transport) -> SshTransport:
     options = [
         "-T",
         "-o",
@@ -83,15 +94,21 @@ def _ssh(target: Target, inner: Transport, alias: str | None) -> SshTransport:
         options += ["-o", f'UserKnownHostsFile="{quoted}"']
     sockets = _private_folder(runtime_dir())
     if sockets:
-        options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={sockets}/%C"]
-    if alias:
-        options += ["-o", f"HostKeyAlias={alias}"]
-    if key := os.environ.get("VASTAI_SSH_KEY_PATH") if alias else None:
-        options += ["-i", os.path.expanduser(key)]
+        name = f"vast-{target.name}-{target.port}" if target.kind == "vast" else "%C"
+        options += ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={sockets}/{name}"]
+    if target.kind == "vast":
+        options += _vast_options(target)
     if target.port:
         options += ["-p", str(target.port)]
-    destination = f"{target.user}@{target.name}" if target.user else target.name
-    return SshTransport(inner, destination, tuple(options))
+    host = target.address or target.name
+    return SshTransport(inner, f"{target.user}@{host}" if target.user else host, tuple(options))
+
+
+def _vast_options(target: Target) -> list[str]:
+    """An address is let to one instance after another: host key (and control socket) belong to the instance."""
+    key = vast_key_path()
+    known = os.environ.get(VAST_KEY_PATH) or os.path.isfile(key)
+    return ["-o", f"HostKeyAlias=vast-{target.name}", *(["-i", key] if known else [])]
 
 
 def _private_folder(path: str) -> str | None:

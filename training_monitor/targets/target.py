@@ -27,7 +27,10 @@ _CONTEXT = re.compile(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One place where commands run; `name` is the pod, host or instance id."""
+    """One place where commands run; `name` is the pod, host or instance id.
+
+    `address` is where the ssh server of a vast.ai instance is, once that was looked up; its port is then `port`.
+    """
 
     kind: str
     name: str = "local"
@@ -36,6 +39,7 @@ class Target:
     context: str | None = None
     user: str | None = None
     port: int | None = None
+    address: str | None = None
 
     def __str__(self) -> str:
         if self.kind == "pod":

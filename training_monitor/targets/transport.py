@@ -10,8 +10,10 @@ import os
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,7 @@ from training_monitor.errors import (
     last_lines,
 )
 from training_monitor.models import CommandResult
+from training_monitor.settings import vast_environment
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
@@ -57,7 +60,7 @@ class LocalTransport:
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         started = time.monotonic()
-        process = _spawn(argv, stderr=subprocess.PIPE)
+        process = _spawn(argv, stderr=subprocess.PIPE, limit=timeout)
         assert process.stdin and process.stdout and process.stderr
         readers = [_Reader(process.stdout, process), _Reader(process.stderr, process)]
         threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
@@ -127,15 +130,18 @@ class _ProcessStream:
             self._process.stdout.close()
 
 
-def _spawn(argv: Sequence[str], *, stderr: int) -> subprocess.Popen[bytes]:
+def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> subprocess.Popen[bytes]:
+    surroundings = {**_ENVIRONMENT.get(argv[0], {}), **os.environ, "LC_ALL": "C"}
+    if argv[0] == "vastai":
+        surroundings |= vast_environment(os.environ)
     try:
         return subprocess.Popen(
-            list(argv),
+            _limited(argv, limit) if argv[0] == "vastai" and limit else list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,
-            env={**_ENVIRONMENT.get(argv[0], {}), **os.environ, "LC_ALL": "C"},
+            env=surroundings,
             bufsize=0,
         )
     except FileNotFoundError as error:
@@ -144,6 +150,18 @@ def _spawn(argv: Sequence[str], *, stderr: int) -> subprocess.Popen[bytes]:
         raise CommandFailed(f"{argv[0]} could not be started: {error.strerror}", argv=tuple(argv)) from error
 
 
+def _limited(argv: Sequence[str], limit: float) -> list[str]:
+    """The command with an alarm of its own: it rents machines, and must not do so for ever when we are killed."""
+    found = shutil.which(argv[0])
+    if found is None or not sys.executable:
+        return list(argv)
+    return [sys.executable, "-I", "-S", "-c", _ALARM, str(int(limit) + 2), found, *argv]
+
+
+_ALARM = (
+    "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
+    " os.execv(sys.argv[2], sys.argv[3:])"
+)
 # kubectl lives for one answer: without garbage collection (until 256 MiB) it needs a quarter less CPU.
 _ENVIRONMENT = {"kubectl": {"GOGC": "off", "GOMEMLIMIT": "256MiB"}}
 _INSTALL = {

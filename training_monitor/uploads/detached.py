@@ -1,7 +1,7 @@
-"""Uploads that do not depend on a connection: each try is a process job on the target, under a name that is derived
-from what is uploaded. Whoever calls again, also after a crash, finds the try that runs and waits for it.
+"""Work on a target that does not depend on a connection: each try is a process job there, under a name that is derived
+from what is done. Whoever calls again, also after a crash, finds the try that runs and waits for it.
 
-What a try found out is in the file `result` of its run directory.
+What a try of an upload found out is in the file `result` of its run directory.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from training_monitor.clock import Clock
 from training_monitor.errors import (
     CommandFailed,
     CommandTimedOut,
+    ParseError,
     TargetNotFound,
     TargetUnreachable,
     redact,
 )
-from training_monitor.models import JobStatus, JobView, Question, T
-from training_monitor.probes.process_jobs import PREFIX, jobs_question, look_question, start_question
+from training_monitor.models import JobStatus, JobView, Question, Reply, T
+from training_monitor.probes.process_jobs import (
+    PREFIX,
+    STOP_GRACE_SECONDS,
+    jobs_question,
+    look_question,
+    start_question,
+    stop_question,
+)
 from training_monitor.targets.asking import ask, read_text
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -30,7 +38,13 @@ LOOK_SECONDS = 2.0
 MOST_SILENT_LOOKS = 15
 MOST_TRIES = 3
 BACK_OFF_SECONDS = 5.0
+TIME_LIMIT = "its time limit"  # who stopped a try that ran too long
 
+_AGE = r"""
+base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
+[ -f "$base/NAME/command" ] || { echo 0; exit; }
+echo $(($(date +%s) - $(stat -c %Y "$base/NAME/command")))
+"""
 _RESULTS = r"""
 base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
 for name in NAMES; do
@@ -54,21 +68,29 @@ class Way:
         return cast(T, answer.get())
 
 
-class DetachedUpload:
-    """All tries of one upload on one target; at most one runs."""
+class DetachedTries:
+    """All tries of one piece of work on one target; at most one runs."""
 
     def __init__(
         self,
         way: Way,
+        work: str,
         identity: Sequence[str],
         *,
         timeout: float | None = None,
+        limit: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
-        """`identity` says what goes where: the same identity is the same upload. `timeout` counts from now, seconds."""
+        """`work` is a word for what is done; the same `identity` is the same work.
+
+        `timeout` is how long is waited from now, `limit` how long a try may run from its start, both in seconds: after
+        the one it runs on, after the other it is stopped.
+        """
         self.attempts = 1
-        self._way, self._clock = way, way.clock
-        self._name = "upload-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
+        self.newest = 0  # the number of the newest try that was seen, from 1
+        self._ends: float | None = None  # when that one has had its time
+        self._way, self._clock, self._work, self._limit = way, way.clock, work, limit
+        self._name = f"{work}-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
         self._deadline = None if timeout is None else way.clock.monotonic() + timeout
         self._on_progress, self._told = on_progress, ""
 
@@ -78,8 +100,8 @@ class DetachedUpload:
 
     def settle(self) -> JobView | None:
         """Wait for the newest try, whoever started it; None when there was none."""
-        numbers = self._numbers()
-        return self._wait(numbers[-1]) if numbers else None
+        self.newest, self._ends = max(self._numbers(), default=0), None
+        return self._wait() if self.newest else None
 
     def run(self, command: str, env: Mapping[str, str]) -> JobView:
         """Start the next try and wait for its end; the try of somebody who was faster is as good.
@@ -93,25 +115,28 @@ class DetachedUpload:
             CommandTimedOut: it runs on; call again to wait for it.
             CommandError: the target could not be asked.
         """
-        number = max(self._numbers(), default=0) + 1
-        self._start(start_question(self._job_id(number), command, env, None))
-        view = self._wait(number)
+        self.newest, self._ends = max(self._numbers(), default=0) + 1, None
+        self._start(start_question(self._job_id(), command, env, None))
+        view = self._wait()
         if view is None:
-            raise CommandFailed("the run directory of the upload was removed while it ran")
-        if view.status is JobStatus.STOPPED:
-            raise CommandFailed(f"the upload was {view.message}")
+            raise CommandFailed(f"the run directory of the {self._work} was removed while it ran")
+        if view.status is JobStatus.STOPPED and not ran_too_long(view):
+            raise CommandFailed(f"the {self._work} was {view.message}")
         return view
+
+    def stop(self) -> None:
+        """End all processes of the newest try. Raises CommandFailed for those that not even SIGKILL ends."""
+        question = stop_question(self._job_id(), TIME_LIMIT, STOP_GRACE_SECONDS)
+        if left := self.ask(question):
+            raise CommandFailed(
+                f"not even SIGKILL ended pid {', pid '.join(left)} of the {self._work}",
+                hint="state D waits for a disk or driver: look at dmesg there",
+            )
 
     def back_off(self, failures: int) -> None:
         """Wait before another attempt, longer after each of `failures` in a row."""
         self.attempts += 1
         self._clock.sleep(BACK_OFF_SECONDS * 2 ** (failures - 1))
-
-    def results(self, *, newest_only: bool = False) -> str:
-        """What the tries wrote down, oldest first."""
-        names = [f"{self._name}-{number}" for number in self._numbers()]
-        script = _RESULTS.replace("NAMES", " ".join(names[-1:] if newest_only else names))
-        return self.ask(Question("results", script, read_text, 60.0))
 
     def tell(self, text: str) -> None:
         """Report progress, each text once."""
@@ -120,8 +145,8 @@ class DetachedUpload:
             self._told = line
             self._on_progress(line)
 
-    def _job_id(self, number: int) -> str:
-        return f"{PREFIX}{self._name}-{number}"
+    def _job_id(self) -> str:
+        return f"{PREFIX}{self._name}-{self.newest}"
 
     def _start(self, start: Question[str]) -> None:
         """Start it; where the answer was lost, ask again: the same question has started it too."""
@@ -137,12 +162,12 @@ class DetachedUpload:
         names = self.ask(jobs_question())
         return sorted(int(found[1]) for name in names if (found := re.fullmatch(rf"{self._name}-(\d{{1,6}})", name)))
 
-    def _wait(self, number: int) -> JobView | None:
-        """The try when it has ended; None when its run directory is gone."""
+    def _wait(self) -> JobView | None:
+        """The newest try when it has ended; None when its run directory is gone."""
         silent = 0
         while True:
             try:
-                view, silent = self.ask(look_question(self._job_id(number))), 0
+                view, silent = self._look(), 0
             except (CommandTimedOut, TargetUnreachable) as error:
                 silent += 1
                 if silent >= MOST_SILENT_LOOKS or isinstance(error, TargetNotFound):
@@ -153,8 +178,57 @@ class DetachedUpload:
             if view is not None:
                 self.tell(_last_line(view.log_tail))
             if self._deadline is not None and self._clock.monotonic() >= self._deadline:
-                raise CommandTimedOut("the upload runs on", hint="call again: it is found and waited for")
+                raise CommandTimedOut(f"the {self._work} runs on", hint="call again: it is found and waited for")
             self._clock.sleep(LOOK_SECONDS)
+
+    def _look(self) -> JobView | None:
+        """One look at the newest try; when it has had its time it is stopped, and looked at again."""
+        view = self.ask(look_question(self._job_id()))
+        if self._limit is None or view is None or view.status.is_terminal:
+            return view
+        if self._ends is None:
+            self._ends = self._clock.monotonic() + self._limit - self.ask(self._age_question())
+        if self._clock.monotonic() < self._ends:
+            return view
+        self.stop()
+        return self.ask(look_question(self._job_id()))
+
+    def _age_question(self) -> Question[int]:
+        """For how many seconds the newest try has run, by the clock there."""
+
+        def parse(reply: Reply) -> int:
+            text = read_text(reply).strip()
+            if not text.lstrip("-").isdigit():
+                raise ParseError("no age in the reply", source=self._work, text=text)
+            return max(0, int(text))
+
+        return Question("age", _AGE.replace("NAME", f"{self._name}-{self.newest}"), parse)
+
+
+class DetachedUpload(DetachedTries):
+    """All tries of one upload on one target; at most one runs."""
+
+    def __init__(
+        self,
+        way: Way,
+        identity: Sequence[str],
+        *,
+        timeout: float | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> None:
+        """`identity` says what goes where: the same identity is the same upload. `timeout` counts from now, seconds."""
+        super().__init__(way, "upload", identity, timeout=timeout, on_progress=on_progress)
+
+    def results(self, *, newest_only: bool = False) -> str:
+        """What the tries wrote down, oldest first."""
+        names = [f"{self._name}-{number}" for number in self._numbers()]
+        script = _RESULTS.replace("NAMES", " ".join(names[-1:] if newest_only else names))
+        return self.ask(Question("results", script, read_text, 60.0))
+
+
+def ran_too_long(view: JobView) -> bool:
+    """Whether this try was stopped because it ran out of its time."""
+    return view.status is JobStatus.STOPPED and view.message == f"stopped by {TIME_LIMIT}"
 
 
 def _last_line(log: str) -> str:

@@ -1,4 +1,4 @@
-"""The account by the vastai CLI: its money, its ssh keys, and from which variables the CLI has its own key.
+"""The account by the vastai CLI: its money and its ssh keys.
 
 Measured with vastai 1.9.1 (tests/recorded/vastai): `show user --raw` drops the API key from what it prints.
 `create ssh-key` takes the text of a key, registers a path as if it were one, and without an argument replaces
@@ -10,21 +10,17 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
 from training_monitor.errors import CommandError, CommandFailed, SettingsError, TargetUnreachable, last_lines
+from training_monitor.settings import vast_key_path
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import ask_vastai, find_denial, last_words
 
-DEFAULT_KEY = "~/.ssh/vastai/vastai_ed25519"
-KEY_PATH = "VASTAI_SSH_KEY_PATH"
 _WHAT = "ssh key"
 KEYGEN_TIMEOUT = 30.0
-_API_KEYS = ("VASTAI_API_KEY", "VAST_API_KEY")  # the first one that is set
-_API_PATH = re.compile(r"/+(?:api/v\d+/*)?$")
 _KEY_TEXT = re.compile(r"((?:ssh|ecdsa|sk)-[\w@.-]+)\s+([A-Za-z0-9+/]{16,}={0,2})(?:\s.*)?")
 _KEY_NAMES = ("public_key", "ssh_key", "key")
 _LISTS = ("ssh_keys", "results", "keys")  # should the list ever come wrapped
@@ -78,21 +74,6 @@ class SshKeyReport:
     @property
     def usable(self) -> bool:
         return self.registered and not self.open_to_others
-
-
-def vast_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the vastai CLI reads (VAST_API_KEY, VAST_URL), out of what people set (VASTAI_API_KEY, VASTAI_API_BASE_URL).
-
-    Only what is set is in it; the key goes by the environment alone, never by argv.
-    """
-    found = {}
-    if key := next((environ[name].strip() for name in _API_KEYS if environ.get(name, "").strip()), None):
-        found["VAST_API_KEY"] = key
-    if url := environ.get("VASTAI_API_BASE_URL", "").strip():
-        if not re.fullmatch(r"https?://[^\s/@]+(?:/\S*)?", url):
-            raise SettingsError("VASTAI_API_BASE_URL", url, "an address such as https://console.vast.ai/api/v0")
-        found["VAST_URL"] = _API_PATH.sub("", url)
-    return found
 
 
 def known_number(value: object) -> float | None:
@@ -157,7 +138,7 @@ def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport 
         CommandError: nobody knows, the account's keys could not be had.
     """
     runner = transport or LocalTransport()
-    path = os.path.abspath(os.path.expanduser(private_key_path or os.environ.get(KEY_PATH) or DEFAULT_KEY))
+    path = _private_key(private_key_path)
     return _report(path, _public_key(path, runner), runner)
 
 
@@ -177,7 +158,7 @@ def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None
         CommandError: nobody knows.
     """
     runner = transport or LocalTransport()
-    path = os.path.abspath(os.path.expanduser(path or os.environ.get(KEY_PATH) or DEFAULT_KEY))
+    path = _private_key(path)
     made = not os.path.lexists(path)
     if made:
         _make_pair(path, runner)
@@ -199,6 +180,10 @@ def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None
         result=result,
         hint="add it at https://cloud.vast.ai/manage-keys/",
     )
+
+
+def _private_key(path: str | None) -> str:
+    return os.path.abspath(os.path.expanduser(path)) if path else vast_key_path()
 
 
 def _report(path: str, public: str, runner: Transport, made: bool = False) -> SshKeyReport:

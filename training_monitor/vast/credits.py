@@ -6,6 +6,7 @@ movement is written with its reason and is never changed; the balance is their s
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import isfinite
 
@@ -51,7 +52,7 @@ class Credits:
 
     def balance(self, account: str) -> float:
         """What the account may still reserve, in dollars; 0 for one that nobody knows."""
-        with self._store.transaction() as execute:
+        with self._begin(account) as execute:
             return _balance(execute, account) / MICRO
 
     def deposit(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
@@ -61,7 +62,7 @@ class Credits:
             SettingsError: the amount is not above zero.
         """
         micro = _micro("amount", amount)
-        with self._store.transaction() as execute:
+        with self._begin(account, payment_id or "") as execute:
             if payment_id is None or not _moved(execute, account, "deposit", payment_id):
                 self._move(execute, account, "deposit", micro, payment_id, reason)
             return _balance(execute, account) / MICRO
@@ -74,7 +75,7 @@ class Credits:
             InvalidTransition: the job has another reservation.
         """
         micro = _micro("amount", amount)
-        with self._store.transaction() as execute:
+        with self._begin(account) as execute:
             if (before := _moved(execute, account, "reserve", job_id)) is not None:
                 if -before != micro:
                     raise InvalidTransition(f"{job_id} has reserved {_dollars(-before)} already, not {_dollars(micro)}")
@@ -86,6 +87,12 @@ class Credits:
                 )
             self._move(execute, account, "reserve", -micro, job_id, reason)
 
+    def reservation(self, account: str, job_id: str) -> float | None:
+        """What the job has set aside, in dollars, also once it is settled; None: there is nothing to settle."""
+        with self._begin(account) as execute:
+            taken = _moved(execute, account, "reserve", job_id)
+        return None if taken is None else -taken / MICRO
+
     def settle(self, account: str, job_id: str, spent: float, reason: str) -> Settlement:
         """Close a job's reservation with what it spent: the rest goes back, more is taken as far as the balance goes.
 
@@ -93,7 +100,7 @@ class Credits:
             InvalidTransition: the job has no reservation, or was settled with another sum.
         """
         micro = _micro("spent", spent, least=0)
-        with self._store.transaction() as execute:
+        with self._begin(account) as execute:
             taken = _moved(execute, account, "reserve", job_id)
             if taken is None:
                 raise InvalidTransition(f"{job_id} has reserved nothing")
@@ -116,7 +123,7 @@ class Credits:
         """
         if not 0 <= share <= 1:
             raise SettingsError("share", share, "0 to 1")
-        with self._store.transaction() as execute:
+        with self._begin(account) as execute:
             if (before := _moved(execute, account, "refund", job_id)) is not None:
                 return before / MICRO
             taken, settled = (_moved(execute, account, kind, job_id) for kind in ("reserve", "settle"))
@@ -128,12 +135,22 @@ class Credits:
 
     def movements(self, account: str) -> list[Movement]:
         """All movements of an account, oldest first."""
-        with self._store.transaction() as execute:
+        with self._begin(account) as execute:
             rows = execute(f"SELECT {_COLUMNS} FROM credit_movements WHERE account = ? ORDER BY number", (account,))
         return [Movement(row[0], row[1], row[2] / MICRO, *row[3:]) for row in rows]
 
+    def _begin(self, *names: str) -> AbstractContextManager[Execute]:
+        """A transaction about names that can be kept as they are."""
+        for name in names:
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise SettingsError("name in the ledger", name[:100], "UTF-8") from error
+        return self._store.transaction()
+
     def _move(self, execute: Execute, account: str, kind: str, micro: int, job_id: str | None, reason: str) -> None:
-        values = (account, kind, micro, job_id, reason, self._clock.time())
+        storable = reason.encode("utf-8", "backslashreplace").decode()  # it may name a file
+        values = (account, kind, micro, job_id, storable, self._clock.time())
         execute(f"INSERT INTO credit_movements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", values)
 
 

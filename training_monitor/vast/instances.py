@@ -9,10 +9,12 @@ have no pages, no `-y`, and print errors on stdout.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandFailed, SettingsError, TargetUnreachable
+from training_monitor.errors import CommandFailed, InstanceNotFound, SettingsError, TargetUnreachable
+from training_monitor.models import CommandResult
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import OTHER_KEY_NEXT, explain, find_denial, last_words, read_answer, run_vastai
@@ -20,6 +22,7 @@ from training_monitor.vast.asking import OTHER_KEY_NEXT, explain, find_denial, l
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
 FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
+STOPPED = ("stopped", "exited")
 _OLD_CLI = "unrecognized arguments"
 
 
@@ -74,6 +77,37 @@ def _number(instance_id: str) -> int:
     return int(instance_id)
 
 
+def show_instance(instance_id: str, *, transport: Transport | None = None) -> dict[str, Any]:
+    """One instance, as the service describes it.
+
+    Raises:
+        InstanceNotFound: the service says that there is no such instance.
+        CommandError: nobody knows.
+    """
+    number, runner = _number(instance_id), transport or LocalTransport()
+    result = run_vastai(["vastai", "show", "instance", str(number), "--raw"], runner)
+    if result.exit_code:  # the CLI ends like this over a row without a start date, which the list has
+        return _listed_row(number, runner)
+    row = read_answer(result)
+    if row == {"instances": None}:
+        raise _not_found(number)
+    if not isinstance(row, dict) or row.get("id") != number:
+        raise explain(result)
+    return row
+
+
+def _listed_row(number: int, runner: Transport) -> dict[str, Any]:
+    """Its row in a complete listing. Raises InstanceNotFound, CommandError."""
+    for row in list_instances(transport=runner):
+        if row["id"] == number:
+            return row
+    raise _not_found(number)
+
+
+def _not_found(number: int) -> InstanceNotFound:
+    return InstanceNotFound(f"vast://{number}: no such instance in this account", hint="vastai show instances")
+
+
 def destroy_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
     """Destroy an instance with all that is on its disk, and see it gone from the account's list.
 
@@ -87,22 +121,58 @@ def destroy_instance(instance_id: str, *, transport: Transport | None = None, cl
     number, runner = _number(instance_id), transport or LocalTransport()
     if not is_listed(instance_id, transport=runner):
         return
+    said = _ask_until(
+        lambda: _ask_to_destroy(number, runner), lambda: not is_listed(instance_id, transport=runner), clock
+    )
+    if said is not None:
+        raise CommandFailed(
+            f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed (vastai said: {said})",
+            target="vast.ai",
+            hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
+        )
+
+
+def stop_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Stop an instance and see it stopped: its GPUs cost nothing more, its disk is kept and goes on costing money.
+
+    Whoever was interrupted calls again.
+
+    Raises:
+        InstanceNotFound: it is gone, with its disk.
+        CommandFailed: it is not stopped after two minutes.
+        AccessDenied: the key may not list or not stop.
+        CommandError: nobody knows, the list could not be had.
+    """
+    number, runner = _number(instance_id), transport or LocalTransport()
+    _listed_row(number, runner)
+    said = _ask_until(lambda: _ask_to_stop(number, runner), lambda: is_stopped(_listed_row(number, runner)), clock)
+    if said is not None:
+        raise CommandFailed(
+            f"instance {number} is not stopped {GONE_SECONDS:g} s after it was to be (vastai said: {said})",
+            target="vast.ai",
+            hint=f"vastai stop instance {number}, or https://cloud.vast.ai/instances/",
+        )
+
+
+def is_stopped(row: Mapping[str, Any]) -> bool:
+    """Whether the service says that an instance is stopped, and is to be."""
+    status = row.get("actual_status")
+    stopped = status in STOPPED or row.get("cur_state") in STOPPED
+    return stopped and status != "running" and row.get("intended_status") != "running"
+
+
+def _ask_until(ask: Callable[[], str], is_done: Callable[[], bool], clock: Clock) -> str | None:
+    """Ask for something until it is seen done: None; after two minutes what vastai said to it."""
     deadline = clock.monotonic() + GONE_SECONDS
     said, wait = "", FIRST_WAIT
     while True:
-        said = _ask_to_destroy(number, runner) or said
+        said = ask() or said
         clock.sleep(min(wait, deadline - clock.monotonic()))
-        if not is_listed(instance_id, transport=runner):
-            return
+        if is_done():
+            return None
         if clock.monotonic() >= deadline:
-            break
+            return said or "nothing"
         wait = min(2 * wait, LONGEST_WAIT)
-    raise CommandFailed(
-        f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed"
-        f" (vastai said: {said or 'nothing'})",
-        target="vast.ai",
-        hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
-    )
 
 
 def _ask_to_destroy(number: int, runner: Transport) -> str:
@@ -111,6 +181,15 @@ def _ask_to_destroy(number: int, runner: Transport) -> str:
     result = runner.run([*argv, "-y"], timeout=VAST_TIMEOUT, input="y\n")
     if result.exit_code == 2 and _OLD_CLI in result.stderr:
         result = runner.run(argv, timeout=VAST_TIMEOUT, input="y\n")
+    return _read_said(result)
+
+
+def _ask_to_stop(number: int, runner: Transport) -> str:
+    """What the CLI says to it, on one line. Raises AccessDenied: to ask again would be no use."""
+    return _read_said(runner.run(["vastai", "stop", "instance", str(number)], timeout=VAST_TIMEOUT))
+
+
+def _read_said(result: CommandResult) -> str:
     if OTHER_KEY_NEXT not in result.stdout and (denial := find_denial(result)):
         raise denial
     return last_words(result)

@@ -26,7 +26,11 @@ def run_training(
         environment["RESUME_FROM_CHECKPOINT"] = resume_variable
     return subprocess.run(
         [sys.executable, demo_training.__file__, "--output", str(output), "--step-seconds", "0", *options],
-        env=environment, capture_output=True, text=True, timeout=timeout, check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -158,7 +162,8 @@ def test_a_hang_is_silent_until_sigterm_and_happens_once(tmp_path: Path) -> None
     options = ("--crash-at", "0", "--hang-at", "5", "--steps", "10", "--save-every", "4")
     hanging = subprocess.Popen(
         [sys.executable, demo_training.__file__, "--output", str(tmp_path), "--step-seconds", "0", *options],
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert hanging.stdout is not None
     lines = iter(hanging.stdout.readline, "")

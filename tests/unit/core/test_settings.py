@@ -7,6 +7,7 @@ import os
 import pytest
 
 from training_monitor import settings
+from training_monitor.errors import SettingsError
 
 
 def test_the_state_folder_is_the_one_that_the_variable_names() -> None:
@@ -45,3 +46,37 @@ def test_computing_a_folder_makes_none(tmp_path: object) -> None:
 def test_the_variables_are_called_as_documented() -> None:
     names = (settings.STATE_DIR, settings.LOG_LEVEL, settings.LOG_FILE)
     assert names == ("TRAINING_MONITOR_STATE_DIR", "TRAINING_MONITOR_LOG_LEVEL", "TRAINING_MONITOR_LOG_FILE")
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, {}),
+        ({"VASTAI_API_KEY": " abc\n"}, {"VAST_API_KEY": "abc"}),
+        ({"VAST_API_KEY": "abc"}, {"VAST_API_KEY": "abc"}),
+        ({"VASTAI_API_KEY": "abc", "VAST_API_KEY": "def"}, {"VAST_API_KEY": "abc"}),
+        ({"VASTAI_API_KEY": " ", "VAST_API_KEY": "def"}, {"VAST_API_KEY": "def"}),
+        ({"VASTAI_API_BASE_URL": "https://console.vast.ai/api/v0"}, {"VAST_URL": "https://console.vast.ai"}),
+        ({"VASTAI_API_BASE_URL": "https://console.vast.ai/api/v0/"}, {"VAST_URL": "https://console.vast.ai"}),
+        ({"VASTAI_API_BASE_URL": "http://127.0.0.1:8080"}, {"VAST_URL": "http://127.0.0.1:8080"}),
+        ({"VASTAI_API_BASE_URL": "https://proxy/vast/api/v0"}, {"VAST_URL": "https://proxy/vast"}),
+        ({"VAST_URL": "https://elsewhere"}, {}),
+    ],
+)
+def test_the_cli_gets_its_variables_from_those_that_people_set(
+    environ: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert settings.vast_environment(environ) == expected
+
+
+@pytest.mark.parametrize("url", ["console.vast.ai", "file:///etc/passwd", "https://", "https://me:secret1@vast.ai"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.vast_environment({"VASTAI_API_BASE_URL": url})
+    assert "secret1" not in str(caught.value)
+
+
+def test_the_key_for_instances_is_the_one_that_is_named_else_the_one_that_is_made() -> None:
+    home = os.path.expanduser("~")
+    assert settings.vast_key_path({"VASTAI_SSH_KEY_PATH": "~/mine"}) == f"{home}/mine"
+    assert settings.vast_key_path({"VASTAI_SSH_KEY_PATH": ""}) == f"{home}/.ssh/vastai/vastai_ed25519"

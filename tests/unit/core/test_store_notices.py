@@ -105,6 +105,7 @@ def test_a_file_of_the_first_layout_gains_the_table(tmp_path: Path) -> None:
     with sqlite3.connect(store.path) as database:
         database.execute("DROP TABLE notices")
         database.execute("DROP TABLE credit_movements")
+        database.execute("DROP TABLE training_jobs")
         database.execute("PRAGMA user_version = 1")
     database.close()
     assert Store(str(tmp_path)).add_notice("", FAILED, now=1.0)

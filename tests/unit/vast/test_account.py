@@ -19,7 +19,6 @@ from training_monitor.vast.account import (
     check_ssh_keys,
     list_ssh_keys,
     setup_ssh_key,
-    vast_environment,
 )
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmyQ1Zc0mQ0P2Nn0Yd0r0E9yTqXq5B0bq8m2f0a1b2c training_monitor"
@@ -82,37 +81,6 @@ def key(tmp_path: Path) -> Path:
 
 def balance(said: Said) -> Balance:
     return account_balance(transport=Tools(says={"show user": said}).transport)
-
-
-# ---------------------------------------------------------------- variables
-
-
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
-        ({}, {}),
-        ({"VASTAI_API_KEY": " abc\n"}, {"VAST_API_KEY": "abc"}),
-        ({"VAST_API_KEY": "abc"}, {"VAST_API_KEY": "abc"}),
-        ({"VASTAI_API_KEY": "abc", "VAST_API_KEY": "def"}, {"VAST_API_KEY": "abc"}),
-        ({"VASTAI_API_KEY": " ", "VAST_API_KEY": "def"}, {"VAST_API_KEY": "def"}),
-        ({"VASTAI_API_BASE_URL": "https://console.vast.ai/api/v0"}, {"VAST_URL": "https://console.vast.ai"}),
-        ({"VASTAI_API_BASE_URL": "https://console.vast.ai/api/v0/"}, {"VAST_URL": "https://console.vast.ai"}),
-        ({"VASTAI_API_BASE_URL": "http://127.0.0.1:8080"}, {"VAST_URL": "http://127.0.0.1:8080"}),
-        ({"VASTAI_API_BASE_URL": "https://proxy/vast/api/v0"}, {"VAST_URL": "https://proxy/vast"}),
-        ({"VAST_URL": "https://elsewhere"}, {}),
-    ],
-)
-def test_the_cli_gets_its_variables_from_those_that_people_set(
-    environ: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert vast_environment(environ) == expected
-
-
-@pytest.mark.parametrize("url", ["console.vast.ai", "file:///etc/passwd", "https://", "https://me:secret1@vast.ai"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        vast_environment({"VASTAI_API_BASE_URL": url})
-    assert "secret1" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- money

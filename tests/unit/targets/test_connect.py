@@ -1,0 +1,151 @@
+"""The words that reach a target: an instance by its own host key and socket, and what the vastai CLI is given."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import FakeTransport
+from training_monitor.errors import CommandTimedOut, InstanceNotFound, SettingsError, TargetUnreachable, ToolNotFound
+from training_monitor.models import CommandResult
+from training_monitor.targets.connect import connect, read_address, resolve_target
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import LocalTransport, SshTransport
+
+INSTANCE = Target("vast", "7", user="root", port=40022, address="ssh5.vast.ai")
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_RUNTIME_DIR", "TRAINING_MONITOR_STATE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for name in ("VASTAI_SSH_KEY_PATH", "VASTAI_API_KEY", "VAST_API_KEY", "VASTAI_API_BASE_URL", "VAST_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def vastai(stdout: str, exit_code: int = 0) -> FakeTransport:
+    transport = FakeTransport(lambda script: ("", 127))
+    transport.register(["vastai"], lambda words, said: CommandResult(words, exit_code, stdout, "", 0.1))
+    return transport
+
+
+def options(target: Target) -> list[str]:
+    reach = connect(target, FakeTransport(lambda script: ("", 127)))
+    assert isinstance(reach, SshTransport)
+    return [*reach.options, reach.destination]
+
+
+def test_an_address_that_is_known_is_used_and_belongs_to_the_instance(tmp_path: Path) -> None:
+    words = options(INSTANCE)
+    assert words[-3:] == ["-p", "40022", "root@ssh5.vast.ai"] and "-i" not in words
+    assert "HostKeyAlias=vast-7" in words
+    assert f"ControlPath={tmp_path}/training_monitor-{os.getuid()}/vast-7-40022" in words
+
+
+def test_two_instances_at_one_address_share_nothing() -> None:
+    first, second = options(INSTANCE), options(replace(INSTANCE, name="8"))
+    differ = {one.partition("=")[0] for one, other in zip(first, second, strict=True) if one != other}
+    assert differ == {"HostKeyAlias", "ControlPath"}
+
+
+def test_an_ssh_host_has_no_alias_and_no_key_of_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", str(tmp_path / "key"))
+    words = options(Target("ssh", "host"))
+    assert words[-1] == "host" and "-i" not in words and not [word for word in words if "HostKeyAlias" in word]
+
+
+def test_the_key_of_instances_is_the_one_that_is_named_else_the_one_that_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / ".ssh" / "vastai" / "vastai_ed25519"
+    made.parent.mkdir(parents=True)
+    made.write_text("private")
+    words = options(INSTANCE)
+    assert words[words.index("-i") + 1] == str(made)
+    monkeypatch.setenv("VASTAI_SSH_KEY_PATH", "~/a key")
+    words = options(INSTANCE)
+    assert words[words.index("-i") + 1] == str(tmp_path / "a key")
+
+
+def test_an_instance_is_looked_up_when_its_address_is_not_known() -> None:
+    transport = vastai(json.dumps({"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022}))
+    assert resolve_target("vast://7", transport=transport) == INSTANCE
+    reach = connect(Target("vast", "7"), transport)
+    assert isinstance(reach, SshTransport) and reach.destination == "root@ssh5.vast.ai"
+
+
+@pytest.mark.parametrize("stdout", ["", "[]", "null", "7", '{"instances": []}', '{"success": false}', "[" * 100_000])
+def test_an_answer_that_is_none_is_no_missing_instance(stdout: str) -> None:
+    with pytest.raises(TargetUnreachable):
+        resolve_target("vast://7", transport=vastai(stdout))
+    with pytest.raises(InstanceNotFound):
+        resolve_target("vast://7", transport=vastai('{"instances": null}'))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"ssh_host": "h", "ssh_port": None},
+        {"ssh_host": "-oProxyCommand=id", "ssh_port": 22},
+        {"ssh_host": "a b", "ssh_port": 22},
+        {"ssh_host": "h\n", "ssh_port": 22},
+        {"ssh_host": "h", "ssh_port": 70000},
+        {"ssh_host": "h", "ssh_port": "22 -o x"},
+        {"ssh_host": ["h"], "ssh_port": {"a": 1}},
+        {"ssh_host": "h" * 9000 + "/", "ssh_port": 22, "actual_status": "x" * 9000},
+        {"ssh_host": None, "actual_status": "x" * 9000},
+    ],
+)
+def test_an_address_that_is_none_is_refused_in_few_words(row: dict[str, object]) -> None:
+    with pytest.raises(TargetUnreachable) as caught:
+        read_address(Target("vast", "7"), row)
+    assert len(str(caught.value)) < 300
+
+
+# ---------------------------------------------------------------- the vastai CLI
+
+
+def tool(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "vastai").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "vastai").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_the_cli_gets_its_variables_and_its_words_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(tmp_path, 'printf "%s|" "$VAST_API_KEY" "$VAST_URL" "$@"', monkeypatch)
+    monkeypatch.setenv("VASTAI_API_KEY", "abc")
+    monkeypatch.setenv("VASTAI_API_BASE_URL", "https://console.vast.ai/api/v0/")
+    monkeypatch.setenv("VAST_URL", "https://elsewhere")
+    result = LocalTransport().run(["vastai", "a b", "-c", "it's\n"], timeout=10)
+    assert result.stdout == "abc|https://console.vast.ai|a b|-c|it's\n|"
+    assert result.argv == ("vastai", "a b", "-c", "it's\n")
+
+
+def test_other_programs_do_not_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VASTAI_API_KEY", "abc")
+    result = LocalTransport().run(["sh", "-c", "echo $VAST_API_KEY"], timeout=10)
+    assert result.stdout == "\n"
+
+
+def test_an_address_of_the_service_that_is_none_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VASTAI_API_BASE_URL", "console.vast.ai")
+    with pytest.raises(SettingsError, match="VASTAI_API_BASE_URL"):
+        LocalTransport().run(["vastai", "show"], timeout=10)
+
+
+def test_its_exit_status_time_limit_and_absence_are_told_like_those_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(tmp_path, 'case $1 in hang) exec sleep 60;; esac; cat; echo "no" >&2; exit 3', monkeypatch)
+    result = LocalTransport().run(["vastai", "x"], timeout=10, input="y\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "y\n", "no\n")
+    with pytest.raises(CommandTimedOut, match="vastai gave no answer within"):
+        LocalTransport().run(["vastai", "hang"], timeout=0.3)
+    (tmp_path / "vastai").unlink()
+    with pytest.raises(ToolNotFound, match="vastai is not installed"):
+        LocalTransport().run(["vastai", "x"], timeout=10)

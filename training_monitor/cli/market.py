@@ -1,0 +1,354 @@
+"""`instances`, `offers`, `dataset`, `keys` and `credits`: what is rented and for rent, and what it needs and costs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.output import complain, hint, print_json, printable, say
+from training_monitor.errors import CommandError, InstanceNotFound, SettingsError
+from training_monitor.policy.cost import BurnForecast, forecast_burn
+from training_monitor.renting import read_label
+from training_monitor.units import format_bytes, format_duration, plural
+from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, known_number, setup_ssh_key
+from training_monitor.vast.credits import Credits
+from training_monitor.vast.dataset import validate_dataset
+from training_monitor.vast.instances import list_instances, show_instance
+from training_monitor.vast.offers import Offer, OfferQuery, load_offer_query, rank_offers, search_offers
+
+LEAST_WIDTH = 8  # of a column that gives way when a table is too wide
+_SMALLEST_DISK = 1.0  # GB
+# What each wish is when it is given up; but the disk, whose size is in every price.
+_GIVEN_UP: dict[str, dict[str, Any]] = {
+    "--max-price": {"max_price_per_hour": 1000.0},
+    "--min-vram": {"min_vram_gb": 0.0},
+    "--reliability": {"min_reliability": 0.0},
+    "--country-not": {"blocked_countries": ()},
+    "--gpu": {"only_preferred": False},
+}
+
+
+# ---------------------------------------------------------------- what is rented
+
+
+def instances(args: Namespace) -> int:
+    """List the account's instances, or describe one. Returns the exit status."""
+    try:
+        if args.id is not None:
+            return _show_instance(_describe(show_instance(args.id)), args)
+        rows = list_instances()
+    except InstanceNotFound as error:
+        return _refuse(error, args, BAD)
+    except CommandError as error:
+        hint("nobody knows what is rented")
+        return _refuse(error, args, UNKNOWN)
+    burn, found = forecast_burn(rows, None), [_describe(row) for row in rows]
+    if args.json:
+        print_json({"instances": found, "dollars_per_hour": burn.dollars_per_hour, "price_unknown": burn.unknown})
+        return OK
+    header = ("ID", "STATUS", "GPU", "$/H", "UPTIME", "LABEL/JOB", "SSH")
+    if found:
+        _print_table(header, [_instance_cells(each) for each in found], gives_way=(5, 2, 6))
+    say(_burn_in_words(burn))
+    if ours := sum(each["job"] is not None for each in found):
+        say(f"* {ours} of training_monitor: OWNER/JOB/ATTEMPT")
+    return OK
+
+
+def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be shown of an instance: the service's own row has tokens and the environment in it."""
+    label, started = read_label(row.get("label")), known_number(row.get("start_date"))
+    return {
+        "id": row["id"],
+        "status": _text(row.get("actual_status") or row.get("cur_state")),
+        "intended_status": _text(row.get("intended_status")),
+        "status_message": _text(row.get("status_msg")),
+        "gpu_name": _text(row.get("gpu_name")),
+        "num_gpus": _whole(row.get("num_gpus")),
+        "price_per_hour": known_number(row.get("dph_total")),
+        "storage_price_per_hour": known_number(row.get("storage_total_cost")),
+        "uptime": None if started is None else max(0.0, time.time() - started),
+        "label": _text(row.get("label")),
+        "job": None if label is None else {"owner": label[0], "job_id": label[1], "attempt": label[2]},
+        "ssh": f"{row['ssh_host']}:{row['ssh_port']}" if row.get("ssh_host") and row.get("ssh_port") else None,
+        "disk_gb": known_number(row.get("disk_space")),
+        "location": _text(row.get("geolocation")),
+        "image": _text(row.get("image_uuid")),
+        "machine_id": _whole(row.get("machine_id")),
+    }
+
+
+def _instance_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
+    label = each["label"] or "-"
+    if each["job"]:
+        label = "* {owner}/{job_id}/{attempt}".format_map(each["job"])
+    price = _number(each["price_per_hour"], 3)
+    return str(each["id"]), each["status"] or "?", _gpus(each), price, _uptime(each), label, each["ssh"] or "-"
+
+
+def _gpus(each: Mapping[str, Any]) -> str:
+    count = each["num_gpus"]
+    return f"{f'{count}x ' if count and count != 1 else ''}{each['gpu_name'] or '?'}"
+
+
+def _uptime(each: Mapping[str, Any]) -> str:
+    return format_duration(each["uptime"])
+
+
+def _show_instance(each: dict[str, Any], args: Namespace) -> int:
+    if args.json:
+        print_json(each)
+        return OK
+    job = "-"
+    if each["job"]:
+        job = "{job_id}, machine {attempt} of it, queued by {owner}".format_map(each["job"])
+    lines = (
+        ("target", f"vast://{each['id']}"),
+        ("status", f"{each['status'] or '?'}, wanted: {each['intended_status'] or '?'}"),
+        ("message", each["status_message"]),
+        ("GPU", _gpus(each)),
+        ("price", f"${_number(each['price_per_hour'], 3)}/h, stopped ${_number(each['storage_price_per_hour'], 3)}/h"),
+        ("uptime", _uptime(each)),
+        ("job", job),
+        ("label", each["label"]),
+        ("ssh", each["ssh"]),
+        ("disk", f"{_number(each['disk_gb'])} GB"),
+        ("image", each["image"]),
+        ("where", f"{each['location'] or '?'}, machine {_number(each['machine_id'])}"),
+    )
+    for name, value in lines:
+        say(f"{name:<8} {_one_line(value or '-')}")
+    return OK
+
+
+def _burn_in_words(burn: BurnForecast) -> str:
+    if not burn.instances:
+        return "no instances"
+    more = f", {burn.storage_only} stopped: only for the disk" if burn.storage_only else ""
+    least = f", and of {burn.unknown} nobody knows the price" if burn.unknown else ""
+    return f"{plural(burn.instances, 'instance')}: ${burn.dollars_per_hour:.3f} per hour{more}{least}"
+
+
+# ---------------------------------------------------------------- what is for rent
+
+
+def offers(args: Namespace) -> int:
+    """List what is for rent and good enough, best first. Returns the exit status."""
+    if args.limit < 1:
+        raise SettingsError("--limit", args.limit, "1 or more")
+    query = load_offer_query(**_wishes(args))
+    try:
+        found = search_offers(query)
+        loose = {} if found else _find_loose_wishes(query)
+    except CommandError as error:
+        hint("nobody knows what is for rent")
+        return _refuse(error, args, UNKNOWN)
+    shown = found[: args.limit]
+    if args.json:
+        print_json({"offers": shown, "found": len(found), "query": query, "loosen": loose})
+        return OK if found else BAD
+    if shown:
+        header = ("ID", "GPU", "N", "VRAM", "$/H", "RELIABILITY", "COUNTRY", "DOWN", "MACHINE")
+        _print_table(header, [_offer_cells(each) for each in shown], gives_way=(1,))
+    if len(found) > len(shown):
+        hint(f"and {len(found) - len(shown)} more: --limit")
+    if not found:
+        hint("no offers: nothing that is for rent is good enough")
+        for option, told in loose.items():
+            hint(f"  without {option}: {plural(told['offers'], 'offer')}, from ${told['from']:.3f} per hour")
+        if not loose:
+            hint("  no single wish is in the way: loosen several, such as --max-price and --min-vram")
+    return OK if found else BAD
+
+
+def _wishes(args: Namespace) -> dict[str, Any]:
+    given = {
+        "max_price_per_hour": args.max_price,
+        "min_vram_gb": args.min_vram,
+        "disk_gb": args.disk,
+        "min_reliability": args.reliability,
+        "preferred_gpus": None if args.gpu is None else tuple(args.gpu),
+        "only_preferred": None if args.gpu is None else True,
+        "blocked_countries": None if args.country_not is None else tuple(each.upper() for each in args.country_not),
+        "kind": "bid" if args.bid else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
+    """The wishes of which each alone is in the way: how many offers there are without it, and from what price."""
+    wide = replace(query, **{name: value for wish in _GIVEN_UP.values() for name, value in wish.items()})
+    everything = search_offers(wide)
+    found = {option: rank_offers(everything, replace(query, **wish)) for option, wish in _GIVEN_UP.items()}
+    found["--disk"] = search_offers(replace(query, disk_gb=min(query.disk_gb, _SMALLEST_DISK)))
+    return {
+        option: {"offers": len(there), "from": min(each.price_per_hour or 0.0 for each in there)}
+        for option, there in found.items()
+        if there
+    }
+
+
+def _offer_cells(each: Offer) -> tuple[str, ...]:
+    reliability = "?" if each.reliability is None else f"{100 * each.reliability:.1f}%"
+    count, vram, down = _number(each.num_gpus), _number(each.vram_gb), _number(each.inet_down_mbps)
+    price, country = _number(each.price_per_hour, 3), each.country or "?"
+    return str(each.id), each.gpu_name, count, vram, price, reliability, country, down, _number(each.machine_id)
+
+
+# ---------------------------------------------------------------- what a training needs
+
+
+def dataset(args: Namespace) -> int:
+    """Say whether a folder of images is fit to train with. Returns the exit status."""
+    report = validate_dataset(
+        args.path, min_images=args.min_images, require_captions=args.require_captions, trigger=args.trigger
+    )
+    if args.json:
+        print_json(report)
+        return OK if report.is_valid else BAD
+    formats = ", ".join(f"{count} {name}" for name, count in sorted(report.formats.items()))
+    say(f"{_one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
+    sides = f", sides of {report.smallest_side} to {report.largest_side} pixels" if report.images else ""
+    say(f"  {plural(report.captions, 'caption')}, {format_bytes(report.total_bytes)}{sides}")
+    if report.hidden or report.other:
+        other = plural(report.other, "other file or folder", "other files or folders")
+        say(f"  ignored: {report.hidden} hidden, {other}")
+    for kind, texts in (("error", report.errors), ("warning", report.warnings)):
+        for text in texts:
+            say(f"  {kind}: {_one_line(text)}")
+    say("valid" if report.is_valid else f"NOT valid: {plural(len(report.errors), 'error')}")
+    return OK if report.is_valid else BAD
+
+
+def keys(args: Namespace) -> int:
+    """Say whether instances will let our ssh key in, or see to it. Returns the exit status."""
+    report = setup_ssh_key(args.path) if args.setup else check_ssh_keys(args.path)
+    good = report.registered and not report.open_to_others
+    if args.json:
+        print_json(report)
+        return OK if good else BAD
+    say(f"{_one_line(report.private_key)}{': made' if report.made else ''}")
+    say(f"  {_one_line(report.public_key)}")
+    for line in _key_lines(report):
+        say(f"  {line}")
+    return OK if good else BAD
+
+
+def _key_lines(report: SshKeyReport) -> list[str]:
+    lines = [f"registered with vast.ai as key {report.key_id}: each new instance gets it"]
+    if not report.registered:
+        lines = ["NOT registered with vast.ai: training-monitor keys --setup"]
+    if report.open_to_others:
+        lines.append("others may read it, and so ssh refuses it: chmod 600")
+    return lines
+
+
+# ---------------------------------------------------------------- money
+
+
+def credits(args: Namespace) -> int:
+    """Show vast.ai's credit and how long it lasts, or an account of the ledger here. Returns the exit status."""
+    if args.deposit is None and (args.reason is not None or args.payment is not None):
+        raise SettingsError("--deposit", None, "the dollars that --reason and --payment are about")
+    if args.deposit is not None and (args.account is None or not (args.reason or "").strip()):
+        raise SettingsError("--deposit", args.deposit, "an ACCOUNT, and --reason TEXT that says why")
+    return _show_balance(args) if args.account is None else _show_account(args)
+
+
+def _show_balance(args: Namespace) -> int:
+    try:
+        balance = account_balance()
+    except CommandError as error:
+        hint("nobody knows the credit")
+        return _refuse(error, args, UNKNOWN)
+    burn, failure = None, None
+    try:
+        burn = forecast_burn(list_instances(), balance.credit)
+    except CommandError as error:
+        failure = error
+    if args.json:
+        print_json({"balance": balance, "forecast": burn, "error": None if failure is None else failure.what})
+    else:
+        say(f"vast.ai credit ${balance.credit:.2f}")
+    if burn and not args.json:
+        say(f"  {_burn_in_words(burn)}")
+        if burn.hours_left is not None:
+            most = "at most " if burn.unknown else ""
+            say(f"  lasts {most}{format_duration(3600 * burn.hours_left)}")
+    if failure:
+        hint("nobody knows how long it lasts")
+        complain(str(failure))
+        return UNKNOWN
+    return OK if balance.credit > 0 else BAD
+
+
+def _show_account(args: Namespace) -> int:
+    ledger = Credits()
+    if args.deposit is not None:
+        known = args.payment is not None and any(
+            each.kind == "deposit" and each.job_id == args.payment for each in ledger.movements(args.account)
+        )
+        ledger.deposit(args.account, args.deposit, args.reason, payment_id=args.payment)
+        if known:
+            hint(f"payment {args.payment} was counted before, and is not counted again")
+    balance, moved = ledger.balance(args.account), ledger.movements(args.account)
+    if args.json:
+        print_json({"account": args.account, "balance": balance, "movements": moved})
+        return OK if moved else BAD
+    if not moved:
+        hint(f"{args.account}: no such account, nothing was ever paid in")
+        return BAD
+    rows = []
+    for each in moved:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created_at))
+        rows.append((when, each.kind, f"{each.amount:+.2f}", each.job_id or "-", each.reason))
+    _print_table(("WHEN", "KIND", "DOLLARS", "JOB/PAYMENT", "REASON"), rows, gives_way=(4, 3))
+    say(f"{_one_line(args.account)} has ${balance:.2f}")
+    return OK
+
+
+# ---------------------------------------------------------------- printing
+
+
+def _refuse(error: CommandError | InstanceNotFound, args: Namespace, status: int) -> int:
+    if args.json:
+        print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
+    complain(str(error))
+    return status
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_way: Sequence[int]) -> None:
+    """Columns with two blanks between; those that give way, in their order, are cut to fit the terminal."""
+    lines = [tuple(_one_line(cell) for cell in row) for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+    for place in gives_way:
+        less = max(0, min(over, widths[place] - max(LEAST_WIDTH, len(header[place]))))
+        widths[place], over = widths[place] - less, over - less
+    for line in lines:
+        say("  ".join(_cut(cell, width).ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "?" if value is None else f"{value:.{digits}f}"

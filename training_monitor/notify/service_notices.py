@@ -1,0 +1,58 @@
+"""What is told of a job on rented machines; each notice once, see `Notice`."""
+
+from __future__ import annotations
+
+import zlib
+
+from training_monitor.renting import JobState, QueuedJob
+from training_monitor.watching import Notice
+
+
+def machine_lost(job: str, *, reason: str, attempt: int) -> Notice:
+    """Tell that the machine of an attempt is given up."""
+    return _notice("machine_lost", "🔁 Machine Given Up", job, reason, attempt, "high")
+
+
+def machine_kept(job: str, *, reason: str) -> Notice:
+    """Tell that the machine was not destroyed, as the job wanted it."""
+    return _notice("machine_kept", "💸 Instance Kept", job, reason, 0, "high")
+
+
+def waiting(job: str, *, reason: str, what: str) -> Notice:
+    """Tell once that a job cannot go on with `what` it does, and is trying again."""
+    return _notice("job_waiting", "⏳ Training Waits", job, reason, zlib.crc32(what.encode()), "high")
+
+
+def limit_passed(job: str, *, reason: str, soft: bool = False) -> Notice:
+    """Tell that a job has had its time or its money; `soft`: it goes on."""
+    title = "⏰ Limit Near" if soft else "🛑 Limit Reached"
+    kind = "soft_limit" if soft else "limit"
+    return _notice(kind, title, job, reason, zlib.crc32(reason.partition(":")[0].encode()), "high")
+
+
+def upload_failed(job: str, *, destination: str, reason: str) -> Notice:
+    """Tell that the model could not be uploaded."""
+    return _notice("upload_failed", "⚠️ Upload Failed", job, f"{destination}: {reason}", 0, "high")
+
+
+def ended(job: QueuedJob) -> Notice:
+    """Tell how a job ended, where its model is, and what it cost."""
+    work = job.work
+    titles = {JobState.COMPLETED: "🎉 Training Completed", JobState.CANCELLED: "🚫 Training Cancelled"}
+    fields = [("Job", job.id)]
+    if work.step is not None:
+        fields.append(("Progress", f"{work.step}/{work.total_steps or '?'}"))
+    if work.model_url or work.saved_path:
+        fields.append(("Model", work.model_url or work.saved_path or ""))
+    fields.append(("Machines", str(len(work.rentals))))
+    if work.spent is not None:
+        fields.append(("Cost", f"${work.spent:.2f}"))
+    if work.outcome is not JobState.COMPLETED:
+        fields.append(("Reason", work.reason or "not known"))
+    priority = "high" if work.outcome is JobState.FAILED else "normal"
+    title = titles.get(work.outcome or JobState.FAILED, "❌ Training Failed")
+    return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority)
+
+
+def _notice(kind: str, title: str, job: str, reason: str, generation: int, priority: str) -> Notice:
+    return Notice(kind, title, (("Job", job), ("Reason", reason)), "", job, generation, priority)

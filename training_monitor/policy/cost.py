@@ -1,0 +1,203 @@
+"""What a training will cost, what its machines have cost, and how long the money lasts. Pure; dollars and seconds.
+
+What nobody knows is counted apart and never as 0: a sum with something unknown in it is the least that it can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from training_monitor.errors import SettingsError
+from training_monitor.renting import Rental, TrainingRequest
+
+HOUR, DAY = 3600.0, 86_400.0
+_RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What machines cost: `dollars` for those with a price, and the instance ids of those whose price is not known."""
+
+    dollars: float
+    unknown_rentals: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BurnForecast:
+    """What the listed instances cost while they stay as they are.
+
+    Attributes:
+        dollars_per_hour: of those whose cost is known.
+        hours_left: how long the credit lasts, at most that when some are `unknown`; None when the credit is not known,
+            or nothing known costs anything.
+        instances: how many there are.
+        storage_only: how many of them are stopped and pay for their disk alone.
+        unknown: of how many nobody knows what they cost.
+    """
+
+    dollars_per_hour: float
+    hours_left: float | None
+    instances: int
+    storage_only: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetDecision:
+    """Whether a job goes on. action: go_on | warn (it goes on, and somebody is told `reason`) | end."""
+
+    action: str
+    reason: str | None = None
+
+
+def estimate_cost(
+    request: TrainingRequest, price_per_hour: float, *, setup_seconds: float = 900, margin: float = 1.2
+) -> float:
+    """What to reserve for a training: setting up and its steps with a margin, at most its hard time limit.
+
+    A command says nothing about its steps: for it, the time limit is the estimate.
+
+    Args:
+        request: what is to be trained.
+        price_per_hour: of the machine, dollars.
+        setup_seconds: from renting to the first step, and from the last one to the end.
+        margin: what its time is multiplied by.
+
+    Raises:
+        SettingsError: the price is no number above 0.
+    """
+    price = _number(price_per_hour)
+    if price is None or price <= 0:
+        raise SettingsError("price_per_hour", price_per_hour, "dollars, above 0")
+    seconds = request.hard_timeout
+    if request.spec is not None:
+        seconds = min(seconds, margin * (setup_seconds + request.spec.steps * request.seconds_per_step))
+    return price * seconds / HOUR
+
+
+def spent_by(rentals: Iterable[Rental], now: float) -> Spending:
+    """What these machines have cost up to `now`, epoch seconds."""
+    return spent_since(rentals, -inf, now)
+
+
+def spent_since(rentals: Iterable[Rental], since: float, now: float) -> Spending:
+    """What these machines cost between two times, epoch seconds; one that has not ended goes on costing."""
+    dollars, unknown = 0.0, []
+    for rental in rentals:
+        end = now if rental.ended_at is None else min(rental.ended_at, now)
+        seconds = end - max(rental.started_at, since)
+        price = _number(rental.price_per_hour)
+        if price is not None and price >= 0:
+            dollars += price * max(0.0, seconds) / HOUR
+        elif seconds > 0:
+            unknown.append(rental.instance_id)
+    return Spending(dollars, tuple(unknown))
+
+
+def forecast_burn(rows: Iterable[Mapping[str, Any]], credit: float | None) -> BurnForecast:
+    """How fast the listed instances use the credit up.
+
+    Args:
+        rows: the account's instances as the service lists them.
+        credit: dollars; None: not known.
+    """
+    costs: list[float | None] = []
+    storage_only = 0
+    for row in rows:
+        is_stored = _pays_storage_only(row)
+        storage_only += is_stored
+        cost = _number(row.get("storage_total_cost" if is_stored else "dph_total"))
+        costs.append(None if cost is None or cost < 0 else cost)
+    per_hour = sum(cost for cost in costs if cost is not None)
+    left = _number(credit)
+    hours = None if left is None or per_hour <= 0 else max(0.0, left) / per_hour
+    return BurnForecast(per_hour, hours, len(costs), storage_only, costs.count(None))
+
+
+def _pays_storage_only(row: Mapping[str, Any]) -> bool:
+    """Stopped, or exited and not wanted to run: a container that ended by itself may still hold its GPU."""
+    status = row.get("actual_status")
+    wanted = (row.get("intended_status"), row.get("cur_state"))
+    return status == "stopped" or (status == "exited" and _RUNNING not in wanted)
+
+
+def decide_budget(
+    budget: float | None,
+    spending: Spending,
+    *,
+    price_per_hour: float | None = None,
+    seconds_left: float | None = None,
+) -> BudgetDecision:
+    """Whether a job may go on with what its machines have cost.
+
+    Args:
+        budget: of the job, dollars; None: there is no limit.
+        spending: of the job so far.
+        price_per_hour: of the machine it has; None: not known.
+        seconds_left: until it can have finished; None: not known.
+
+    Returns:
+        `end` when the budget is used up; `warn` when it will be before the job can finish, or when nobody can tell
+        because a machine's price is not known; else `go_on`.
+    """
+    if budget is None:
+        return BudgetDecision("go_on")
+    if spending.dollars >= budget:
+        return BudgetDecision("end", f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent")
+    if spending.unknown_rentals:
+        return BudgetDecision("warn", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
+    if not price_per_hour or seconds_left is None:
+        return BudgetDecision("go_on")
+    needed = price_per_hour * seconds_left / HOUR
+    if spending.dollars + needed <= budget:
+        return BudgetDecision("go_on")
+    lasts = (budget - spending.dollars) / price_per_hour
+    return BudgetDecision(
+        "warn",
+        f"its budget of ${budget:.2f} will be used up in {lasts:.1f} h, before it can finish:"
+        f" ${spending.dollars:.2f} spent, ${needed:.2f} more needed",
+    )
+
+
+def day_start(now: float) -> float:
+    """When the day of `now` began, UTC; both in epoch seconds."""
+    return now - now % DAY
+
+
+def decide_daily_budget(budget: float, spending: Spending, promised: float, estimate: float) -> str | None:
+    """Why another job may not be begun today; None when it may.
+
+    Args:
+        budget: of a day for all jobs, dollars.
+        spending: of all jobs today.
+        promised: what the jobs under way will still cost.
+        estimate: of the job that would be begun.
+    """
+    if spending.unknown_rentals:
+        return f"the daily budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}"
+    if spending.dollars + promised + estimate <= budget:
+        return None
+    return (
+        f"the daily budget of ${budget:.2f} does not reach: ${spending.dollars:.2f} spent today,"
+        f" ${promised:.2f} promised to others, ${estimate:.2f} needed"
+    )
+
+
+def _unpriced(spending: Spending) -> str:
+    """Which machines have no price, the first five of them."""
+    numbers = [str(number) for number in spending.unknown_rentals]
+    others = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"nobody knows the price of {', '.join(numbers[:5])}{others}"
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None

@@ -1,0 +1,253 @@
+"""The steps of a job when its training is over: save the model, show it, and leave nothing that costs money."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.errors import CommandError, SettingsError, TrainingMonitorError
+from training_monitor.models import Checkpoint
+from training_monitor.notify import service_notices
+from training_monitor.policy.cost import spent_by
+from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
+from training_monitor.probes.jobs import find_jobs_named, stop_job
+from training_monitor.renting import JobState, read_label, resolve_env
+from training_monitor.supervise.job_context import JobContext
+from training_monitor.supervise.job_limits import passed_limit
+from training_monitor.supervise.machine_steps import close_rental, destroy_rented
+from training_monitor.supervise.training_step import newest_on_machine, save_what_there_is
+from training_monitor.uploads.checkpoint import upload_checkpoint
+from training_monitor.vast.credits import Credits
+from training_monitor.vast.instances import destroy_instance, list_instances, stop_instance
+from training_monitor.vast.publish import make_samples, register_model
+from training_monitor.vast.sync import fetch_folder
+from training_monitor.watching import UploadReport
+
+UPLOAD_ROUNDS = 3
+LATE_SECONDS = 10.0  # an instance may be listed so long after it was made
+
+
+def upload(ctx: JobContext) -> None:
+    """Copy the model here, upload it, and see both; the machine is not left before one of them is there."""
+    request = ctx.job.request
+    model = _find_model(ctx)
+    if model is None:
+        ctx.end(JobState.FAILED, f"the training left no complete checkpoint in {ctx.checkpoint_dir}")
+        return
+    here = _copy_here(ctx, model)
+    reports = [_upload(ctx, model) for _ in range(1)] if request.upload_to else []
+    report = reports[-1] if reports else None
+    if report is not None and not report.verified:
+        ctx.post(service_notices.upload_failed(ctx.job.id, destination=report.destination, reason=report.error or "?"))
+        if here is None:
+            raise TrainingMonitorError(f"nothing but the machine has the model: {report.error}")
+        ctx.end(JobState.FAILED, f"it was not uploaded ({report.error}); its model is {here}")
+        return
+    if report is None and here is None:
+        raise TrainingMonitorError("nothing but the machine has the model", hint="look at this machine's disk")
+    ctx.go(JobState.SAMPLING, progressed=True, model_url=report.destination if report else here)
+
+
+def _find_model(ctx: JobContext) -> Checkpoint | None:
+    """What the training made on the machine: the final model of ai-toolkit, else the newest complete checkpoint."""
+    newest = newest_on_machine(ctx)
+    spec = ctx.job.request.spec
+    if spec is None:
+        return newest
+    final = f"{ctx.checkpoint_dir}/{spec.name}.safetensors"
+    found = newest_complete(list_checkpoints(final, ctx.target(), transport=ctx.service.transport))
+    return replace(found, step=spec.steps) if found else newest
+
+
+def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
+    """The path of the model on this machine; None where it could not be copied."""
+    folder, name = os.path.join(ctx.local_folder, "model"), posixpath.basename(model.path.rstrip("/"))
+    try:
+        fetch_folder(
+            ctx.target(),
+            posixpath.dirname(model.path.rstrip("/")),
+            folder,
+            only=[name],
+            transport=ctx.service.transport,
+            clock=ctx.clock,
+        )
+    except CommandError as error:
+        ctx.warn(f"the model could not be copied to {folder}: {error.what}")
+        return None
+    path = os.path.join(folder, name)
+    ctx.note(progressed=True, saved_step=model.step, saved_path=path)
+    ctx.tell("reached", f"model of step {model.step} copied to {path}")
+    return path
+
+
+def _upload(ctx: JobContext, model: Checkpoint) -> UploadReport:
+    """To the first destination that takes it; what is written down already is not done again."""
+    reports = list(ctx.job.work.uploads)
+    for _ in range(UPLOAD_ROUNDS):
+        for destination in ctx.job.request.upload_to:
+            if verified := [each for each in reports if each.verified]:
+                return verified[0]
+            report = _upload_to(ctx, model, destination)
+            reports.append(report)
+            ctx.note(progressed=True, uploads=tuple(reports))
+            ctx.tell("reached" if report.verified else "detected", _in_words(report))
+    verified = [each for each in reports if each.verified]
+    return verified[0] if verified else reports[-1]
+
+
+def _upload_to(ctx: JobContext, model: Checkpoint, destination: str) -> UploadReport:
+    try:
+        return upload_checkpoint(
+            ctx.target(),
+            model.path,
+            destination,
+            on_progress=lambda text: ctx.tell("progress", text),
+            transport=ctx.service.transport,
+            clock=ctx.clock,
+        )
+    except SettingsError as error:  # such as credentials that are not there: the next destination may have them
+        return UploadReport(destination.partition("?")[0], False, error=error.what)
+
+
+def _in_words(report: UploadReport) -> str:
+    return f"{report.destination}: {'verified' if report.verified else report.error}"
+
+
+# ---------------------------------------------------------------- samples, registration
+
+
+def _about(ctx: JobContext) -> dict[str, Any]:
+    """What a hook gets to know."""
+    request, work = ctx.job.request, ctx.job.work
+    return {
+        "name": request.name,
+        "trigger": request.spec.trigger if request.spec else "",
+        "job_id": ctx.job.id,
+        "step": work.saved_step,
+        "model": work.saved_path,
+        "model_name": os.path.basename(work.saved_path or ""),
+        "model_url": work.model_url,
+    }
+
+
+def sample(ctx: JobContext) -> None:
+    """Make test images on the machine and bring them here; without them the model is no worse."""
+    hook = ctx.job.request.samples
+    model = _find_model(ctx) if hook else None
+    if hook and model:
+        report = make_samples(
+            hook,
+            ctx.target(),
+            folder=ctx.folder,
+            model=model.path,
+            about=_about(ctx),
+            env=resolve_env(ctx.job.request.env),
+            on_progress=lambda text: ctx.tell("progress", text),
+            transport=ctx.service.transport,
+            clock=ctx.clock,
+        )
+        if not report.ok:
+            ctx.warn(f"no samples: {report.error}")
+        elif hook.command:
+            folder = os.path.join(ctx.local_folder, "samples")
+            fetched = fetch_folder(
+                ctx.target(), f"{ctx.folder}/samples", folder, transport=ctx.service.transport, clock=ctx.clock
+            )
+            ctx.tell("reached", f"{fetched.files} samples in {folder}")
+    ctx.go(JobState.REGISTERING, progressed=True)
+
+
+def register(ctx: JobContext) -> None:
+    """Tell whoever is to serve the model; a repeated call carries the same idempotency key."""
+    if hook := ctx.job.request.register:
+        report = register_model(hook, _about(ctx), job_id=ctx.job.id, transport=ctx.service.transport, clock=ctx.clock)
+        if report.ok:
+            ctx.tell("reached", "the model is registered")
+        else:
+            ctx.warn(f"not registered: {report.error}")
+    ctx.go(JobState.DESTROYING, outcome=JobState.COMPLETED, reason="completed")
+
+
+# ---------------------------------------------------------------- the end
+
+
+def leave_machine(ctx: JobContext) -> None:
+    """Destroy the machine, stop it, or keep it, as the job says, and see it."""
+    work = ctx.job.work
+    if work.instance_id is None:
+        _destroy_unknown(ctx)
+        ctx.go(JobState.SETTLING)
+        return
+    if work.outcome is not JobState.COMPLETED:
+        _stop_and_save(ctx)
+    limit = passed_limit(ctx.job, ctx.clock.time())
+    how = "destroy" if limit else ctx.job.request.on_finish
+    if how == "destroy":
+        destroy_rented(ctx)
+    elif how == "stop":
+        stop_instance(str(work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
+    if how != "destroy":
+        text = f"instance {work.instance_id} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
+        ctx.warn(text)
+        ctx.post(service_notices.machine_kept(ctx.job.id, reason=text))
+    ctx.go(JobState.SETTLING)
+
+
+def _destroy_unknown(ctx: JobContext) -> None:
+    """Destroy what carries a label of this job: a machine may have been asked for by somebody who died."""
+    work, config = ctx.job.work, ctx.service.config
+    deadline = 0.0 if work.asked_at is None else work.asked_at + config.create_timeout + LATE_SECONDS
+    while True:
+        for row in list_instances(transport=ctx.service.transport):
+            label = read_label(row.get("label"))
+            if label and label[:2] == (ctx.service.owner, ctx.job.id):
+                destroy_instance(str(row["id"]), transport=ctx.service.transport, clock=ctx.clock)
+                deadline = 0.0
+        if ctx.clock.time() >= deadline:
+            return
+        ctx.clock.sleep(2.0)
+
+
+def _stop_and_save(ctx: JobContext) -> None:
+    """End what runs on the machine and copy its newest checkpoint here, as far as that is possible."""
+    name = f"{ctx.job.id}.{ctx.job.work.attempt}"
+    try:
+        for view, _ in find_jobs_named(ctx.target(), name, process=True, transport=ctx.service.transport):
+            if not view.status.is_terminal:
+                stop_job(ctx.target(), view.job_id, transport=ctx.service.transport, clock=ctx.clock)
+    except TrainingMonitorError as error:
+        ctx.tell("detected", f"the training could not be ended before its machine: {error.what}")
+    save_what_there_is(ctx)
+
+
+def settle(ctx: JobContext) -> None:
+    """Close the job's reservation with what its machines cost; what is left of it goes back."""
+    request, config = ctx.job.request, ctx.service.config
+    if ctx.job.work.spent is None:
+        spending = spent_by(ctx.job.work.rentals, ctx.clock.time())
+        if spending.unknown_rentals:
+            numbers = ", ".join(map(str, spending.unknown_rentals))
+            ctx.warn(f"nobody knows what instance {numbers} cost: it is not in the costs")
+        ctx.note(spent=spending.dollars)
+    spent, outcome = ctx.job.work.spent, ctx.job.work.outcome
+    assert spent is not None and outcome is not None
+    credits = Credits(ctx.service.store, clock=ctx.clock)
+    if request.account is not None and credits.reservation(request.account, ctx.job.id) is not None:
+        credits.settle(request.account, ctx.job.id, spent, f"{outcome.value.lower()}: {ctx.job.work.reason}")
+        if outcome is JobState.FAILED and config.failed_refund:
+            credits.refund(request.account, ctx.job.id, config.failed_refund, "the job failed")
+    ctx.tell("reached", f"it cost ${spent:.2f}")
+    ctx.go(JobState.NOTIFYING)
+
+
+def notify(ctx: JobContext) -> None:
+    """Tell how it ended. This is the last thing that is done."""
+    work = ctx.job.work
+    assert work.outcome is not None
+    if work.instance_id is not None:
+        close_rental(ctx)
+    ctx.post(service_notices.ended(ctx.job))
+    ctx.go(work.outcome)
+    ctx.tell("finished", f"{work.outcome.value.lower()}: {work.reason}")

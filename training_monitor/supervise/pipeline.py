@@ -1,0 +1,188 @@
+"""Takes one job from QUEUED to its end: one act after the other, each written down before the next begins.
+
+The states are those of `JobState`; the acts are in machine_steps.py, training_step.py and finishing_steps.py. A job
+that is found half done goes on in its state: every act can be done twice. Failing to ask is not a failure of the job:
+it is asked again, and only a limit of the job ends that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+from training_monitor.errors import (
+    AccessDenied,
+    AlreadySupervised,
+    CommandFailed,
+    CommandTimedOut,
+    InstanceNotFound,
+    InsufficientCredits,
+    LeaseLost,
+    NoOffers,
+    SettingsError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
+from training_monitor.notify import service_notices
+from training_monitor.renting import JobState, QueuedJob
+from training_monitor.supervise import finishing_steps, machine_steps
+from training_monitor.supervise.job_context import Interrupted, JobContext, Lease, Service
+from training_monitor.supervise.job_limits import approached_limit, passed_limit
+from training_monitor.supervise.training_step import TrainingStep, find_lost
+from training_monitor.units import format_duration
+
+LONGEST_WAIT = 60.0
+_WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
+_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.UPLOADING)
+_ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
+_HOPELESS = (SettingsError, InsufficientCredits)
+
+_STEPS: dict[JobState, Callable[[JobContext], None]] = {
+    JobState.CHARGING: machine_steps.charge,
+    JobState.RENTING: machine_steps.rent,
+    JobState.PREPARING: machine_steps.prepare,
+    JobState.SYNCING: machine_steps.sync,
+    JobState.CHECKING: machine_steps.check,
+    JobState.REPLACING: machine_steps.replace_machine,
+    JobState.UPLOADING: finishing_steps.upload,
+    JobState.SAMPLING: finishing_steps.sample,
+    JobState.REGISTERING: finishing_steps.register,
+    JobState.DESTROYING: finishing_steps.leave_machine,
+    JobState.SETTLING: finishing_steps.settle,
+    JobState.NOTIFYING: finishing_steps.notify,
+}
+
+
+def run_job(service: Service, job: QueuedJob) -> QueuedJob:
+    """Do what is left to do of a job that this worker has claimed.
+
+    Returns:
+        The job: at its end, or where it was when the lease was lost or the worker was to stop.
+    """
+    with Lease(service, job) as lease:
+        pipeline = _Pipeline(JobContext(service, job, lease))
+        with closing(pipeline):
+            return pipeline.run()
+
+
+class _Pipeline:
+    def __init__(self, ctx: JobContext) -> None:
+        self.ctx = ctx
+        self._training: TrainingStep | None = None
+        self._wait = 0.0
+
+    def close(self) -> None:
+        if self._training:
+            self._training.close()
+            self._training = None
+
+    def run(self) -> QueuedJob:
+        ctx = self.ctx
+        while not ctx.job.state.is_terminal:
+            try:
+                self._go_on()
+            except Interrupted:
+                if ctx.lease.lost or ctx.service.stopping.is_set():
+                    break
+                self._obey()
+            except LeaseLost as error:
+                ctx.tell("detected", error.what)
+                break
+        return ctx.job
+
+    def _go_on(self) -> None:
+        """One act, and what follows when it cannot be done."""
+        self.ctx.check()
+        try:
+            if not self._passed_limit():
+                self._act()
+            self._wait = 0.0
+            self.ctx.answered()
+        except LeaseLost:
+            raise
+        except TrainingMonitorError as error:
+            self._failed(error)
+
+    def _act(self) -> None:
+        ctx, state = self.ctx, self.ctx.job.state
+        if state is JobState.QUEUED:
+            ctx.go(JobState.CHARGING)
+        elif state is JobState.TRAINING:
+            self._training = self._training or TrainingStep(ctx)
+            self._training.step()
+        else:
+            _STEPS[state](ctx)
+        if ctx.job.state is not JobState.TRAINING:
+            self.close()
+
+    def _obey(self) -> None:
+        """Somebody wants the job to end."""
+        ctx = self.ctx
+        assert ctx.lease.to_end
+        self.close()
+        outcome, reason = ctx.lease.to_end
+        with suppress(LeaseLost):
+            ctx.end(outcome, reason)
+
+    def _passed_limit(self) -> bool:
+        """End the job when it has had its time or its money; tell when it comes near."""
+        ctx, now = self.ctx, self.ctx.clock.time()
+        if ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING:
+            return False
+        if reason := passed_limit(ctx.job, now):
+            self.close()
+            ctx.post(service_notices.limit_passed(ctx.job.id, reason=reason))
+            ctx.end(JobState.FAILED, reason)
+            return True
+        if reason := approached_limit(ctx.job, now):
+            ctx.post(service_notices.limit_passed(ctx.job.id, reason=reason, soft=True))
+        return False
+
+    # ------------------------------------------------------------ what cannot be done
+
+    def _failed(self, error: TrainingMonitorError) -> None:
+        """Decide what an act that could not be done means: the end, another machine, or asking again."""
+        ctx, state = self.ctx, self.ctx.job.state
+        if state not in _ENDING and self._is_hopeless(error, state):
+            self.close()
+            ctx.end(JobState.FAILED, error.what)
+            return
+        if isinstance(error, (TargetUnreachable, CommandTimedOut, InstanceNotFound)) and self._lost():
+            return
+        self._ask_again(error)
+
+    def _is_hopeless(self, error: TrainingMonitorError, state: JobState) -> bool:
+        """Whether asking again cannot help, or was tried for long enough while nothing is rented."""
+        if isinstance(error, _HOPELESS):
+            return True
+        if state is JobState.RENTING and isinstance(error, CommandFailed) and error.argv:
+            return True
+        waited = self.ctx.clock.time() - self.ctx.job.changed_at
+        patience = self.ctx.service.config.patience
+        return state in _WITHOUT_MACHINE and waited >= patience
+
+    def _lost(self) -> bool:
+        """Whether the machine is lost, and if so what follows."""
+        ctx, state = self.ctx, self.ctx.job.state
+        if state not in (*_MAY_LOSE_MACHINE, JobState.SAMPLING):
+            return False
+        reason = find_lost(ctx)
+        if reason is None:
+            ctx.forget_address()
+            return False
+        if state is JobState.SAMPLING:
+            ctx.warn(f"no samples: the machine was lost: {reason}")
+            ctx.go(JobState.REGISTERING)
+        else:
+            machine_steps.give_up_machine(ctx, reason)
+        return True
+
+    def _ask_again(self, error: TrainingMonitorError) -> None:
+        ctx = self.ctx
+        first = ctx.service.config.retry_wait
+        self._wait = min(2 * self._wait, LONGEST_WAIT) if self._wait else first
+        kind = "waiting" if isinstance(error, (NoOffers, AlreadySupervised)) else "unreachable"
+        ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
+        if isinstance(error, (NoOffers, AccessDenied)) or ctx.job.state in _ENDING:
+            ctx.post(service_notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value.lower()))
+        ctx.clock.sleep(self._wait)

@@ -1,0 +1,273 @@
+"""The training on its machine: supervised step by step, followed line by line, its checkpoints copied here meanwhile.
+
+The supervisor restarts what fails or hangs. What it cannot do is to go to another machine: that is decided here, when
+the machine is gone, does not run any more, or cannot be reached for long although it is said to run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import ExitStack
+from typing import Any
+
+from training_monitor.errors import InstanceNotFound, TrainingMonitorError
+from training_monitor.models import Checkpoint, Event
+from training_monitor.policy.restart import RestartPolicy
+from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
+from training_monitor.renting import JobState, TrainingRequest, resolve_env
+from training_monitor.supervise.alerts import Told, decide_alerts
+from training_monitor.supervise.job_context import JobContext
+from training_monitor.supervise.machine_steps import give_up_machine
+from training_monitor.supervise.restart_notices import RestartNotices
+from training_monitor.supervise.run_state import RunState
+from training_monitor.supervise.supervisor import Supervisor
+from training_monitor.supervise.watcher import TrainingWatcher
+from training_monitor.units import format_duration
+from training_monitor.vast.instances import show_instance
+from training_monitor.vast.sync import fetch_folder
+from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
+
+KEPT_HERE = 2  # checkpoints of a job on this machine
+AI_TOOLKIT = 'cd "${AI_TOOLKIT:-/app/ai-toolkit}" && exec python3 run.py '
+_STOPPED = ("exited", "stopped")
+
+
+class TrainingStep:
+    """The training of one job on one machine; a worker that takes over makes a new one, which goes on."""
+
+    def __init__(self, ctx: JobContext) -> None:
+        self.ctx, service = ctx, ctx.service
+        self._instance_id = ctx.job.work.instance_id
+        config = service.config
+        policy = RestartPolicy(
+            max_retries=config.max_retries,
+            retry_delay=config.retry_delay,
+            stagnation_threshold=config.stagnation_threshold,
+            check_interval=config.check_interval,
+        )
+        self._notices = RestartNotices(service.outbox, ctx.about, ctx.job.id) if service.outbox else None
+        self._supervisor = Supervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
+        self._watcher: TrainingWatcher | None = None
+        self._saved_at: float | None = None
+        self._closing = ExitStack()
+        self._closing.callback(self._supervisor.close)
+        self._run = self._open()
+
+    def close(self) -> None:
+        """Leave the training alone."""
+        self._unfollow()
+        self._closing.close()
+
+    def _open(self) -> RunState:
+        """Go on with what the store knows of this training, or begin it."""
+        ctx, store = self.ctx, self.ctx.service.store
+        # The name holds the attempt: another machine has not seen the jobs of this one.
+        name = f"{ctx.job.id}.{ctx.job.work.attempt}"
+        target = self._supervisor.target
+        key = f"{target} {name}"
+        if ended := store.load_run(key, finished=True):
+            return RunState.from_dict(ended)
+        self._closing.enter_context(store.hold(key))
+        new = RunState(key, str(target), name, ctx.checkpoint_dir, ctx.clock.time(), config=self._job_config())
+        kept = store.load_run(key)
+        return self._supervisor.go_on(RunState.from_dict(kept), new) if kept else self._supervisor.begin(new, None)
+
+    def _job_config(self) -> dict[str, Any]:
+        request, ctx = self.ctx.job.request, self.ctx
+        env = {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **resolve_env(request.env)}
+        return {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
+
+    # ------------------------------------------------------------ one look
+
+    def step(self) -> None:
+        """Look once and do what follows from it; ends in another state of the job when the training is over."""
+        ctx = self.ctx
+        if self._run.phase != "done":
+            self._run = self._supervisor.step(self._run)
+        if self._run.phase == "done":
+            self._end()
+            return
+        if self._run.phase == "waiting" and (reason := self._reason_to_move()):
+            save_what_there_is(ctx)
+            give_up_machine(ctx, reason)
+            return
+        if self._supervisor.unreachable_since is not None:
+            self._look_for_machine()
+            return
+        ctx.answered()
+        status = self._poll()
+        if status:
+            self._note(status)
+            self._save_newest(status.checkpoints or ())
+
+    def _poll(self) -> TrainingStatus | None:
+        """What the watcher sees of the job that runs now."""
+        job_id = self._run.job_id
+        if job_id is None or self._run.phase != "watching":
+            return None
+        if self._watcher is None or self._watcher.job.job_id != job_id:
+            self._follow(job_id)
+        assert self._watcher
+        try:
+            return self._watcher.poll()
+        except TrainingMonitorError:
+            return None  # the supervisor finds out what it means
+
+    def _follow(self, job_id: str) -> None:
+        self._unfollow()
+        ctx, service = self.ctx, self.ctx.service
+        self._watcher = TrainingWatcher(
+            self._supervisor.target,
+            WatchedJob(job_id=job_id, output_dir=ctx.checkpoint_dir, name=ctx.job.id),
+            WatchConfig(poll_interval=service.config.check_interval),
+            store=service.store,
+            transport=service.transport,
+            clock=service.clock,
+        )
+        self._watcher.follow(self._keep_line, polls=False)
+
+    def _unfollow(self) -> None:
+        if self._watcher:
+            self._watcher.stop_streaming()
+
+    def _keep_line(self, update: LogUpdate) -> None:
+        """The log of a machine that will be destroyed is kept here."""
+        os.makedirs(self.ctx.local_folder, mode=0o700, exist_ok=True)
+        with open(os.path.join(self.ctx.local_folder, "training.log"), "a", encoding="utf-8", errors="replace") as file:
+            file.write(update.line + "\n")
+        if self.ctx.service.on_line:
+            self.ctx.service.on_line(update)
+
+    def _note(self, status: TrainingStatus) -> None:
+        """Write down the progress, and tell what is to be told of it."""
+        ctx, progress = self.ctx, status.progress
+        if progress.step is not None and progress.step != ctx.job.work.step:
+            total = progress.total_steps or ctx.job.work.total_steps
+            ctx.note(progressed=True, step=progress.step, total_steps=total)
+        assert self._watcher
+        told = Told.from_dict(self._watcher.state.alerts)
+        told, notices = decide_alerts(told, status, self._watcher.config, ctx.job.id, ends=False)
+        for notice in notices:
+            ctx.post(notice)
+        self._watcher.save_alerts(told.as_dict())
+
+    def _show(self, event: Event) -> None:
+        if self._notices and event.kind != "finished":  # how the job ends is told at its end
+            self._notices.show(event)
+        if self.ctx.service.on_event:
+            self.ctx.service.on_event(event)
+
+    # ------------------------------------------------------------ its checkpoints
+
+    def _save_newest(self, checkpoints: tuple[Checkpoint, ...]) -> None:
+        """Copy the newest complete checkpoint here, now and then: it is what another machine can go on from."""
+        newest, now = newest_complete(checkpoints), self.ctx.clock.monotonic()
+        due = self._saved_at is None or now - self._saved_at >= self.ctx.service.config.save_interval
+        if newest is None or not due or newest.step <= (self.ctx.job.work.saved_step or -1):
+            return
+        try:
+            save_checkpoint(self.ctx, newest)
+        except TrainingMonitorError as error:
+            self.ctx.tell("detected", f"{newest.path} could not be copied here: {error}")
+        self._saved_at = self.ctx.clock.monotonic()
+
+    # ------------------------------------------------------------ endings
+
+    def _end(self) -> None:
+        run, ctx = self._run, self.ctx
+        self._unfollow()
+        if run.success:
+            ctx.go(JobState.UPLOADING, progressed=True)
+            return
+        stopped = (run.reason or "").startswith("stopped")
+        ctx.end(JobState.CANCELLED if stopped else JobState.FAILED, run.reason or "the training ended")
+
+    def _reason_to_move(self) -> str | None:
+        """Why the next attempt is better made on another machine, when there may be one."""
+        failure = self._run.attempts[-1]["failure"]
+        may_move = len(self.ctx.job.work.rentals) < self.ctx.job.request.max_instances
+        if not may_move or failure is None or failure["action"] != "restart_elsewhere":
+            return None
+        return f"{failure['category']}: {failure['evidence']}"
+
+    def _look_for_machine(self) -> None:
+        """The machine does not answer: what does the service say of it?"""
+        ctx = self.ctx
+        if reason := find_lost(ctx):
+            give_up_machine(ctx, reason)
+            return
+        ctx.forget_address()
+        try:
+            self._supervisor.target = self._supervisor.exit_watch.target = ctx.target()
+        except TrainingMonitorError as error:
+            ctx.tell("progress", f"its address is not known: {error.what}")
+
+
+def find_lost(ctx: JobContext) -> str | None:
+    """Why the machine, which does not answer, is lost; None while it may come back, or nobody knows.
+
+    It is gone; or it was stopped, seen twice; or it has been silent for `unreachable_after` while the service answered.
+    """
+    now = ctx.clock.monotonic()
+    try:
+        status = show_instance(str(ctx.job.work.instance_id), transport=ctx.service.transport).get("actual_status")
+    except InstanceNotFound:
+        return "it is gone"
+    except TrainingMonitorError:
+        ctx.silent_since = None  # what could not be asked does not count
+        return None
+    if status in _STOPPED and ctx.seen_status == status:
+        return f"it is {status} (outbid, or stopped by somebody)"
+    ctx.seen_status = str(status)
+    ctx.silent_since = now if ctx.silent_since is None else ctx.silent_since
+    if now - ctx.silent_since >= ctx.service.config.unreachable_after:
+        return f"it is said to be {status}, and could not be reached for {format_duration(now - ctx.silent_since)}"
+    return None
+
+
+def training_command(request: TrainingRequest, folder: str) -> str:
+    """The line for sh that trains."""
+    if request.command is not None:
+        return request.command
+    return AI_TOOLKIT + f"'{folder}/config/training.yaml'"
+
+
+def save_checkpoint(ctx: JobContext, checkpoint: Checkpoint) -> None:
+    """Copy a checkpoint to this machine, verified, and let go of older ones. Raises CommandError."""
+    folder = os.path.join(ctx.local_folder, "checkpoints")
+    name = os.path.basename(checkpoint.path.rstrip("/"))
+    fetch_folder(
+        ctx.target(),
+        os.path.dirname(checkpoint.path.rstrip("/")),
+        folder,
+        only=[name],
+        transport=ctx.service.transport,
+        clock=ctx.clock,
+    )
+    ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=os.path.join(folder, name))
+    ctx.tell("reached", f"checkpoint of step {checkpoint.step} copied to {os.path.join(folder, name)}")
+    _forget_older(folder, name)
+
+
+def _forget_older(folder: str, newest: str) -> None:
+    others = [os.path.join(folder, name) for name in os.listdir(folder) if name != newest]
+    for path in sorted(others, key=os.path.getmtime)[: max(0, len(others) - (KEPT_HERE - 1))]:
+        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def save_what_there_is(ctx: JobContext) -> None:
+    """Copy the newest checkpoint of the machine here, as far as that is possible."""
+    try:
+        newest = newest_on_machine(ctx)
+        if newest and newest.step > (ctx.job.work.saved_step or -1):
+            save_checkpoint(ctx, newest)
+    except TrainingMonitorError as error:
+        ctx.tell("detected", f"nothing more could be saved from the machine: {error.what}")
+
+
+def newest_on_machine(ctx: JobContext) -> Checkpoint | None:
+    """The newest complete checkpoint that the machine has. Raises CommandError."""
+    found = list_checkpoints(ctx.checkpoint_dir, ctx.target(), transport=ctx.service.transport)
+    return newest_complete(found)

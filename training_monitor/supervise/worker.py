@@ -1,0 +1,188 @@
+"""Works through the queue: claims a job, takes it to its end, and sweeps meanwhile."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import SettingsError, TrainingMonitorError
+from training_monitor.models import Event
+from training_monitor.policy.service_config import ServiceConfig
+from training_monitor.probes.settings_file import load_service_config
+from training_monitor.renting import JobState, QueuedJob, TrainingRequest, resolve_env
+from training_monitor.store import Store
+from training_monitor.supervise.job_context import OnEvent, OnLine, Service
+from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.machine_steps import offer_query
+from training_monitor.supervise.pipeline import run_job
+from training_monitor.supervise.sweeper import watch_sweeps
+from training_monitor.targets.transport import Transport
+from training_monitor.uploads.checkpoint import check_destination
+from training_monitor.vast.dataset import validate_dataset
+from training_monitor.vast.queue import TrainingQueue, load_owner
+
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
+
+
+def submit_training(
+    request: TrainingRequest, job_id: str | None = None, *, store: Store | None = None, clock: Clock = SYSTEM_CLOCK
+) -> QueuedJob:
+    """Check all that can be checked before money is spent, and put the training into the queue.
+
+    Args:
+        job_id: the same id with the same request counts once; default: the name and six digits.
+
+    Raises:
+        SettingsError: the dataset, a destination, a wish for a machine or a variable is not good.
+        JobExists: the id belongs to another request.
+    """
+    check_request(request)
+    if request.dataset is not None:
+        request = replace(request, dataset=os.path.abspath(request.dataset))
+    return TrainingQueue(store, clock=clock).submit(request, job_id)
+
+
+def check_request(request: TrainingRequest) -> None:
+    """Raise SettingsError for what would fail only on a machine that is paid for."""
+    offer_query(request)
+    resolve_env(request.env)
+    for hook in (request.samples, request.register):
+        resolve_env(dict(hook.headers) if hook else {})
+    for destination in request.upload_to:
+        check_destination(destination)
+    if request.spec is not None:
+        report = validate_dataset(request.dataset or "")
+        if not report.is_valid:
+            raise SettingsError("dataset", request.dataset, f"images to train with: {'; '.join(report.errors[:3])}")
+    elif request.dataset is not None and not os.path.isdir(request.dataset):
+        raise SettingsError("dataset", request.dataset, "a folder on this machine")
+
+
+def worker_name() -> str:
+    """A name that no other process has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def run_worker(
+    job_id: str | None = None,
+    *,
+    jobs: int = 1,
+    until_empty: bool = False,
+    sweep: bool = True,
+    config: ServiceConfig | None = None,
+    outbox: Outbox | None = None,
+    on_event: OnEvent | None = None,
+    on_line: OnLine | None = None,
+    stopping: threading.Event | None = None,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> list[QueuedJob]:
+    """Take jobs from the queue to their ends. Blocks.
+
+    Killed at any moment and started again, by whomever, a job goes on where it was once its lease has run out.
+
+    Args:
+        job_id: only this job, until it has ended.
+        jobs: how many at the same time.
+        until_empty: return when nothing is left to do.
+        sweep: also look for machines that nobody needs, see `sweep_instances`.
+        config: default: that of the settings file.
+        outbox: who is told. on_event: called with what happens. on_line: called with the lines of the trainings' logs.
+        stopping: set it to end the worker, not the jobs: their machines go on.
+
+    Returns:
+        The jobs that this worker has worked on, as it left them.
+
+    Raises:
+        JobNotFound: there is no `job_id`.
+    """
+    store = store or Store()
+    queue = TrainingQueue(store, clock=clock)
+    config, stopping = config or load_service_config(), stopping or threading.Event()
+    if job_id is not None:
+        queue.get(job_id)
+    owner, name = load_owner(store), worker_name()
+    service = Service(store, queue, config, name, owner, clock, stopping, transport, outbox, on_event, on_line)
+    worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
+    beside = [threading.Thread(target=worker.work, daemon=True) for _ in range(jobs - 1)]
+    if sweep:
+        beside.append(threading.Thread(target=_sweep, args=(service, worker.ended), daemon=True))
+    for thread in beside:
+        thread.start()
+    try:
+        worker.work()
+    except BaseException:
+        stopping.set()
+        raise
+    finally:
+        worker.ended.set()
+        for thread in beside:
+            thread.join()
+    return worker.done
+
+
+def _sweep(service: Service, stopping: threading.Event) -> None:
+    watch_sweeps(
+        service.config.sweep_interval,
+        stopping,
+        dry_run=False,
+        owner=service.owner,
+        config=service.config,
+        store=service.store,
+        outbox=service.outbox,
+        transport=service.transport,
+        clock=service.clock,
+    )
+
+
+class _Worker:
+    """`work` may run in several threads, each of which has one job at a time."""
+
+    def __init__(self, service: Service, job_id: str | None, *, until_empty: bool) -> None:
+        self.service, self.job_id, self.until_empty = service, job_id, until_empty
+        self.done: list[QueuedJob] = []
+        self.ended = threading.Event()
+
+    def work(self) -> None:
+        service = replace(self.service, worker=f"{self.service.worker}-{threading.get_ident():x}")
+        while not service.stopping.is_set():
+            try:
+                if self._work_once(service) or not self._is_over(service):
+                    continue
+                return
+            except TrainingMonitorError as error:  # the state folder, say; or a state that nobody can read
+                get_logger().error("the queue cannot be used: %s", error)
+                if self.until_empty:
+                    raise
+                service.clock.wait(service.stopping, service.config.poll_interval)
+
+    def _work_once(self, service: Service) -> bool:
+        """Take one job as far as it goes; False when there was none to take."""
+        job = service.queue.claim(service.worker, service.config.lease_seconds, self.job_id)
+        if job is None:
+            return False
+        if service.on_event:
+            service.on_event(Event("started", f"{job.id} claimed: {job.state.value.lower()}", job.id, job.work.attempt))
+        try:
+            self.done.append(run_job(service, job))
+        finally:
+            service.queue.release(job.id, service.worker)
+        return True
+
+    def _is_over(self, service: Service) -> bool:
+        """Wait for something to do; True when nothing will come."""
+        if self.job_id is not None and service.queue.get(self.job_id).state.is_terminal:
+            return True
+        if self.until_empty and self.job_id is None:
+            unfinished = [state for state in JobState if not state.is_terminal]
+            if not service.queue.list_jobs(unfinished, limit=1):
+                return True
+        service.clock.wait(service.stopping, min(service.config.poll_interval, 1.0 if self.until_empty else 1e9))
+        return False
