@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,10 @@ class World:
     """A market whose machines are this one, behind a real ssh server; and all that a job talks to."""
 
     vast: VastApi
+    sshd: SshServer
     folder: Path
     gate: StorageGate
     services: Services
-    tools: Path
-    environ: dict[str, str] = field(default_factory=dict)
 
     @property
     def queue(self) -> TrainingQueue:
@@ -105,20 +105,24 @@ class World:
         words += ["--upload", f"s3://{BUCKET}/models", "--samples", sample]
         return [*words, "--register", self.services.webhook, "--notify", *more]
 
-    def start(self, *argv: str, code: str = "") -> subprocess.Popen[bytes]:
-        words = ["-c", code, *argv] if code else ["-m", "training_monitor", *argv]
+    @contextmanager
+    def start(self, *argv: str, code: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+        """The command; it does not outlive the test."""
+        words = [*(code or ("-m", "training_monitor")), *argv]
         log = (self.folder / "launch.log").open("ab")
         with log:
-            return subprocess.Popen(
-                [sys.executable, *words], env={**os.environ, **self.environ}, cwd=ROOT, stdout=log, stderr=log
-            )
+            process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
-    def run(self, *argv: str, code: str = "", limit: float = 180.0) -> int:
+    def run(self, *argv: str, code: Sequence[str] = (), limit: float = 180.0) -> int:
         with self.start(*argv, code=code) as process:
             try:
                 return process.wait(limit)
             except subprocess.TimeoutExpired:
-                process.kill()
                 pytest.fail(f"no end after {limit} s: {self.log()[-3000:]}")
 
     def log(self) -> str:
@@ -208,7 +212,7 @@ def world(
         monkeypatch.setenv(name, value)
     Credits(Store()).deposit("alice", DEPOSIT, "paid in", payment_id="1")
     with Services() as services:
-        yield World(vast, tmp_path, gate, services, surroundings.tools)
+        yield World(vast, sshd, tmp_path, gate, services)
 
 
 def test_one_command_takes_a_training_through_all_its_steps(world: World) -> None:
@@ -231,7 +235,7 @@ def test_the_same_while_a_fifth_of_what_the_market_is_asked_fails(world: World) 
 def test_killed_at_every_step_it_ends_with_the_same_result(world: World) -> None:
     for state in (*STEPS[1:], JobState.COMPLETED):
         for when in ("before", "after"):
-            assert world.run(str(state), when, *world.argv(), code=KILLED) == -signal.SIGKILL, (state, when)
+            assert world.run(str(state), when, *world.argv(), code=("-c", KILLED)) == -signal.SIGKILL, (state, when)
     world.run(*world.argv())
     world.check_books()
 
@@ -252,8 +256,9 @@ def test_a_fault_of_the_machine_moves_the_training_to_another_one(world: World) 
 
 
 def lose_machine(world: World) -> None:
-    """As a host does that lets the GPU to somebody who bids more: all of it is gone, its row says exited."""
+    """As a host does that lets the GPU to somebody who bids more: nothing answers there, and the row says exited."""
     [number] = world.vast.instances
+    world.sshd.stop()
     world.vast.boots[number] = [{"actual_status": "exited", "cur_state": "stopped"}]
     world.vast.instances[number] |= {"actual_status": "exited", "cur_state": "stopped", "ssh_port": 1}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -263,6 +268,9 @@ def lose_machine(world: World) -> None:
         except OSError:
             continue
     shutil.rmtree(world.machine)
+    world.sshd.port = 0
+    world.sshd.start()
+    world.vast.details["ssh_port"] = world.sshd.port
 
 
 def test_a_job_that_is_cancelled_saves_what_there_is_and_leaves_no_machine(world: World) -> None:
@@ -292,15 +300,17 @@ images = [path for path in Path(process["datasets"][0]["folder_path"]).iterdir()
 assert len(images) == 10 and process["network"]["linear"] == 32 and process["train"]["lr"] == 1e-4
 folder, steps = Path(process["training_folder"]) / name, process["train"]["steps"]
 folder.mkdir(parents=True)
-header = json.dumps({"weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-weights = struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1, 2)
+def save(path, step):
+    header = {"__metadata__": {"training_info": json.dumps({"step": step, "epoch": 1})}}
+    header = json.dumps({**header, "weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1, 2))
 for step in range(0, steps + 1, 250):
     percent = 100 * step // steps
     print(f"{name}:  {percent}%|#| {step}/{steps} [00:01<00:10, 2.5it/s, lr: 1.0e-04 loss: 0.3]", flush=True)
     if 0 < step < steps:
-        (folder / f"{name}_{step:09d}.safetensors").write_bytes(weights)
+        save(folder / f"{name}_{step:09d}.safetensors", step)
     time.sleep(0.1)
-(folder / f"{name}.safetensors").write_bytes(weights)
+save(folder / f"{name}.safetensors", steps)
 """
 
 
@@ -317,7 +327,7 @@ def write_png(path: Path, colour: int) -> None:
     )
 
 
-def test_the_example_trains_a_lora_by_ai_toolkit(world: World, sshd: SshServer) -> None:
+def test_the_example_trains_a_lora_by_ai_toolkit(world: World) -> None:
     toolkit, images = world.folder / "toolkit", world.folder / "images"
     toolkit.mkdir()
     images.mkdir()
@@ -325,19 +335,16 @@ def test_the_example_trains_a_lora_by_ai_toolkit(world: World, sshd: SshServer) 
     for number in range(10):
         write_png(images / f"{number}.png", number)
         (images / f"{number}.txt").write_text("mylora, a red wall")
-    sshd.set_environment({"AI_TOOLKIT": str(toolkit)})
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, str(ROOT / "examples" / "rent_and_train.py"), str(images), "my-lora", "mylora"]
-    done = subprocess.run(
-        words, env=environ, cwd=world.folder, capture_output=True, text=True, timeout=180, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    world.sshd.set_environment({"AI_TOOLKIT": str(toolkit)})
+    example = str(ROOT / "examples" / "rent_and_train.py")
+    code = f"import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path({example!r}, run_name='__main__')"
+    assert world.run(example, str(images), "my-lora", "mylora", code=("-c", code)) == 0, world.log()
     [job] = world.queue.list_jobs()
     assert job.work.model_url == str(Path(Store().folder) / "jobs" / job.id / "model" / "my-lora.safetensors")
     assert (job.work.step, job.work.saved_step) == (
         4000,
         4000,
-    ) and "COMPLETED: completed; the model is at" in done.stdout
+    ) and "COMPLETED: completed; the model is at" in world.log()
     assert world.vast.instances == {} and len(Path(job.work.model_url).read_bytes()) > 8
 
 

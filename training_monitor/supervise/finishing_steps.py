@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import CommandError, SettingsError, TrainingMonitorError
+from training_monitor.errors import CommandFailed, SettingsError, TrainingMonitorError
 from training_monitor.models import Checkpoint
 from training_monitor.notify import service_notices
 from training_monitor.policy.cost import spent_by
-from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
 from training_monitor.probes.jobs import find_jobs_named, stop_job
 from training_monitor.renting import JobState, read_label, resolve_env
 from training_monitor.supervise.job_context import JobContext
@@ -32,13 +30,12 @@ LATE_SECONDS = 10.0  # an instance may be listed so long after it was made
 def upload(ctx: JobContext) -> None:
     """Copy the model here, upload it, and see both; the machine is not left before one of them is there."""
     request = ctx.job.request
-    model = _find_model(ctx)
+    model = newest_on_machine(ctx)
     if model is None:
         ctx.end(JobState.FAILED, f"the training left no complete checkpoint in {ctx.checkpoint_dir}")
         return
     here = _copy_here(ctx, model)
-    reports = [_upload(ctx, model) for _ in range(1)] if request.upload_to else []
-    report = reports[-1] if reports else None
+    report = _upload(ctx, model) if request.upload_to else None
     if report is not None and not report.verified:
         ctx.post(service_notices.upload_failed(ctx.job.id, destination=report.destination, reason=report.error or "?"))
         if here is None:
@@ -50,33 +47,19 @@ def upload(ctx: JobContext) -> None:
     ctx.go(JobState.SAMPLING, progressed=True, model_url=report.destination if report else here)
 
 
-def _find_model(ctx: JobContext) -> Checkpoint | None:
-    """What the training made on the machine: the final model of ai-toolkit, else the newest complete checkpoint."""
-    newest = newest_on_machine(ctx)
-    spec = ctx.job.request.spec
-    if spec is None:
-        return newest
-    final = f"{ctx.checkpoint_dir}/{spec.name}.safetensors"
-    found = newest_complete(list_checkpoints(final, ctx.target(), transport=ctx.service.transport))
-    return replace(found, step=spec.steps) if found else newest
-
-
 def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
     """The path of the model on this machine; None where it could not be copied."""
     folder, name = os.path.join(ctx.local_folder, "model"), posixpath.basename(model.path.rstrip("/"))
+    parent, ways = posixpath.dirname(model.path.rstrip("/")), ctx.service.transport
     try:
-        fetch_folder(
-            ctx.target(),
-            posixpath.dirname(model.path.rstrip("/")),
-            folder,
-            only=[name],
-            transport=ctx.service.transport,
-            clock=ctx.clock,
-        )
-    except CommandError as error:
+        report = fetch_folder(ctx.target(), parent, folder, only=[name], transport=ways, clock=ctx.clock)
+    except CommandFailed as error:
         ctx.warn(f"the model could not be copied to {folder}: {error.what}")
         return None
     path = os.path.join(folder, name)
+    if not report.files:
+        ctx.warn(f"the model could not be copied to {folder}: {model.path} is gone")
+        return None
     ctx.note(progressed=True, saved_step=model.step, saved_path=path)
     ctx.tell("reached", f"model of step {model.step} copied to {path}")
     return path
@@ -134,14 +117,15 @@ def _about(ctx: JobContext) -> dict[str, Any]:
 
 def sample(ctx: JobContext) -> None:
     """Make test images on the machine and bring them here; without them the model is no worse."""
-    hook = ctx.job.request.samples
-    model = _find_model(ctx) if hook else None
-    if hook and model:
+    hook, saved = ctx.job.request.samples, ctx.job.work.saved_path
+    if hook and not saved:
+        ctx.warn("no samples: the model could not be copied here")
+    if hook and saved:
         report = make_samples(
             hook,
             ctx.target(),
             folder=ctx.folder,
-            model=model.path,
+            model=f"{ctx.checkpoint_dir}/{os.path.basename(saved)}",
             about=_about(ctx),
             env=resolve_env(ctx.job.request.env),
             on_progress=lambda text: ctx.tell("progress", text),

@@ -97,7 +97,6 @@ class _Pipeline:
             if not self._passed_limit():
                 self._act()
             self._wait = 0.0
-            self.ctx.answered()
         except LeaseLost:
             raise
         except TrainingMonitorError as error:
@@ -112,6 +111,7 @@ class _Pipeline:
             self._training.step()
         else:
             _STEPS[state](ctx)
+            ctx.answered()
         if ctx.job.state is not JobState.TRAINING:
             self.close()
 
