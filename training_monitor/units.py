@@ -1,6 +1,8 @@
-"""Numbers as people read them: durations, bytes, percentages."""
+"""Numbers as people read them: durations, bytes, percentages; and what is a number at all."""
 
 from __future__ import annotations
+
+from math import isfinite
 
 
 def format_duration(seconds: float | None) -> str:
@@ -39,3 +41,14 @@ def format_bytes(count: float | None) -> str:
         if count < 1024:
             return f"{count:.1f} {unit}"
     return f"{count / 1024:.1f} PiB"
+
+
+def known_number(value: object) -> float | None:
+    """A number as a service gives it; None for all else, infinity and nan too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
 from training_monitor.cli.market_arguments import add_credits, add_dataset, add_instances, add_keys, add_offers
-from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_worker
+from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_telling, add_worker
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
 
@@ -128,7 +128,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start from step 0 although checkpoints were written and none is complete",
     )
-    _add_telling(command)
+    add_telling(command)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
@@ -176,12 +176,6 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_telling(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
-    )
-
-
 def _add_watched(command: argparse.ArgumentParser) -> None:
     """What is watched, and who is told."""
     which = command.add_mutually_exclusive_group(required=True)
@@ -190,7 +184,7 @@ def _add_watched(command: argparse.ArgumentParser) -> None:
     command.add_argument("--pid-file", metavar="FILE", help="the file with the pid of the training, with --log")
     command.add_argument("--output-dir", metavar="DIR", help="the folder of its checkpoints on the target")
     command.add_argument("--name", metavar="NAME", help="what notices call it (default: job or log)")
-    _add_telling(command)
+    add_telling(command)
     command.add_argument(
         "--upload",
         action="append",

@@ -14,8 +14,8 @@ from training_monitor.cli.output import complain, hint, print_json, printable, s
 from training_monitor.errors import CommandError, InstanceNotFound, SettingsError
 from training_monitor.policy.cost import BurnForecast, forecast_burn
 from training_monitor.renting import read_label
-from training_monitor.units import format_bytes, format_duration, plural
-from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, known_number, setup_ssh_key
+from training_monitor.units import format_bytes, format_duration, known_number, plural
+from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, setup_ssh_key
 from training_monitor.vast.credits import Credits
 from training_monitor.vast.dataset import validate_dataset
 from training_monitor.vast.instances import list_instances, show_instance

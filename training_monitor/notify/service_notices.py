@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+from training_monitor.policy.cost import BurnForecast
 from training_monitor.renting import JobState, QueuedJob
 from training_monitor.watching import Notice
 
@@ -33,6 +34,17 @@ def limit_passed(job: str, *, reason: str, soft: bool = False) -> Notice:
 def upload_failed(job: str, *, destination: str, reason: str) -> Notice:
     """Tell that the model could not be uploaded."""
     return _notice("upload_failed", "⚠️ Upload Failed", job, f"{destination}: {reason}", 0, "high")
+
+
+def credit_low(burn: BurnForecast, credit: float, *, day: int) -> Notice:
+    """Tell, once a `day`, that the credit in dollars will soon be used up."""
+    fields = (
+        ("Credit", f"${credit:.2f}"),
+        ("Instances", f"{burn.instances}, ${burn.dollars_per_hour:.2f} per hour"),
+        ("Lasts", f"{burn.hours_left or 0.0:.1f} hours" + (" at most" if burn.unknown else "")),
+    )
+    text = "Without credit vast.ai stops all machines."
+    return Notice("credit_low", "🔥 Credit Runs Out", fields, text, "vast.ai", day, "urgent")
 
 
 def ended(job: QueuedJob) -> Notice:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from training_monitor.errors import SettingsError
 from training_monitor.renting import Rental, TrainingRequest
+from training_monitor.units import known_number
 
 HOUR, DAY = 3600.0, 86_400.0
 _RUNNING = "running"
@@ -69,7 +70,7 @@ def estimate_cost(
     Raises:
         SettingsError: the price is no number above 0.
     """
-    price = _number(price_per_hour)
+    price = known_number(price_per_hour)
     if price is None or price <= 0:
         raise SettingsError("price_per_hour", price_per_hour, "dollars, above 0")
     seconds = request.hard_timeout
@@ -89,7 +90,7 @@ def spent_since(rentals: Iterable[Rental], since: float, now: float) -> Spending
     for rental in rentals:
         end = now if rental.ended_at is None else min(rental.ended_at, now)
         seconds = end - max(rental.started_at, since)
-        price = _number(rental.price_per_hour)
+        price = known_number(rental.price_per_hour)
         if price is not None and price >= 0:
             dollars += price * max(0.0, seconds) / HOUR
         elif seconds > 0:
@@ -109,10 +110,10 @@ def forecast_burn(rows: Iterable[Mapping[str, Any]], credit: float | None) -> Bu
     for row in rows:
         is_stored = _pays_storage_only(row)
         storage_only += is_stored
-        cost = _number(row.get("storage_total_cost" if is_stored else "dph_total"))
+        cost = known_number(row.get("storage_total_cost" if is_stored else "dph_total"))
         costs.append(None if cost is None or cost < 0 else cost)
     per_hour = sum(cost for cost in costs if cost is not None)
-    left = _number(credit)
+    left = known_number(credit)
     hours = None if left is None or per_hour <= 0 else max(0.0, left) / per_hour
     return BurnForecast(per_hour, hours, len(costs), storage_only, costs.count(None))
 
@@ -191,13 +192,3 @@ def _unpriced(spending: Spending) -> str:
     numbers = [str(number) for number in spending.unknown_rentals]
     others = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
     return f"nobody knows the price of {', '.join(numbers[:5])}{others}"
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if isfinite(number) else None

@@ -16,6 +16,7 @@ from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, resolve_env
 from training_monitor.store import Store
+from training_monitor.supervise.burn import warn_of_burn
 from training_monitor.supervise.job_context import OnEvent, OnLine, Service
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.machine_steps import offer_query
@@ -137,9 +138,15 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
         config=service.config,
         store=service.store,
         outbox=service.outbox,
+        on_report=lambda report: _watch_credit(service),
         transport=service.transport,
         clock=service.clock,
     )
+
+
+def _watch_credit(service: Service) -> None:
+    if service.config.warn_hours_left:
+        warn_of_burn(service.config.warn_hours_left, service.outbox, transport=service.transport, clock=service.clock)
 
 
 class _Worker:

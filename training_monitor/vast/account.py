@@ -11,12 +11,12 @@ import os
 import re
 import stat
 from dataclasses import dataclass
-from math import isfinite
 
 from training_monitor.errors import CommandError, CommandFailed, SettingsError, TargetUnreachable, last_lines
 from training_monitor.settings import vast_key_path
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
+from training_monitor.units import known_number
 from training_monitor.vast.asking import ask_vastai, find_denial, last_words
 
 _WHAT = "ssh key"
@@ -74,17 +74,6 @@ class SshKeyReport:
     @property
     def usable(self) -> bool:
         return self.registered and not self.open_to_others
-
-
-def known_number(value: object) -> float | None:
-    """A number as the service gives it; None for all else, infinity and nan too."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if isfinite(number) else None
 
 
 def account_balance(*, transport: Transport | None = None) -> Balance:

@@ -17,7 +17,7 @@ from typing import Any
 
 from training_monitor.errors import SettingsError, TargetUnreachable
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.vast.account import known_number
+from training_monitor.units import known_number
 from training_monitor.vast.asking import ask_vastai
 
 MOST_ROWS, MOST_PAGES = 1000, 5

@@ -33,7 +33,7 @@ from training_monitor.targets.asking import ask, read_text
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.vast.account import known_number
+from training_monitor.units import known_number
 from training_monitor.vast.creating import CreateAnswer, clean_line, create_words, read_create_answer
 from training_monitor.vast.instances import destroy_instance, is_listed, list_instances, show_instance
 from training_monitor.vast.offers import Offer, OfferQuery, search_offers
