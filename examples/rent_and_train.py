@@ -1,6 +1,6 @@
 """Train a LoRA on a rented machine, from Python: queue it, do it, and say what became of it.
 
-python3 examples/rent_and_train.py IMAGES NAME TRIGGER [hf:OWNER/NAME]
+HF_TOKEN=... python3 examples/rent_and_train.py IMAGES NAME TRIGGER [hf:OWNER/NAME]
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 1
     images, name, trigger, *upload_to = arguments
-    request = TrainingRequest(name, images, TrainingSpec(name, trigger), upload_to=tuple(upload_to), budget=5.0)
+    spec, token = TrainingSpec(name, trigger), {"HF_TOKEN": "env:HF_TOKEN"}  # looked up when it is needed, kept nowhere
+    request = TrainingRequest(name, images, spec, env=token, upload_to=tuple(upload_to), budget=5.0)
     job = submit_training(request)
     run_worker(job.id, on_event=show)
     done = TrainingQueue().get(job.id)

@@ -158,7 +158,7 @@ class TrainingRequest:
             always gets a copy.
         samples: done on the instance, with the model in `$MODEL`; what it writes into `$SAMPLES` is copied here.
         register: done on the worker's machine.
-        on_finish: of the instance: destroy | stop (its disk goes on costing money) | keep.
+        on_finish: of the instance of a job that completed: destroy | stop (its disk goes on costing money) | keep.
         account: whose credits pay; None: nobody's.
         budget: the job ends when it has spent this.
         soft_timeout: of its time on machines: somebody is told. hard_timeout: it is ended, and saved.
@@ -204,6 +204,9 @@ class TrainingRequest:
         for name in self.env:
             if not _VARIABLE.fullmatch(name):
                 raise SettingsError("env", name, "the name of a variable")
+        for key in ("command", "account"):  # a folder's name may be no UTF-8, what is sent or shown may not
+            if re.search("[\ud800-\udfff]", getattr(self, key) or ""):
+                raise SettingsError(key, getattr(self, key).encode("utf-8", "replace").decode(), "a text that is UTF-8")
         for key in ("budget", "soft_timeout", "hard_timeout", "seconds_per_step"):
             value = getattr(self, key)
             if value is not None and (isinstance(value, bool) or not value > 0 or not isfinite(value)):

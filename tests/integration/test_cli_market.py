@@ -143,7 +143,7 @@ def test_offers_come_best_first_in_80_columns(vast: VastApi) -> None:
     header, *rows = done.stdout.splitlines()
     assert header.split() == ["ID", "GPU", "N", "VRAM", "$/H", "RELIABILITY", "COUNTRY", "DOWN", "MACHINE"]
     assert [row.split()[0] for row in rows] == ["1", "30111222", "3"]
-    assert rows[0].split() == ["1", "RTX", "4090", "1", "25", "0.413", "99.0%", "SE", "700", "500"]
+    assert rows[0].split() == ["1", "RTX", "4090", "1", "24.5", "0.413", "99.0%", "SE", "700", "500"]
     assert rows[1].split()[-3:] == ["?", "700", "123456"]
 
 
@@ -382,3 +382,16 @@ def test_the_key_of_vast_ai_is_in_no_output(vast: VastApi) -> None:
     for command in ("instances", "offers", "credits", "keys"):
         done = cli(command, VASTAI_API_KEY="my-own-secret-key-1")
         assert done.returncode in (2, 3) and "my-own-secret-key-1" not in done.stdout + done.stderr
+
+
+def test_doctor_says_whether_rented_machines_let_us_in(vast: VastApi) -> None:
+    def key_check() -> tuple[str, str]:
+        checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").stdout)}
+        assert checks["vastai"]["state"] == "ok"
+        return checks["vastai ssh key"]["state"], checks["vastai ssh key"]["remedy"]
+
+    assert key_check() == ("missing", "training-monitor keys --setup")
+    assert cli("keys", "--setup").returncode == 0
+    assert key_check()[0] == "ok"
+    vast.ssh_keys.clear()
+    assert key_check() == ("broken", "training-monitor keys --setup")

@@ -154,15 +154,28 @@ def _vastai() -> list[Check]:
     if not key and not files:
         return [Check("vastai", "missing", "no API key", "set VAST_API_KEY, or vastai set api-key")]
     answer = _run("vastai", "show", "user", "--raw")  # it exits 0 with empty output when the key is refused
-    good = not isinstance(answer, str) and answer.stdout.strip().startswith("{")
-    return [
-        Check(
-            "vastai",
-            "ok" if good else "broken",
-            "the API key works" if good else _said(answer),
-            "look at https://cloud.vast.ai/account for the key",
-        )
-    ]
+    if isinstance(answer, str) or not answer.stdout.strip().startswith("{"):
+        return [Check("vastai", "broken", _said(answer), "look at https://cloud.vast.ai/account for the key")]
+    return [Check("vastai", "ok", "the API key works"), _vast_ssh_key()]
+
+
+def _vast_ssh_key() -> Check:
+    """Whether rented machines let us in."""
+    from training_monitor.errors import SettingsError
+    from training_monitor.vast.account import check_ssh_keys
+
+    name, remedy = "vastai ssh key", "training-monitor keys --setup"
+    try:
+        report = check_ssh_keys()
+    except SettingsError as error:
+        return Check(name, "missing", error.what, remedy)
+    except TrainingMonitorError as error:
+        return Check(name, "broken", error.what, remedy)
+    if report.usable:
+        return Check(name, "ok", report.private_key)
+    open_to_others = f"others can read {report.private_key}"
+    found = "not registered" if not report.registered else open_to_others
+    return Check(name, "broken", found, f"chmod 600 {report.private_key}" if report.registered else remedy)
 
 
 def _gpus() -> list[Check]:

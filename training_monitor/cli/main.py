@@ -22,6 +22,7 @@ _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[us
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="training-monitor",
+        allow_abbrev=False,
         description="Watch GPU training from outside and act on it.",
         epilog=f"TARGET is {_TARGET}. Exit status: 0 ok, 1 unhealthy or failed, 2 wrong use, 3 unknown.",
     )
@@ -29,9 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
 
     def add(name: str, help: str, *, target: bool = True, job: bool = False) -> argparse.ArgumentParser:
-        command = commands.add_parser(
-            name, help=help, description=help, epilog=None if name == "demo" else f"TARGET is {_TARGET}."
-        )
+        epilog = f"TARGET is {_TARGET}." if target or name in ("run", "doctor") else None
+        command = commands.add_parser(name, help=help, description=help, epilog=epilog, allow_abbrev=False)
         command.set_defaults(parser=command)
         command.add_argument("--json", action="store_true", help="print JSON")
         if target:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import time
 from argparse import Namespace
@@ -9,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
 from training_monitor.cli.output import complain, hint, print_json, printable, say
-from training_monitor.errors import CommandError, InstanceNotFound, SettingsError
+from training_monitor.errors import CommandError, InstanceNotFound, SettingsError, TrainingMonitorError
 from training_monitor.policy.cost import BurnForecast, forecast_burn
 from training_monitor.renting import read_label
+from training_monitor.settings import vast_key_path
 from training_monitor.units import format_bytes, format_duration, known_number, plural
 from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, setup_ssh_key
 from training_monitor.vast.credits import Credits
@@ -21,6 +24,7 @@ from training_monitor.vast.dataset import validate_dataset
 from training_monitor.vast.instances import list_instances, show_instance
 from training_monitor.vast.offers import Offer, OfferQuery, load_offer_query, rank_offers, search_offers
 
+UNCUT = 100_000
 LEAST_WIDTH = 8  # of a column that gives way when a table is too wide
 _SMALLEST_DISK = 1.0  # GB
 # What each wish is when it is given up; but the disk, whose size is in every price.
@@ -43,17 +47,17 @@ def instances(args: Namespace) -> int:
             return _show_instance(_describe(show_instance(args.id)), args)
         rows = list_instances()
     except InstanceNotFound as error:
-        return _refuse(error, args, BAD)
+        return refuse(error, args, BAD)
     except CommandError as error:
         hint("nobody knows what is rented")
-        return _refuse(error, args, UNKNOWN)
+        return refuse(error, args, UNKNOWN)
     burn, found = forecast_burn(rows, None), [_describe(row) for row in rows]
     if args.json:
         print_json({"instances": found, "dollars_per_hour": burn.dollars_per_hour, "price_unknown": burn.unknown})
         return OK
     header = ("ID", "STATUS", "GPU", "$/H", "UPTIME", "LABEL/JOB", "SSH")
     if found:
-        _print_table(header, [_instance_cells(each) for each in found], gives_way=(5, 2, 6))
+        print_table(header, [_instance_cells(each) for each in found], gives_way=(5, 2, 6))
     say(_burn_in_words(burn))
     if ours := sum(each["job"] is not None for each in found):
         say(f"* {ours} of training_monitor: OWNER/JOB/ATTEMPT")
@@ -86,7 +90,9 @@ def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
 def _instance_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     label = each["label"] or "-"
     if each["job"]:
-        label = "* {owner}/{job_id}/{attempt}".format_map(each["job"])
+        label = "* {owner}/{job_id}/{attempt}".format_map(
+            {**each["job"], "owner": _cut(each["job"]["owner"], LEAST_WIDTH)}
+        )
     price = _number(each["price_per_hour"], 3)
     return str(each["id"]), each["status"] or "?", _gpus(each), price, _uptime(each), label, each["ssh"] or "-"
 
@@ -147,14 +153,14 @@ def offers(args: Namespace) -> int:
         loose = {} if found else _find_loose_wishes(query)
     except CommandError as error:
         hint("nobody knows what is for rent")
-        return _refuse(error, args, UNKNOWN)
+        return refuse(error, args, UNKNOWN)
     shown = found[: args.limit]
     if args.json:
         print_json({"offers": shown, "found": len(found), "query": query, "loosen": loose})
         return OK if found else BAD
     if shown:
         header = ("ID", "GPU", "N", "VRAM", "$/H", "RELIABILITY", "COUNTRY", "DOWN", "MACHINE")
-        _print_table(header, [_offer_cells(each) for each in shown], gives_way=(1,))
+        print_table(header, [_offer_cells(each) for each in shown], gives_way=(1,))
     if len(found) > len(shown):
         hint(f"and {len(found) - len(shown)} more: --limit")
     if not found:
@@ -195,7 +201,8 @@ def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
 
 def _offer_cells(each: Offer) -> tuple[str, ...]:
     reliability = "?" if each.reliability is None else f"{100 * each.reliability:.1f}%"
-    count, vram, down = _number(each.num_gpus), _number(each.vram_gb), _number(each.inet_down_mbps)
+    count, down = _number(each.num_gpus), _number(each.inet_down_mbps)
+    vram = _number(None if each.vram_gb is None else int(10 * each.vram_gb) / 10, 1)  # --min-vram finds what is shown
     price, country = _number(each.price_per_hour, 3), each.country or "?"
     return str(each.id), each.gpu_name, count, vram, price, reliability, country, down, _number(each.machine_id)
 
@@ -227,6 +234,11 @@ def dataset(args: Namespace) -> int:
 
 def keys(args: Namespace) -> int:
     """Say whether instances will let our ssh key in, or see to it. Returns the exit status."""
+    path = args.path or vast_key_path()
+    if not args.setup and not os.path.lexists(path):
+        more = "" if args.path is None else f" --path {shlex.quote(path)}"
+        error = TrainingMonitorError(f"there is no ssh key {path}", hint=f"training-monitor keys --setup{more}")
+        return refuse(error, args, BAD if args.path is None else USAGE)
     report = setup_ssh_key(args.path) if args.setup else check_ssh_keys(args.path)
     good = report.registered and not report.open_to_others
     if args.json:
@@ -244,7 +256,7 @@ def _key_lines(report: SshKeyReport) -> list[str]:
     if not report.registered:
         lines = ["NOT registered with vast.ai: training-monitor keys --setup"]
     if report.open_to_others:
-        lines.append("others may read it, and so ssh refuses it: chmod 600")
+        lines.append(f"others may read it, and so ssh refuses it: chmod 600 {shlex.quote(report.private_key)}")
     return lines
 
 
@@ -265,7 +277,7 @@ def _show_balance(args: Namespace) -> int:
         balance = account_balance()
     except CommandError as error:
         hint("nobody knows the credit")
-        return _refuse(error, args, UNKNOWN)
+        return refuse(error, args, UNKNOWN)
     burn, failure = None, None
     try:
         burn = forecast_burn(list_instances(), balance.credit)
@@ -307,7 +319,7 @@ def _show_account(args: Namespace) -> int:
     for each in moved:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created_at))
         rows.append((when, each.kind, f"{each.amount:+.2f}", each.job_id or "-", each.reason))
-    _print_table(("WHEN", "KIND", "DOLLARS", "JOB/PAYMENT", "REASON"), rows, gives_way=(4, 3))
+    print_table(("WHEN", "KIND", "DOLLARS", "JOB/PAYMENT", "REASON"), rows, gives_way=(4, 3))
     say(f"{_one_line(args.account)} has ${balance:.2f}")
     return OK
 
@@ -315,18 +327,22 @@ def _show_account(args: Namespace) -> int:
 # ---------------------------------------------------------------- printing
 
 
-def _refuse(error: CommandError | InstanceNotFound, args: Namespace, status: int) -> int:
+def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
+    """Say what is wrong, as JSON where that is asked for. Returns the status."""
     if args.json:
         print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
     complain(str(error))
     return status
 
 
-def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_way: Sequence[int]) -> None:
-    """Columns with two blanks between; those that give way, in their order, are cut to fit the terminal."""
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_way: Sequence[int]) -> None:
+    """Columns with two blanks between; those that give way, in their order, are cut to fit the terminal.
+
+    What goes to a file or another program is not cut, unless COLUMNS says so.
+    """
     lines = [tuple(_one_line(cell) for cell in row) for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size((UNCUT, 24)).columns
     for place in gives_way:
         less = max(0, min(over, widths[place] - max(LEAST_WIDTH, len(header[place]))))
         widths[place], over = widths[place] - less, over - less

@@ -4,6 +4,23 @@ it may cost."""
 from __future__ import annotations
 
 import argparse
+from math import isfinite
+
+
+def _amount(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0 or not isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 0 or more")
+    return value
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+    return int(text)
 
 
 def add_instances(command: argparse.ArgumentParser) -> None:
@@ -16,6 +33,7 @@ def add_offers(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--gpu",
         nargs="+",
+        action="extend",
         metavar="NAME",
         help="only these, most wanted first (default: any, those of VASTAI_PREFERRED_GPUS first)",
     )
@@ -25,16 +43,16 @@ def add_offers(command: argparse.ArgumentParser) -> None:
         ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
         ("--reliability", "SHARE", "at least this, 0 to 1 (default: 0.95)"),
     ):
-        command.add_argument(option, type=float, metavar=metavar, help=text)
+        command.add_argument(option, type=_amount, metavar=metavar, help=text)
     command.add_argument("--country-not", nargs="*", metavar="XX", help="not in these countries (default: CN HK)")
     command.add_argument("--bid", action="store_true", help="cheaper machines that may be taken away at any time")
-    command.add_argument("--limit", type=int, default=20, metavar="N", help="show so many (default: %(default)s)")
+    command.add_argument("--limit", type=_count, default=20, metavar="N", help="show so many (default: %(default)s)")
 
 
 def add_dataset(command: argparse.ArgumentParser) -> None:
     """Declare the options of `dataset`."""
     command.add_argument("path", metavar="PATH", help="a folder of images and captions on this machine")
-    command.add_argument("--min-images", type=int, default=10, metavar="N", help="fewer are an error (default: 10)")
+    command.add_argument("--min-images", type=_count, default=10, metavar="N", help="fewer are an error (default: 10)")
     command.add_argument("--trigger", metavar="WORD", help="that captions have to hold")
     command.add_argument("--require-captions", action="store_true", help="an image without one is an error")
 
@@ -50,6 +68,6 @@ def add_keys(command: argparse.ArgumentParser) -> None:
 def add_credits(command: argparse.ArgumentParser) -> None:
     """Declare the options of `credits`."""
     command.add_argument("account", metavar="ACCOUNT", nargs="?", help="of the ledger here (default: vast.ai's own)")
-    command.add_argument("--deposit", type=float, metavar="DOLLARS", help="pay in to ACCOUNT")
+    command.add_argument("--deposit", type=_amount, metavar="DOLLARS", help="pay in to ACCOUNT")
     command.add_argument("--reason", metavar="TEXT", help="why it was paid in")
     command.add_argument("--payment", metavar="ID", help="the same payment counts once")

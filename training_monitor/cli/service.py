@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, print_event, progress_parts
+from training_monitor.cli.market import print_table, refuse
 from training_monitor.cli.output import complain, hint, interrupted_status, print_json, say
-from training_monitor.errors import SettingsError
+from training_monitor.cli.service_request import need_tools, submit_request
+from training_monitor.errors import InvalidTransition, SettingsError
 from training_monitor.models import Event
 from training_monitor.policy.cost import spent_by
+from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.probes.settings_file import load_service_config
-from training_monitor.renting import JobState, QueuedJob, TrainingRequest
+from training_monitor.renting import JobState, QueuedJob
 from training_monitor.supervise.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.supervise.worker import run_worker, submit_training
+from training_monitor.supervise.worker import run_worker
 from training_monitor.units import format_duration, plural
 from training_monitor.vast.instances import list_instances
-from training_monitor.vast.job_records import read_record
 from training_monitor.vast.queue import TrainingQueue
-from training_monitor.watching import LogUpdate
+from training_monitor.watching import LogUpdate, UploadReport
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox
 
-_SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "base_model")
-_WISHES = {"max_price": "max_price_per_hour", "min_vram": "min_vram_gb", "disk": "disk_gb", "num_gpus": "num_gpus"}
-_PLAIN = ("name", "dataset", "command", "image", "on_finish", "account", "budget", "soft_timeout", "hard_timeout")
 _UNFINISHED = [state for state in JobState if not state.is_terminal]
 PLAIN_SECONDS = 5.0
+SILENT_SECONDS = 5.0
 
 
 @contextmanager
@@ -55,7 +55,11 @@ def _told(args: Namespace) -> Iterator[Outbox | None]:
 def launch(args: Namespace) -> int:
     """Queue a training for a rented machine; with --watch do it here."""
     config = load_service_config()
-    job = submit_training(read_request(args), args.id)
+    if args.watch:
+        need_tools()
+    job = submit_request(args)
+    if job.state.is_terminal:
+        return _show_end(job, args)
     if not args.watch:
         if args.json:
             print_json(_as_json(job))
@@ -66,6 +70,8 @@ def launch(args: Namespace) -> int:
     display = _Display(as_json=args.json)
     if not args.json:
         hint(f"{job.id}: Ctrl-C leaves it as it is; the same command with --id {job.id} goes on")
+        if job.worker and (job.lease_until or 0.0) > time.time():
+            hint(f"{job.worker} has it now: it is watched here only if that one leaves it")
     try:
         with _told(args) as outbox:
             run_worker(
@@ -78,14 +84,24 @@ def launch(args: Namespace) -> int:
             )
     except KeyboardInterrupt as interrupt:
         display.clear()
-        _say_left(TrainingQueue().get(job.id))
+        job = TrainingQueue().get(job.id)
+        if args.json:
+            print_json({"kind": "interrupted", **_as_json(job)})
+        _say_left(job)
         return interrupted_status(interrupt)
     display.clear()
-    job = TrainingQueue().get(job.id)
+    return _show_end(TrainingQueue().get(job.id), args)
+
+
+def _show_end(job: QueuedJob, args: Namespace) -> int:
+    """How a job ended; or that it did not, where another worker has it."""
     if args.json:
-        print_json({"kind": "result", **_as_json(job)})
+        print_json({**({"kind": "result"} if args.watch else {}), **_as_json(job)})
     else:
         _print_job(job)
+    if not job.state.is_terminal:
+        hint(f"it goes on elsewhere: training-monitor queue {job.id}")
+        return UNKNOWN
     return OK if job.state is JobState.COMPLETED else BAD
 
 
@@ -97,88 +113,49 @@ def _say_left(job: QueuedJob) -> None:
     hint(f"  training-monitor worker --until-empty\n  training-monitor queue {job.id} --cancel")
 
 
-def read_request(args: Namespace) -> TrainingRequest:
-    """The request of the command line, over that of a file."""
-    given = _read_file(args.file) if args.file else {}
-    given.update({key: getattr(args, key) for key in _PLAIN if getattr(args, key) is not None})
-    if args.max_machines:
-        given["max_instances"] = args.max_machines
-    if args.upload:
-        given["upload_to"] = args.upload
-    if args.notify:
-        given["user"] = args.notify
-    for key in ("samples", "register"):
-        if text := getattr(args, key):
-            given[key] = {"url" if text.startswith(("http://", "https://")) else "command": text}
-    if args.env:
-        given["env"] = {**given.get("env", {}), **dict(_variable(text) for text in args.env)}
-    given["offers"] = {**given.get("offers", {}), **_wishes(args)}
-    chosen = {key: getattr(args, key) for key in _SPEC if getattr(args, key) is not None}
-    if chosen or (given.get("spec") is None and given.get("command") is None):
-        given["spec"] = _spec(given, chosen)
-    if not given.get("name"):
-        raise SettingsError("--name", None, "a name for the job and its model")
-    return read_record(TrainingRequest, json.dumps(given))
-
-
-def _spec(given: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
-    spec = {**(given.get("spec") or {}), **chosen}
-    if not spec.get("trigger"):
-        raise SettingsError("--trigger", None, "the word that stands for what is trained, or --command LINE")
-    return {"name": given.get("name"), **spec}
-
-
-def _wishes(args: Namespace) -> dict[str, Any]:
-    wishes = {key: getattr(args, name) for name, key in _WISHES.items() if getattr(args, name) is not None}
-    if args.gpu:
-        wishes["preferred_gpus"] = args.gpu
-    return {**wishes, "kind": "bid"} if args.bid else wishes
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    return name, value if equals else f"env:{name}"  # a secret is kept in no file: its name is enough
-
-
-def _read_file(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except (OSError, ValueError) as error:
-        raise SettingsError("--from", path, f"a JSON file with the fields of TrainingRequest ({error})") from None
-    names = {each.name for each in fields(TrainingRequest)}
-    if not isinstance(values, dict) or set(values) - names:
-        unknown = ", ".join(sorted(set(values) - names)) if isinstance(values, dict) else "a table"
-        raise SettingsError("--from", path, f"fields of TrainingRequest, not {unknown}")
-    return values
-
-
 class _Display:
     """Events as lines, and the newest step as one live line."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, name_jobs: bool = False) -> None:
+        """`name_jobs`: several jobs are told of, and each line says of which."""
         self._json, self._live, self._started = as_json, LiveLine(PLAIN_SECONDS), time.monotonic()
+        self._name_jobs = name_jobs
         self._lock = threading.Lock()
 
     def event(self, event: Event) -> None:
         with self._lock:
             if self._json:
                 print_json({"kind": event.kind, "text": event.text, "job_id": event.job_id})
-            elif event.kind == "progress":
-                self._live.draw(f"{time.monotonic() - self._started:6.1f}s  {event.text}")
+                return
+            if self._name_jobs and event.job_id and not event.text.startswith(event.job_id):
+                event = replace(event, text=f"{event.job_id}: {event.text}")
+            if event.kind == "progress":
+                self._draw(*([event.text] if self._name_jobs else _progress_of(event)))
             else:
                 self._live.clear()
                 print_event(event, time.monotonic() - self._started)
 
     def line(self, update: LogUpdate) -> None:
-        parts = progress_parts(update.progress, update.progress.steps_per_second)
         with self._lock:
             if not self._json and update.progress.step is not None:
-                self._live.draw("  ".join([f"{time.monotonic() - self._started:6.1f}s", *parts]))
+                self._draw(*progress_parts(update.progress, update.progress.steps_per_second))
+
+    def _draw(self, *parts: str) -> None:
+        self._live.draw("  ".join([f"{time.monotonic() - self._started:6.1f}s", *parts]))
 
     def clear(self) -> None:
         with self._lock:
             self._live.clear()
+
+
+def _progress_of(event: Event) -> list[str]:
+    """As `line` shows a step, so that the live line does not change its form; else the text."""
+    view = event.view
+    if view is None or view.progress.step is None:
+        return [event.text]
+    parts = progress_parts(view.progress, view.progress.steps_per_second)
+    is_silent = view.log_age is not None and view.log_age >= SILENT_SECONDS
+    return [*parts, f"silent {format_duration(view.log_age)}"] if is_silent else parts
 
 
 # ---------------------------------------------------------------- queue
@@ -190,7 +167,10 @@ def queue(args: Namespace) -> int:
     if args.cancel and not args.job:
         raise SettingsError("--cancel", None, "the job that is to end")
     if args.job:
-        job = jobs.request_end(args.job, JobState.CANCELLED, args.reason) if args.cancel else jobs.get(args.job)
+        try:
+            job = jobs.request_end(args.job, JobState.CANCELLED, args.reason) if args.cancel else jobs.get(args.job)
+        except InvalidTransition as error:  # it is over: that is known
+            return refuse(error, args, BAD)
         if args.json:
             print_json(_as_json(job))
             return OK
@@ -205,27 +185,35 @@ def queue(args: Namespace) -> int:
     if not found:
         hint("no job waits or runs" + ("" if args.all else " (--all lists those that have ended)"))
         return OK
-    say(f"{'JOB':<28} {'STATE':<12} {'STEP':>13} {'MACHINE':>10} {'COST':>8} {'AGE':>7}  WORKER")
-    for job in found:
-        say(_row(job))
+    header = ("JOB", "STATE", "STEP", "MACHINE", "COST", "AGE", "WORKER")
+    print_table(header, [_row(job) for job in found], gives_way=(6,))
+    if any(_is_to_end(job) for job in found):
+        hint("* to be ended by its worker; without one: training-monitor worker --until-empty")
     return OK
+
+
+def _is_to_end(job: QueuedJob) -> bool:
+    return job.to_end is not None and job.work.outcome is None and not job.state.is_terminal
+
+
+def _last_step(job: QueuedJob) -> int | None:
+    """The last one that is known: of the log, or of what was saved."""
+    return max((each for each in (job.work.step, job.work.saved_step) if each is not None), default=None)
 
 
 def _cost(job: QueuedJob) -> float:
     return job.work.spent if job.work.spent is not None else spent_by(job.work.rentals, time.time()).dollars
 
 
-def _row(job: QueuedJob) -> str:
-    work = job.work
-    step = "-" if work.step is None else f"{work.step}/{work.total_steps or '?'}"
+def _row(job: QueuedJob) -> tuple[str, ...]:
+    work, last = job.work, _last_step(job)
+    step = "-" if last is None else f"{last}/{work.total_steps or '?'}"
     machine = "-" if work.instance_id is None else str(work.instance_id)
     age, worker = format_duration(time.time() - job.created_at), job.worker or "-"
     if job.worker and (job.lease_until or 0.0) < time.time():
         worker = "(its worker is gone)"
-    state = f"{job.state.value}{'*' if job.to_end else ''}"
-    return (
-        f"{job.id:<28.28} {state:<12} {step:>13} {machine:>10} {'$' + format(_cost(job), '.2f'):>8} {age:>7}  {worker}"
-    )
+    state = f"{job.state.value}{'*' if _is_to_end(job) else ''}"
+    return job.id, state, step, machine, f"${_cost(job):.2f}", age, worker
 
 
 def _print_job(job: QueuedJob) -> None:
@@ -233,22 +221,26 @@ def _print_job(job: QueuedJob) -> None:
     say(f"{job.id}  {job.state.value}")
     if work.reason:
         say(f"  {work.reason}")
-    if job.to_end and not job.state.is_terminal:
+    if job.to_end and _is_to_end(job):
         say(f"  to be ended: {job.to_end[1]}")
-    if work.step is not None:
-        say(f"  step {work.step} of {work.total_steps or '?'}")
+    if (last := _last_step(job)) is not None:
+        say(f"  step {last} of {work.total_steps or '?'}")
     for rental in work.rentals:
         ended = "runs" if rental.ended_at is None else f"{format_duration(rental.ended_at - rental.started_at)}"
         price = "unknown price" if rental.price_per_hour is None else f"${rental.price_per_hour:.2f}/h"
         say(f"  machine {rental.attempt}: instance {rental.instance_id}, {rental.gpu_name or '?'}, {price}, {ended}")
-    for upload in work.uploads:
-        became = f"{plural(len(upload.files), 'file')} verified" if upload.verified else upload.error
-        say(f"  {upload.destination}: {became}")
+    for line, times in Counter(_upload_line(upload) for upload in work.uploads).items():
+        say(f"  {line}{f' ({times} times)' if times > 1 else ''}")
     if work.saved_path:
         say(f"  step {work.saved_step} is in {work.saved_path}")
     for warning in work.warnings:
         say(f"  ! {warning}")
     say(f"  cost ${_cost(job):.2f}" + (f" of ${work.estimate:.2f} estimated" if work.estimate else ""))
+
+
+def _upload_line(upload: UploadReport) -> str:
+    became = f"{plural(len(upload.files), 'file')} verified" if upload.verified else upload.error
+    return f"{upload.destination}: {became}"
 
 
 def _as_json(job: QueuedJob) -> dict[str, Any]:
@@ -261,7 +253,8 @@ def _as_json(job: QueuedJob) -> dict[str, Any]:
 def worker(args: Namespace) -> int:
     """Work through the queue."""
     config = load_service_config()
-    display = _Display(as_json=args.json)
+    need_tools()
+    display = _Display(as_json=args.json, name_jobs=args.jobs > 1)
     if not args.json:
         hint("Ctrl-C ends the worker, not the trainings: their machines go on")
     try:
@@ -293,6 +286,17 @@ def sweep(args: Namespace) -> int:
     config = load_service_config()
     if args.all and args.every:
         raise SettingsError("--all", "--every", "one of them: everything is destroyed once, by hand")
+    if args.confirm is not None and not (args.all and args.force):
+        raise SettingsError("--confirm", args.confirm, "--all and --force with it: nothing else asks")
+    try:
+        return _sweep(args, config)
+    except KeyboardInterrupt as interrupt:
+        left = "; training-monitor instances shows what is left" if args.force else ""
+        hint(f"\ninterrupted{left}")
+        return interrupted_status(interrupt)
+
+
+def _sweep(args: Namespace, config: ServiceConfig) -> int:
     if args.all and args.force:
         _confirm_all(args)
     with _told(args) as outbox:
@@ -332,6 +336,8 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
     if args.json:
         print_json(report)
         return
+    if args.every:
+        say(time.strftime("%Y-%m-%d %H:%M:%S"))
     if report["skipped"]:
         hint("another sweep is going on")
         return
@@ -342,13 +348,17 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
             say(f"  {row['instance_id']} {title}: {row['reason']}{_price(row['cost_per_hour'])}")
     for alert in report["alerts"]:
         say(f"  ! {alert['type']} {alert['instance_id'] or ''}: {alert['reason']}")
+    named = {row["instance_id"] for row in (*report["terminated"], *report["planned"], *report["errors"])}
     for other in report["foreign"]:
+        if other["instance_id"] in named:  # --all leaves nobody's alone
+            continue
         label = f" labelled {other['label']!r}" if other["label"] else ""
         say(f"  {other['instance_id']} is not ours{label}: left alone{_price(other['cost_per_hour'])}")
     for error in report["errors"]:
         complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
     if report["planned"]:
         hint("nothing was destroyed: --force does it")
+    sys.stdout.flush()  # a log is read while the sweeps go on
 
 
 def _price(cost_per_hour: float | None) -> str:

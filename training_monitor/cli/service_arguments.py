@@ -42,21 +42,28 @@ def add_launch(command: argparse.ArgumentParser) -> None:
         "$RESUME_FROM_CHECKPOINT",
     )
     command.add_argument("--image", metavar="IMAGE", help="the container (default: ostris/aitoolkit:latest)")
-    command.add_argument("--env", action="append", metavar="NAME[=VALUE]", help="NAME alone is looked up by the worker")
+    command.add_argument(
+        "--env",
+        action="append",
+        metavar="NAME[=VALUE]",
+        help="for the training; NAME alone is looked up in the environment when it starts",
+    )
     command.add_argument("--from", dest="file", metavar="FILE", help="a JSON file with the fields of TrainingRequest")
     _add_machine(command)
     _add_end(command)
 
 
 def _add_machine(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--gpu", action="append", metavar="NAME", help="preferred, may be repeated: 4090, A100, ...")
+    command.add_argument(
+        "--gpu", nargs="+", action="extend", metavar="NAME", help="preferred, most wanted first: 4090, A100, ..."
+    )
     for option, metavar, text in (
         ("--max-price", "DOLLARS", "per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)"),
         ("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)"),
         ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
         ("--budget", "DOLLARS", "the job ends when it has spent this"),
-        ("--soft-timeout", "SECONDS", "on machines: tell"),
-        ("--hard-timeout", "SECONDS", "on machines: save it and end it (default: 14400)"),
+        ("--soft-timeout", "SECONDS", "on rented machines: somebody is told"),
+        ("--hard-timeout", "SECONDS", "on rented machines: it is saved and ended (default: 14400)"),
     ):
         command.add_argument(option, type=_number, metavar=metavar, help=text)
     command.add_argument("--num-gpus", type=_count, metavar="N", help="(default: 1)")
@@ -70,9 +77,15 @@ def _add_end(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--samples", metavar="LINE", help="run on the machine with $MODEL; writes into $SAMPLES")
     command.add_argument("--register", metavar="LINE|URL", help="run here, or called, with the finished model")
-    command.add_argument("--on-finish", choices=("destroy", "stop", "keep"), help="the machine (default: destroy)")
+    command.add_argument(
+        "--on-finish",
+        choices=("destroy", "stop", "keep"),
+        help="the machine, of a job that completed (default: destroy)",
+    )
     command.add_argument("--account", metavar="NAME", help="whose credits pay (default: nobody's)")
-    command.add_argument("--id", metavar="ID", help="of the job: the same one again counts once")
+    command.add_argument(
+        "--id", metavar="ID", help="of the job: the same one again goes on with it (default: made from NAME)"
+    )
     command.add_argument("--watch", action="store_true", help="do the work here and show it, instead of in a worker")
     add_telling(command)
 
@@ -81,7 +94,9 @@ def add_queue(command: argparse.ArgumentParser) -> None:
     """Declare the options of `queue`."""
     command.add_argument("job", metavar="JOB", nargs="?", help="show this one (default: list them)")
     command.add_argument("--cancel", action="store_true", help="end JOB: save what there is, destroy its machine")
-    command.add_argument("--reason", metavar="TEXT", default="cancelled by hand", help="(default: %(default)s)")
+    command.add_argument(
+        "--reason", metavar="TEXT", default="cancelled by hand", help="why, with --cancel (default: %(default)s)"
+    )
     command.add_argument("--all", action="store_true", help="also those that have ended")
 
 
@@ -97,9 +112,14 @@ def add_sweep(command: argparse.ArgumentParser) -> None:
     """Declare the options of `sweep`."""
     command.add_argument("--force", action="store_true", help="destroy them (default: only say which)")
     command.add_argument("--all", action="store_true", help="with --force: every instance of the account, whoever's")
-    command.add_argument("--confirm", metavar="TEXT", help="for --all without a terminal: what it asks to type")
+    command.add_argument("--confirm", metavar="TEXT", help="for --all --force without a terminal: what it asks to type")
     command.add_argument(
-        "--every", type=_number, nargs="?", const=900.0, metavar="SECONDS", help="go on, sweeping every 15 minutes"
+        "--every",
+        type=_number,
+        nargs="?",
+        const=900.0,
+        metavar="SECONDS",
+        help="go on, sweeping so often (default: 900)",
     )
     add_telling(command)
 

@@ -28,7 +28,7 @@ def limit_passed(job: str, *, reason: str, soft: bool = False) -> Notice:
     """Tell that a job has had its time or its money; `soft`: it goes on."""
     title = "⏰ Limit Near" if soft else "🛑 Limit Reached"
     kind = "soft_limit" if soft else "limit"
-    return _notice(kind, title, job, reason, zlib.crc32(reason.partition(":")[0].encode()), "high")
+    return _notice(kind, title, job, reason, zlib.crc32(" ".join(reason.split()[:2]).encode()), "high")
 
 
 def upload_failed(job: str, *, destination: str, reason: str) -> Notice:

@@ -11,14 +11,14 @@ from training_monitor.models import Checkpoint
 from training_monitor.notify import service_notices
 from training_monitor.policy.cost import spent_by
 from training_monitor.probes.jobs import find_jobs_named, stop_job
-from training_monitor.renting import JobState, read_label, resolve_env
+from training_monitor.renting import Hook, JobState, read_label, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.supervise.job_limits import passed_limit
-from training_monitor.supervise.machine_steps import close_rental, destroy_rented
-from training_monitor.supervise.training_step import newest_on_machine, save_what_there_is
+from training_monitor.supervise.machine_steps import close_rental, destroy_rented, tell_copying
+from training_monitor.supervise.training_step import newest_on_machine, save_what_there_is, seconds_to_copy
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.credits import Credits
-from training_monitor.vast.instances import destroy_instance, list_instances, stop_instance
+from training_monitor.vast.instances import destroy_instance, is_listed, list_instances, stop_instance
 from training_monitor.vast.publish import make_samples, register_model
 from training_monitor.vast.sync import fetch_folder
 from training_monitor.watching import UploadReport
@@ -52,8 +52,17 @@ def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
     folder, name = os.path.join(ctx.local_folder, "model"), posixpath.basename(model.path.rstrip("/"))
     parent, ways = posixpath.dirname(model.path.rstrip("/")), ctx.service.transport
     try:
-        report = fetch_folder(ctx.target(), parent, folder, only=[name], transport=ways, clock=ctx.clock)
-    except CommandFailed as error:
+        report = fetch_folder(
+            ctx.target(),
+            parent,
+            folder,
+            only=[name],
+            on_progress=lambda seen: tell_copying(ctx, name, seen),
+            timeout=seconds_to_copy(ctx),
+            transport=ways,
+            clock=ctx.clock,
+        )
+    except (CommandFailed, SettingsError) as error:  # an upload may take it all the same
         ctx.warn(f"the model could not be copied to {folder}: {error.what}")
         return None
     path = os.path.join(folder, name)
@@ -86,7 +95,8 @@ def _upload_to(ctx: JobContext, model: Checkpoint, destination: str) -> UploadRe
             ctx.target(),
             model.path,
             destination,
-            on_progress=lambda text: ctx.tell("progress", text),
+            env=resolve_env({key: value for key, value in ctx.job.request.env.items() if key.startswith("HF_")}),
+            on_progress=ctx.tell_progress,
             transport=ctx.service.transport,
             clock=ctx.clock,
         )
@@ -121,26 +131,39 @@ def sample(ctx: JobContext) -> None:
     if hook and not saved:
         ctx.warn("no samples: the model could not be copied here")
     if hook and saved:
-        report = make_samples(
-            hook,
+        try:
+            _make_samples(ctx, hook, saved)
+        except (CommandFailed, SettingsError) as error:
+            ctx.warn(f"no samples: {error.what}")
+    ctx.go(JobState.REGISTERING, progressed=True)
+
+
+def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
+    report = make_samples(
+        hook,
+        ctx.target(),
+        folder=ctx.folder,
+        model=f"{ctx.checkpoint_dir}/{os.path.basename(saved)}",
+        about=_about(ctx),
+        env=resolve_env(ctx.job.request.env),
+        on_progress=ctx.tell_progress,
+        transport=ctx.service.transport,
+        clock=ctx.clock,
+    )
+    if not report.ok:
+        ctx.warn(f"no samples: {report.error}")
+    elif hook.command:
+        folder = os.path.join(ctx.local_folder, "samples")
+        fetched = fetch_folder(
             ctx.target(),
-            folder=ctx.folder,
-            model=f"{ctx.checkpoint_dir}/{os.path.basename(saved)}",
-            about=_about(ctx),
-            env=resolve_env(ctx.job.request.env),
-            on_progress=lambda text: ctx.tell("progress", text),
+            f"{ctx.folder}/samples",
+            folder,
+            on_progress=lambda seen: tell_copying(ctx, "samples", seen),
+            timeout=seconds_to_copy(ctx),
             transport=ctx.service.transport,
             clock=ctx.clock,
         )
-        if not report.ok:
-            ctx.warn(f"no samples: {report.error}")
-        elif hook.command:
-            folder = os.path.join(ctx.local_folder, "samples")
-            fetched = fetch_folder(
-                ctx.target(), f"{ctx.folder}/samples", folder, transport=ctx.service.transport, clock=ctx.clock
-            )
-            ctx.tell("reached", f"{fetched.files} samples in {folder}")
-    ctx.go(JobState.REGISTERING, progressed=True)
+        ctx.tell("reached", f"{fetched.files} samples in {folder}")
 
 
 def register(ctx: JobContext) -> None:
@@ -158,7 +181,7 @@ def register(ctx: JobContext) -> None:
 
 
 def leave_machine(ctx: JobContext) -> None:
-    """Destroy the machine, stop it, or keep it, as the job says, and see it."""
+    """Destroy the machine and see it gone; after a training that came to its end, stop or keep it, as the job says."""
     work = ctx.job.work
     if work.instance_id is None:
         _destroy_unknown(ctx)
@@ -166,8 +189,11 @@ def leave_machine(ctx: JobContext) -> None:
         return
     if work.outcome is not JobState.COMPLETED:
         _stop_and_save(ctx)
-    limit = passed_limit(ctx.job, ctx.clock.time())
-    how = "destroy" if limit else ctx.job.request.on_finish
+    how = ctx.job.request.on_finish
+    if work.outcome is not JobState.COMPLETED or passed_limit(ctx.job, ctx.clock.time()):
+        how = "destroy"  # only what has come to its end is kept; so the sweep has it, too
+    elif how != "destroy" and not is_listed(str(work.instance_id), transport=ctx.service.transport):
+        how = "destroy"  # it is gone already: there is nothing to keep
     if how == "destroy":
         destroy_rented(ctx)
     elif how == "stop":
@@ -182,14 +208,16 @@ def leave_machine(ctx: JobContext) -> None:
 def _destroy_unknown(ctx: JobContext) -> None:
     """Destroy what carries a label of this job: a machine may have been asked for by somebody who died."""
     work, config = ctx.job.work, ctx.service.config
-    deadline = 0.0 if work.asked_at is None else work.asked_at + config.create_timeout + LATE_SECONDS
+    now = ctx.clock.time()
+    deadline = 0.0 if work.asked_at is None else min(work.asked_at, now) + config.create_timeout + LATE_SECONDS
     while True:
+        begun = ctx.clock.time()
         for row in list_instances(transport=ctx.service.transport):
             label = read_label(row.get("label"))
             if label and label[:2] == (ctx.service.owner, ctx.job.id):
                 destroy_instance(str(row["id"]), transport=ctx.service.transport, clock=ctx.clock)
                 deadline = 0.0
-        if ctx.clock.time() >= deadline:
+        if begun >= deadline:
             return
         ctx.clock.sleep(2.0)
 

@@ -18,6 +18,7 @@ from training_monitor.models import Event
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.renting import JobState, QueuedJob, Rental, format_label
 from training_monitor.store import Store
+from training_monitor.supervise.job_limits import passed_limit
 from training_monitor.supervise.logs import get_logger
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 OnEvent = Callable[[Event], None]
 OnLine = Callable[[LogUpdate], None]
 RENEWALS = 4  # in the time that a lease lasts
+NOTED_EVERY = 60.0  # seconds between two notes that a long act goes on
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Service:
 
 
 class Interrupted(Exception):
-    """A step was interrupted while it waited: the lease is lost, the worker stops, or the job is to be ended."""
+    """A step was interrupted while it waited: the lease is lost, the worker stops, or the job is to end."""
 
 
 class Lease:
@@ -101,7 +103,8 @@ class JobContext:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
         self.about = f"job {job.id}"
-        self.silent_since: float | None = None
+        self.silent = 0.0  # seconds in which the machine did not answer, and the service did
+        self.looked_at: float | None = None
         self.seen_status: str | None = None
         self._target: Target | None = None
 
@@ -129,10 +132,20 @@ class JobContext:
         if text not in self.job.work.warnings:
             self.note(warnings=(*self.job.work.warnings, text))
 
+    @property
+    def to_end(self) -> tuple[JobState, str] | None:
+        """How the job is to be ended, as somebody wants; None where nobody does, or it ends already."""
+        return None if self.job.work.outcome else self.lease.to_end
+
+    def passed_limit(self) -> str | None:
+        """Why it has had its time or its money; None where it may go on, ends already, or its machine goes first."""
+        if self.job.work.outcome is not None or self.job.state is JobState.REPLACING:
+            return None
+        return passed_limit(self.job, self.service.clock.time())
+
     def check(self) -> None:
         """Raise Interrupted when this step is not to go on."""
-        ending = self.lease.to_end is not None and self.job.work.outcome is None
-        if self.lease.lost or ending or self.service.stopping.is_set():
+        if self.lease.lost or self.service.stopping.is_set() or self.to_end or self.passed_limit():
             raise Interrupted
 
     # ------------------------------------------------------------ its machine
@@ -157,7 +170,7 @@ class JobContext:
 
     def answered(self) -> None:
         """The machine was reached: what was seen of it while it was silent counts no more."""
-        self.silent_since = self.seen_status = None
+        self.silent, self.looked_at, self.seen_status = 0.0, None, None
 
     def forget_address(self) -> None:
         """Look the address up again: a machine that was restarted may have another one."""
@@ -194,9 +207,19 @@ class JobContext:
         if self.service.on_event:
             self.service.on_event(Event(kind, text, self.job.id, self.job.work.attempt))
 
+    def tell_progress(self, text: str) -> None:
+        """Tell how far a long act is, and write down now and then that it goes on: what does not, the sweep ends."""
+        self.tell("progress", text)
+        if self.clock.time() - self.job.progressed_at >= NOTED_EVERY:
+            self.note(progressed=True)
+
     def post(self, notice: Notice) -> None:
-        if self.service.outbox:
-            self.service.outbox.post(replace(notice, job_id=self.about))
+        """Have somebody told; the job does not depend on that."""
+        try:
+            if self.service.outbox:
+                self.service.outbox.post(replace(notice, job_id=self.about))
+        except TrainingMonitorError as error:
+            get_logger().warning("%s: nobody is told of %s: %s", self.job.id, notice.kind, error)
 
 
 class StepClock:

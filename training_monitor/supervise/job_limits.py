@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training_monitor.policy.cost import BudgetDecision, decide_budget, spent_by
+from training_monitor.policy.cost import HOUR, BudgetDecision, decide_budget, spent_by
 from training_monitor.renting import QueuedJob
 from training_monitor.units import format_duration
 
@@ -19,6 +19,15 @@ def passed_limit(job: QueuedJob, now: float) -> str | None:
         return f"hard timeout: {format_duration(seconds)} on machines, {format_duration(limit)} allowed"
     decision = _budget(job, now)
     return decision.reason if decision.action == "end" else None
+
+
+def seconds_left(job: QueuedJob, now: float) -> float:
+    """How long the job may keep the machine it has: until its hard time-out, or until its budget is used up."""
+    left = job.request.hard_timeout - machine_seconds(job, now)
+    price = next((each.price_per_hour for each in reversed(job.work.rentals) if each.ended_at is None), None)
+    if job.request.budget is not None and price:
+        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / price * HOUR)
+    return max(0.0, left)
 
 
 def approached_limit(job: QueuedJob, now: float) -> str | None:

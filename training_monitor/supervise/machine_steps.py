@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 from training_monitor.errors import CommandFailed, CommandTimedOut, InstanceNotFound, NoOffers
 from training_monitor.notify import service_notices
 from training_monitor.policy.cost import day_start, decide_daily_budget, estimate_cost, spent_by, spent_since
-from training_monitor.renting import JobState, Rental, TrainingRequest
+from training_monitor.renting import JobState, Rental, TrainingRequest, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.units import format_bytes, plural
 from training_monitor.vast.credits import Credits
+from training_monitor.vast.file_lists import list_remote
 from training_monitor.vast.instances import destroy_instance
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.preflight import check_instance
@@ -21,6 +23,7 @@ from training_monitor.vast.training_config import format_training_config
 
 BUDGET_WAIT = 60.0
 MOST_JOBS = 100_000
+_UNPROMISED = (JobState.QUEUED, JobState.CHARGING)
 DISK_SHARE = 0.5  # of the disk that was rented must be free when the data is there
 
 
@@ -35,6 +38,7 @@ def offer_query(request: TrainingRequest) -> OfferQuery:
 def charge(ctx: JobContext) -> None:
     """Set aside what the job is estimated to cost, before anything is rented."""
     request = ctx.job.request
+    resolve_env(request.env)  # what this worker lacks would fail only on a machine that is paid for
     if ctx.job.work.estimate is None:
         query = offer_query(request)
         offers = search_offers(query, transport=ctx.service.transport)
@@ -43,25 +47,33 @@ def charge(ctx: JobContext) -> None:
         cost = estimate_cost(request, offers[0].price_per_hour or query.max_price_per_hour)
         ctx.note(estimate=min(cost, request.budget or cost))
     estimate = ctx.job.work.estimate or 0.0
-    if reason := _over_daily_budget(ctx, estimate):
-        ctx.tell("waiting", reason)
-        ctx.post(service_notices.waiting(ctx.job.id, reason=reason, what="budget"))
-        ctx.clock.sleep(BUDGET_WAIT)
-        return
-    if request.account is not None:
-        Credits(ctx.service.store, clock=ctx.clock).reserve(request.account, ctx.job.id, estimate)
-        ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {request.account}")
+    limit = ctx.service.config.daily_budget
+    with nullcontext() if limit is None else ctx.service.store.hold("daily budget"):  # no two may take the same rest
+        reason = _over_daily_budget(ctx, limit, estimate)
+        if reason is None:
+            _reserve(ctx, estimate)
+            return
+    ctx.tell("waiting", reason)
+    ctx.post(service_notices.waiting(ctx.job.id, reason=reason, what="budget"))
+    ctx.clock.sleep(BUDGET_WAIT)
+
+
+def _reserve(ctx: JobContext, estimate: float) -> None:
+    account = ctx.job.request.account
+    if account is not None:
+        Credits(ctx.service.store, clock=ctx.clock).reserve(account, ctx.job.id, estimate)
+        ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {account}")
     ctx.go(JobState.RENTING, attempt=1)
 
 
-def _over_daily_budget(ctx: JobContext, estimate: float) -> str | None:
+def _over_daily_budget(ctx: JobContext, limit: float | None, estimate: float) -> str | None:
     """Why the job has to wait for another day."""
-    limit, now = ctx.service.config.daily_budget, ctx.clock.time()
     if limit is None:
         return None
+    now = ctx.clock.time()
     jobs = ctx.service.queue.list_jobs(limit=MOST_JOBS)
     today = spent_since((rental for job in jobs for rental in job.work.rentals), day_start(now), now)
-    others = [job for job in jobs if job.work.rentals and not job.state.is_terminal and job.id != ctx.job.id]
+    others = [job for job in jobs if job.state not in _UNPROMISED and not job.state.is_terminal]
     promised = sum(max(0.0, (job.work.estimate or 0.0) - spent_by(job.work.rentals, now).dollars) for job in others)
     return decide_daily_budget(limit, today, promised, estimate)
 
@@ -126,27 +138,35 @@ def sync(ctx: JobContext) -> None:
         )
     if ctx.job.work.saved_path:
         pushes.append((os.path.dirname(ctx.job.work.saved_path), ctx.checkpoint_dir))
-    for local, remote in pushes:
-        try:
-            report = push_folder(
-                local,
-                target,
-                remote,
-                on_progress=lambda seen, name=local: _tell_progress(ctx, name, seen),  # type: ignore[misc]
-                transport=ctx.service.transport,
-                clock=ctx.clock,
-            )
-        except CommandFailed as error:
-            give_up_machine(ctx, error.what)
-            return
-        size = format_bytes(report.total_bytes)
-        ctx.tell("reached", f"{local}: {plural(report.files, 'file')}, {size} verified on the machine ({report.by})")
+    try:
+        list_remote(target, ctx.output_dir, make=True, transport=ctx.service.transport)  # a command starts above it
+        for local, remote in pushes:
+            _push(ctx, local, remote)
+    except CommandFailed as error:
+        if error.argv:
+            raise  # our own side failed, not the machine
+        give_up_machine(ctx, error.what)
+        return
     ctx.go(JobState.CHECKING)
 
 
-def _tell_progress(ctx: JobContext, name: str, seen: SyncProgress) -> None:
+def _push(ctx: JobContext, local: str, remote: str) -> None:
+    report = push_folder(
+        local,
+        ctx.target(),
+        remote,
+        on_progress=lambda seen: tell_copying(ctx, local, seen),
+        transport=ctx.service.transport,
+        clock=ctx.clock,
+    )
+    size = format_bytes(report.total_bytes)
+    ctx.tell("reached", f"{local}: {plural(report.files, 'file')}, {size} verified on the machine ({report.by})")
+
+
+def tell_copying(ctx: JobContext, name: str, seen: SyncProgress) -> None:
+    """Tell how far a copying is; ends it where the step is not to go on."""
     percent = 100 * seen.bytes // seen.total_bytes if seen.total_bytes else 100
-    ctx.tell("progress", f"copying {os.path.basename(name)}: {percent}%, {seen.files}/{seen.total_files} files")
+    ctx.tell_progress(f"copying {os.path.basename(name)}: {percent}%, {seen.files}/{seen.total_files} files")
     ctx.check()
 
 
@@ -187,9 +207,9 @@ def give_up_machine(ctx: JobContext, reason: str) -> None:
 
 def replace_machine(ctx: JobContext) -> None:
     """Destroy the machine and see it gone; then another one, unless there were enough."""
-    rental = ctx.rental
     destroy_rented(ctx)
     work = ctx.job.work
+    rental = work.rentals[-1] if work.rentals else None
     if len(work.rentals) >= ctx.job.request.max_instances:
         last = work.warnings[-1] if work.warnings else "it was lost"
         ctx.end(JobState.FAILED, f"{plural(len(work.rentals), 'machine')} used up; {last}")

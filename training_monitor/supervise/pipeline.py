@@ -8,7 +8,7 @@ it is asked again, and only a limit of the job ends that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 
 from training_monitor.errors import (
     AccessDenied,
@@ -27,15 +27,18 @@ from training_monitor.notify import service_notices
 from training_monitor.renting import JobState, QueuedJob
 from training_monitor.supervise import finishing_steps, machine_steps
 from training_monitor.supervise.job_context import Interrupted, JobContext, Lease, Service
-from training_monitor.supervise.job_limits import approached_limit, passed_limit
+from training_monitor.supervise.job_limits import approached_limit
+from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.training_step import TrainingStep, find_lost
 from training_monitor.units import format_duration
 
 LONGEST_WAIT = 60.0
 _WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
-_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.UPLOADING)
+_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING)
 _ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
+_SAVED = (JobState.SAMPLING, JobState.REGISTERING)
 _HOPELESS = (SettingsError, InsufficientCredits)
+_NO_ANSWER = (TargetUnreachable, CommandTimedOut, InstanceNotFound, AccessDenied)  # AccessDenied: also by its sshd
 
 _STEPS: dict[JobState, Callable[[JobContext], None]] = {
     JobState.CHARGING: machine_steps.charge,
@@ -84,7 +87,6 @@ class _Pipeline:
             except Interrupted:
                 if ctx.lease.lost or ctx.service.stopping.is_set():
                     break
-                self._obey()
             except LeaseLost as error:
                 ctx.tell("detected", error.what)
                 break
@@ -92,15 +94,18 @@ class _Pipeline:
 
     def _go_on(self) -> None:
         """One act, and what follows when it cannot be done."""
-        self.ctx.check()
         try:
-            if not self._passed_limit():
+            if not self._obey() and not self._passed_limit():
+                self.ctx.check()
                 self._act()
             self._wait = 0.0
-        except LeaseLost:
+        except (LeaseLost, Interrupted):
             raise
         except TrainingMonitorError as error:
             self._failed(error)
+        except Exception as error:  # this machine's disk, say: a machine must not go on costing money for that
+            get_logger().exception("%s: %s failed", self.ctx.job.id, self.ctx.job.state)
+            self._failed(TrainingMonitorError(f"{type(error).__name__}: {error}"))
 
     def _act(self) -> None:
         ctx, state = self.ctx, self.ctx.job.state
@@ -115,26 +120,25 @@ class _Pipeline:
         if ctx.job.state is not JobState.TRAINING:
             self.close()
 
-    def _obey(self) -> None:
-        """Somebody wants the job to end."""
+    def _obey(self) -> bool:
+        """End the job when somebody wants that."""
         ctx = self.ctx
-        assert ctx.lease.to_end
+        if ctx.to_end is None:
+            return False
         self.close()
-        outcome, reason = ctx.lease.to_end
-        with suppress(LeaseLost):
-            ctx.end(outcome, reason)
+        ctx.end(*ctx.to_end)
+        return True
 
     def _passed_limit(self) -> bool:
         """End the job when it has had its time or its money; tell when it comes near."""
-        ctx, now = self.ctx, self.ctx.clock.time()
-        if ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING:
-            return False
-        if reason := passed_limit(ctx.job, now):
+        ctx = self.ctx
+        if reason := ctx.passed_limit():
             self.close()
             ctx.post(service_notices.limit_passed(ctx.job.id, reason=reason))
-            ctx.end(JobState.FAILED, reason)
+            ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, reason)
             return True
-        if reason := approached_limit(ctx.job, now):
+        ends = ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING
+        if not ends and (reason := approached_limit(ctx.job, ctx.clock.time())):
             ctx.post(service_notices.limit_passed(ctx.job.id, reason=reason, soft=True))
         return False
 
@@ -147,7 +151,7 @@ class _Pipeline:
             self.close()
             ctx.end(JobState.FAILED, error.what)
             return
-        if isinstance(error, (TargetUnreachable, CommandTimedOut, InstanceNotFound)) and self._lost():
+        if isinstance(error, _NO_ANSWER) and self._lost():
             return
         self._ask_again(error)
 
@@ -155,8 +159,8 @@ class _Pipeline:
         """Whether asking again cannot help, or was tried for long enough while nothing is rented."""
         if isinstance(error, _HOPELESS):
             return True
-        if state is JobState.RENTING and isinstance(error, CommandFailed) and error.argv:
-            return True
+        if state is JobState.RENTING and isinstance(error, CommandFailed) and not error.argv:
+            return True  # the service says no; with argv our own side failed
         waited = self.ctx.clock.time() - self.ctx.job.changed_at
         patience = self.ctx.service.config.patience
         return state in _WITHOUT_MACHINE and waited >= patience
@@ -170,10 +174,14 @@ class _Pipeline:
         if reason is None:
             ctx.forget_address()
             return False
+        uploaded = [each.destination for each in ctx.job.work.uploads if each.verified]
         if state is JobState.SAMPLING:
             ctx.warn(f"no samples: the machine was lost: {reason}")
             ctx.go(JobState.REGISTERING)
+        elif uploaded:
+            ctx.go(JobState.SAMPLING, model_url=uploaded[0])
         else:
+            self.close()
             machine_steps.give_up_machine(ctx, reason)
         return True
 
@@ -185,4 +193,6 @@ class _Pipeline:
         ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
         if isinstance(error, (NoOffers, AccessDenied)) or ctx.job.state in _ENDING:
             ctx.post(service_notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value.lower()))
-        ctx.clock.sleep(self._wait)
+        # one that is to end and could not be written down as ended would be woken at once
+        clock = ctx.service.clock if ctx.to_end or ctx.passed_limit() else ctx.clock
+        clock.wait(ctx.service.stopping, self._wait)

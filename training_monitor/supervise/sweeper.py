@@ -147,6 +147,7 @@ def watch_sweeps(
     """
     failures = 0
     while not stopping.is_set():
+        report: SweepReport | None
         try:
             report = sweep_instances(
                 dry_run,
@@ -158,12 +159,14 @@ def watch_sweeps(
                 transport=transport,
                 clock=clock,
             )
-            if on_report:
-                on_report(report)
             failed = report["instances_checked"] is None and not report["skipped"]
-        except TrainingMonitorError as error:
+        except Exception as error:  # whatever it is: without sweeps nobody finds what costs money
             _tell(on_event, Event("unreachable", f"the sweep failed: {error}"))
-            failed = True
+            if not isinstance(error, TrainingMonitorError):
+                get_logger().exception("the sweep failed")
+            report, failed = None, True
+        if on_report and report:
+            on_report(report)
         wait = min(interval, BACKOFF[min(failures, len(BACKOFF) - 1)]) if failed else interval
         failures = failures + 1 if failed else 0
         clock.wait(stopping, wait)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import InstanceNotFound, TrainingMonitorError
+from training_monitor.errors import InstanceNotFound, LeaseLost, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.watch_config import WatchConfig
@@ -19,7 +21,8 @@ from training_monitor.probes.checkpoints import list_checkpoints, newest_complet
 from training_monitor.renting import JobState, TrainingRequest, resolve_env
 from training_monitor.supervise.alerts import Told, decide_alerts
 from training_monitor.supervise.job_context import JobContext
-from training_monitor.supervise.machine_steps import give_up_machine
+from training_monitor.supervise.job_limits import seconds_left
+from training_monitor.supervise.machine_steps import give_up_machine, tell_copying
 from training_monitor.supervise.restart_notices import RestartNotices
 from training_monitor.supervise.run_state import RunState
 from training_monitor.supervise.supervisor import Supervisor
@@ -32,6 +35,19 @@ from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
 KEPT_HERE = 2  # checkpoints of a job on this machine
 AI_TOOLKIT = 'cd "${AI_TOOLKIT:-/app/ai-toolkit}" && exec python3 run.py '
 _STOPPED = ("exited", "stopped")
+
+
+class _JobSupervisor(Supervisor):
+    """Completes the job's variables only to start it: what is written down has their names."""
+
+    plain: Mapping[str, Any] = {}  # the configuration as it is written down
+
+    def start(self, run: RunState) -> RunState:
+        env = resolve_env(self.plain.get("env") or {})
+        return super().start(replace(run, config={**self.plain, "env": env}))
+
+    def save(self, run: RunState) -> RunState:
+        return super().save(replace(run, config=self.plain))
 
 
 class TrainingStep:
@@ -48,12 +64,16 @@ class TrainingStep:
             check_interval=config.check_interval,
         )
         self._notices = RestartNotices(service.outbox, ctx.about, ctx.job.id) if service.outbox else None
-        self._supervisor = Supervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
+        self._supervisor = _JobSupervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
         self._watcher: TrainingWatcher | None = None
         self._saved_at: float | None = None
         self._closing = ExitStack()
         self._closing.callback(self._supervisor.close)
-        self._run = self._open()
+        try:
+            self._run = self._open()
+        except BaseException:
+            self._closing.close()
+            raise
 
     def close(self) -> None:
         """Leave the training alone."""
@@ -70,13 +90,14 @@ class TrainingStep:
         if ended := store.load_run(key, finished=True):
             return RunState.from_dict(ended)
         self._closing.enter_context(store.hold(key))
-        new = RunState(key, str(target), name, ctx.checkpoint_dir, ctx.clock.time(), config=self._job_config())
+        config = self._supervisor.plain = self._job_config()
+        new = RunState(key, str(target), name, ctx.checkpoint_dir, ctx.clock.time(), config=config)
         kept = store.load_run(key)
         return self._supervisor.go_on(RunState.from_dict(kept), new) if kept else self._supervisor.begin(new, None)
 
     def _job_config(self) -> dict[str, Any]:
         request, ctx = self.ctx.job.request, self.ctx
-        env = {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **resolve_env(request.env)}
+        env = {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **request.env}
         return {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
 
     # ------------------------------------------------------------ one look
@@ -169,7 +190,9 @@ class TrainingStep:
             return
         try:
             save_checkpoint(self.ctx, newest)
-        except TrainingMonitorError as error:
+        except LeaseLost:
+            raise
+        except (TrainingMonitorError, OSError) as error:
             self.ctx.tell("detected", f"{newest.path} could not be copied here: {error}")
         self._saved_at = self.ctx.clock.monotonic()
 
@@ -179,7 +202,8 @@ class TrainingStep:
         run, ctx = self._run, self.ctx
         self._unfollow()
         if run.success:
-            ctx.go(JobState.UPLOADING, progressed=True)
+            step = run.attempts[-1]["final_step"] if run.attempts else None
+            ctx.go(JobState.UPLOADING, progressed=True, step=step or ctx.job.work.step)
             return
         stopped = (run.reason or "").startswith("stopped")
         ctx.end(JobState.CANCELLED if stopped else JobState.FAILED, run.reason or "the training ended")
@@ -216,14 +240,15 @@ def find_lost(ctx: JobContext) -> str | None:
     except InstanceNotFound:
         return "it is gone"
     except TrainingMonitorError:
-        ctx.silent_since = None  # what could not be asked does not count
+        ctx.looked_at = None  # what could not be asked does not count
         return None
     if status in _STOPPED and ctx.seen_status == status:
         return f"it is {status} (outbid, or stopped by somebody)"
     ctx.seen_status = str(status)
-    ctx.silent_since = now if ctx.silent_since is None else ctx.silent_since
-    if now - ctx.silent_since >= ctx.service.config.unreachable_after:
-        return f"it is said to be {status}, and could not be reached for {format_duration(now - ctx.silent_since)}"
+    ctx.silent += 0.0 if ctx.looked_at is None else now - ctx.looked_at
+    ctx.looked_at = now
+    if ctx.silent >= ctx.service.config.unreachable_after:
+        return f"it is said to be {status}, and could not be reached for {format_duration(ctx.silent)}"
     return None
 
 
@@ -243,12 +268,19 @@ def save_checkpoint(ctx: JobContext, checkpoint: Checkpoint) -> None:
         os.path.dirname(checkpoint.path.rstrip("/")),
         folder,
         only=[name],
+        on_progress=lambda seen: tell_copying(ctx, name, seen),
+        timeout=seconds_to_copy(ctx),
         transport=ctx.service.transport,
         clock=ctx.clock,
     )
     ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=os.path.join(folder, name))
     ctx.tell("reached", f"checkpoint of step {checkpoint.step} copied to {os.path.join(folder, name)}")
     _forget_older(folder, name)
+
+
+def seconds_to_copy(ctx: JobContext) -> float:
+    """How long a copying to this machine may take: until a limit of the job, and the grace that is given to save."""
+    return max(ctx.service.config.orphan_grace, seconds_left(ctx.job, ctx.clock.time()))
 
 
 def _forget_older(folder: str, newest: str) -> None:
@@ -263,8 +295,10 @@ def save_what_there_is(ctx: JobContext) -> None:
         newest = newest_on_machine(ctx)
         if newest and newest.step > (ctx.job.work.saved_step or -1):
             save_checkpoint(ctx, newest)
-    except TrainingMonitorError as error:
-        ctx.tell("detected", f"nothing more could be saved from the machine: {error.what}")
+    except LeaseLost:
+        raise
+    except (TrainingMonitorError, OSError) as error:
+        ctx.tell("detected", f"nothing more could be saved from the machine: {error}")
 
 
 def newest_on_machine(ctx: JobContext) -> Checkpoint | None:

@@ -57,6 +57,8 @@ def check_request(request: TrainingRequest) -> None:
         resolve_env(dict(hook.headers) if hook else {})
     for destination in request.upload_to:
         check_destination(destination)
+        if destination.startswith("hf:") and "HF_TOKEN" not in request.env:
+            raise SettingsError("env", None, f"HF_TOKEN, which the upload to {destination} needs (--env HF_TOKEN)")
     if request.spec is not None:
         report = validate_dataset(request.dataset or "")
         if not report.is_valid:
@@ -155,6 +157,7 @@ class _Worker:
     def __init__(self, service: Service, job_id: str | None, *, until_empty: bool) -> None:
         self.service, self.job_id, self.until_empty = service, job_id, until_empty
         self.done: list[QueuedJob] = []
+        self.begun = False
         self.ended = threading.Event()
 
     def work(self) -> None:
@@ -166,7 +169,7 @@ class _Worker:
                 return
             except TrainingMonitorError as error:  # the state folder, say; or a state that nobody can read
                 get_logger().error("the queue cannot be used: %s", error)
-                if self.until_empty:
+                if self.until_empty and not (self.job_id and self.begun):  # else its machine may cost money
                     raise
                 service.clock.wait(service.stopping, service.config.poll_interval)
 
@@ -175,6 +178,7 @@ class _Worker:
         job = service.queue.claim(service.worker, service.config.lease_seconds, self.job_id)
         if job is None:
             return False
+        self.begun = True
         if service.on_event:
             service.on_event(Event("started", f"{job.id} claimed: {job.state.value.lower()}", job.id, job.work.attempt))
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,7 @@ def upload_checkpoint(
     *,
     incomplete: IncompleteInfo | None = None,
     pid: int | None = None,
+    env: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -54,6 +55,7 @@ def upload_checkpoint(
             or the presigned URL of a PUT, for a single file.
         incomplete: the model was not fully trained; the hub's README says so.
         pid: the training's process, in whose environment the hub's token may be.
+        env: variables that an upload to the hub gets there, such as HF_TOKEN; they are kept in no file.
 
     Raises:
         SettingsError: no such kind of destination, or no credentials for it. CommandError: nothing is known.
@@ -62,7 +64,7 @@ def upload_checkpoint(
     ways: Any = {"on_progress": on_progress, "transport": transport, "clock": clock}
     if found := _HUB.fullmatch(destination):
         return upload_to_hugging_face(
-            target, path, found["repo"], revision=found["revision"], incomplete=incomplete, pid=pid, **ways
+            target, path, found["repo"], revision=found["revision"], incomplete=incomplete, pid=pid, env=env, **ways
         )
     [answer] = ask(target, _files_question(path), transport=transport)
     files = answer.get() or []

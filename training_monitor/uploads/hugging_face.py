@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
@@ -56,6 +56,7 @@ def upload_to_hugging_face(
     *,
     token_env: str = "HF_TOKEN",
     pid: int | None = None,
+    env: Mapping[str, str] | None = None,
     private: bool = True,
     path_in_repo: str | None = None,
     revision: str | None = None,
@@ -74,6 +75,7 @@ def upload_to_hugging_face(
         path: a folder or file on the target; `~/` is its home folder.
         repo_id: OWNER/NAME; created when it is not there, then `private` or public.
         token_env: the variable that has the token there. pid: the training's process id, to look into its environment.
+        env: variables that the upload gets there, such as the token; they are kept in no file.
         path_in_repo: where the file or the folder's content goes; default: the file's name, the root.
         revision: a branch; created when it is not there.
         incomplete: the model was not fully trained: upload a README.md that says so, or INCOMPLETE.md where there is
@@ -104,7 +106,7 @@ def upload_to_hugging_face(
     identity = ("hub", path, repo_id, inside, revision or "", card or "", source.identity)
     job = DetachedUpload(way, identity, timeout=timeout, on_progress=on_progress)
     try:
-        listing = _upload(job, command)
+        listing = _upload(job, command, env or {})
     except CommandFailed as error:
         return UploadReport(shown, False, attempts=job.attempts, error=str(error))
     return UploadReport(shown, listing.error is None, listing.files, job.attempts, listing.error)
@@ -134,7 +136,7 @@ def _look_question(path: str) -> Question[_Source | str]:
     return Question("model", _LOOK.replace("PATH_ON_TARGET", quote_path(path), 1), parse, 60.0)
 
 
-def _upload(job: DetachedUpload, command: str) -> HubListing:
+def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubListing:
     """Upload until what the hub lists is what is here; three failures, or one that will not get better, end it."""
     earlier = job.settle()
     if earlier is not None and earlier.status is JobStatus.SUCCEEDED:
@@ -142,7 +144,7 @@ def _upload(job: DetachedUpload, command: str) -> HubListing:
         if listing.error is None:
             return listing
     for failures in range(1, MOST_TRIES + 1):
-        listing = _read(job, job.run(command, {}))
+        listing = _read(job, job.run(command, env))
         if listing.error is None or listing.final or failures == MOST_TRIES:
             break
         job.back_off(failures)

@@ -1,0 +1,192 @@
+"""A market whose machines are this one, behind a real ssh server, and all that a job on them talks to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SshServer, Surroundings
+from tests.loopback.messaging import Services
+from tests.loopback.storage import ACCESS_KEY, BUCKET, SECRET_KEY, StorageGate
+from tests.loopback.vast import VastApi
+from tests.requirements import require
+from training_monitor.cli import demo_training
+from training_monitor.renting import JobState, QueuedJob, read_label
+from training_monitor.store import Store
+from training_monitor.vast.credits import Credits
+from training_monitor.vast.queue import TrainingQueue
+
+ROOT = Path(__file__).parents[2]
+JOB = "demo-1"
+STEPS_TRAINED, SAVE_EVERY = 60, 10
+DEPOSIT = 100.0
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+*--query-gpu=*)
+  for name in $(echo "$*" | sed 's/.*--query-gpu=\\([^ ]*\\).*/\\1/' | tr , ' '); do
+    case $name in
+    index) v=0;; name|gpu_name) v="NVIDIA GeForce RTX 4090";; uuid|gpu_uuid) v=GPU-1;; memory.total) v=24564;;
+    memory.used) v=300;; memory.free) v=24264;; utilization.gpu) v=90;; power.draw) v=300.00;; power.limit) v=450.00;;
+    temperature.gpu) v=60;; *) v="[N/A]";;
+    esac
+    line="${line:+$line, }$v"
+  done
+  echo "$line";;
+esac
+"""
+
+
+@dataclass
+class World:
+    """A market whose machines are this one, behind a real ssh server; and all that a job talks to."""
+
+    vast: VastApi
+    sshd: SshServer
+    folder: Path
+    gate: StorageGate
+    services: Services
+
+    @property
+    def queue(self) -> TrainingQueue:
+        return TrainingQueue(Store())
+
+    @property
+    def job(self) -> QueuedJob:
+        return self.queue.get(JOB)
+
+    @property
+    def machine(self) -> Path:
+        """Where the jobs' folders are on the machines."""
+        return self.folder / "machine"
+
+    def argv(self, *more: str, crash: str = "") -> list[str]:
+        """A training that fails once, at its 25th step: by `crash`, or for no reason of the machine's."""
+        train = f'{sys.executable} {demo_training.__file__} --output "$OUTPUT" --hang-at 0'
+        train += f" --save-every {SAVE_EVERY} --step-seconds 0.02"
+        once = f'[ -e "$OUTPUT/.once" ] || {{ {train} --crash-at 0 --steps 25; touch "$OUTPUT/.once"; exit 1; }}; '
+        train = f"{'' if crash else once}exec {train} --steps {STEPS_TRAINED} {crash or '--crash-at 0'}"
+        sample = 'test -s "$MODEL/model.safetensors" && echo picture > "$SAMPLES/one.png"'
+        words = ["launch", "--watch", "--id", JOB, "--name", "demo", "--command", train]
+        words += ["--dataset", str(self.folder / "data set"), "--disk", "1", "--account", "alice"]
+        words += ["--upload", f"s3://{BUCKET}/models", "--samples", sample]
+        return [*words, "--register", self.services.webhook, "--notify", *more]
+
+    @contextmanager
+    def start(self, *argv: str, code: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+        """The command; it does not outlive the test."""
+        words = [*(code or ("-m", "training_monitor")), *argv]
+        log = (self.folder / "launch.log").open("ab")
+        with log:
+            process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def run(self, *argv: str, code: Sequence[str] = (), limit: float = 180.0) -> int:
+        with self.start(*argv, code=code) as process:
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"no end after {limit} s: {self.log()[-3000:]}")
+
+    def log(self) -> str:
+        return (self.folder / "launch.log").read_text("utf-8", "replace")
+
+    def check_books(self, *, machines: int | None = 1) -> None:
+        """Money, instances and files add up; `machines`: how many it took, None: one for each attempt."""
+        job, credits = self.job, Credits(Store())
+        assert job.state is JobState.COMPLETED, (job, self.log()[-3000:])
+        assert self.vast.instances == {}
+        labels = [read_label(row["label"]) for row in self.vast.created]
+        assert [label and label[1:] for label in labels] == [
+            (JOB, attempt) for attempt in range(1, (machines or len(labels)) + 1)
+        ]
+        assert [each.instance_id for each in job.work.rentals] == [row["id"] for row in self.vast.created]
+        spent = sum((each.ended_at - each.started_at) * each.price_per_hour / 3600 for each in job.work.rentals)
+        assert job.work.spent == pytest.approx(spent, abs=1e-9) and spent > 0
+        assert [each.kind for each in credits.movements("alice")] == ["deposit", "reserve", "settle"]
+        assert credits.balance("alice") == pytest.approx(DEPOSIT - spent, abs=2e-6)
+        self.check_files()
+
+    def check_files(self) -> None:
+        """The model is what an undisturbed training makes, here and in the bucket; nothing of it runs any more."""
+        job, expected = self.job, expected_model()
+        assert job.work.saved_path and job.work.step == STEPS_TRAINED
+        assert (Path(job.work.saved_path) / "model.safetensors").read_bytes() == expected
+        assert self.gate.content(f"models/step_{STEPS_TRAINED}/model.safetensors") == expected
+        folder = Path(Store().folder) / "jobs" / JOB
+        assert (folder / "samples" / "one.png").read_text() == "picture\n"
+        assert f"step {STEPS_TRAINED}/{STEPS_TRAINED}" in (folder / "training.log").read_text()
+        calls = [asked for asked in self.services.asked if asked.path.startswith("/hook/")]
+        assert calls and {asked.headers["idempotency-key"] for asked in calls} == {f"{JOB}-register"}
+        assert calls[-1].json["job_id"] == JOB and calls[-1].json["step"] == STEPS_TRAINED
+        ended = [kept.notice for kept in Store().recent_notices() if kept.notice.kind == "job_ended"]
+        assert len(ended) == 1 and "Completed" in ended[0].title
+
+
+def expected_model() -> bytes:
+    weights = demo_training.new_weights()
+    for step in range(1, STEPS_TRAINED + 1):
+        demo_training.train_step(weights, step)
+    return demo_training.encode_checkpoint(weights, STEPS_TRAINED)
+
+
+@pytest.fixture(name="world")
+def make_world(
+    surroundings: Surroundings,
+    vast: VastApi,
+    sshd: SshServer,
+    gate: StorageGate,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[World]:
+    if sshd.user != "root":
+        pytest.skip("an instance's user is root, and this server's is not: nothing here was tested")
+    smi = surroundings.folder / "machine tools"
+    smi.mkdir()
+    (smi / "nvidia-smi").write_text(NVIDIA_SMI)
+    (smi / "nvidia-smi").chmod(0o755)
+    sshd.set_environment({"PATH": f"{smi}:{os.path.dirname(require('hf'))}:{os.defpath}:/usr/local/bin:/usr/bin"})
+    vast.details = {"ssh_host": "127.0.0.1", "ssh_port": sshd.port, "start_date": time.time()}
+    vast.boot = [{"actual_status": status} for status in (None, "loading", "running")]
+    for number in range(1, 30):
+        vast.add_offer(number, price=0.3 + number / 100, machine_id=500 + number)
+    data = tmp_path / "data set"
+    data.mkdir()
+    for number in range(5):
+        (data / f"image {number}.txt").write_text("a caption " * number)
+    service = {
+        "remote_root": str(tmp_path / "machine"),
+        "lease_seconds": 2,
+        "check_interval": 0.5,
+        "create_timeout": 15,
+        "ready_timeout": 60,
+        "retry_wait": 0.3,
+        "retry_delay": 0.5,
+        "save_interval": 0.1,
+        "unreachable_after": 20,
+    }
+    (tmp_path / "settings.json").write_text(json.dumps({"service": service}))
+    environ = {
+        "TRAINING_MONITOR_SETTINGS": str(tmp_path / "settings.json"),
+        "AWS_ENDPOINT_URL": gate.address,
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_REGION": "us-east-1",
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    Credits(Store()).deposit("alice", DEPOSIT, "paid in", payment_id="1")
+    with Services() as services:
+        yield World(vast, sshd, tmp_path, gate, services)

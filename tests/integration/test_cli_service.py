@@ -1,0 +1,111 @@
+"""`launch`, `queue`, `worker` and `sweep` as people and scripts run them: what is refused and what is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Surroundings
+from tests.loopback.vast import VastApi
+from training_monitor.renting import JobState, QueuedJob, TrainingRequest, format_label
+from training_monitor.store import Store
+from training_monitor.vast.queue import TrainingQueue, load_owner
+
+ROOT = Path(__file__).parents[2]
+LONG = "a-name-of-a-job-that-is-longer-than-most-columns-are"
+
+
+def cli(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+    command = [sys.executable, "-m", "training_monitor", *argv]
+    done = subprocess.run(
+        command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def queued(job_id: str) -> QueuedJob:
+    return TrainingQueue().submit(TrainingRequest("demo", command="true"), job_id)
+
+
+def ended(job_id: str, state: JobState, **work: int) -> None:
+    """A job as its worker leaves it at its end."""
+    queue, job = TrainingQueue(), queued(job_id)
+    held = queue.claim("worker", 60, job_id=job.id)
+    assert held
+    work_done = replace(held.work, outcome=state, **work)
+    for each in (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING, state):
+        held = queue.save(replace(held, state=each, work=work_done), "worker")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"spec": {"trigger": "t", "stepz": 3}},
+        {"spec": {"trigger": 5}},
+        {"command": "a", "offers": {"max": 3}},
+        {"command": "a", "upload_to": "hf:me/x"},
+        {"command": "a", "samples": {"url": "http://x/y", "headers": 3}},
+    ],
+)
+def test_a_request_of_another_form_is_wrong_use(surroundings: Surroundings, values: object) -> None:
+    path = surroundings.folder / "request.json"
+    path.write_text(json.dumps(values))
+    done = cli("launch", "--name", "demo", "--from", str(path), "--json")
+    assert done.returncode == 2 and json.loads(done.stdout)["error"] in done.stderr
+    assert TrainingQueue().list_jobs() == []
+
+
+@pytest.mark.parametrize("wrong", [["--samples", ""], ["--trigger", "x"]])
+def test_options_that_do_not_go_together_queue_nothing(surroundings: Surroundings, wrong: list[str]) -> None:
+    assert cli("launch", "--name", "demo", "--command", "true", *wrong).returncode == 2
+    assert TrainingQueue().list_jobs() == []
+
+
+def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:
+    (surroundings.tools / "ssh").symlink_to(shutil.which("true") or "/bin/true")
+    for argv in (["launch", "--name", "demo", "--command", "true", "--watch"], ["worker"]):
+        done = cli(*argv, PATH=str(surroundings.tools))
+        assert done.returncode == 3 and "vastai is not installed here. Try: pip install vastai" in done.stderr
+    assert TrainingQueue().list_jobs() == []
+
+
+def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Surroundings) -> None:
+    queued(LONG)
+    assert cli("queue", LONG, "--cancel", "--reason", "enough").returncode == 0
+    done = cli("queue")
+    assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
+    assert "* to be ended by its worker" in done.stderr
+    assert "to be ended: enough" in cli("queue", LONG).stdout
+
+
+def test_a_job_that_is_over_says_so(surroundings: Surroundings) -> None:
+    ended("done", JobState.COMPLETED, step=14, saved_step=100, total_steps=100)
+    assert "step 100 of 100" in cli("queue", "done").stdout
+    done = cli("queue", "done", "--cancel", "--json")
+    assert done.returncode == 1 and "over already" in json.loads(done.stdout)["error"]
+    assert cli("queue", "nobody").returncode == 1
+    again = cli("launch", "--name", "demo", "--command", "true", "--id", "done")
+    assert again.returncode == 0 and "COMPLETED" in again.stdout and "worker" not in again.stderr
+
+
+def test_a_sweep_of_everything_leaves_nobody_alone_in_its_words(vast: VastApi) -> None:
+    label = format_label(load_owner(Store()), "ghost", 1)
+    vast.add_instance(7, label=label, start_date=time.time() - 7200)
+    vast.add_instance(8, label="somebody's")
+    done = cli("sweep", "--all")
+    assert done.returncode == 1 and "7 would be destroyed" in done.stdout and "8 would be destroyed" in done.stdout
+    assert "left alone" not in done.stdout and "nothing was destroyed" in done.stderr
+    done = cli("sweep", "--all", "--force", "--confirm", "yes")
+    assert done.returncode == 2 and "'destroy all 2 instances'" in done.stderr
+    assert cli("sweep", "--force", "--confirm", "destroy all 2 instances").returncode == 2
+    assert vast.destroyed() == []
