@@ -79,6 +79,12 @@ def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:
     assert TrainingQueue().list_jobs() == []
 
 
+def test_a_key_that_is_refused_is_told_before_anything_is_queued(vast: VastApi) -> None:
+    done = cli("launch", "--name", "demo", "--command", "true", "--watch", VASTAI_API_KEY="a-wrong-key")
+    assert done.returncode == 3 and "vastai set api-key, VASTAI_API_KEY" in done.stderr, done
+    assert TrainingQueue().list_jobs() == [] and "a-wrong-key" not in done.stderr + done.stdout
+
+
 def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Surroundings) -> None:
     queued(LONG)
     assert cli("queue", LONG, "--cancel", "--reason", "enough").returncode == 0

@@ -11,10 +11,11 @@ from dataclasses import fields
 from typing import Any
 
 from training_monitor.cli.output import hint
-from training_monitor.errors import SettingsError, ToolNotFound
+from training_monitor.errors import AccessDenied, CommandError, SettingsError, ToolNotFound
 from training_monitor.renting import Hook, QueuedJob, TrainingRequest, TrainingSpec
 from training_monitor.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.supervise.worker import submit_training
+from training_monitor.vast.account import account_balance
 from training_monitor.vast.job_records import read_record
 from training_monitor.vast.offers import OfferQuery
 
@@ -111,7 +112,7 @@ def _check_fields(path: str, values: object, kind: type) -> None:
 
 
 def need_tools() -> None:
-    """Raise ToolNotFound or SettingsError for what no machine could be rented or reached without."""
+    """Raise ToolNotFound, AccessDenied or SettingsError for what no machine could be rented or reached without."""
     for tool, remedy in _TOOLS.items():
         if shutil.which(tool) is None:
             raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
@@ -120,3 +121,9 @@ def need_tools() -> None:
         if os.environ.get(VAST_KEY_PATH):
             raise SettingsError(VAST_KEY_PATH, key, "a private ssh key (training-monitor keys --setup makes one)")
         hint(f"there is no {key}: ssh takes its own keys (training-monitor keys --setup makes one)")
+    try:
+        account_balance()
+    except AccessDenied:
+        raise
+    except CommandError:
+        return  # nobody knows; the job asks again

@@ -261,7 +261,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
             AccessDenied,
             "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
         ),
-        (r"\"status_code\": 40[13]", AccessDenied, "check the key of vast.ai: vastai set api-key, or VAST_API_KEY"),
+        (r"\"status_code\": 40[13]", AccessDenied, "check the key of vast.ai: vastai set api-key, or VASTAI_API_KEY"),
         (r"Unauthorized|must be logged in|getting credentials", AccessDenied, "log in to the cluster again"),
         (
             r"context \S+ does not exist|no context exists",

@@ -54,7 +54,7 @@ def find_denial(result: CommandResult) -> AccessDenied | None:
         target="vast.ai",
         argv=result.argv,
         result=result,
-        hint="check the key of vast.ai and what it permits: vastai set api-key, VAST_API_KEY, or vastai tfa login",
+        hint="check the key of vast.ai and what it permits: vastai set api-key, VASTAI_API_KEY, or vastai tfa login",
     )
 
 
