@@ -55,7 +55,6 @@ class TrainingStep:
 
     def __init__(self, ctx: JobContext) -> None:
         self.ctx, service = ctx, ctx.service
-        self._instance_id = ctx.job.work.instance_id
         config = service.config
         policy = RestartPolicy(
             max_retries=config.max_retries,
