@@ -47,8 +47,6 @@ from training_monitor.errors import JobNotFound, RestError, SettingsError, Targe
 from training_monitor.models import Event
 from training_monitor.probes.jobs import find_jobs_named, start_job
 
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all
-
 
 @pytest.fixture(scope="module")
 def ray_head() -> Iterator[RayHead]:

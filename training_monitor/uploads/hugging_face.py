@@ -74,18 +74,16 @@ def upload_to_hugging_face(
     Args:
         path: a folder or file on the target; `~/` is its home folder.
         repo_id: OWNER/NAME; created when it is not there, then `private` or public.
-        token_env: the variable that has the token there. pid: the training's process id, to look into its environment.
-        env: variables that the upload gets there, such as the token; they are kept in no file.
+        token_env: the variable with the token: there, in the environment of the training `pid`, or in `env`, which the
+            upload gets and which is kept in no file.
         path_in_repo: where the file or the folder's content goes; default: the file's name, the root.
         revision: a branch; created when it is not there.
-        incomplete: the model was not fully trained: upload a README.md that says so, or INCOMPLETE.md where there is
-            a README.md already.
-        timeout: seconds to wait at most; the upload itself goes on.
-        on_progress: called with a line of plain text when there is something new.
+        incomplete: the model was not fully trained: upload a README.md (or INCOMPLETE.md beside one) that says so.
+        timeout: seconds to wait at most; the upload itself goes on. on_progress: called with a line when there is news.
 
     Returns:
-        UploadReport. `verified`: the hub lists every file with the size and hash (sha256 for LFS, else of the git
-        blob) of the one here; `etag` is that hash. Otherwise `error` says why, and what to install or to set.
+        UploadReport. `verified`: the hub lists every file with the size and hash (`etag`; sha256 for LFS, else of the
+        git blob) of the one here. Otherwise `error` says why, and what to install or to set.
 
     Raises:
         SettingsError: wrong arguments.
