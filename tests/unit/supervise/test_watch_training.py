@@ -82,12 +82,6 @@ class Bench:
         return [event.text for event in self.events if event.kind == kind]
 
 
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "own"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
-
-
 # ---------------------------------------------------------------- how it ends
 
 
