@@ -109,6 +109,8 @@ def _say_left(job: QueuedJob) -> None:
     """What an interrupted launch leaves behind."""
     machine = job.work.instance_id
     costs = f"; instance {machine} goes on costing money" if machine is not None else ""
+    if machine is None and job.state is JobState.RENTING and job.work.asked_at is not None:
+        costs = "; a machine was asked for, and may be there and cost money"
     hint(f"\n{job.id} is {job.state.value.lower()}{costs}. Go on with it, or end it:")
     hint(f"  training-monitor worker --until-empty\n  training-monitor queue {job.id} --cancel")
 
