@@ -303,18 +303,14 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
         _confirm_all(args)
     with _told(args) as outbox:
         if args.every:
-            stopping = threading.Event()
-            try:
-                watch_sweeps(
-                    args.every,
-                    stopping,
-                    dry_run=not args.force,
-                    config=config,
-                    outbox=outbox,
-                    on_report=lambda report: _show_sweep(report, args),
-                )
-            finally:
-                stopping.set()
+            watch_sweeps(
+                args.every,
+                threading.Event(),  # nobody sets it: an interrupt ends it
+                dry_run=not args.force,
+                config=config,
+                outbox=outbox,
+                on_report=lambda report: _show_sweep(report, args),
+            )
         report = sweep_instances(not args.force, all_instances=args.all, config=config, outbox=outbox)
     _show_sweep(report, args)
     if report["instances_checked"] is None:

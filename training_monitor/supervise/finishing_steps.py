@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from typing import Any
 
 from training_monitor.errors import CommandFailed, SettingsError, TrainingMonitorError
@@ -14,17 +13,16 @@ from training_monitor.probes.jobs import find_jobs_named, stop_job
 from training_monitor.renting import Hook, JobState, read_label, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.supervise.job_limits import passed_limit
-from training_monitor.supervise.machine_steps import close_rental, destroy_rented, tell_copying
-from training_monitor.supervise.training_step import newest_on_machine, save_what_there_is, seconds_to_copy
+from training_monitor.supervise.machine_steps import close_rental, destroy_rented
+from training_monitor.supervise.training_step import fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.credits import Credits
 from training_monitor.vast.instances import destroy_instance, is_listed, list_instances, stop_instance
 from training_monitor.vast.publish import make_samples, register_model
-from training_monitor.vast.sync import fetch_folder
+from training_monitor.vast.rent import seconds_uncertain
 from training_monitor.watching import UploadReport
 
 UPLOAD_ROUNDS = 3
-LATE_SECONDS = 10.0  # an instance may be listed so long after it was made
 
 
 def upload(ctx: JobContext) -> None:
@@ -49,19 +47,10 @@ def upload(ctx: JobContext) -> None:
 
 def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
     """The path of the model on this machine; None where it could not be copied."""
-    folder, name = os.path.join(ctx.local_folder, "model"), posixpath.basename(model.path.rstrip("/"))
-    parent, ways = posixpath.dirname(model.path.rstrip("/")), ctx.service.transport
+    folder = os.path.join(ctx.local_folder, "model")
+    parent, _, name = model.path.rstrip("/").rpartition("/")
     try:
-        report = fetch_folder(
-            ctx.target(),
-            parent,
-            folder,
-            only=[name],
-            on_progress=lambda seen: tell_copying(ctx, name, seen),
-            timeout=seconds_to_copy(ctx),
-            transport=ways,
-            clock=ctx.clock,
-        )
+        report = fetch_here(ctx, name, parent, folder, only=[name])
     except (CommandFailed, SettingsError) as error:  # an upload may take it all the same
         ctx.warn(f"the model could not be copied to {folder}: {error.what}")
         return None
@@ -154,15 +143,7 @@ def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
         ctx.warn(f"no samples: {report.error}")
     elif hook.command:
         folder = os.path.join(ctx.local_folder, "samples")
-        fetched = fetch_folder(
-            ctx.target(),
-            f"{ctx.folder}/samples",
-            folder,
-            on_progress=lambda seen: tell_copying(ctx, "samples", seen),
-            timeout=seconds_to_copy(ctx),
-            transport=ctx.service.transport,
-            clock=ctx.clock,
-        )
+        fetched = fetch_here(ctx, "samples", f"{ctx.folder}/samples", folder)
         ctx.tell("reached", f"{fetched.files} samples in {folder}")
 
 
@@ -207,9 +188,8 @@ def leave_machine(ctx: JobContext) -> None:
 
 def _destroy_unknown(ctx: JobContext) -> None:
     """Destroy what carries a label of this job: a machine may have been asked for by somebody who died."""
-    work, config = ctx.job.work, ctx.service.config
-    now = ctx.clock.time()
-    deadline = 0.0 if work.asked_at is None else min(work.asked_at, now) + config.create_timeout + LATE_SECONDS
+    asked_at, create_timeout = ctx.job.work.asked_at, ctx.service.config.create_timeout
+    deadline = ctx.clock.time() + seconds_uncertain(asked_at, create_timeout, ctx.clock)
     while True:
         begun = ctx.clock.time()
         for row in list_instances(transport=ctx.service.transport):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.errors import CommandFailed, CommandTimedOut, InstanceNotFound, NoOffers
@@ -232,11 +233,7 @@ def close_rental(ctx: JobContext) -> None:
     """Write down that the job has no machine any more, and until when it paid for it."""
     work, now = ctx.job.work, ctx.clock.time()
     rentals = [
-        Rental(
-            each.instance_id, each.attempt, each.price_per_hour, each.started_at, now, each.machine_id, each.gpu_name
-        )
-        if each.instance_id == work.instance_id and each.ended_at is None
-        else each
+        replace(each, ended_at=now) if each.instance_id == work.instance_id and each.ended_at is None else each
         for each in work.rentals
     ]
     ctx.note(instance_id=None, rentals=tuple(rentals))

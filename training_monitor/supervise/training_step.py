@@ -29,7 +29,7 @@ from training_monitor.supervise.supervisor import Supervisor
 from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.units import format_duration
 from training_monitor.vast.instances import show_instance
-from training_monitor.vast.sync import fetch_folder
+from training_monitor.vast.sync import SyncReport, fetch_folder
 from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
 
 KEPT_HERE = 2  # checkpoints of a job on this machine
@@ -261,25 +261,25 @@ def training_command(request: TrainingRequest, folder: str) -> str:
 def save_checkpoint(ctx: JobContext, checkpoint: Checkpoint) -> None:
     """Copy a checkpoint to this machine, verified, and let go of older ones. Raises CommandError."""
     folder = os.path.join(ctx.local_folder, "checkpoints")
-    name = os.path.basename(checkpoint.path.rstrip("/"))
-    fetch_folder(
-        ctx.target(),
-        os.path.dirname(checkpoint.path.rstrip("/")),
-        folder,
-        only=[name],
-        on_progress=lambda seen: tell_copying(ctx, name, seen),
-        timeout=seconds_to_copy(ctx),
-        transport=ctx.service.transport,
-        clock=ctx.clock,
-    )
+    parent, _, name = checkpoint.path.rstrip("/").rpartition("/")
+    fetch_here(ctx, name, parent, folder, only=[name])
     ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=os.path.join(folder, name))
     ctx.tell("reached", f"checkpoint of step {checkpoint.step} copied to {os.path.join(folder, name)}")
     _forget_older(folder, name)
 
 
-def seconds_to_copy(ctx: JobContext) -> float:
-    """How long a copying to this machine may take: until a limit of the job, and the grace that is given to save."""
-    return max(ctx.service.config.orphan_grace, seconds_left(ctx.job, ctx.clock.time()))
+def fetch_here(ctx: JobContext, what: str, remote: str, local: str, only: list[str] | None = None) -> SyncReport:
+    """Copy from the machine to this one until a limit of the job, or for the grace that is given to save."""
+    return fetch_folder(
+        ctx.target(),
+        remote,
+        local,
+        only=only,
+        on_progress=lambda seen: tell_copying(ctx, what, seen),
+        timeout=max(ctx.service.config.orphan_grace, seconds_left(ctx.job, ctx.clock.time())),
+        transport=ctx.service.transport,
+        clock=ctx.clock,
+    )
 
 
 def _forget_older(folder: str, newest: str) -> None:

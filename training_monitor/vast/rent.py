@@ -119,7 +119,7 @@ def rent_instance(
     _check_words(label, image, onstart)
     tell = on_event or (lambda text: None)
     renter = _Renter(query, label, image, onstart, create_timeout, tell, transport or LocalTransport(), clock)
-    if found := renter.look_for(_seconds_left(asked_at, create_timeout, clock)):
+    if found := renter.look_for(seconds_uncertain(asked_at, create_timeout, clock)):
         tell(f"instance {found.id} is there already")
         return found
     offers = _patiently(lambda: search_offers(query, transport=renter.runner), clock)
@@ -142,7 +142,7 @@ def _check_words(label: str, image: str, onstart: str | None) -> None:
         raise SettingsError("onstart", f"{len(onstart)} characters", f"a script of at most {MOST_ONSTART_BYTES} bytes")
 
 
-def _seconds_left(asked_at: float | None, create_timeout: float, clock: Clock) -> float:
+def seconds_uncertain(asked_at: float | None, create_timeout: float, clock: Clock) -> float:
     """How long an earlier create may still take effect; a clock that was set back does not make it longer."""
     if asked_at is None:
         return 0.0
