@@ -59,9 +59,10 @@ def test_a_process_is_found_by_its_pid_file_with_all_that_belongs_to_it(
     target: Place, tree: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     assert wait_until(lambda: len(family(tree.pid)) >= 4)
+    before = set(family(tree.pid))
     view = look(target, tmp_path)
     assert view.running is True and view.identity is not None and view.identity.pid == tree.pid
-    assert set(family(tree.pid)) <= {*view.pids, *family(tree.pid)} and len(view.pids) >= 4
+    assert before & set(family(tree.pid)) <= {*view.pids} and len(view.pids) >= 4  # its sleeps come and go
     assert view.age is not None and view.age < 60
 
 
