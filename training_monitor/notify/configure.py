@@ -92,7 +92,12 @@ def load_channels(environ: Mapping[str, str] = os.environ, path: str | None = No
         SettingsError: naming the file and the key; values that may be secret are not shown.
     """
     file, settings = load_settings(path, environ)
-    table = _table(file, "notifications", settings.get("notifications", {}))
+    return read_channels(file, settings.get("notifications", {}), environ)
+
+
+def read_channels(file: str, table: Any, environ: Mapping[str, str]) -> list[Channel]:
+    """The channels of the settings file's table `notifications`; the rest is that of `load_channels`."""
+    table = _table(file, "notifications", table)
     order = _order(file, table)
     tables = {name: _channel_table(file, name, table[name]) for name in table if name != "order"}
     _expect_private(file, tables)
@@ -111,8 +116,13 @@ def load_users(environ: Mapping[str, str] = os.environ, path: str | None = None)
         SettingsError: naming the file and the key.
     """
     file, settings = load_settings(path, environ)
+    return read_users(file, settings.get("users", {}))
+
+
+def read_users(file: str, table: Any) -> dict[str, NotifiedUser]:
+    """The people of the settings file's table `users`. Raises SettingsError, naming the file and the key."""
     users = {}
-    for name, value in _table(file, "users", settings.get("users", {})).items():
+    for name, value in _table(file, "users", table).items():
         values = _table(file, f"users.{name}", value)
         _expect_keys(file, f"users.{name}", values, {"telegram_id", "discord_id", "email"})
         texts = {key: _text(file, f"users.{name}.{key}", each) for key, each in values.items()}

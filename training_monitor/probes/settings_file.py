@@ -3,6 +3,8 @@
 [log_patterns]
 reward = 'reward[=: ]+(\\S+)'
 tokens = { pattern = 'tokens=(\\d+)', kind = "int" }
+
+The table `fleet` is described in policy/fleet_config.py.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from typing import Any
 
 from training_monitor.errors import SettingsError
 from training_monitor.parse.log_patterns import LogPattern
+from training_monitor.policy.fleet_config import FleetConfig, read_fleet_config
 from training_monitor.policy.service_config import ServiceConfig, read_service_config
 from training_monitor.settings import SETTINGS, settings_files
+from training_monitor.targets.target import parse_target
 
-TABLES = ("log_patterns", "monitoring", "notifications", "service", "users")
+TABLES = ("fleet", "log_patterns", "monitoring", "notifications", "service", "users")
 
 
 def load_settings(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, Mapping[str, Any]]:
@@ -36,17 +40,51 @@ def load_settings(path: str | None = None, environ: Mapping[str, str] = os.envir
     Raises:
         SettingsError: a file that was named is not there, it cannot be read, or it has a table that nobody reads.
     """
+    file = find_settings(path, environ)
+    if not file:
+        return "", {}
+    settings = parse_settings(file, read_settings(file))
+    for key in settings:
+        expect_table(file, key)
+    return file, settings
+
+
+def find_settings(path: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """Find the settings file; empty when there is none. Raises SettingsError when one was named and is not there."""
     candidates = [path] if path else settings_files(environ)
-    file = next((each for each in candidates if os.path.exists(each)), None)
-    if file is not None:
-        settings = _read(file)
-        if unknown := [key for key in settings if key not in TABLES]:
-            close = difflib.get_close_matches(unknown[0], TABLES, 1)
-            raise SettingsError(f"{file}: table", unknown[0], close[0] if close else f"one of {', '.join(TABLES)}")
-        return file, settings
-    if path or SETTINGS in environ:
+    file = next((each for each in candidates if os.path.exists(each)), "")
+    if not file and (path or SETTINGS in environ):
         raise SettingsError("settings file" if path else SETTINGS, candidates[0], "a file that exists")
-    return "", {}
+    return file
+
+
+def read_settings(file: str) -> str:
+    """The text of a settings file. Raises SettingsError when it cannot be read."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return opened.read()
+    except (OSError, ValueError) as error:
+        raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
+
+
+def parse_settings(file: str, text: str) -> Mapping[str, Any]:
+    """What is in a settings file. Raises SettingsError when it is no TOML or JSON, or no table."""
+    try:
+        settings = _toml(file, text) if file.endswith(".toml") else json.loads(text)
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, SettingsError):
+            raise
+        raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
+    if not isinstance(settings, dict):
+        raise SettingsError("settings file", file, "a table at its top")
+    return settings
+
+
+def expect_table(file: str, name: str) -> None:
+    """Raise SettingsError for a table that nobody reads."""
+    if name not in TABLES:
+        close = difflib.get_close_matches(name, TABLES, 1)
+        raise SettingsError(f"{file}: table", name, close[0] if close else f"one of {', '.join(TABLES)}")
 
 
 def load_log_patterns(path: str | None = None) -> list[LogPattern]:
@@ -63,7 +101,7 @@ def load_log_patterns(path: str | None = None) -> list[LogPattern]:
     table = settings.get("log_patterns", {})
     if not isinstance(table, dict):
         raise SettingsError(f"{file}: log_patterns", table, "a table of names and patterns")
-    return [_pattern(file, name, value) for name, value in table.items()]
+    return [read_log_pattern(file, name, value) for name, value in table.items()]
 
 
 def load_service_config(path: str | None = None) -> ServiceConfig:
@@ -75,7 +113,23 @@ def load_service_config(path: str | None = None) -> ServiceConfig:
     return read_service_config(table)
 
 
-def _pattern(file: str, name: str, value: Any) -> LogPattern:
+def load_fleet_config(path: str | None = None) -> FleetConfig:
+    """How a fleet is watched, by the settings file's table `fleet`. Raises SettingsError, naming file and key."""
+    file, settings = load_settings(path)
+    try:
+        return read_fleet_config(settings.get("fleet", {}), check_target=parse_target)
+    except SettingsError as error:
+        raise SettingsError(f"{file}: {error.key}", error.value, error.expected) from error
+
+
+def read_log_pattern(file: str, name: str, value: Any) -> LogPattern:
+    """One pattern of the table `log_patterns`. Raises SettingsError.
+
+    Args:
+        file: what errors name.
+        name: of the metric.
+        value: its expression, or a table of pattern and kind.
+    """
     parts = {"pattern": value} if isinstance(value, str) else value
     if not isinstance(parts, dict) or "pattern" not in parts or set(parts) - {"pattern", "kind"}:
         raise SettingsError(f"{file}: log_patterns.{name}", value, "a pattern, or a table of pattern and kind")
@@ -85,20 +139,6 @@ def _pattern(file: str, name: str, value: Any) -> LogPattern:
         raise SettingsError(f"{file}: log_patterns.{name}: {error.key}", error.value, error.expected) from error
     except TypeError as error:
         raise SettingsError(f"{file}: log_patterns.{name}", value, "texts") from error
-
-
-def _read(file: str) -> Mapping[str, Any]:
-    try:
-        with open(file, encoding="utf-8") as opened:
-            text = opened.read()
-        settings = _toml(file, text) if file.endswith(".toml") else json.loads(text)
-    except (OSError, ValueError) as error:
-        if isinstance(error, SettingsError):
-            raise
-        raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
-    if not isinstance(settings, dict):
-        raise SettingsError("settings file", file, "a table at its top")
-    return settings
 
 
 def _toml(file: str, text: str) -> Any:

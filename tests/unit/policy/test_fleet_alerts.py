@@ -1,0 +1,361 @@
+"""What is told of a member and of the account, once, and what is no event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any
+
+import pytest
+
+from training_monitor.models import LossAnalysis, StallAnalysis
+from training_monitor.policy.alert_rules import AlertRule
+from training_monitor.policy.cost import DAY
+from training_monitor.policy.fleet_alerts import (
+    ToldAccount,
+    ToldMember,
+    decide_account_alerts,
+    decide_fleet_alerts,
+)
+from training_monitor.policy.fleet_config import FleetConfig
+from training_monitor.policy.fleet_values import FleetAlert, FleetSummary, sample_of
+from training_monitor.policy.training_metrics import Thresholds, TrainingMetrics
+
+NOW = 1_750_000_000.0
+CONFIG = FleetConfig()
+
+
+def row(status: str = "running", **values: Any) -> TrainingMetrics:
+    return TrainingMetrics(7, "H100", status, key="vast://7", **values)
+
+
+def stall(step: int | None = 70, kind: str = "hang_idle", confidence: str = "high") -> StallAnalysis:
+    return StallAnalysis(True, kind, confidence, "no step for 20m", "alert", step, 100)
+
+
+def watch(
+    rows: Sequence[TrainingMetrics], config: FleetConfig = CONFIG, told: ToldMember | None = None, every: float = 10.0
+) -> list[list[FleetAlert]]:
+    """What is told at each of these looks."""
+    told, before, found = told or ToldMember(), None, []
+    for number, metrics in enumerate(rows):
+        now = NOW + every * number
+        told, alerts = decide_fleet_alerts(told, before, metrics, sample_of(metrics, now), config, now)
+        before = metrics
+        found.append(alerts)
+    return found
+
+
+def kinds(rows: Sequence[TrainingMetrics], **options: Any) -> list[str]:
+    """At which look (from 0) which kind is told on which level."""
+    found = watch(rows, **options)
+    return [f"{number} {each.kind} {each.level}" for number, alerts in enumerate(found) for each in alerts]
+
+
+AT_WORK = row(step=10, total_steps=100, loss=2.0, is_running=True, gpu_util=90.0, epoch=1.0, total_epochs=3)
+
+
+def test_a_training_at_work_is_no_news() -> None:
+    assert kinds([row(step=each, loss=2.0, is_running=True) for each in (10, 20, 30)]) == []
+
+
+def test_an_alert_says_when_of_whom_and_what() -> None:
+    alert = watch([row("exited", message="OOM", step=40)])[0][0]
+    assert alert == FleetAlert(NOW, "vast://7", "failed", "exited: OOM", "error", 40)
+
+
+# ---------------------------------------------------------------- lost, failed, finished
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        (row("lost"), "lost"),
+        (row("exited"), "failed"),
+        (row("offline"), "failed"),
+        (row("failed"), "failed"),
+        (row(job_status="failed"), "failed"),
+        (row(is_running=False, step=10), "failed"),
+        (row(stall=stall()), "stall"),
+        (row(loss=nan), "nan"),
+    ],
+)
+def test_what_is_bad_is_told_at_the_first_look_too_and_once(bad: TrainingMetrics, kind: str) -> None:
+    assert kinds([bad, bad, bad]) == [f"0 {kind} error"]
+    assert kinds([AT_WORK, bad, bad]) == [f"1 {kind} error"]
+
+
+def test_a_machine_that_is_up_again_and_fails_again_is_told_again() -> None:
+    assert kinds([row("exited"), row(), row("exited")]) == ["0 failed error", "2 failed error"]
+    assert kinds([row("lost"), row(), row("lost")]) == ["0 lost error", "2 lost error"]
+
+
+def test_a_training_whose_process_is_not_known_for_a_moment_has_not_failed_again() -> None:
+    gone = row(is_running=False, step=10)
+    assert kinds([gone, row(is_running=None, step=10), gone]) == ["0 failed error"]
+    assert kinds([gone, row(is_running=True, step=10), gone]) == ["0 failed error", "2 failed error"]
+
+
+def test_one_that_exits_and_then_goes_is_told_of_both() -> None:
+    assert kinds([AT_WORK, row("exited"), row("lost"), row("lost")]) == ["1 failed error", "2 lost error"]
+
+
+def test_what_somebody_stops_has_not_failed() -> None:
+    assert kinds([AT_WORK, row("stopped"), row("stopped")]) == []
+    assert kinds([AT_WORK, row(job_status="stopped", is_running=False)]) == []
+
+
+def test_what_somebody_destroys_is_not_lost() -> None:
+    assert kinds([row("exited"), row("lost")], told=ToldMember(destroyed=True)) == []
+
+
+def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_work() -> None:
+    done = row(step=100, loss=0.5, finished=True, is_running=False)
+    assert kinds([AT_WORK, done, done]) == ["1 finished info"]
+    assert watch([AT_WORK, done])[1][0].text == "the training has finished at step 100, loss 0.5"
+    assert kinds([done, done]) == []
+    assert kinds([row(), done, done]) == []
+
+
+def test_a_log_that_shows_the_end_while_its_process_still_saves_is_told_once() -> None:
+    saving = row(step=100, finished=True, is_running=True)
+    assert kinds([AT_WORK, saving, saving, saving]) == ["1 finished info"]
+    assert kinds([saving, saving]) == []
+
+
+def test_a_log_without_a_process_is_seen_at_work_by_its_steps() -> None:
+    looks = [row(step=10), row(step=20), row(step=100, finished=True), row(step=100, finished=True)]
+    assert kinds(looks) == ["2 finished info"]
+
+
+def test_a_second_training_in_the_same_place_finishes_too() -> None:
+    done = row(step=100, finished=True, is_running=False)
+    assert kinds([AT_WORK, done, AT_WORK, done]) == ["1 finished info", "3 finished info"]
+
+
+# ---------------------------------------------------------------- stalls
+
+
+def test_a_stall_is_told_with_its_step_and_is_over_when_a_step_was_made() -> None:
+    looks = [AT_WORK, row(step=70, stall=stall()), row(step=70, stall=stall()), row(step=71, stall=QUIET)]
+    assert kinds(looks) == ["1 stall error", "3 recovered info"]
+    assert [each.generation for alerts in watch(looks) for each in alerts] == [70, 71]
+
+
+QUIET = StallAnalysis(False, None, "none", "making progress", "continue", 71, 100)
+
+
+def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over() -> None:
+    assert kinds([row(step=70, stall=stall()), row(step=70, stall=QUIET), row(step=70, stall=stall())]) == [
+        "0 stall error"
+    ]
+    assert kinds([row(step=70, stall=stall()), row(), row(step=70, stall=stall())]) == ["0 stall error"]
+
+
+def test_slowness_is_a_warning_and_a_hang_after_it_is_told_as_worse() -> None:
+    slow, hang = row(step=70, stall=stall(70, "slow")), row(step=72, stall=stall(72))
+    assert kinds([slow, slow, hang, hang, slow]) == ["0 stall warning", "2 stall error"]
+    assert kinds([row(stall=stall(confidence="low"))]) == ["0 stall warning"]
+
+
+def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
+    assert watch([row(stall=stall(None, "not_started"))])[0][0].generation == 0
+
+
+# ---------------------------------------------------------------- loss, disk
+
+
+def test_each_run_of_nan_is_told_once() -> None:
+    looks = [row(loss=each, step=step) for step, each in enumerate((1.0, nan, nan, None, nan, 1.0, nan))]
+    assert kinds(looks) == ["1 nan error", "6 nan error"]
+    assert watch(looks)[1][0].text == "the loss is nan"
+
+
+@pytest.mark.parametrize("kind", ["divergence", "spike"])
+def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
+    rising, calm = LossAnalysis(kind, "the loss rises", 3.0, 1.0), LossAnalysis(None, "calm", 1.0, 1.0)
+    looks = [row(loss=1.0, loss_analysis=each) for each in (calm, rising, rising, None, rising, calm, rising)]
+    assert kinds(looks) == [f"1 {kind} warning", f"6 {kind} warning"]
+
+
+def test_a_plateau_is_no_alert() -> None:
+    assert kinds([row(loss=1.0, loss_analysis=LossAnalysis("plateau", "flat", 1.0, 1.0))]) == []
+
+
+def test_a_full_disk_is_told_again_only_after_it_was_emptied_by_more_than_a_little() -> None:
+    looks = [row(disk_util=each) for each in (90.0, 96.0, 94.5, 96.0, None, 97.0, 80.0, 96.0)]
+    assert kinds(looks) == ["1 disk warning", "7 disk warning"]
+    assert kinds(looks, config=FleetConfig(thresholds=Thresholds(full_disk=None))) == []
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def epochs(*seen: Any, total: int | None = 3) -> list[tuple[int, str, int]]:
+    """At which look which text with which generation; a look is an epoch, or (epoch, step)."""
+    looks = [each if isinstance(each, tuple) else (each, None) for each in seen]
+    found = watch([row(epoch=epoch, step=step, total_epochs=total) for epoch, step in looks])
+    return [(number, each.text, each.generation) for number, alerts in enumerate(found) for each in alerts]
+
+
+def test_the_epoch_before_the_one_that_begins_is_done() -> None:
+    assert epochs(1.0, 1.0, 2.0, 2.0, 3.0) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
+
+
+def test_a_log_that_shows_parts_of_epochs_counts_those_that_are_done() -> None:
+    assert epochs(0.5, 0.98, 1.0, 1.5, 2.01) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
+    assert epochs(0.5, 1.5, total=None) == [(1, "epoch 1 is done", 1)]
+
+
+def test_of_several_epochs_at_once_the_last_is_told() -> None:
+    assert epochs(1.0, 3.0) == [(1, "epoch 2 of 3 is done", 2)]
+
+
+def test_epochs_done_long_before_the_first_look_are_not_told() -> None:
+    assert epochs(3.0, 3.0) == []
+    assert epochs(None, None, 3.0) == []
+
+
+def test_a_training_begun_anew_has_done_no_epoch_by_that() -> None:
+    assert epochs((3.0, 900), (1.0, 10), (1.0, 20), (2.0, 400)) == [(3, "epoch 1 of 3 is done", 1)]
+
+
+def test_a_training_resumed_within_an_epoch_does_not_tell_it_twice() -> None:
+    assert epochs((2.1, 700), (2.3, 750), (2.05, 690), (2.2, 720), (1.9, 650), (2.0, 660)) == []
+
+
+def test_epochs_that_are_no_numbers_are_no_epochs() -> None:
+    assert epochs(1.0, nan, float("inf"), -1.0, 1e300) == []
+
+
+def test_the_loss_is_told_with_an_epoch() -> None:
+    looks = [row(epoch=1.0, total_epochs=3), row(epoch=2.0, total_epochs=3, loss=1.23456)]
+    assert watch(looks)[1][0].text == "epoch 1 of 3 is done, loss 1.235"
+
+
+# ---------------------------------------------------------------- price
+
+
+def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
+    looks = [row(cost_per_hour=each) for each in (0.50, 0.504, 0.55, 0.55, None, 0.551, 0.60)]
+    found = [each for alerts in watch(looks) for each in alerts]
+    assert [(each.text, each.generation) for each in found] == [
+        ("its price rose from $0.500 to $0.550 an hour", 550),
+        ("its price rose from $0.500 to $0.600 an hour", 600),
+    ]
+
+
+def test_a_price_that_fell_may_rise_again() -> None:
+    assert kinds([row(cost_per_hour=each) for each in (0.5, 0.6, 0.5, 0.6)]) == ["1 price warning", "3 price warning"]
+
+
+def test_a_machine_that_was_stopped_did_not_become_dearer_by_running() -> None:
+    looks = [row("stopped", cost_per_hour=0.01), row(cost_per_hour=0.5), row("stopped", cost_per_hour=0.9)]
+    assert kinds(looks) == []
+
+
+def test_nobody_is_told_of_prices_who_does_not_want_to_be() -> None:
+    config = FleetConfig(thresholds=Thresholds(price_rise=None))
+    assert kinds([row(cost_per_hour=0.5), row(cost_per_hour=5.0)], config=config) == []
+
+
+# ---------------------------------------------------------------- what was not seen
+
+
+def test_a_look_that_failed_begins_nothing_and_ends_nothing() -> None:
+    stale = {"error": "ssh: timed out", "stale_since": NOW}
+    nothing = row(**stale, loss=nan, stall=stall(), is_running=False, disk_util=99.0, cost_per_hour=9.0, finished=True)
+    assert kinds([AT_WORK, nothing]) == []
+    assert kinds([row(step=70, stall=stall()), row(step=90, stall=QUIET, **stale), row(step=70, stall=stall())]) == [
+        "0 stall error"
+    ]
+    assert kinds([row("lost"), row(**stale), row("lost")]) == ["0 lost error"]
+
+
+def test_a_machine_that_does_not_answer_because_it_exited_is_told() -> None:
+    stale = {"error": "ssh: refused", "stale_since": NOW}
+    assert kinds([AT_WORK, row(**stale), row("exited", **stale), row("exited", **stale)]) == ["2 failed error"]
+
+
+def test_a_row_of_which_nothing_is_known_tells_nothing() -> None:
+    assert kinds([row("unknown"), row("loading"), row(), row("unknown")]) == []
+
+
+def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
+    assert watch([row(stall=stall(10**30))])[0][0].generation == 2**53
+    assert watch([row("exited", step=-5)])[0][0].generation == 0
+
+
+def test_texts_are_bounded() -> None:
+    assert len(watch([row("exited", message="x" * 9000)])[0][0].text) <= 300
+
+
+# ---------------------------------------------------------------- the user's own rules
+
+
+@pytest.mark.parametrize(
+    ("priority", "level"), [("low", "info"), ("normal", "warning"), ("high", "error"), ("urgent", "error")]
+)
+def test_a_rule_is_told_on_the_level_of_its_priority(priority: str, level: str) -> None:
+    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5", priority),))
+    alert = watch([row(gpu_util=3.0)], config)[0][0]
+    assert (alert.kind, alert.level, alert.text) == ("rule:idle", level, "gpu_utilization < 5")
+
+
+def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
+    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s", message="it idles"),))
+    looks = [row(gpu_util=each) for each in (3.0, 3.0, 3.0, 3.0, 3.0, 90.0, 3.0)]
+    found = watch(looks, config)
+    assert [[each.text for each in alerts] for alerts in found] == [[], [], [], ["it idles"], [], [], []]
+    assert found[3][0].generation == NOW
+
+
+def test_a_rule_does_not_count_what_was_not_seen() -> None:
+    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s"),))
+    stale = row(gpu_util=3.0, error="ssh: timed out")
+    assert kinds([row(gpu_util=3.0), *[stale] * 9, row(gpu_util=3.0)], config=config) == []
+
+
+def test_two_rules_stand_apart() -> None:
+    rules = AlertRule("a", "loss > 5"), AlertRule("b", "gpu_utilization < 5")
+    looks = [row(loss=6.0, gpu_util=90.0), row(loss=6.0, gpu_util=1.0)]
+    assert kinds(looks, config=FleetConfig(rules=rules)) == ["0 rule:a warning", "1 rule:b warning"]
+
+
+# ---------------------------------------------------------------- the account
+
+
+def account(*seen: FleetSummary, config: FleetConfig, every: float = 10.0) -> list[str]:
+    told, found = ToldAccount(), []
+    for number, summary in enumerate(seen):
+        told, alerts = decide_account_alerts(told, summary, config, NOW + every * number)
+        found += [f"{number} {each.kind} {each.level} {each.generation} {each.text}" for each in alerts]
+        assert all(each.key == "" for each in alerts)
+    return found
+
+
+def test_a_budget_is_told_once_when_it_is_passed() -> None:
+    spent = [FleetSummary(dollars_spent=each) for each in (9.0, 10.0, 11.0)]
+    assert account(*spent, config=FleetConfig(budget=10.0)) == [
+        "1 budget error 10000 the budget of $10.00 is passed: $10.00 spent"
+    ]
+    assert account(*spent, config=CONFIG) == []
+
+
+def test_credit_that_does_not_last_is_told_once_a_day() -> None:
+    short = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0)
+    day = int(NOW // DAY)
+    text = "the credit of $5.00 lasts 2.5 h at $2.00/h"
+    assert account(short, short, short, config=CONFIG, every=DAY / 4) == [
+        f"0 credit warning {day} {text}",
+        f"2 credit warning {day + 1} {text}",
+    ]
+
+
+@pytest.mark.parametrize("hours", [None, 12.5, 1e9])
+def test_credit_that_lasts_or_is_not_known_is_no_alert(hours: float | None) -> None:
+    assert account(FleetSummary(credit=5.0, credit_hours=hours), config=CONFIG) == []
+
+
+def test_nobody_is_told_of_credit_who_does_not_want_to_be() -> None:
+    assert account(FleetSummary(credit=0.0, credit_hours=0.0), config=FleetConfig(warn_hours_left=0.0)) == []

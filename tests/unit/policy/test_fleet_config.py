@@ -1,0 +1,204 @@
+"""The table `fleet`: what is read, what is refused, under which key, and that all faults are found."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from training_monitor.errors import SettingsError
+from training_monitor.policy.alert_rules import AlertRule
+from training_monitor.policy.fleet_config import (
+    DEFAULT_LOG_PATHS,
+    FleetConfig,
+    FleetFault,
+    find_fleet_faults,
+    parse_entry,
+    read_fleet_config,
+)
+from training_monitor.policy.fleet_values import FleetEntry
+from training_monitor.policy.training_metrics import Thresholds
+
+
+def refuse(target: str) -> None:
+    if target.startswith("nope"):
+        raise SettingsError("target", target, "a target")
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    assert read_fleet_config({}) == read_fleet_config({"interval": None, "groups": {}, "alerts": []}) == FleetConfig()
+    assert FleetConfig().log_paths == DEFAULT_LOG_PATHS
+
+
+def test_all_of_the_table_is_read() -> None:
+    config = read_fleet_config(
+        {
+            "interval": 5,
+            "log_paths": ["/data/*.log"],
+            "budget": 20,
+            "warn_hours_left": 0,
+            "keep_days": 7,
+            "thresholds": {"low_gpu": 5, "high_loss": False, "price_rise": 0},
+            "groups": {"nightly": ["vast://1", "ssh://gpu1#process:train"]},
+            "alerts": [{"name": "idle", "when": "loss > 3", "priority": "high", "message": "Idle"}],
+        }
+    )
+    assert (config.interval, config.log_paths, config.budget) == (5, ("/data/*.log",), 20)
+    assert (config.warn_hours_left, config.keep_days) == (0, 7)
+    assert config.thresholds == Thresholds(low_gpu=5, high_loss=None, price_rise=0)
+    assert config.rules == (AlertRule("idle", "loss > 3", "high", "Idle"),)
+    assert config.groups == {
+        "nightly": (
+            FleetEntry("vast://1", groups=("nightly",)),
+            FleetEntry("ssh://gpu1", "process:train", groups=("nightly",)),
+        )
+    }
+
+
+def test_an_entry_may_be_a_table() -> None:
+    table = {"target": "k8s://ns/pod", "job": "raysubmit_x", "log_paths": ["/data/*.log"], "name": "llama 日本"}
+    [entry] = read_fleet_config({"groups": {"g": [table]}}).groups["g"]
+    assert entry == FleetEntry("k8s://ns/pod", "raysubmit_x", ("/data/*.log",), "llama 日本", ("g",))
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "job", "paths"),
+    [
+        ("local", "local", None, ()),
+        ("my-pod#process:a.b_c-d", "my-pod", "process:a.b_c-d", ()),
+        ("ssh://root@h:22#raysubmit_AbC", "ssh://root@h:22", "raysubmit_AbC", ()),
+        ("vast://1#/data/my run/#1 *.log", "vast://1", None, ("/data/my run/#1 *.log",)),
+        ("vast://1#~/runs/-x.log", "vast://1", None, ("~/runs/-x.log",)),
+    ],
+)
+def test_an_entry_is_a_target_with_a_job_or_a_log(text: str, target: str, job: str | None, paths: tuple[str]) -> None:
+    assert parse_entry(text, groups=("g",)) == FleetEntry(target, job, paths, groups=("g",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "#process:x",
+        "local#",
+        "local#process:",
+        "local#process:a b",
+        "local#process:../x",
+        "local#-x",
+        "local#runs/x.log",
+        "local#~bob/x.log",
+        "local#two words",
+        "local#a#b",
+        "local#/x\0",
+        "lo\0cal",
+        "local#raysubmit_\n",
+    ],
+)
+def test_what_is_no_entry_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        parse_entry(text)
+    assert raised.value.value == text
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "words"),
+    [
+        ({"intervall": 5}, "fleet.intervall", "^interval$"),
+        ({"zzz": 5}, "fleet.zzz", "one of interval, budget"),
+        ({"interval": 0.5}, "fleet.interval", "seconds, from 1"),
+        ({"interval": "10"}, "fleet.interval", "seconds, from 1"),
+        ({"interval": True}, "fleet.interval", "seconds, from 1"),
+        ({"interval": float("nan")}, "fleet.interval", "seconds, from 1"),
+        ({"interval": 10**400}, "fleet.interval", "seconds, from 1"),
+        ({"budget": 0}, "fleet.budget", "dollars"),
+        ({"warn_hours_left": -1}, "fleet.warn_hours_left", "hours"),
+        ({"keep_days": 0}, "fleet.keep_days", "days"),
+        ({"log_paths": "/x"}, "fleet.log_paths", "a list"),
+        ({"log_paths": []}, "fleet.log_paths", "a list"),
+        ({"log_paths": ["/x", ""]}, "fleet.log_paths", "a list"),
+        ({"log_paths": ["/x", 5]}, "fleet.log_paths", "a list"),
+        ({"thresholds": 5}, "fleet.thresholds", "a table of low_gpu"),
+        ({"thresholds": {"low_gpu": True}}, "fleet.thresholds.low_gpu", "false for never"),
+        ({"thresholds": {"low_gpu": "5"}}, "fleet.thresholds.low_gpu", "false for never"),
+        ({"thresholds": {"gpu_low": 5}}, "fleet.thresholds.gpu_low", "low_gpu"),
+        ({"groups": ["local"]}, "fleet.groups", "NAME ="),
+        ({"groups": {"g": "local"}}, "fleet.groups.g", "a list"),
+        ({"groups": {"g": []}}, "fleet.groups.g", "a list"),
+        ({"groups": {"": ["local"]}}, 'fleet.groups.""', "a name that is no target"),
+        ({"groups": {"local": ["local"]}}, "fleet.groups.local", "a name that is no target"),
+        ({"groups": {"vast://1": ["local"]}}, 'fleet.groups."vast://1"', "a name that is no target"),
+        ({"groups": {"a#b": ["local"]}}, 'fleet.groups."a#b"', "a name that is no target"),
+        ({"groups": {"-x": ["local"]}}, "fleet.groups.-x", "a name that is no target"),
+        ({"groups": {"g": ["local", 5]}}, "fleet.groups.g[1]", "TARGET#JOB"),
+        ({"groups": {"g": ["local", "local"]}}, "fleet.groups.g[1]", "only once"),
+        ({"groups": {"g": ["local", "nope"]}}, "fleet.groups.g[1]", "a target"),
+        ({"groups": {"g": [{"target": "nope"}]}}, "fleet.groups.g[0].target", "a target"),
+        ({"groups": {"g": [{"target": "local#x"}]}}, "fleet.groups.g[0].target", "a target alone"),
+        ({"groups": {"g": [{"target": ["local"]}]}}, "fleet.groups.g[0].target", "a text"),
+        ({"groups": {"g": [{"job": "x"}]}}, "fleet.groups.g[0]", "a target = "),
+        ({"groups": {"g": [{"target": "a", "job": "/x"}]}}, "fleet.groups.g[0].job", "a Ray submission id"),
+        ({"groups": {"g": [{"target": "a", "jobb": "x"}]}}, "fleet.groups.g[0].jobb", "^job$"),
+        ({"groups": {"g": [{"target": "a", "log_paths": "/x"}]}}, "fleet.groups.g[0].log_paths", "a list"),
+        ({"groups": {"g": [{"target": "a", "name": ""}]}}, "fleet.groups.g[0].name", "a text"),
+        ({"alerts": {"name": "x"}}, "fleet.alerts", "tables"),
+        ({"alerts": ["loss > 3"]}, "fleet.alerts[0]", "a table of name, when"),
+        ({"alerts": [{"name": "x"}]}, "fleet.alerts[0]", "also when = ..."),
+        ({"alerts": [{"when": "loss > 3", "name": "x", "wen": ""}]}, "fleet.alerts[0].wen", "when"),
+        ({"alerts": [{"name": "x", "when": "los > 3"}]}, "fleet.alerts[0].when", "loss at column 1"),
+        ({"alerts": [{"name": "x", "when": "loss > 3", "priority": 5}]}, "fleet.alerts[0].priority", "low, normal"),
+        ({"alerts": 2 * [{"name": "x", "when": "loss > 3"}]}, "fleet.alerts[1].name", "a name of its own"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_under_its_key(table: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read_fleet_config(table, check_target=refuse)
+    assert raised.value.key == key
+    assert re.search(words, raised.value.expected)
+
+
+@pytest.mark.parametrize("table", [5, "x", ["interval"], None, True])
+def test_what_is_no_table_is_refused(table: Any) -> None:
+    with pytest.raises(SettingsError, match="^fleet: got .* a table of settings"):
+        read_fleet_config(table)
+    assert find_fleet_faults(table) == (FleetFault((), table, "a table of settings"),)
+
+
+def test_all_faults_are_found_and_not_only_the_first() -> None:
+    table = {
+        "interval": 0,
+        "budgett": 5,
+        "thresholds": {"low_gpu": "x", "x": 1},
+        "groups": {"g": ["nope", {"target": "nope2", "job": 5}, "local"], "#": ["local"]},
+        "alerts": [{"name": "", "when": "loss", "priority": "x"}, {"name": "ok", "when": "loss > 3"}, 5],
+    }
+    assert [each.path for each in find_fleet_faults(table, check_target=refuse)] == [
+        ("budgett",),
+        ("interval",),
+        ("thresholds", "x"),
+        ("thresholds", "low_gpu"),
+        ("groups", "g", 0),
+        ("groups", "g", 1, "target"),
+        ("groups", "g", 1, "job"),
+        ("groups", "#"),
+        ("alerts", 0, "name"),
+        ("alerts", 0, "when"),
+        ("alerts", 0, "priority"),
+        ("alerts", 2),
+    ]
+
+
+def test_targets_are_left_to_whoever_knows_them() -> None:
+    seen: list[str] = []
+    read_fleet_config({"groups": {"g": ["a#process:x", {"target": "b"}]}}, check_target=seen.append)
+    assert seen == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"interval": 0.5}, {"budget": -1}, {"keep_days": None}, {"log_paths": ()}, {"log_paths": ("",)}]
+)
+def test_a_configuration_made_by_hand_is_checked_too(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError) as raised:
+        FleetConfig(**changes)
+    assert raised.value.key in changes

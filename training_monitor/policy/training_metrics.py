@@ -1,0 +1,286 @@
+"""TrainingMetrics: all that is known of one training and the machine it is on, and whether that is healthy. Pure.
+
+None is "not known", never zero: what nobody knows is neither healthy nor a reason for an alert.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import isfinite
+
+from training_monitor.models import LossAnalysis, StallAnalysis
+from training_monitor.units import format_duration
+
+KEPT_LOGS = 10
+MOST_REASON = 200  # characters
+LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; what is further away than that is no forecast
+STARTING = ("created", "loading", "pending", "scheduling")
+FAILED = ("exited", "failed", "dead")
+ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """level: healthy | warning | error | unknown; `reason` says why, in a few words."""
+
+    level: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From where on a value is worth a warning; None: never.
+
+    A running training's GPUs work at less than `low_gpu` per cent; its loss is above `high_loss`; its disk is more than
+    `full_disk` per cent full; a machine's price rose by more than `price_rise` per cent.
+    """
+
+    low_gpu: float | None = 10.0
+    high_loss: float | None = 10.0
+    full_disk: float | None = 95.0
+    price_rise: float | None = 1.0
+
+
+DEFAULT_THRESHOLDS = Thresholds()
+
+
+@dataclass(slots=True)
+class TrainingMetrics:
+    """One row of a fleet: a training, the machine it is on, and what that costs.
+
+    Attributes:
+        instance_id: the number of a vast.ai instance, or what people call another target.
+        gpu_type: as nvidia-smi or the service names it, `8x H100` for several.
+        status: of the instance, in the service's words (created, loading, running, stopped, frozen, exited, rebooting,
+            offline, unknown), or `lost` once it is gone from the account; of another target that of its job (pending,
+            running, succeeded, failed, stopped), or unknown.
+        epoch, total_epochs, step, total_steps, loss: the newest of the training's log.
+        gpu_util, memory_util, disk_util: per cent; of the GPUs, their memory, and the disk the training writes to.
+        cost_per_hour, total_cost: dollars; from the beginning of the rental on.
+        runtime_seconds: how long the training runs, by its own clock: not how long the machine is rented.
+        started_at: when the rental began; last_updated: when what is shown was seen; epoch seconds.
+        recent_logs: the last ten lines of the training's log, oldest first, each once.
+        key: tells it from all others: `TARGET`, or `TARGET#JOB`. name: what people call it.
+        groups: those of the settings file that it is in.
+        gpu_power: drawn over its limit, 0 to 1; gpu_temperature in °C; ram_util per cent of the machine's memory.
+        eta_seconds: until the last step, by the training's own speed.
+        extra: what the user's own log patterns found.
+        is_running: whether the training's process runs. finished: whether its log shows the end.
+        job_status: of the training's job, where it has one, in small letters; on a machine of its own, as `status`.
+        message: what the service or the job says of itself.
+        error: why the last look failed; stale_since: since when nothing was seen, epoch seconds, None while it is.
+    """
+
+    instance_id: int | str
+    gpu_type: str | None
+    status: str
+    epoch: float | None = None
+    total_epochs: int | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    loss: float | None = None
+    gpu_util: float | None = None
+    memory_util: float | None = None
+    disk_util: float | None = None
+    cost_per_hour: float | None = None
+    total_cost: float | None = None
+    runtime_seconds: float | None = None
+    started_at: float | None = None
+    last_updated: float | None = None
+    recent_logs: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LOGS))
+    key: str = ""
+    name: str = ""
+    groups: tuple[str, ...] = ()
+    gpu_power: float | None = None
+    gpu_temperature: float | None = None
+    ram_util: float | None = None
+    steps_per_second: float | None = None
+    eta_seconds: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)
+    is_running: bool | None = None
+    finished: bool | None = None
+    job_status: str | None = None
+    stall: StallAnalysis | None = None
+    loss_analysis: LossAnalysis | None = None
+    message: str | None = None
+    error: str | None = None
+    stale_since: float | None = None
+
+    def progress_percentage(self) -> float | None:
+        """How much of its steps is done, 0 to 100; of a log without steps, of its epochs. None is not known."""
+        if self.total_steps is not None and self.total_steps <= 0:
+            return 0.0
+        for done, total in ((self.step, self.total_steps), (self.epoch, self.total_epochs)):
+            if done is not None and total is not None and total > 0 and isfinite(done):
+                return min(100.0, max(0.0, 100.0 * done / total))
+        return None
+
+    def estimated_completion_time(self) -> timedelta | None:
+        """How long until the last step, by the training's own clock; None while nobody knows.
+
+        Nobody knows it of a training that has ended or hangs. The log's own word comes first, then its speed, then how
+        long its steps took so far.
+        """
+        hangs = self.stall is not None and self.stall.is_stalling and self.stall.kind != "slow"
+        if hangs or self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}:
+            return None
+        seconds = self._seconds_left() if self.eta_seconds is None else self.eta_seconds
+        return timedelta(seconds=seconds) if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
+
+    def _seconds_left(self) -> float | None:
+        step, total = self.step, self.total_steps
+        if step is None or total is None or step <= 0 or total <= 0:
+            return None
+        left = max(0, total - step)
+        if self.steps_per_second is not None and self.steps_per_second > 0:
+            return left / self.steps_per_second
+        return None if self.runtime_seconds is None else self.runtime_seconds / step * left
+
+    def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
+        """Judge the row by the first of these that holds.
+
+        1. What a machine or a job is said to be, which holds until something else is said: lost, exited, failed,
+           offline: error. Stopped, frozen, rebooting: warning. Finished: healthy, but a warning while the machine costs
+           money. Created, loading, pending: unknown, it is starting.
+        2. The last look failed: unknown. What was seen before it says nothing of now.
+        3. What the look showed: a loss that is no number, a hang that is sure enough, a training whose process is gone
+           before its end: error. A slow run, or a hang that is not sure: warning.
+        4. A loss that diverges or jumps or is high, GPUs of a running training with little to do, a full disk: warning.
+        5. Nothing is known of its log, and nothing of its GPUs or of what runs there: unknown. Else healthy.
+
+        Args:
+            thresholds: from where on a value is worth a warning.
+            now: epoch seconds; with it, the reason says for how long a target has not answered.
+        """
+        failure = failure_of(self)
+        return (
+            self._machine_health(failure)
+            or self._stale_health(now)
+            or self._training_health(failure)
+            or self._value_health(thresholds)
+        )
+
+    def health_status(self) -> str:
+        """healthy | warning | error | unknown, by the default thresholds."""
+        return self.health().level
+
+    # ------------------------------------------------------------ the rules of `health`
+
+    def _machine_health(self, failure: str | None) -> Health | None:
+        words = {self.status, self.job_status}
+        if failure and words & {"lost", "offline", *FAILED}:
+            return Health("error", failure)
+        if self.status == "stopped":
+            return Health("warning", f"stopped{self._costs(', and its disk costs')}")
+        if self.status in ("frozen", "rebooting"):
+            return Health("warning", f"the machine is {self.status}")
+        if is_finished(self):
+            costs = self._costs(", and still costs")
+            return Health("warning" if costs else "healthy", f"finished{costs}")
+        if "stopped" in words:
+            return Health("warning", f"stopped{self._costs(', and still costs')}")
+        if words & {*STARTING}:
+            word = next(each for each in (self.status, self.job_status) if each in STARTING)
+            return Health("unknown", f"starting ({word})")
+        return None
+
+    def _stale_health(self, now: float | None) -> Health | None:
+        if self.error is None:
+            return None
+        since = ""
+        if now is not None and self.stale_since is not None:
+            since = f" for {format_duration(max(0.0, now - self.stale_since))}"
+        return Health("unknown", f"no answer{since}: {self.error}"[:MOST_REASON])
+
+    def _training_health(self, failure: str | None) -> Health | None:
+        if has_nan(self):
+            return Health("error", f"the loss is {self.loss}" if self.loss is not None else "the loss is nan")
+        if self.stall is not None and self.stall.is_stalling:
+            return Health(stall_level(self.stall), f"{self.stall.kind}: {self.stall.reason}"[:MOST_REASON])
+        return Health("error", failure) if failure else None
+
+    def _value_health(self, thresholds: Thresholds) -> Health:
+        if warnings := "; ".join(self._warnings(thresholds)):
+            return Health("warning", warnings[:MOST_REASON])
+        has_log = any(value is not None for value in (self.step, self.epoch, self.loss))
+        is_missing = self.status == "unknown" or (self.message is not None and self.is_running is not True)
+        seen = ", ".join(self._seen())
+        if seen and (has_log or not is_missing):
+            return Health("healthy", seen)
+        said = self.message or f"no log found, {seen or 'and no GPU seen'}"
+        return Health("unknown", said[:MOST_REASON])
+
+    def _warnings(self, thresholds: Thresholds) -> Iterator[str]:
+        analysis = self.loss_analysis
+        if analysis is not None and analysis.kind in ("divergence", "spike"):
+            yield analysis.reason
+        if _is_above(self.loss, thresholds.high_loss):
+            yield f"the loss of {self.loss:.4g} is high"
+        if self.status == "running" and _is_above(thresholds.low_gpu, self.gpu_util):
+            yield f"GPU at only {self.gpu_util:.0f} %"
+        if is_full(self, thresholds):
+            yield f"disk {self.disk_util:.0f} % full"
+
+    def _seen(self) -> Iterator[str]:
+        if self.step is not None:
+            yield f"step {self.step}/{self.total_steps}" if self.total_steps else f"step {self.step}"
+        elif self.epoch is not None:
+            yield f"epoch {self.epoch:g}/{self.total_epochs}" if self.total_epochs else f"epoch {self.epoch:g}"
+        elif self.loss is not None:
+            yield f"loss {self.loss:.4g}"
+        if self.gpu_util is not None:
+            yield f"GPU {self.gpu_util:.0f} %"
+
+    def _costs(self, words: str) -> str:
+        return f"{words} ${self.cost_per_hour:.3f}/h" if self.cost_per_hour else ""
+
+
+# ---------------------------------------------------------------- what alerts ask too
+
+
+def is_finished(metrics: TrainingMetrics) -> bool:
+    """Whether its log or its job says that the training came to its end."""
+    words = {metrics.status, metrics.job_status}
+    return "succeeded" in words or (bool(metrics.finished) and not words & {"failed", "lost"})
+
+
+def failure_of(metrics: TrainingMetrics) -> str | None:
+    """Why a training goes on no more without having been finished or stopped; None while nobody can say that."""
+    words = {metrics.status, metrics.job_status}
+    said = f": {metrics.message}"[:MOST_REASON] if metrics.message else ""
+    if metrics.status == "lost":
+        return (metrics.error or "it is gone from the account")[:MOST_REASON]
+    if metrics.status == "offline":
+        return f"the machine is offline{said}"
+    if is_finished(metrics) or "stopped" in words:
+        return None
+    if failed := next((each for each in (metrics.status, metrics.job_status) if each in FAILED), None):
+        return f"{failed}{said}"
+    if metrics.is_running is False and not words & {*STARTING}:
+        return f"the training does not run{said}"
+    return None
+
+
+def has_nan(metrics: TrainingMetrics) -> bool:
+    """Whether the newest loss is nan or infinite."""
+    loss, analysis = metrics.loss, metrics.loss_analysis
+    return (loss is not None and not isfinite(loss)) or (analysis is not None and analysis.kind == "nan")
+
+
+def stall_level(stall: StallAnalysis) -> str:
+    """How bad it is that a run stalls: `error` for a hang that is sure enough, else `warning`."""
+    return "warning" if stall.kind in (None, "slow") or stall.confidence in ("none", "low") else "error"
+
+
+def is_full(metrics: TrainingMetrics, thresholds: Thresholds) -> bool:
+    """Whether its disk is fuller than it should be."""
+    return _is_above(metrics.disk_util, thresholds.full_disk)
+
+
+def _is_above(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit
