@@ -1,0 +1,368 @@
+"""The screen of a fleet in a real terminal (tmux): every key, every end, every size."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import pids, wait_until
+from tests.requirements import require
+
+ROOT = Path(__file__).parents[2]
+COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+# A made-up fleet that writes down what it is asked to do, and one of text that means harm.
+SCRIPT = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+from training_monitor.errors import TrainingMonitorError
+from training_monitor.supervise.mock_fleet import MockFleet
+from training_monitor.tui.fleet_app import run_fleet
+from tests.unit.tui.snapshots import HOSTILE, SNAPSHOT, member
+
+class Fleet(MockFleet):
+    snapshots = 0
+    def _write(self, *words):
+        with open("asked", "a") as file:
+            print(*words, file=file)
+    def refresh(self):
+        self._write("refresh")
+        super().refresh()
+    def clear_logs(self):
+        self._write("clear")
+        super().clear_logs()
+    def act(self, action, keys):
+        self._write(action, *keys)
+        super().act(action, keys)
+    def close(self):
+        self._write("close")
+        super().close()
+
+class Broken(Fleet):
+    def snapshot(self):
+        self.snapshots += 1
+        if self.snapshots > 2 and Path("break").exists():
+            raise ZeroDivisionError("broken on purpose")
+        return super().snapshot()
+
+class Hostile(Fleet):
+    def snapshot(self):
+        rows = [member(number, name=text, gpu_type=text, message=text) for number, text in enumerate(HOSTILE)]
+        return replace(SNAPSHOT, rows=tuple(rows))
+
+Path("pid").write_text(str(os.getpid()))
+kind = {"broken": Broken, "hostile": Hostile}.get(sys.argv[1], Fleet)
+try:
+    run_fleet(kind(), title="vast", read_only="read-only" in sys.argv)
+except TrainingMonitorError as error:
+    print("error:", error)
+    sys.exit(2)
+except KeyboardInterrupt as interrupt:
+    sys.exit(128 + (interrupt.args[0] if interrupt.args else 2))
+"""
+
+
+class Screen:
+    """A tmux session of one window in which the screen runs; its folder gets `asked`, `pid`, `before` and `after`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._tmux = [require("tmux"), "-u", "-S", str(folder / "socket")]
+        (folder / "fleet.py").write_text(SCRIPT)
+
+    def tmux(self, *words: str) -> str:
+        return subprocess.run([*self._tmux, *words], text=True, capture_output=True, timeout=30).stdout
+
+    def start(self, size: str, *words: str, before: str = "", then: str = "", **environ: str) -> None:
+        width, height = size.split("x")
+        settings = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), **environ}
+        python = shlex.join([sys.executable, "fleet.py", *(words or ("mock",))])
+        env = shlex.join(["env", "-u", "NO_COLOR", *(f"{name}={value}" for name, value in settings.items())])
+        shell = f"{before} stty -g > before; {env} {python}; {then} echo status=$?; stty -g > after; exec sleep 600"
+        folder = ["-c", str(self.folder)]
+        self.tmux("new-session", "-d", "-x", width, "-y", height, *folder, shlex.join(["sh", "-c", shell]))
+
+    def press(self, *keys: str) -> None:
+        self.tmux("send-keys", *keys)
+
+    def type(self, text: str) -> None:
+        self.tmux("send-keys", "-l", text)
+
+    def text(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def shows(self, *patterns: str, seconds: float = 20) -> None:
+        """Wait until all patterns are on the screen."""
+        assert wait_until(lambda: all(re.search(each, self.text(), re.M) for each in patterns), seconds), (
+            f"{patterns} not on the screen:\n{self.text()}"
+        )
+
+    def hides(self, pattern: str) -> None:
+        assert wait_until(lambda: not re.search(pattern, self.text(), re.M)), f"{pattern} still in\n{self.text()}"
+
+    def pid(self) -> int:
+        return int((self.folder / "pid").read_text())
+
+    def asked(self) -> list[str]:
+        return (self.folder / "asked").read_text().splitlines()
+
+    def ended(self, status: int) -> None:
+        """Wait for its end, and see that the terminal is as it was."""
+        self.shows(f"status={status}$")
+        assert wait_until(lambda: (self.folder / "after").exists() and (self.folder / "after").read_text())
+        assert (self.folder / "after").read_text() == (self.folder / "before").read_text()
+        assert self.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{keypad_cursor_flag}") == "0 1 0\n"
+
+
+@pytest.fixture
+def screen(tmp_path: Path) -> Iterator[Screen]:
+    found = Screen(tmp_path)
+    yield found
+    found.tmux("kill-server")
+
+
+# Keys, and what the screen shows after them.
+MOVES = (
+    ("Down", r"^> 30007002"),
+    ("j", r"^> 30007003"),
+    ("Up", r"^> 30007002"),
+    ("k", r"^> 30007001"),
+    ("NPage", r"^> 300070(0[2-9]|1\d)"),
+    ("PPage", r"^> 30007001"),
+    ("End", r"^> 30007012"),
+    ("Home", r"^> 30007001"),
+    ("G", r"^> 30007012"),
+    ("g", r"^> 30007001"),
+)
+LOOKS = (
+    ("s", r"▲ ID"),
+    ("s", r"▲ NAME"),
+    ("S", r"▼ NAME"),
+    ("Tab", r"group llama, 4 of 12 members"),
+    ("Tab", r"group vision"),
+    ("BTab", r"group llama"),
+    ("BTab", r"  all, 12 members"),
+    ("l", r"logs of all"),
+    ("l", r"^── 3000\d{4} "),
+    ("p", r"PAUSED"),
+    ("!", r"alerts?, the newest first"),
+    ("Escape", r"^. *ID "),
+    ("?", r"forget the log lines"),
+    ("Escape", r"^. *ID "),
+    ("Enter", r"^rate +learning|rate      learning"),
+    ("Left", r"^── 30007004 "),
+    ("Right", r"^── 30007001 "),
+    ("Escape", r"^. *ID "),
+)
+
+
+@pytest.mark.parametrize("size", ["80x24", "200x60"])
+def test_every_key_is_answered(screen: Screen, size: str) -> None:
+    screen.start(size)
+    screen.shows(r"^ vast +all, 12 members +refreshed", "^> 30007001", r"q quit +r refresh")
+    for key, shown in MOVES + LOOKS:
+        screen.press(key)
+        screen.shows(shown)
+    screen.press("p")
+    screen.hides("PAUSED")
+    screen.press("/")
+    screen.type("h100")
+    screen.shows(r"^/h100_", r"\d of 12 members")
+    screen.press("Enter")
+    screen.shows(r"filter: h100")
+    screen.press("Escape")
+    screen.shows(r"all, 12 members")
+    screen.press("r", "c")
+    screen.shows("the logs shown so far are gone")
+    screen.press("g", "Space", "Space")
+    screen.shows(r"^ \*3000", r"^ \*3000")
+    screen.press("m")
+    screen.shows("SAME STEP", "LOSS SO FAR")
+    screen.press("Escape", "Escape")
+    screen.shows(r"^> 3000")
+    screen.press("q")
+    screen.ended(0)
+    assert screen.asked() == ["refresh", "clear", "close"]
+
+
+def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: Screen) -> None:
+    screen.start("80x24")
+    screen.shows("^> 30007001")
+    screen.press("D")
+    screen.shows("destroy 1 member", r"type exactly   destroy 30007001   ", "gone for good", r"\$\d")
+    screen.type("y")
+    screen.press("Enter")
+    screen.shows("cancelled: nothing was done")
+    screen.press("x")
+    screen.type("stop 30007001")
+    screen.press("Enter")
+    screen.shows(r"stop: 1 member asked for", r"30007001 .*stop")
+    screen.press("Space", "Space", "D")
+    screen.shows("destroy 2 members")
+    screen.type("destroy 2")
+    screen.press("Enter")
+    screen.shows("destroy: 2 members asked for")
+    screen.press("q")
+    screen.ended(0)
+    assert screen.asked() == ["stop vast://30007001", "destroy vast://30007001 vast://30007002", "close"]
+
+
+def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: Screen) -> None:
+    screen.start("80x24")
+    screen.shows("^> 30007001")
+    with open(screen.tmux("display-message", "-p", "#{pane_tty}").strip(), "w") as terminal:
+        terminal.write("\x1b[3;1Hwall: the machine goes down\x1b[5;1H")
+    screen.shows("wall: the machine")
+    screen.press("C-l")
+    screen.hides("wall: the machine")
+    screen.shows("^> 30007001", "^ vast")
+
+
+def test_read_only_offers_no_change_and_refuses_it(screen: Screen) -> None:
+    screen.start("200x60", "mock", "read-only")
+    screen.shows("read-only", r"m compare")
+    assert "destroy" not in screen.text()
+    for key in ("x", "D"):
+        screen.press(key)
+        screen.shows(f"read-only: {key} would")
+    screen.press("?")
+    screen.shows("forget the log lines")
+    assert "destroy" not in screen.text()
+    screen.press("q")
+    screen.ended(0)
+    assert screen.asked() == ["close"]
+
+
+def test_it_follows_the_size_of_the_terminal(screen: Screen) -> None:
+    screen.start("80x24")
+    screen.shows("q quit")
+    screen.press("Down", "Down")
+    for size, shown in (("40x10", "^> 30007003"), ("30x8", "too small: 40x10"), ("5x2", "too"), ("200x60", "STEPS/S")):
+        width, height = size.split("x")
+        screen.tmux("resize-window", "-x", width, "-y", height)
+        screen.shows(shown)
+        assert len(screen.text().splitlines()) <= int(height)
+    screen.tmux("resize-window", "-x", "80", "-y", "24")
+    screen.hides("STEPS/S")
+    screen.shows("^ vast", "^> 30007003", r"^q quit")
+    screen.press("q")
+    screen.shows("status=0")
+
+
+@pytest.mark.parametrize("size", ["40x10", "12x3", "2x1", "300x100"])
+def test_it_starts_in_any_size(screen: Screen, size: str) -> None:
+    screen.start(size)
+    assert wait_until(
+        lambda: screen.tmux("display-message", "-p", "#{alternate_on}") == "1\n" and screen.text().strip()
+    )
+    screen.press("Down", "Enter", "Escape", "?", "q")
+    assert wait_until(lambda: (screen.folder / "after").exists() and (screen.folder / "after").read_text())
+    assert (screen.folder / "after").read_text() == (screen.folder / "before").read_text()
+    assert screen.asked() == ["close"]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_ends_it_and_gives_the_terminal_back(screen: Screen, name: str) -> None:
+    screen.start("80x24")
+    screen.shows("^> 30007001")
+    number = signal.Signals[name]
+    os.kill(screen.pid(), number)
+    screen.ended(128 + number)
+    assert screen.asked() == ["close"]
+    assert "Traceback" not in screen.text()
+
+
+def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: Screen) -> None:
+    screen.start("80x24", "broken")
+    screen.shows("^> 30007001")
+    (screen.folder / "break").touch()
+    screen.ended(1)
+    screen.shows("ZeroDivisionError: broken on purpose")
+    assert screen.asked() == ["close"]
+
+
+@pytest.mark.parametrize("before", ["", "trap '' HUP;"], ids=["hangup", "nohup"])
+def test_it_ends_with_its_terminal(screen: Screen, before: str) -> None:
+    screen.start("80x24", before=before)
+    screen.shows("^> 30007001")
+    pid = screen.pid()
+    screen.tmux("kill-server")
+    assert wait_until(lambda: pid not in pids())
+
+
+def test_it_can_be_suspended_and_comes_back(screen: Screen) -> None:
+    screen.start("80x24", before="set -m;", then="stty -g > suspended; sleep 0.5; fg;")
+    screen.shows("^> 30007001")
+    os.killpg(os.getpgid(screen.pid()), signal.SIGTSTP)
+    screen.hides("^> 30007001")
+    suspended = screen.folder / "suspended"
+    assert wait_until(lambda: suspended.exists() and suspended.read_text() == (screen.folder / "before").read_text())
+    screen.shows("^> 30007001")
+    screen.press("Down")
+    screen.shows("^> 30007002")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_in_the_c_locale_all_is_ascii(screen: Screen) -> None:
+    screen.start("80x24", LANG="C", LC_ALL="")
+    screen.shows("^> 30007001", "runnin", r"^-- 30007001")
+    assert screen.text().isascii()
+    screen.press("Enter")
+    screen.shows("^health")
+    assert screen.text().isascii()
+    screen.press("q")
+    screen.ended(0)
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "vt100"}], ids=["no-color", "vt100"])
+def test_without_colours_health_is_still_told(screen: Screen, environ: dict[str, str]) -> None:
+    screen.start("80x24", **environ)
+    screen.shows("^> 30007001", r" error$", r" warn$", r" ok$")
+    assert not COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
+    screen.press("Down", "Up", "End", "q")
+    screen.shows("status=0")
+
+
+def test_with_colours_health_is_coloured(screen: Screen) -> None:
+    screen.start("80x24")
+    screen.shows("^> 30007001")
+    assert COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
+
+
+@pytest.mark.parametrize(("name", "said"), [("dumb", "cannot move its cursor"), ("no-such-terminal", "is not known")])
+def test_a_terminal_that_cannot_show_it_is_an_error(screen: Screen, name: str, said: str) -> None:
+    screen.start("80x24", TERM=name)
+    screen.shows("error: TERM=", said, "--once", "status=2")
+    assert not (screen.folder / "asked").exists()
+
+
+def test_text_that_means_harm_stays_in_its_row(screen: Screen) -> None:
+    screen.start("200x60", "hostile")
+    screen.shows("^> 30007000", r"^q quit")
+    lines = screen.text().splitlines()
+    assert [line[2:10] for line in lines[2:17]] == [str(30007000 + number) for number in range(15)]
+    assert lines[0].startswith(" vast ") and lines[59].startswith("q quit")
+    # tmux agrees on all widths: health stands in one column
+    assert all("E1/3 70%" in line and line.rstrip().endswith("GPU 85 %") for line in lines[2:17])
+
+
+def test_sequences_that_terminfo_does_not_know_are_no_keys(screen: Screen) -> None:
+    screen.start("80x24")
+    screen.shows("^> 30007001")
+    screen.tmux("send-keys", "-H", *"1b 5b 42".split())
+    screen.shows("^> 30007002")
+    screen.tmux("send-keys", "-H", *"1b 5b 31 3b 35 44 1b 4f 44 1b 5b 32 30 30 7e".split())
+    screen.press("j")
+    screen.shows("^> 30007003", "^ vast")
+    assert "destroy" not in screen.text()
+    screen.press("q")
+    screen.ended(0)

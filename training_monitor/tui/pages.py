@@ -1,0 +1,102 @@
+"""The screens that are a page of text: alerts, help, and what is asked before something is done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from training_monitor.policy.fleet_values import FleetSnapshot
+from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.tui.columns import Member, heading, table_columns, table_line
+from training_monitor.tui.keys import keys_of
+from training_monitor.tui.numbers_text import format_price, format_total
+from training_monitor.tui.panels import alert_line, footer, header, member_names
+from training_monitor.tui.text import Line, Piece, fit_line, rule, wrap
+from training_monitor.tui.view import Frame, View, health_of, visible_rows
+from training_monitor.units import plural
+
+_HELP_SECTIONS = {
+    "main": "the table",
+    "filter": "while the filter is typed",
+    "detail": "one member",
+    "comparison": "comparison, alerts",
+    "confirm": "stop and destroy",
+}
+_MEANS = {
+    "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
+    "destroy": "The machines and all that is on their disks are gone for good. What was not copied is lost.",
+}
+
+
+def page(
+    snapshot: FleetSnapshot, view: View, title: Sequence[Piece], body: Sequence[Sequence[Piece]], size: tuple[int, int]
+) -> Frame:
+    """A header, a title, as much of the body as fits from `view.scroll` on, and the keys; `size` is (width, height)."""
+    width, height = size
+    glyphs = view.options.glyphs
+    room = max(1, height - 3)
+    scroll = max(0, min(view.scroll, len(body) - room))
+    more = len(body) - scroll - room
+    hidden = [(f" ({plural(more, 'more line')} below)", "dim")] if more > 0 else []
+    shown = [fit_line(pieces, width, glyphs) for pieces in body[scroll : scroll + room]]
+    blank = [fit_line([], width, glyphs)] * (room - len(shown))
+    lines: tuple[Line, ...] = (
+        header(snapshot, view, len(visible_rows(snapshot, view)), width),
+        rule([*title, *hidden], width, glyphs),
+        *shown,
+        *blank,
+        footer(view, width),
+    )
+    return Frame(lines, replace(view, scroll=scroll, page=room))
+
+
+def render_alerts(snapshot: FleetSnapshot, view: View, width: int, height: int) -> Frame:
+    """Draw all alerts, the newest first."""
+    names = member_names(snapshot)
+    body = [alert_line(alert, names, width, view.options.glyphs) for alert in reversed(snapshot.alerts)]
+    title = [(plural(len(body), "alert"), "bold"), (", the newest first", "")]
+    return page(snapshot, view, title, body or [[("nothing happened so far", "dim")]], (width, height))
+
+
+def render_help(snapshot: FleetSnapshot, view: View, width: int, height: int) -> Frame:
+    """Draw what every key does, out of the tables that `update` reads."""
+    body: list[list[Piece]] = []
+    for screen, heading_text in _HELP_SECTIONS.items():
+        if screen == "confirm" and view.options.read_only:
+            continue
+        body += [[(heading_text, "bold")]] + [
+            [(f"  {key.shown:<10}", "good"), (key.help, "")] for key in keys_of(replace(view, screen=screen))
+        ]
+    return page(snapshot, view, [("keys", "bold")], body, (width, height))
+
+
+def render_confirm(snapshot: FleetSnapshot, view: View, width: int, height: int) -> Frame:
+    """Draw what would be done to whom, what they cost, and what is to be typed."""
+    request, glyphs = view.request, view.options.glyphs
+    if request is None:
+        return page(snapshot, view, [], [], (width, height))
+    rows = [row for row in snapshot.rows if row.key in request.keys]
+    columns = table_columns(rows, width)
+    body: list[Sequence[Piece]] = [[(f"To go on, type exactly   {request.phrase}   and press Enter.", "bold")]]
+    body += [[(line, "warn")] for line in wrap(f"{_MEANS[request.action]} {_costs(rows)}", width, glyphs)]
+    body += [[], heading(columns, width, "", glyphs)]
+    body += [table_line(_member(row, snapshot, view), columns, width) for row in rows]
+    title = [(f"{request.action} {plural(len(request.keys), 'member')}?", "bad")]
+    return page(snapshot, view, title, body, (width, height))
+
+
+def _member(row: TrainingMetrics, snapshot: FleetSnapshot, view: View) -> Member:
+    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.options.glyphs)
+
+
+def _costs(rows: Sequence[TrainingMetrics]) -> str:
+    prices = [row.cost_per_hour for row in rows if row.cost_per_hour is not None]
+    totals = [row.total_cost for row in rows if row.total_cost is not None]
+    if not prices:
+        return "What they cost is not known."
+    spent = f", and {_at_least(totals, rows)}{format_total(sum(totals))} so far" if totals else ""
+    return f"They cost {_at_least(prices, rows)}{format_price(sum(prices))}/h{spent}."
+
+
+def _at_least(known: Sequence[float], rows: Sequence[TrainingMetrics]) -> str:
+    return "at least " if len(known) < len(rows) else ""
