@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ToolNotFound as ToolNotFound,
         TrainingMonitorError as TrainingMonitorError,
     )
+    from training_monitor.history import History as History
     from training_monitor.models import (
         Answer as Answer,
         Checkpoint as Checkpoint,
@@ -74,8 +75,17 @@ if TYPE_CHECKING:
     from training_monitor.parse.log_totals import LogTotals as LogTotals
     from training_monitor.parse.nccl import parse_nccl_transport as parse_nccl_transport
     from training_monitor.parse.training_log import parse_progress as parse_progress
+    from training_monitor.policy.alert_rules import AlertRule as AlertRule
     from training_monitor.policy.cost import estimate_cost as estimate_cost, forecast_burn as forecast_burn
     from training_monitor.policy.failure import classify_failure as classify_failure
+    from training_monitor.policy.fleet_config import FleetConfig as FleetConfig
+    from training_monitor.policy.fleet_values import (
+        FleetAlert as FleetAlert,
+        FleetEntry as FleetEntry,
+        FleetSample as FleetSample,
+        FleetSnapshot as FleetSnapshot,
+        FleetSummary as FleetSummary,
+    )
     from training_monitor.policy.goodput import goodput as goodput
     from training_monitor.policy.loss import analyze_loss as analyze_loss
     from training_monitor.policy.restart import (
@@ -87,6 +97,16 @@ if TYPE_CHECKING:
     from training_monitor.policy.service_config import ServiceConfig as ServiceConfig
     from training_monitor.policy.stall import StallPolicy as StallPolicy, analyze_stall as analyze_stall
     from training_monitor.policy.stall_detector import StallDetector as StallDetector
+    from training_monitor.policy.training_metrics import (
+        Health as Health,
+        Thresholds as Thresholds,
+        TrainingMetrics as TrainingMetrics,
+    )
+    from training_monitor.policy.trends import (
+        compare_runs as compare_runs,
+        project_cost as project_cost,
+        trend as trend,
+    )
     from training_monitor.policy.watch_config import WatchConfig as WatchConfig
     from training_monitor.probes.checkpoints import (
         find_latest_checkpoint as find_latest_checkpoint,
@@ -112,7 +132,11 @@ if TYPE_CHECKING:
     )
     from training_monitor.probes.logs import get_log_progress as get_log_progress, read_new_log as read_new_log
     from training_monitor.probes.process_jobs import start_process_job as start_process_job
-    from training_monitor.probes.settings_file import load_log_patterns as load_log_patterns
+    from training_monitor.probes.settings_check import check_settings as check_settings
+    from training_monitor.probes.settings_file import (
+        load_fleet_config as load_fleet_config,
+        load_log_patterns as load_log_patterns,
+    )
     from training_monitor.renting import (
         Hook as Hook,
         JobState as JobState,
@@ -123,7 +147,9 @@ if TYPE_CHECKING:
         TrainingSpec as TrainingSpec,
     )
     from training_monitor.store import Store as Store
+    from training_monitor.supervise.fleet import FleetMonitor as FleetMonitor, VastAIMonitor as VastAIMonitor
     from training_monitor.supervise.logs import get_logger as get_logger, setup_logging as setup_logging
+    from training_monitor.supervise.mock_fleet import MockFleet as MockFleet
     from training_monitor.supervise.monitor import (
         JobMonitor as JobMonitor,
         detect_stall as detect_stall,
@@ -164,6 +190,7 @@ if TYPE_CHECKING:
     from training_monitor.vast.instances import (
         destroy_instance as destroy_instance,
         list_instances as list_instances,
+        list_instances_at_once as list_instances_at_once,
         show_instance as show_instance,
         stop_instance as stop_instance,
     )
@@ -214,6 +241,7 @@ _HOME = {
         "ToolNotFound",
         "TrainingMonitorError",
     ),
+    "history": ("History",),
     "models": (
         "Answer",
         "Checkpoint",
@@ -259,14 +287,19 @@ _HOME = {
     "parse.log_totals": ("LogTotals",),
     "parse.nccl": ("parse_nccl_transport",),
     "parse.training_log": ("parse_progress",),
+    "policy.alert_rules": ("AlertRule",),
     "policy.cost": ("estimate_cost", "forecast_burn"),
     "policy.failure": ("classify_failure",),
+    "policy.fleet_config": ("FleetConfig",),
+    "policy.fleet_values": ("FleetAlert", "FleetEntry", "FleetSample", "FleetSnapshot", "FleetSummary"),
     "policy.goodput": ("goodput",),
     "policy.loss": ("analyze_loss",),
     "policy.restart": ("LedgerEntry", "RestartDecision", "RestartPolicy", "decide_restart"),
     "policy.service_config": ("ServiceConfig",),
     "policy.stall": ("StallPolicy", "analyze_stall"),
     "policy.stall_detector": ("StallDetector",),
+    "policy.training_metrics": ("Health", "Thresholds", "TrainingMetrics"),
+    "policy.trends": ("compare_runs", "project_cost", "trend"),
     "policy.watch_config": ("WatchConfig",),
     "probes.checkpoints": ("find_latest_checkpoint", "list_checkpoints"),
     "probes.cluster": ("verify_ray_resources",),
@@ -286,10 +319,13 @@ _HOME = {
     ),
     "probes.logs": ("get_log_progress", "read_new_log"),
     "probes.process_jobs": ("start_process_job",),
-    "probes.settings_file": ("load_log_patterns",),
+    "probes.settings_check": ("check_settings",),
+    "probes.settings_file": ("load_fleet_config", "load_log_patterns"),
     "renting": ("Hook", "JobState", "JobWork", "QueuedJob", "Rental", "TrainingRequest", "TrainingSpec"),
     "store": ("Store",),
+    "supervise.fleet": ("FleetMonitor", "VastAIMonitor"),
     "supervise.logs": ("get_logger", "setup_logging"),
+    "supervise.mock_fleet": ("MockFleet",),
     "supervise.monitor": ("JobMonitor", "detect_stall", "monitor_job", "start_background_monitor"),
     "supervise.restart": ("auto_restart",),
     "supervise.sweeper": ("sweep_instances",),
@@ -310,7 +346,13 @@ _HOME = {
     "vast.account": ("account_balance", "check_ssh_keys", "list_ssh_keys", "setup_ssh_key"),
     "vast.credits": ("Credits",),
     "vast.dataset": ("validate_dataset",),
-    "vast.instances": ("destroy_instance", "list_instances", "show_instance", "stop_instance"),
+    "vast.instances": (
+        "destroy_instance",
+        "list_instances",
+        "list_instances_at_once",
+        "show_instance",
+        "stop_instance",
+    ),
     "vast.offers": ("Offer", "OfferQuery", "load_offer_query", "search_offers"),
     "vast.preflight": ("check_instance",),
     "vast.queue": ("TrainingQueue",),

@@ -63,6 +63,29 @@ _MIGRATIONS = (
         progressed_at REAL NOT NULL,    -- when something was last done for it
         to_end TEXT                     -- JSON: how it is to be ended and why; NULL: nobody asked for that
     )""",
+    """CREATE TABLE history_members (
+        number INTEGER PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        first REAL NOT NULL,            -- when it was first and last seen, UTC epoch seconds as all times
+        last REAL NOT NULL
+    )""",
+    """CREATE TABLE history_samples (     -- of the last hours
+        shard INTEGER NOT NULL,         -- some members together: what is added at a time lies on few pages
+        timestamp REAL NOT NULL,
+        member INTEGER NOT NULL,
+        sample TEXT NOT NULL,           -- a row of parse/history_chunk.py
+        PRIMARY KEY (shard, timestamp, member)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE history_chunks (
+        number INTEGER PRIMARY KEY,
+        member INTEGER NOT NULL,
+        kind INTEGER NOT NULL,          -- 0 all samples, 1 thinned, 2 cannot be read
+        first REAL NOT NULL,            -- the times of its samples; they lie in one hour, of thinned ones in one day
+        last REAL NOT NULL,
+        samples INTEGER NOT NULL,       -- how many
+        packed BLOB NOT NULL            -- a chunk of parse/history_chunk.py
+    )""",
+    "CREATE INDEX history_chunks_of_members ON history_chunks (member, kind, first, last, samples)",
 )
 Execute = Callable[..., list[tuple[Any, ...]]]
 PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text

@@ -14,10 +14,11 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """What is watched: a job by its id, or files on the target. At least one of `job_id` and `log_file`.
+    """What is watched: a job by its id, or files on the target. Exactly one of `job_id`, `log_file` and `log_paths`.
 
-    `job_id` is a Ray submission id or process:NAME. `log_file` is what the training writes, `pid_file` holds the pid of
-    its main process, `output_dir` its checkpoints. `name` is what people read (default: made from the others).
+    `job_id` is a Ray submission id or process:NAME. `log_file` is what the training writes; of `log_paths`, shell
+    patterns, the newest file that matches one of them is. `pid_file` holds the pid of its main process, `output_dir`
+    its checkpoints. `name` is what people read (default: made from the others).
     """
 
     job_id: str | None = None
@@ -25,30 +26,35 @@ class WatchedJob:
     pid_file: str | None = None
     output_dir: str | None = None
     name: str | None = None
+    log_paths: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key in ("job_id", "log_file", "pid_file", "output_dir", "name"):
             value = getattr(self, key)
             if value is not None and (not value or "\0" in value):
                 raise SettingsError(key, value, "a text that is not empty")
-        if (self.job_id is None) == (self.log_file is None):
-            raise SettingsError("job", self.job_id, "either a job id or a log file")
+        if not isinstance(self.log_paths, tuple) or not all(
+            isinstance(path, str) and path and "\0" not in path for path in self.log_paths
+        ):
+            raise SettingsError("log_paths", self.log_paths, "a tuple of patterns such as /workspace/*/training.log")
+        if (self.job_id is not None) + (self.log_file is not None) + bool(self.log_paths) != 1:
+            raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths")
         if self.job_id is not None and self.pid_file is not None:
             raise SettingsError("pid_file", self.pid_file, "none: a job id tells its processes")
 
     @property
     def label(self) -> str:
         """What people call it."""
-        return self.name or self.job_id or self.log_file or ""
+        return self.name or self.job_id or self.log_file or " ".join(self.log_paths)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:
     """One look of a watcher; None is not known. `status` is the job's, RUNNING or UNKNOWN where it has none.
 
-    `checkpoints` are those of the output directory, lowest step first. `totals` are the 15 values of `LogTotals`.
-    `errors` says what could not be asked. `started_at` and `timestamp` are epoch seconds, by the clock of the target
-    and of the watcher.
+    `step` is the job's, also where its log counts within epochs only: then of all epochs that were seen. `checkpoints`
+    are those of the output directory, lowest step first. `totals` are the 15 values of `LogTotals`. `errors` says what
+    could not be asked. `started_at` and `timestamp` are epoch seconds, by the clock of the target and of the watcher.
     """
 
     is_running: bool | None
@@ -65,6 +71,7 @@ class TrainingStatus:
     runtime: float | None = None
     totals: Mapping[str, Any] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
+from training_monitor.cli.config import add_config
+from training_monitor.cli.fleet_arguments import add_fleet, add_vast
+from training_monitor.cli.history import add_history
 from training_monitor.cli.market_arguments import add_credits, add_dataset, add_instances, add_keys, add_offers
 from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_telling, add_worker
 
@@ -30,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
 
     def add(name: str, help: str, *, target: bool = True, job: bool = False) -> argparse.ArgumentParser:
-        epilog = f"TARGET is {_TARGET}." if target or name in ("run", "doctor") else None
+        epilog = f"TARGET is {_TARGET}." if target or name in ("run", "fleet", "doctor") else None
         command = commands.add_parser(name, help=help, description=help, epilog=epilog, allow_abbrev=False)
         command.set_defaults(parser=command)
         command.add_argument("--json", action="store_true", help="print JSON")
@@ -72,11 +75,19 @@ def build_parser() -> argparse.ArgumentParser:
     _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
     _add_upload(add("upload", "upload a file or folder from the target, and see that it arrived"))
     _add_notify(add("notify", "prove the channels that notices go by, send one, or list those sent", target=False))
+    _add_screens(add)
     _add_service(add)
+    add_config(add("config", "which settings file is read, and what is wrong with it", target=False))
     add("doctor", "which tools, contexts and keys work here, and what to do", target=False).add_argument(
         "targets", metavar="TARGET", nargs="*", help="also see whether these answer"
     )
     return parser
+
+
+def _add_screens(add: Callable[..., argparse.ArgumentParser]) -> None:
+    add_vast(add("vast", "vast.ai instances on one screen: training, GPUs, cost, alerts", target=False))
+    add_fleet(add("fleet", "pods, ssh hosts, vast.ai instances and local jobs on one screen", target=False))
+    add_history(add("history", "what was seen of the trainings on those screens: trends, tables, CSV", target=False))
 
 
 def _add_service(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -280,6 +291,10 @@ _MODULES = {
     "dataset": "market",
     "keys": "market",
     "credits": "market",
+    "vast": "fleet",
+    "fleet": "fleet",
+    "history": "history",
+    "config": "config",
     "demo": "demo",
     "doctor": "doctor",
 }

@@ -80,6 +80,11 @@ class FleetConfig:
                 _read_number(name, value)
         _read_log_paths(self.log_paths)
 
+    def entries_of(self, target: str) -> tuple[FleetEntry, ...]:
+        """What the groups say of a target; one that is in none is watched as it is."""
+        found = tuple(each for group in self.groups.values() for each in group if each.target == target)
+        return found or (FleetEntry(target),)
+
 
 @dataclass(frozen=True, slots=True)
 class FleetFault:

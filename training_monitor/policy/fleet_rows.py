@@ -164,7 +164,7 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     seen, progress = reading.status, reading.status.progress
     step, total = progress.step, progress.total_steps
     if step is None and progress.epoch_step is not None:  # a log that counts within epochs only
-        step = seen.stall.current_step
+        step = seen.step
         total = _product(progress.epoch_steps, progress.total_epochs)
     found: dict[str, Any] = {
         "step": step,

@@ -1,7 +1,8 @@
-"""Free space of a target's disks."""
+"""Free space of a target's disks, and how full its memory is."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -36,3 +37,51 @@ def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
 for p in {words}; do [ -e "$p" ] && set -- "$@" "$p"; done
 printf '%s\\n' "$@" --; df -Pk "$@" 2>/dev/null; :"""
     return Question("disk", script, parse, limit=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogHost:
+    """Where a log lies: its path there (None: there is no such file), the disk under it (else the one under `/`) and
+    the memory of the machine, in per cent; None is not known."""
+
+    log_path: str | None
+    disk_percent: float | None
+    ram_percent: float | None
+
+
+_LOG_HOST = r"""
+file=FILE
+[ -e "$file" ] || file=
+cat /proc/meminfo 2>/dev/null
+echo --
+df -Pk "${file:-/}" 2>/dev/null
+echo --
+printf '%s' "$file"
+"""
+
+
+def log_host_question(expression: str) -> Question[LogHost]:
+    """The disk and the memory behind the log that a shell expression names."""
+
+    def parse(reply: Reply) -> LogHost:
+        memory, _, rest = reply.output.partition("--\n")
+        table, _, path = rest.partition("--\n")
+        return LogHost(path or None, _read_disk(table), _read_memory(memory))
+
+    return Question("host", _LOG_HOST.replace("FILE", expression, 1), parse, limit=5.0)
+
+
+def _read_disk(table: str) -> float | None:
+    """Used per cent of the last row of `df -P`, whose mount point may hold anything."""
+    found = re.findall(r"^\S.*?\s+\d+\s+(\d+)\s+(\d+)\s+\d+%\s", table, re.MULTILINE)
+    if not found:
+        return None
+    used, free = (int(number) for number in found[-1])
+    return 100.0 * used / max(1, used + free)
+
+
+def _read_memory(text: str) -> float | None:
+    """Used per cent by /proc/meminfo: of the total, what is not available to a new program."""
+    sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
+    total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
+    return None if not total or available is None else 100.0 * max(0.0, 1 - available / total)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
@@ -11,6 +13,7 @@ from training_monitor.errors import JobNotFound
 from training_monitor.models import (
     Answer,
     Checkpoint,
+    Gpu,
     GpuProcess,
     GpuTable,
     JobStatus,
@@ -18,6 +21,7 @@ from training_monitor.models import (
     LogCursor,
     NewLog,
     Question,
+    Reply,
 )
 from training_monitor.probes.checkpoints import checkpoints_question
 from training_monitor.probes.gpu import gpu_question
@@ -34,7 +38,7 @@ from training_monitor.watching import WatchedJob
 class Look:
     """One look at a watched job; None is not known. `log` is what is new in it.
 
-    Of a job with an id, `view` is all that was asked; of one with files, `process`. GPUs are those its processes are
+    Of a job with an id, `view` is all that was asked; of one with files, `process`. `gpus` are those its processes are
     on, or all where that is not known: `gpu_utilization` in per cent, `gpu_power` drawn over its limit.
     """
 
@@ -44,6 +48,7 @@ class Look:
     checkpoints: tuple[Checkpoint, ...] | None = None
     gpu_utilization: float | None = None
     gpu_power: float | None = None
+    gpus: tuple[Gpu, ...] = ()
     errors: tuple[str, ...] = ()
 
     @property
@@ -66,31 +71,102 @@ class Look:
         return self.process.running if self.process else None
 
 
-def log_expression(job: WatchedJob) -> str:
-    """The job's log file as a shell expression."""
+# A log that is read stays the log for as long as it is written to, also while others are written beside it.
+STAYS_SECONDS = 120
+_JOBS = "~/.training_monitor/jobs/"
+_ACTIVE = re.compile(r"([*?\[\]!^-]+)")  # what a pattern may hold unquoted; `!`, `^` and `-` mean something in brackets
+
+# The newest file of the arguments, or the one that the reader has come to know by its INODE.
+_NEWEST = r"""
+newest=
+for f do
+  shift; [ -f "$f" ] || continue
+  set -- "$@" "$f"
+  if [ -z "$newest" ] || [ "$f" -nt "$newest" ]; then newest=$f; fi
+done
+known=INODE
+if [ "$known" ] && [ "$newest" ] && [ "$(stat -L -c %i "$newest")" != "$known" ]; then
+  known=$(stat -L -c '%i %Y' "$@" | grep -n "^$known " | head -n 1)
+  if [ "$known" ] && [ $(($(date +%s) - ${known##* })) -lt STAYS ]; then
+    shift $((${known%%:*} - 1)); newest=$1
+  fi
+fi
+printf %s "$newest"
+"""
+
+
+def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
+    """The job's log file as a shell expression; `cursor` is where its reader stands."""
+    if job.log_paths:
+        return _newest_of(job.log_paths, cursor)
     if job.log_file is not None:
         return quote_path(job.log_file)
     assert job.job_id
     return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
 
 
+def _newest_of(patterns: Sequence[str], cursor: LogCursor | None) -> str:
+    """The newest regular file that matches a pattern, or nothing; a file that is called like a pattern is meant."""
+    found = "\n".join(
+        f'if [ -f {_quote_pattern(each, "")} ]; then set -- "$@" {_quote_pattern(each, "")};'
+        f' else set -- "$@" {_quote_pattern(each)}; fi'
+        for each in patterns
+    )
+    newest = _NEWEST.replace("INODE", str(cursor.inode) if cursor else "").replace("STAYS", str(STAYS_SECONDS))
+    return f'"$(set --\n{found}{newest})"'
+
+
+def _quote_pattern(pattern: str, active: str = _ACTIVE.pattern) -> str:
+    """A pattern as one word of a script, never an option; without `active` signs it is a file's name."""
+    home = ""
+    if pattern.startswith(_JOBS):
+        home, pattern = '"${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}"/', pattern[len(_JOBS) :]
+    elif pattern.startswith("~/"):
+        home, pattern = '"$HOME"/', pattern[2:]
+    elif not pattern.startswith("/"):
+        home = "./"
+    parts = re.split(active, pattern) if active else [pattern]
+    quoted = [part if number % 2 else shlex.quote(part) if part else "" for number, part in enumerate(parts)]
+    return home + "".join(quoted)
+
+
 def watch_questions(
-    job: WatchedJob, cursor: LogCursor | None, known: ProcessIdentity | None, *, with_log: bool
+    job: WatchedJob,
+    cursor: LogCursor | None,
+    known: ProcessIdentity | None,
+    *,
+    with_log: bool,
+    parse_tail: bool = True,
 ) -> list[Question[Any]]:
-    """What `read_watch` needs to know; `with_log` asks for what the log has behind `cursor`."""
+    """What `read_watch` needs to know; `with_log` asks for what the log has behind `cursor`.
+
+    Without `parse_tail` the end of a job's log is not parsed each time, as those need not who add up all of it.
+    """
     questions: list[Question[Any]] = [gpu_question(8.0)]
     if with_log:
-        path = job.log_file or job.job_id or ""
-        questions.append(log_question_of(log_expression(job), path, cursor, LIMIT_BYTES if cursor else FIRST_BYTES))
+        path = job.log_file or job.job_id or " ".join(job.log_paths)
+        limit = LIMIT_BYTES if cursor else FIRST_BYTES
+        questions.append(log_question_of(log_expression(job, cursor), path, cursor, limit))
     if job.output_dir is not None:
         questions.append(checkpoints_question(job.output_dir))
     if job.job_id is not None:
-        return questions + look_questions(job.job_id)
-    log = log_expression(job) if job.pid_file is None else None
+        asked = look_questions(job.job_id)
+        return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
+    log = log_expression(job, cursor) if job.pid_file is None else None
     return [*questions, process_question(job.pid_file, log, known)]
 
 
-def read_watch(job: WatchedJob, answers: Sequence[Answer[Any]], *, with_log: bool) -> Look:
+def _without_tail(question: Question[Any]) -> Question[Any]:
+    """A question about a job that leaves out the log in its reply; that of Ray has none."""
+
+    def parse(reply: Reply) -> Any:
+        head, mark, _ = f"\n{reply.output}".partition("\nlog\n")
+        return question.parse(replace(reply, output=f"{head}{mark}".removeprefix("\n")) if mark else reply)
+
+    return replace(question, parse=parse)
+
+
+def read_watch(job: WatchedJob, answers: Sequence[Answer[Any]], *, with_log: bool, parse_tail: bool = True) -> Look:
     """The look out of its answers. Raises JobNotFound, and what kept us from asking for the job or its log."""
     rest = list(answers)
     gpus = rest.pop(0)
@@ -99,16 +175,11 @@ def read_watch(job: WatchedJob, answers: Sequence[Answer[Any]], *, with_log: boo
     errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
     view, process = None, None
     if job.job_id is not None:
-        view = read_look(job.job_id, rest)
-        if view is None:
-            raise JobNotFound(
-                f"there is no job {job.job_id!r}", hint="training-monitor status TARGET lists what is there"
-            )
+        view = _read_view(job.job_id, rest, parse_tail=parse_tail)
     else:
         process = _of(rest[0], errors)
-    pids = process.pids if process else ()
-    table, on_gpus = gpus.value or (GpuTable(()), ())
-    utilization, power = gpu_load(table, on_gpus, pids)
+    mine = gpus_behind(gpus, process.pids if process else ())
+    utilization, power = gpu_load(mine)
     found = checkpoints.value if checkpoints else None
     return Look(
         view,
@@ -117,8 +188,20 @@ def read_watch(job: WatchedJob, answers: Sequence[Answer[Any]], *, with_log: boo
         None if checkpoints is None or checkpoints.failure else tuple(found or ()),
         utilization,
         power,
+        mine,
         tuple(errors),
     )
+
+
+def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:
+    """The view of a job with an id. Raises JobNotFound, CommandError."""
+    log = answers[1].value if len(answers) > 1 else None
+    if log and not parse_tail:
+        answers = [answers[0], replace(answers[1], value=(*log[:2], ""))]
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(f"there is no job {job_id!r}", hint="training-monitor status TARGET lists what is there")
+    return replace(view, log_tail=log[2]) if log else view
 
 
 def _of(answer: Answer[Any], errors: list[str]) -> Any:
@@ -128,12 +211,15 @@ def _of(answer: Answer[Any], errors: list[str]) -> Any:
     return answer.value
 
 
-def gpu_load(
-    table: GpuTable, processes: Sequence[GpuProcess], pids: Sequence[int]
-) -> tuple[float | None, float | None]:
-    """(mean utilization in per cent, mean power over its limit) of the GPUs that `pids` are on, or else of all."""
+def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: Sequence[int]) -> tuple[Gpu, ...]:
+    """The GPUs that `pids` are on, or else all; none where they could not be asked."""
+    table, processes = answer.value or (GpuTable(()), ())
     mine = {each.gpu_uuid for each in processes if each.pid in pids and each.gpu_uuid}
-    gpus = [gpu for gpu in table.gpus if not mine or gpu.uuid in mine]
+    return tuple(gpu for gpu in table.gpus if not mine or gpu.uuid in mine)
+
+
+def gpu_load(gpus: Sequence[Gpu]) -> tuple[float | None, float | None]:
+    """(mean utilization in per cent, mean power over its limit) of what is known."""
     used = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
     power = [
         gpu.power_draw_watts / gpu.power_limit_watts for gpu in gpus if gpu.power_draw_watts and gpu.power_limit_watts

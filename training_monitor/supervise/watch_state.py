@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from typing import Any
 
-from training_monitor.models import JobStatus, LogCursor, NewLog, Progress, ProgressSample, StallAnalysis
+from training_monitor.models import (
+    JobStatus,
+    LogCursor,
+    LossAnalysis,
+    NewLog,
+    Progress,
+    ProgressSample,
+    StallAnalysis,
+)
 from training_monitor.parse.log_events import find_phase
 from training_monitor.parse.log_totals import LogTotals
 from training_monitor.parse.training_log import parse_progress
@@ -31,7 +39,10 @@ _NOT_JUDGED = StallAnalysis(False, None, "none", "not judged yet", "continue")
 
 @dataclass
 class WatchState:
-    """One run: `generation` counts its starts, `epoch_base` the steps of epochs that count from zero again."""
+    """One run: `generation` counts its starts, `epoch_base` the steps of epochs that count from zero again.
+
+    `read_again` is how much of the log's end is read once more together with a line that is not finished.
+    """
 
     cursor: LogCursor | None = None
     totals: LogTotals = field(default_factory=LogTotals)
@@ -46,6 +57,8 @@ class WatchState:
     epoch_base: int = 0
     epoch_step: int = 0
     stall: StallAnalysis = _NOT_JUDGED
+    loss: LossAnalysis | None = None
+    read_again: int = READ_AGAIN
     alerts: dict[str, Any] = field(default_factory=dict)
 
     # ------------------------------------------------------------ taking in
@@ -82,21 +95,35 @@ class WatchState:
         at = tail.rfind(last) if last else -1
         return tail[at + len(last) :] if at >= 0 else tail
 
-    def take_look(self, look: Look, now: float, config: WatchConfig) -> TrainingStatus:
-        """Add one look, judge the run by all of them, and say what there is."""
+    def take_look(self, look: Look, now: float, config: WatchConfig, *, judge_every: float = 0.0) -> TrainingStatus:
+        """Add one look, judge the run by all of them, and say what there is.
+
+        Looks that come closer than `judge_every` seconds keep the verdict: judging costs as much as a long log.
+        """
+        restarted = bool(look.process and look.process.identity and self.identity not in (None, look.process.identity))
         if look.process and look.process.identity:
-            self.generation += self.identity not in (None, look.process.identity)
             self.identity = look.process.identity
         if look.is_running is False:
             self.take_last_line()
         progress = self._progress(look)
-        sample = self._sample(look, progress, now, fresh=config.poll_interval + WRITING_SECONDS)
+        step = self._step(progress)
         before = next((each.step for each in reversed(self.samples) if each.step is not None), None)
-        self.generation += before is not None and sample.step is not None and sample.step < before
-        if not self.samples or now > self.samples[-1].timestamp:
-            self.samples.append(sample)
+        fell_back = before is not None and step is not None and step < before
+        self.generation += restarted + fell_back
+        ended = look.is_running is not self.is_running
         self.is_running = look.is_running
-        self.stall = self.judge(now, config)
+        if restarted or fell_back or ended or self._is_due(now, judge_every):
+            sample = self._sample(look, progress, step, now, fresh=config.poll_interval + WRITING_SECONDS)
+            if not self.samples or now > self.samples[-1].timestamp:
+                self.samples.append(sample)
+            self.stall, self.loss = self.judge(now, config), analyze_loss(tuple(self.samples))
+        return self._status(look, progress, step, now)
+
+    def _is_due(self, now: float, judge_every: float) -> bool:
+        return not self.samples or abs(now - self.samples[-1].timestamp) >= judge_every
+
+    def _status(self, look: Look, progress: Progress, step: int | None, now: float) -> TrainingStatus:
+        """What there is to say after a look."""
         return TrainingStatus(
             is_running=look.is_running,
             progress=progress,
@@ -107,11 +134,12 @@ class WatchState:
             status=look.view.status if look.view else JobStatus.RUNNING if look.is_running else JobStatus.UNKNOWN,
             exit_code=look.view.exit_code if look.view else None,
             message=look.message,
-            loss=analyze_loss(tuple(self.samples)),
+            loss=self.loss,
             generation=self.generation,
             runtime=_runtime(look, now),
             totals=self.totals.as_dict(),
             errors=look.errors,
+            step=step,
         )
 
     def judge(self, now: float, config: WatchConfig) -> StallAnalysis:
@@ -138,17 +166,19 @@ class WatchState:
 
     def _progress(self, look: Look) -> Progress:
         """The totals, and over them what the end of the log shows, also in a line that is not finished yet."""
-        newest = look.view.progress if look.view else parse_progress(self.output[-READ_AGAIN:] + self.partial)
+        newest = look.view.progress if look.view else Progress()
+        if newest == Progress() and self.partial.strip():
+            newest = parse_progress(self.output[-self.read_again :] + self.partial)
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
 
-    def _sample(self, look: Look, progress: Progress, now: float, *, fresh: float) -> ProgressSample:
+    def _sample(self, look: Look, progress: Progress, step: int | None, now: float, *, fresh: float) -> ProgressSample:
         """What was seen; a checkpoint that was written to less than `fresh` seconds ago is being written."""
         size = look.view.log_size if look.view else None
         written = any(each.age is not None and each.age < fresh for each in look.checkpoints or ())
         return ProgressSample(
             now,
-            self._step(progress),
+            step,
             progress.total_steps,
             progress.eta_seconds,
             progress.steps_per_second,
@@ -181,6 +211,7 @@ class WatchState:
             "totals": self.totals.to_state(),
             "samples": [astuple(sample) for sample in self.samples],
             "stall": {**asdict(replace(self.stall, signals={})), "signals": dict(self.stall.signals)},
+            "loss": asdict(self.loss) if self.loss else None,
         }
 
     @classmethod
@@ -194,6 +225,7 @@ class WatchState:
         plain["totals"] = LogTotals.from_state(state["totals"])
         plain["samples"] = deque((ProgressSample(*each) for each in state["samples"]), maxlen=WINDOW)
         plain["stall"] = StallAnalysis(**state["stall"])
+        plain["loss"] = LossAnalysis(**state["loss"]) if state.get("loss") else None
         return cls(**plain)
 
 

@@ -39,10 +39,13 @@ def watched_job(job: WatchedJob | str | Mapping[str, str]) -> WatchedJob:
         return job
     if isinstance(job, str):
         return WatchedJob(job_id=job)
+    fields: dict[str, Any] = dict(job)
     try:
-        return WatchedJob(**job)
+        return WatchedJob(**fields)
     except TypeError as error:
-        raise SettingsError("job", dict(job), "job_id, or log_file, pid_file, output_dir, and name") from error
+        raise SettingsError(
+            "job", dict(job), "job_id, or log_file or log_paths, pid_file, output_dir, and name"
+        ) from error
 
 
 class TrainingWatcher:
@@ -68,7 +71,7 @@ class TrainingWatcher:
         self.target = parse_target(target, namespace=namespace)
         self.job = watched_job(job)
         self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
-        self.about = f"{self.target} {self.job.job_id or self.job.log_file}"
+        self.about = f"{self.target} {self.job.job_id or self.job.log_file or ' '.join(self.job.log_paths)}"
         self.key = f"watch {self.about}"
         self.store = store or Store()
         self.transport, self.clock = transport, clock

@@ -94,7 +94,7 @@ def _show_temperature(row: TrainingMetrics) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     Column("ID", "<", _outside(lambda row: row.instance_id)),
-    Column("NAME", "<", _outside(lambda row: row.name)),
+    Column("NAME", "<", _outside(lambda row: row.name if row.name != str(row.instance_id) else None)),
     Column("GPU", "<", _show_gpu),
     Column("STATUS", "<", show_status),
     Column("PROGRESS", "<", _show_progress),

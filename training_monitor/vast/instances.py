@@ -9,11 +9,11 @@ have no pages, no `-y`, and print errors on stdout.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandFailed, InstanceNotFound, SettingsError, TargetUnreachable
+from training_monitor.errors import CommandError, CommandFailed, InstanceNotFound, SettingsError, TargetUnreachable
 from training_monitor.models import CommandResult
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -57,11 +57,40 @@ def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any
     if not isinstance(page, dict):
         raise explain(result)
     rows, following, total = page.get("instances"), page.get("next_token"), page.get("total_instances")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and type(row.get("id")) is int for row in rows):
+    if not isinstance(rows, list) or not all(map(_is_row, rows)):
         raise explain(result)
     if following is not None and not isinstance(following, str):
         raise explain(result)
     return rows, following or None, total if isinstance(total, int) else 0
+
+
+def list_instances_at_once(known: Collection[int] = (), *, transport: Transport | None = None) -> list[dict[str, Any]]:
+    """All instances of the account by one command, for a refresh every few seconds.
+
+    The flat listing proves little: where it fails, is empty, has a row that is none or lacks one of `known`, the
+    complete one decides.
+
+    Args:
+        known: the instances that are taken to be there.
+
+    Raises:
+        CommandError: nobody knows.
+    """
+    runner = transport or LocalTransport()
+    result = run_vastai(["vastai", "show", "instances", "--raw"], runner)
+    try:
+        rows = read_answer(result)
+    except CommandError:
+        rows = None
+    if isinstance(rows, list) and rows and all(map(_is_row, rows)):
+        found = {row["id"]: row for row in rows}
+        if found.keys() >= set(known):
+            return list(found.values())
+    return list_instances(transport=runner)
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, dict) and type(row.get("id")) is int
 
 
 def is_listed(instance_id: str, *, transport: Transport | None = None) -> bool:

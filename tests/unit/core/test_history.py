@@ -150,7 +150,7 @@ def test_a_key_may_be_anything(history: History, key: str) -> None:
 
 @pytest.mark.parametrize("timestamp", [math.nan, math.inf, -1.0, 1e12, None, "5"])
 def test_a_time_that_is_none_is_refused_and_nothing_is_kept(history: History, timestamp: float) -> None:
-    with pytest.raises(SettingsError, match="timestamp of bad"):
+    with pytest.raises(SettingsError, match="timestamp of 'bad'"):
         history.add({KEY: sample(BEGIN), "bad": sample(timestamp)})
     assert history.members() == []
 

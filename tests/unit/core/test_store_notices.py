@@ -103,9 +103,9 @@ def test_a_file_of_the_first_layout_gains_the_table(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     store.save_run("local run", {"phase": "watching"}, finished=False)
     with sqlite3.connect(store.path) as database:
-        database.execute("DROP TABLE notices")
-        database.execute("DROP TABLE credit_movements")
-        database.execute("DROP TABLE training_jobs")
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            if name != "runs":
+                database.execute(f"DROP TABLE {name}")
         database.execute("PRAGMA user_version = 1")
     database.close()
     assert Store(str(tmp_path)).add_notice("", FAILED, now=1.0)

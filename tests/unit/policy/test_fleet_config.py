@@ -202,3 +202,9 @@ def test_a_configuration_made_by_hand_is_checked_too(changes: dict[str, Any]) ->
     with pytest.raises(SettingsError) as raised:
         FleetConfig(**changes)
     assert raised.value.key in changes
+
+
+def test_a_target_is_watched_as_its_groups_say() -> None:
+    config = read_fleet_config({"groups": {"a": [{"target": "vast://1", "name": "llama"}], "b": ["vast://1", "local"]}})
+    assert [(each.name, each.groups) for each in config.entries_of("vast://1")] == [("llama", ("a",)), (None, ("b",))]
+    assert config.entries_of("vast://2") == (FleetEntry("vast://2"),)

@@ -248,7 +248,7 @@ def test_the_remaining_time_of_an_epoch_is_not_that_of_the_training() -> None:
 
 def test_a_log_that_counts_within_epochs_has_the_steps_of_all_of_them() -> None:
     progress = Progress(epoch=2.0, total_epochs=3, epoch_step=234, epoch_steps=1000)
-    seen = row_of(row=ROW, reading=reading(progress=progress))
+    seen = row_of(row=ROW, reading=reading(progress=progress, step=1234))
     assert (seen.step, seen.total_steps) == (1234, 3000)
 
 

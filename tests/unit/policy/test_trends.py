@@ -57,9 +57,9 @@ def test_the_densely_seen_end_does_not_outweigh_the_rest() -> None:
     assert trend([*old, *new], "gpu_utilization").mean == pytest.approx(50, abs=1)
 
 
-def test_the_largest_numbers_have_a_mean_and_no_slope_that_is_none() -> None:
-    found = trend(seen({"loss": 1.7e308}, {"loss": -1.7e308}, {"loss": 1.7e308}), "loss")
-    assert found.mean == pytest.approx(5.67e307, rel=0.01) and found.per_hour is None
+def test_the_largest_numbers_have_a_mean_and_a_slope_that_is_no_number_is_not_known() -> None:
+    found = trend(seen({"loss": 1.7e308}, {"loss": -1.7e308}), "loss")
+    assert (found.mean, found.per_hour) == (0, None)
     many = trend(seen(*({"loss": 1.7e308} for _ in range(5 * MOST_POINTS))), "loss")
     assert many.mean == pytest.approx(1.7e308) and many.per_hour == 0
 

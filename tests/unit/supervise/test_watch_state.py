@@ -255,3 +255,27 @@ def test_a_run_that_made_all_its_steps_and_does_not_end_is_told_and_never_ended(
     assert found.reason == "all steps are done, and it still runs after 8m"
     state.is_running = None
     assert not state.judge(EPOCH + 60 * 11, config).is_stalling
+
+
+# ---------------------------------------------------------------- judged rarely
+
+
+def test_between_two_judgements_the_verdict_stays_and_a_restart_is_judged_at_once() -> None:
+    watched = Watched()
+    watched.write("step 5/99 loss 0.5\n")
+    for _ in range(5):  # 50 s
+        watched.now += 10
+        watched.state.take_look(running(), watched.now, CONFIG, judge_every=30)
+    assert [each.timestamp - EPOCH for each in watched.state.samples] == [10, 40]
+    watched.write("step 1/99 loss 0.5\n")
+    watched.now += 1
+    status = watched.state.take_look(running(), watched.now, CONFIG, judge_every=30)
+    assert (status.generation, len(watched.state.samples), status.progress.step) == (1, 3, 1)
+
+
+def test_a_clock_that_is_set_back_does_not_end_the_judging() -> None:
+    watched = Watched()
+    watched.look()
+    watched.now -= 7200
+    watched.state.take_look(Look(process=ProcessView(False, reason="gone")), watched.now, CONFIG, judge_every=30)
+    assert watched.state.stall.reason == "it does not run"

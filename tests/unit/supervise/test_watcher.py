@@ -60,6 +60,12 @@ def test_a_job_is_an_id_a_table_or_a_value() -> None:
     assert watched_job("process:run") == WatchedJob(job_id="process:run")
     assert watched_job({"log_file": "/l", "name": "mine"}) == WatchedJob(log_file="/l", name="mine")
     assert watched_job(WatchedJob("raysubmit_1")) == WatchedJob("raysubmit_1")
+    assert watched_job({"log_paths": ("/a/*", "/b")}).label == "/a/* /b"
+
+
+def test_runs_known_by_different_patterns_are_kept_apart(bench: Bench) -> None:
+    keys = [bench.watcher(WatchedJob(log_paths=paths)).key for paths in (("/a/*",), ("/b/*",), ("/a/*", "/b/*"))]
+    assert len(set(keys)) == 3 and "None" not in "".join(keys)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +77,12 @@ def test_a_job_is_an_id_a_table_or_a_value() -> None:
         ({"job_id": "a", "pid_file": "/p"}, "pid_file"),
         ({"log_file": "/l", "logfile": "/l"}, "job"),
         ({"log_file": ""}, "log_file"),
+        ({"log_file": "/l", "log_paths": ("/a/*",)}, "job"),
+        ({"job_id": "a", "log_paths": ("/a/*",)}, "job"),
+        ({"log_paths": "/a/*"}, "log_paths"),
+        ({"log_paths": ("/a/*", "")}, "log_paths"),
+        ({"log_paths": ("/a\0",)}, "log_paths"),
+        ({"log_paths": (7,)}, "log_paths"),
         ({"log_file": "/l", "name": "a\0b"}, "name"),
         ("", "job_id"),
     ],

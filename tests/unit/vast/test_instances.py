@@ -19,7 +19,14 @@ from training_monitor.errors import (
     TargetUnreachable,
 )
 from training_monitor.models import CommandResult
-from training_monitor.vast.instances import GONE_SECONDS, MOST_PAGES, destroy_instance, is_listed, list_instances
+from training_monitor.vast.instances import (
+    GONE_SECONDS,
+    MOST_PAGES,
+    destroy_instance,
+    is_listed,
+    list_instances,
+    list_instances_at_once,
+)
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vastai" / "1.9.1"
 Said = tuple[int, str, str]  # exit status, stdout, stderr
@@ -379,3 +386,43 @@ def test_secrets_in_what_vastai_says_are_not_passed_on() -> None:
     error = failure(cli)
     assert type(error) is AccessDenied
     assert "abcdefgh12345" not in f"{error} {error.result}"
+
+
+# ---------------------------------------------------------------- at once
+
+
+def flat(*numbers: int) -> Said:
+    return 0, json.dumps([{"id": number} for number in numbers]), ""
+
+
+def test_a_flat_listing_that_has_all_that_is_known_is_enough() -> None:
+    cli = Cli(flat(6, 7, 8))
+    assert [row["id"] for row in list_instances_at_once({6, 8}, transport=cli.transport)] == [6, 7, 8]
+    assert cli.calls == [("vastai", "show", "instances", "--raw")]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        flat(),
+        flat(6, 7),
+        (1, "", "TypeError: start_date"),
+        (0, "", ""),
+        (0, "null", ""),
+        (0, '{"success": false}', ""),
+        (0, '[{"id": 6}, null]', ""),
+        (0, '[{"id": "6"}]', ""),
+        (0, "[" * 100_000, ""),
+    ],
+)
+def test_a_flat_listing_that_proves_nothing_leaves_it_to_the_complete_one(said: Said) -> None:
+    cli = Cli(said, page(6, 7))
+    assert [row["id"] for row in list_instances_at_once({6, 8}, transport=cli.transport)] == [6, 7]
+    assert len(cli.calls) == 2 and "--limit" in cli.calls[1]
+
+
+def test_where_neither_listing_tells_anything_nobody_knows() -> None:
+    with pytest.raises(TargetUnreachable):
+        list_instances_at_once(transport=Cli((0, "", '{"error": true, "status_code": 500}')).transport)
+    with pytest.raises(AccessDenied):
+        list_instances_at_once(transport=Cli((0, "", '{"error": true, "status_code": 401}')).transport)

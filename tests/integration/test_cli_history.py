@@ -1,0 +1,232 @@
+"""`history` as people and scripts run it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training_monitor.history import History
+from training_monitor.parse.history_chunk import FIELDS
+from training_monitor.policy.fleet_values import FleetSample
+from training_monitor.store import Store
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = '=cmd|"\x1b[31m\n\u202e,;ü'
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def cli(folder: str) -> Cli:
+    def run(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "TRAINING_MONITOR_STATE_DIR": folder}
+        return subprocess.run(
+            [sys.executable, "-m", "training_monitor", "history", *argv],
+            env={**environ, "PYTHONIOENCODING": "utf-8", **changes},
+            encoding="utf-8",
+            capture_output=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return run
+
+
+@pytest.fixture
+def watched(folder: str) -> float:
+    """Two members over the last 40 minutes, and one that was seen a week ago. Returns when the first two began."""
+    history, begin = History(Store(folder)), math.floor(time.time()) - 2400.0
+    history.add({"ssh://old": FleetSample(begin - 7 * 86_400, {"loss": 9.0, "cost_per_hour": 1.0}, "running")})
+    for minute in range(40):
+        common = {"step": 10 * minute, "gpu_utilization": 90.0, "eta_seconds": 7200.0, "epoch": None}
+        first = {**common, "loss": 4 - minute / 20, "cost_per_hour": 0.5, "total_cost": 1 + minute / 120}
+        second = {**common, "step": 20 * minute, "loss": math.nan if minute > 35 else 3 - minute / 20}
+        now = begin + 60 * minute
+        history.add({"vast://7001": FleetSample(now, first, "running"), "vast://7002": FleetSample(now, second, None)})
+    return begin
+
+
+def table(text: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+
+
+def fits(text: str) -> bool:
+    return all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
+
+
+def only_json(done: subprocess.CompletedProcess[str]) -> Any:
+    [line] = done.stdout.splitlines()
+    return json.loads(line)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_without_history_it_says_how_samples_get_there(cli: Cli) -> None:
+    for argv in ((), ("7001",), ("--compare",)):
+        done = cli(*argv)
+        assert (done.returncode, done.stdout) == (0, "") and "training-monitor vast" in done.stderr
+    assert only_json(cli("--json")) == {"members": []}
+    assert cli("--csv", "-").stdout.startswith("time,timestamp,member,status,gpu_utilization,")
+
+
+def test_all_members_are_in_a_table_with_loss_and_gpu(cli: Cli, watched: float) -> None:
+    done = cli()
+    assert done.returncode == 0 and fits(done.stdout)
+    rows = table(done.stdout)
+    assert list(rows) == ["MEMBER", "ssh://old", "vast://7001", "vast://7002"]
+    seven = rows["vast://7001"]
+    assert seven[1:4] == ["ago", "390", "2.05"] and re.fullmatch("█[▁-█]+▁", seven[4]) and seven[5] == "90"
+    assert rows["vast://7002"][3] == "nan" and rows["vast://7002"][4].endswith("!")
+    assert rows["ssh://old"][2:4] == ["-", "-"]
+
+
+def test_one_member_is_shown_by_field_with_what_it_will_cost(cli: Cli, watched: float) -> None:
+    done = cli("7001")
+    assert done.returncode == 0 and fits(done.stdout)
+    rows = table(done.stdout)
+    assert re.search(r"vast://7001  .* 40 samples, running", done.stdout.splitlines()[0])
+    assert rows["loss"][1:] == ["4", "2.05", "2.05", "4", "-3"] and rows["step"][1:] == ["0", "390", "0", "390", "+600"]
+    assert rows["eta_seconds"][1:3] == ["2h00m", "2h00m"] and "epoch" not in rows
+    assert done.stdout.endswith(
+        "cost  $1.32 so far, $0.500 per hour\n      the next 24 hours $12.00, until its last step $1.00\n"
+    )
+
+
+def test_what_is_not_known_is_not_projected(cli: Cli, watched: float) -> None:
+    assert "cost  nobody knows its price" in cli("7002").stdout
+    old = cli("old", "--since", "8d").stdout
+    assert "cost  nobody knows: it was last seen 7d" in old
+    assert re.search(r"^ssh://old  nothing was seen in this time; it was from \d{4}-", cli("old").stdout)
+
+
+def test_only_the_fields_asked_for_are_shown(cli: Cli, watched: float) -> None:
+    rows = table(cli("7001", "--field", "loss", "--field", "epoch").stdout)
+    assert list(rows) == ["vast://7001", "FIELD", "loss", "epoch", "cost", "the"]
+    assert rows["epoch"][1:] == ["-"] * 5
+    assert table(cli("--field", "step").stdout)["MEMBER"] == ["SEEN", "STEP", "STEP"]
+
+
+def test_a_terminal_without_these_letters_gets_others(cli: Cli, watched: float) -> None:
+    done = cli("7002", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and done.stdout.isascii() and "#" in done.stdout and "!" in done.stdout
+
+
+def test_runs_are_compared_also_at_the_same_step(cli: Cli, watched: float) -> None:
+    done = cli("--compare", "7001", "7002")
+    assert done.returncode == 0 and fits(done.stdout)
+    rows = table(done.stdout)
+    assert rows["MEMBER"] == ["STEP", "LOSS", "BEST", "AT", "/1K", "/S", "GPU", "COST", "$/1K"]
+    assert rows["vast://7001"] == ["390", "2.05", "2.05", "2.05", "-5", "-", "90", "1.325", "0.8333"]
+    assert rows["vast://7002"][:4] == ["780", "nan", "1.25", "2.025"]
+    assert "step 390, which all have reached" in done.stderr
+    first, second = only_json(cli("--compare", "7001", "7002", "--json"))["runs"]
+    assert (first["key"], first["common_step"], first["loss_at_common_step"]) == ("vast://7001", 390, 2.05)
+    assert second["last_loss"] == "nan" and second["total_cost"] is None
+
+
+def test_a_time_may_be_given_in_three_ways(cli: Cli, watched: float) -> None:
+    def seen(*argv: str) -> int:
+        [member] = only_json(cli("7001", "--json", *argv))["members"]
+        return int(member["seen"])
+
+    utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(watched + 600))
+    local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(watched + 600))
+    assert seen() == 40 and seen("--since", "1d12h") == 40
+    assert seen("--since", utc) == seen("--since", local) == 30 and seen("--until", utc) == 11
+    assert 9 <= seen("--since", "10m") <= 10
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["700"], "'vast://7001', 'vast://7002'"),
+        (["nobody"], "expected (a part of) one of 'ssh://old', 'vast://7001'"),
+        ([""], "MEMBER"),
+        (["--field", "speed"], "steps_per_second"),
+        (["--since", "yesterday"], "expected 90m"),
+        (["--since", "2030-13-01"], "expected 90m"),
+        (["--since", "1h", "--until", "2h"], "a time after --since"),
+        (["--csv", "-", "--json"], "one answer on stdout"),
+        (["--csv", "-", "--jsonl", "-"], "one answer on stdout"),
+        (["--csv", "/nowhere/file"], "a file that can be written: No such file"),
+    ],
+)
+def test_wrong_use_is_2_and_says_what_was_expected(cli: Cli, watched: float, argv: list[str], said: str) -> None:
+    done = cli(*argv)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_damaged_file_is_not_known_and_not_empty(cli: Cli, watched: float, folder: str) -> None:
+    store = Store(folder)
+    with store.transaction() as execute:
+        execute("UPDATE history_chunks SET packed = 'x'")
+        execute(
+            "INSERT INTO history_chunks (member, kind, first, last, samples, packed) "
+            "SELECT number, 0, ?, ?, 1, 'x' FROM history_members",
+            (watched, watched),
+        )
+    done = cli("7001", "--json")
+    assert done.returncode == 3 and only_json(done)["kind"] == "ParseError" and "cannot be read" in done.stderr
+
+
+# ---------------------------------------------------------------- exports
+
+
+def test_csv_has_all_fields_and_times_for_people_and_programs(cli: Cli, watched: float) -> None:
+    done = cli("7001", "--csv", "-")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert len(rows) == 40 and list(rows[0]) == ["time", "timestamp", "member", "status", *FIELDS]
+    assert rows[0]["time"] == time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(watched))
+    assert float(rows[0]["timestamp"]) == watched
+    assert (rows[0]["member"], rows[39]["loss"], rows[39]["step"]) == ("vast://7001", "2.05", "390")
+    assert rows[0]["epoch"] == ""
+
+
+def test_json_lines_keep_what_is_no_number_as_a_text(cli: Cli, watched: float) -> None:
+    rows = [json.loads(line) for line in cli("--jsonl", "-", "--field", "loss").stdout.splitlines()]
+    assert len(rows) == 80 and set(rows[0]) == {"time", "timestamp", "member", "status", "loss"}
+    assert rows[0]["loss"] == 4 and rows[79] | {"time": "", "timestamp": 0} == {
+        "time": "", "timestamp": 0, "member": "vast://7002", "status": None, "loss": "nan"
+    }  # fmt: skip
+
+
+def test_both_exports_go_to_files_at_once(cli: Cli, watched: float, tmp_path: Path) -> None:
+    first, second = tmp_path / "a b.csv", tmp_path / "ü.jsonl"
+    done = cli("--csv", str(first), "--jsonl", str(second))
+    assert (done.returncode, done.stdout) == (0, "") and "80 samples of 3 members in" in done.stderr
+    assert first.read_bytes().count(b"\r\n") == 81 and len(second.read_text().splitlines()) == 80
+
+
+def test_no_name_becomes_a_formula_or_moves_the_terminal(cli: Cli, folder: str) -> None:
+    history = History(Store(folder))
+    history.add({HOSTILE: FleetSample(time.time(), {"loss": 1.0}, "+1\x1b[2J")})
+    [row] = csv.DictReader(io.StringIO(cli("--csv", "-").stdout))
+    assert row["member"].startswith("'=cmd") and row["status"].startswith("'+1")
+    for argv in ((), ("cmd",), ("--compare",), ("--csv", "-"), ("--jsonl", "-"), ("--json",), ("nobody",)):
+        done = cli(*argv)
+        assert not re.search("[\x1b\u202e]", done.stdout + done.stderr), argv
+    assert len(cli().stdout.splitlines()) == 2 and len(cli("cmd").stdout.splitlines()) == 4
+
+
+def test_what_is_kept_is_for_its_owner_alone(cli: Cli, watched: float, folder: str) -> None:
+    assert cli().returncode == 0
+    for file in Path(folder).glob("training_monitor.db*"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -1,0 +1,141 @@
+"""Machines in memory for a fleet: rented ones that a vastai lists, and this one; each can fail or hang."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.fakes import EPOCH, FakeClock, FakeTransport, gpu_answer
+from training_monitor.errors import TargetUnreachable, TrainingMonitorError
+from training_monitor.models import CommandResult
+
+MEMORY = "MemTotal:       1000 kB\nMemFree:          10 kB\nMemAvailable:    250 kB\n"
+TABLE = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 1000 300 700 30% /workspace\n"
+
+
+@dataclass
+class Machine:
+    """What the scripts of a look print there."""
+
+    log: str = "step 1/100 loss 0.5\n"
+    inode: int = 7
+    path: str = "/workspace/output/a/training.log"
+    pid: int | None = 100
+    error: TrainingMonitorError | None = None
+    hang: threading.Event | None = None
+    gpus: str = gpu_answer(97, 500)
+    asked: int = 0
+    scripts: list[str] = field(default_factory=list)
+
+    def answer(self, script: str) -> tuple[str, int]:
+        self.scripts.append(script)
+        if "nvidia-smi" in script:
+            return self.gpus, 0
+        if "/proc/meminfo" in script:
+            return f"{MEMORY}--\n{TABLE}--\n{self.path}", 0
+        if "_held() {" in script:
+            return self._read_log(script), 0
+        if "_tell() {" in script:
+            return self._process(), 0
+        if "state=missing" in script:
+            return "state=missing\n", 0
+        raise AssertionError(f"unexpected script: {script[-300:]}")
+
+    def _process(self) -> str:
+        if self.pid is None:
+            return "state=gone\nreason=no process\n"
+        return f"state=running\npid={self.pid}\nstart=1\nboot=b\nage=60\npids={self.pid}\ncommand=train\n"
+
+    def _read_log(self, script: str) -> str:
+        asked = re.search(r"^[^\n]* inode=(\S*) offset=(\S*) check=\S* limit=(\d+)$", script, re.MULTILINE)
+        assert asked
+        if not self.path:
+            return "state=missing\n"
+        known = asked[1] and int(asked[1])
+        reset = "rotated" if known and known != self.inode else ""
+        if known and not reset and len(self.log) < int(asked[2]):
+            reset = "truncated"
+        new = self.log[int(asked[2]) if known and not reset else 0 :]
+        held = len(new) - max(new.rfind("\n"), new.rfind("\r")) - 1
+        fields = {"state": "read", "inode": self.inode, "offset": len(self.log) - held, "check": "c"}
+        fields |= {"reset": reset, "skipped": 0, "held": held}
+        return "".join(f"{key}={value}\n" for key, value in fields.items()) + f"log\n{new}"
+
+
+def row(number: int, **details: Any) -> dict[str, Any]:
+    found = {"id": number, "actual_status": "running", "intended_status": "running", "gpu_name": "H100", "num_gpus": 1}
+    found |= {"ssh_host": "ssh5.vast.ai", "ssh_port": 10000 + number, "dph_total": 0.5, "start_date": EPOCH - 3600}
+    return {**found, **details}
+
+
+class World:
+    """An account and its machines; `transport` reaches them."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.clock = FakeClock()
+        self.rows = {number: row(number) for number in numbers}
+        self.machines: dict[str, Machine] = {f"vast-{number}": Machine() for number in numbers}
+        self.machines["local"] = Machine()
+        self.credit: Any = 12.5
+        self.listing: str | Exception | None = None  # instead of the listing
+        self.listing_hangs: threading.Event | None = None
+        self.said: list[tuple[str, ...]] = []
+        self.refuses = False
+        self._lock = threading.Lock()
+
+    def machine(self, name: int | str) -> Machine:
+        return self.machines[f"vast-{name}" if isinstance(name, int) else name]
+
+    def listings(self) -> int:
+        return len([words for words in self.said if words[:3] == ("vastai", "show", "instances")])
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        words = tuple(argv)
+        with self._lock:
+            self.said.append(words)
+        if words[0] == "vastai":
+            return CommandResult(words, *self._vastai(words), 0.1)
+        if words[0] == "ssh":
+            [name] = [word.partition("=")[2] for word in words if word.startswith("HostKeyAlias=")] or [words[-2]]
+        else:
+            name = "local"
+        machine = self.machines[name]
+        machine.asked += 1
+        if machine.hang:
+            machine.hang.wait(20)
+        if machine.error:
+            raise machine.error
+        return FakeTransport(machine.answer).answer_all(words, input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Any:
+        raise AssertionError("a fleet streams nothing")
+
+    def _vastai(self, words: tuple[str, ...]) -> tuple[int, str, str]:
+        if words[1:3] == ("show", "user"):
+            return 0, json.dumps({"credit": self.credit}), ""
+        if words[1] in ("destroy", "stop"):
+            number = int(words[3])
+            if self.refuses:
+                return 0, "", "failed with error 500: no"
+            if words[1] == "destroy":
+                self.rows.pop(number, None)
+            else:
+                self.rows[number] |= {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
+            return 0, "done", ""
+        if self.listing_hangs:
+            self.listing_hangs.wait(20)
+        if isinstance(self.listing, Exception):
+            raise self.listing
+        rows = list(self.rows.values())
+        if "--limit" in words:
+            page = {"instances": rows, "next_token": None, "total_instances": len(rows)}
+            return 0, json.dumps(page) if self.listing is None else self.listing, ""
+        return 0, json.dumps(rows) if self.listing is None else self.listing, ""
+
+
+def unreachable(said: str = "connection refused") -> TargetUnreachable:
+    return TargetUnreachable(said)

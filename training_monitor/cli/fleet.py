@@ -1,0 +1,127 @@
+"""`vast` and `fleet`: many trainings on one screen, or once as a table or JSON."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Any
+
+from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.notifying import open_outbox
+from training_monitor.cli.output import complain, paint, print_json, printable
+from training_monitor.errors import SettingsError
+from training_monitor.history import History
+from training_monitor.policy.fleet_config import FleetConfig, parse_entry
+from training_monitor.policy.fleet_values import FleetEntry, FleetSnapshot
+from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.probes.settings_file import load_fleet_config, load_log_patterns
+from training_monitor.supervise.fleet import FleetMonitor
+from training_monitor.supervise.mock_fleet import MockFleet
+from training_monitor.targets.target import parse_target
+
+PIPED_WIDTH = 160
+_COLOURS = {"good": "green", "warn": "yellow", "bad": "red", "dim": "dim", "bold": "bold"}
+
+
+def vast(args: Namespace) -> int:
+    """Run the command. Returns the exit status."""
+    if args.mock:
+        config = _changed(FleetConfig(), args)
+        return _show(MockFleet(args.instances or (), config=config), args, "vast.ai (mock)", config)
+    config = _changed(load_fleet_config(), args)
+    entries = [entry for number in args.instances or () for entry in config.entries_of(f"vast://{number}")]
+    return _watch(entries, args, "vast.ai", config, whole_account=not entries)
+
+
+def fleet(args: Namespace) -> int:
+    """Run the command. Returns the exit status."""
+    config = _changed(load_fleet_config(), args)
+    words = args.targets or list(config.groups)
+    entries = [entry for word in words for entry in config.groups.get(word) or [parse_entry(word)]]
+    if not entries:
+        raise SettingsError("TARGET", None, "targets, or groups in the settings file: [fleet.groups] NAME = [TARGET]")
+    return _watch(entries, args, "fleet", config)
+
+
+def _changed(config: FleetConfig, args: Namespace) -> FleetConfig:
+    """The configuration with what the command line says over it."""
+    if args.group is not None and args.group not in config.groups:
+        known = ", ".join(config.groups) or "none is set: [fleet.groups] in the settings file"
+        raise SettingsError("--group", args.group, f"a group ({known})")
+    if args.interval:
+        config = replace(config, interval=args.interval)
+    return replace(config, log_paths=tuple(args.log_path)) if args.log_path else config
+
+
+def _watch(
+    entries: Sequence[FleetEntry], args: Namespace, title: str, config: FleetConfig, *, whole_account: bool = False
+) -> int:
+    namespace = getattr(args, "namespace", "default")
+    for entry in entries:
+        parse_target(entry.target, namespace=namespace)  # before the screen is there, where errors can be read
+    with ExitStack() as stack:
+        outbox = stack.enter_context(open_outbox(args.notify)) if args.notify is not None else None
+        monitor = FleetMonitor(
+            entries,
+            whole_account=whole_account,
+            config=config,
+            patterns=load_log_patterns(),
+            history=None if args.no_history else History(keep_days=config.keep_days),
+            tell=outbox.post if outbox else None,
+            namespace=namespace,
+        )
+        return _show(monitor, args, title, config)
+
+
+def _show(fleet: FleetMonitor | MockFleet, args: Namespace, title: str, config: FleetConfig) -> int:
+    on_screen = sys.stdin.isatty() and sys.stdout.isatty() and not (args.once or args.json)
+    if on_screen and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
+        from training_monitor.tui.fleet_app import run_fleet
+
+        run_fleet(fleet, read_only=args.read_only, title=title, group=args.group, thresholds=config.thresholds)
+        return OK
+    fleet.update_all_metrics()
+    snapshot = fleet.snapshot()
+    snapshot = replace(snapshot, rows=tuple(row for row in snapshot.rows if args.group in (None, *row.groups)))
+    if args.json:
+        print_json({**asdict(snapshot), "rows": [_row(row, config, snapshot.timestamp) for row in snapshot.rows]})
+    else:
+        _print_table(snapshot, config, title)
+    if snapshot.error:
+        complain(snapshot.error)
+    return _status(snapshot, config)
+
+
+def _row(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
+    left, health = row.estimated_completion_time(), row.health(config.thresholds, now)
+    judged = {"health": health.level, "reason": health.reason, "progress_percent": row.progress_percentage()}
+    eta = left.total_seconds() if left else None
+    return {**asdict(row), **judged, "eta_seconds": eta, "recent_logs": list(row.recent_logs)}
+
+
+def _print_table(snapshot: FleetSnapshot, config: FleetConfig, title: str) -> None:
+    """The screen's table and summary as lines of text."""
+    from training_monitor.tui.main_screen import table_lines
+    from training_monitor.tui.panels import summary_lines
+    from training_monitor.tui.terminal import terminal_glyphs
+    from training_monitor.tui.view import Options, View
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+    view = View(Options(title, glyphs=terminal_glyphs(), thresholds=config.thresholds), index=-1)
+    size = width, len(snapshot.rows) + 2
+    for line in (*table_lines(snapshot, view, snapshot.rows, -1, size), *summary_lines(snapshot, view, width, 2)):
+        text = "".join(paint(printable(text), _COLOURS.get(style), sys.stdout) for text, style in line)
+        print(text.rstrip())
+
+
+def _status(snapshot: FleetSnapshot, config: FleetConfig) -> int:
+    """3 when it could not be asked, 1 when a member is in error."""
+    levels = [row.health(config.thresholds, snapshot.timestamp).level for row in snapshot.rows]
+    if "error" in levels:
+        return BAD
+    return UNKNOWN if snapshot.error or "unknown" in levels else OK

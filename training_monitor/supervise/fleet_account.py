@@ -1,0 +1,87 @@
+"""The account behind a fleet: one listing a refresh for all instances, and now and then the credit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from training_monitor.clock import Clock
+from training_monitor.errors import TrainingMonitorError
+from training_monitor.supervise.fleet_member import Listed
+from training_monitor.supervise.fleet_schedule import wait_after
+from training_monitor.targets.transport import Transport
+from training_monitor.vast.account import account_balance
+from training_monitor.vast.instances import is_stopped, list_instances_at_once
+
+CREDIT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known of it. `rows` are those of the last complete listing, at `listed_at`, by number; `error` says why
+    the last one failed, `stale_since` since when they do; `credit` in dollars."""
+
+    rows: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    listed_at: float | None = None
+    error: str | None = None
+    stale_since: float | None = None
+    credit: float | None = None
+
+    def running(self) -> list[int]:
+        """The instances that are not stopped, in the order of their numbers."""
+        return sorted(number for number, row in self.rows.items() if number >= 0 and not is_stopped(row))
+
+    def about(self, number: int, before: Listed) -> Listed:
+        """What it says of an instance, of which `before` was known. Gone is only what a complete listing lacks."""
+        if self.listed_at is None or number in self.rows:
+            return Listed(self.rows.get(number), self.listed_at, False, self.error, self.stale_since)
+        if before.row is not None:
+            return replace(before, lost=True, error=None, stale_since=None)
+        return Listed(None, None, True, f"vast://{number}: no such instance in this account")
+
+
+class AccountLister:
+    """Asks for an account's instances and credit; one thread at a time, and `account` is replaced whole."""
+
+    def __init__(self, known: Collection[int], interval: float, transport: Transport | None, clock: Clock) -> None:
+        self.account = Account()
+        self._known, self._interval = frozenset(known), interval
+        self._transport, self._clock = transport, clock
+        self._failures, self._not_before, self._credit_at = 0, 0.0, 0.0
+
+    def is_due(self) -> bool:
+        """Whether it may be asked; after failures it waits longer and longer."""
+        return self._clock.monotonic() >= self._not_before
+
+    def look(self) -> None:
+        """List the instances; when that fails, what was listed before stays."""
+        before = self.account
+        known = self._known if before.listed_at is None else before.rows.keys()
+        began = self._clock.time()
+        try:
+            rows = list_instances_at_once(known, transport=self._transport)
+        except TrainingMonitorError as error:
+            self.fail(str(error), began)
+            return
+        self._failures, self._not_before = 0, 0.0
+        self.account = Account({row["id"]: row for row in rows}, self._clock.time(), credit=before.credit)
+
+    def fail(self, error: str, now: float) -> None:
+        """A listing failed."""
+        before = self.account
+        since = next((when for when in (before.stale_since, before.listed_at) if when is not None), now)
+        self._failures += 1
+        self._not_before = self._clock.monotonic() + wait_after(self._failures, self._interval)
+        self.account = replace(before, error=error, stale_since=since)
+
+    def look_at_credit(self) -> None:
+        """Ask for the credit where that is due; one that nobody tells is not known."""
+        if self.account.error is not None or self._clock.monotonic() < self._credit_at:
+            return
+        self._credit_at = self._clock.monotonic() + CREDIT_SECONDS
+        try:
+            credit = account_balance(transport=self._transport).credit
+        except TrainingMonitorError:
+            credit = None
+        self.account = replace(self.account, credit=credit)

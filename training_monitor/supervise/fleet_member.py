@@ -1,0 +1,324 @@
+"""One member of a fleet: one round trip a look, and what the looks add up to, in memory alone.
+
+A look costs as little as what is new: only lines that came since the last one are read, of lines drawn over by a
+progress bar the last drawing; of many, the last FIRST_PARSED or PARSED characters are parsed for progress. The verdict
+is renewed every JUDGE_SECONDS.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training_monitor.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.models import Answer, NewLog
+from training_monitor.parse.log_patterns import LogPattern, parse_metrics
+from training_monitor.policy.fleet_alerts import ToldMember
+from training_monitor.policy.fleet_config import FleetConfig
+from training_monitor.policy.fleet_rows import metrics_of
+from training_monitor.policy.fleet_values import REPORTED, FleetEntry, FleetSample, TargetReading, sample_of
+from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
+from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.host import LogHost, log_host_question
+from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
+from training_monitor.supervise.watch_state import WatchState
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import read_address
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+from training_monitor.watching import TrainingStatus, WatchedJob
+
+JUDGE_SECONDS = 30.0
+FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
+READ_AGAIN = 400
+LINE_LENGTH = 1000
+KEPT_SAMPLES = 720
+ROW_SECONDS = 5.0
+WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
+_PIECE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a member by looks: the last good reading, its log's last lines, and why the last look failed."""
+
+    reading: TargetReading | None = None
+    logs: tuple[str, ...] = ()
+    error: str | None = None
+    stale_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing of the account says of a member, at `listed_at`; `error` is why nobody knows more of it."""
+
+    row: Mapping[str, Any] | None = None
+    listed_at: float | None = None
+    lost: bool = False
+    error: str | None = None
+    stale_since: float | None = None
+
+
+class LastLines:
+    """The last lines of a log, each once; of a line drawn over by carriage returns the last drawing."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=KEPT_LOGS)
+        self._drawn, self._partial, self._hidden = False, "", ""
+
+    def add(self, text: str, partial: str = "") -> None:
+        """Take in what is new, and the line that is not finished."""
+        for found in _PIECE.finditer(text):
+            line, end = found[1][:LINE_LENGTH], found[2]
+            if line.strip():
+                if self._drawn and self._lines:
+                    self._lines.pop()
+                self._lines.append(line)
+            if line.strip() or end in ("\n", "\r\n"):
+                self._drawn = end == "\r"
+        self._partial = _last_drawing(partial)[:LINE_LENGTH]
+
+    def clear(self) -> None:
+        """Forget them; the line that is not finished is shown again when it has changed."""
+        self._lines.clear()
+        self._drawn, self._hidden = False, self._partial
+
+    def shown(self) -> tuple[str, ...]:
+        """Oldest first."""
+        lines = tuple(self._lines)
+        if not self._partial.strip() or self._partial == self._hidden:
+            return lines
+        return (*(lines[:-1] if self._drawn else lines), self._partial)[-KEPT_LOGS:]
+
+
+class FleetMember:
+    """One member. `look` is called by one thread at a time; what others read of it is replaced whole.
+
+    `turn` is held while answers are read: members that are read one after the other leave the interpreter to the
+    keyboard, which would wait for all of them.
+
+    Raises:
+        SettingsError: a target or a log path that is none.
+    """
+
+    def __init__(
+        self,
+        entry: FleetEntry,
+        config: FleetConfig,
+        patterns: Sequence[LogPattern],
+        namespace: str,
+        turn: threading.Lock | None = None,
+    ) -> None:
+        self.entry, self.key, self._turn = entry, entry.key, turn or threading.Lock()
+        self.target = parse_target(entry.target, namespace=namespace)
+        paths = entry.log_paths or config.log_paths
+        self.job = WatchedJob(job_id=entry.job) if entry.job else WatchedJob(log_paths=paths)
+        self.seen, self.listed = Seen(), Listed()
+        self.told = ToldMember()
+        self.before: TrainingMetrics | None = None  # the row that was judged last
+        self.destroyed = self.remembered = False
+        self._patterns = tuple(patterns)
+        self._state = WatchState(read_again=READ_AGAIN)
+        self._lines, self._extra = LastLines(), dict[str, float]()
+        self._log_path: str | None = None
+        self._lock = threading.Lock()
+        self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
+        self._past: deque[tuple[Any, ...]] = deque(maxlen=KEPT_SAMPLES)
+        self._sampled_at: float | None = None
+
+    @property
+    def instance(self) -> int | None:
+        """Its number, of a vast.ai instance."""
+        return int(self.target.name) if self.target.kind == "vast" else None
+
+    # ------------------------------------------------------------ looking
+
+    def address(self) -> Target | None:
+        """Where to ask; None of an instance that is not running or has no address yet.
+
+        Raises:
+            TargetUnreachable: the service names an address that is none.
+        """
+        if self.target.kind != "vast":
+            return self.target
+        row = self.listed.row
+        if self.listed.lost or row is None or row.get("actual_status") != "running":
+            return None
+        return read_address(self.target, row) if row.get("ssh_host") and row.get("ssh_port") else None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is anybody to ask."""
+        try:
+            return self.address() is not None
+        except TargetUnreachable:
+            return True
+
+    def look(self, now: float, transport: Transport | None) -> bool:
+        """Ask in one round trip; False when nobody answered, and then the last good reading is kept."""
+        try:
+            address = self.address()
+            if address is None:
+                return True
+            cursor, identity = self._state.cursor, self._state.identity
+            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False)
+            host = log_host_question(log_expression(self.job, cursor))
+            answers = ask(address, *asked, host, transport=transport)
+            with self._turn:
+                reading = self._take(answers, now)
+        except TrainingMonitorError as error:
+            self.fail(str(error), now)
+            return False
+        with self._lock:
+            self.seen = Seen(reading, reading.log_lines)
+        return True
+
+    def fail(self, error: str, now: float) -> None:
+        """A look failed."""
+        with self._lock:
+            before = self.seen
+            last = before.reading.timestamp if before.reading else now
+            since = last if before.stale_since is None else before.stale_since
+            self.seen = replace(before, error=error, stale_since=since)
+
+    def clear_logs(self) -> None:
+        """Forget the lines seen so far."""
+        with self._lock:
+            self._lines.clear()
+            self.seen = replace(self.seen, logs=())
+
+    def _take(self, answers: Sequence[Answer[Any]], now: float) -> TargetReading:
+        """The reading out of the answers. Raises what kept us from asking for the training."""
+        host: LogHost = answers[-1].value or LogHost(None, None, None)
+        look, absent = self._read(answers[:-1])
+        moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
+        self._log_path = host.log_path or self._log_path
+        if look.log and look.log.reset and moved:
+            look = replace(look, process=None)  # that of the log before
+            self._begin_anew()
+        elif self._is_begun_anew(look):
+            self._begin_anew()
+        if look.log:
+            self._take_log(look.log, look.log_tail)
+        status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
+        return TargetReading(
+            timestamp=now,
+            status=_without_totals(status, absent),
+            gpus=look.gpus,
+            disk_percent=host.disk_percent,
+            ram_percent=host.ram_percent,
+            log_lines=self._lines.shown(),
+            extra=dict(self._extra),
+        )
+
+    def _read(self, answers: Sequence[Answer[Any]]) -> tuple[Look, str | None]:
+        """The look, and why there is no such job; that is no failure of the machine."""
+        try:
+            return read_watch(self.job, answers, with_log=True, parse_tail=False), None
+        except JobNotFound as error:
+            return Look(gpus=gpus_behind(answers[0], ())), error.what
+
+    def _is_begun_anew(self, look: Look) -> bool:
+        """Whether another process trains now, or a log that had come to its end begins anew."""
+        process, known = look.process and look.process.identity, self._state.identity
+        if known and process and process != known:
+            return True
+        return bool(look.log and look.log.reset and self._state.totals.progress.finished)
+
+    def _begin_anew(self) -> None:
+        self._state = WatchState(
+            cursor=self._state.cursor, generation=self._state.generation + 1, read_again=READ_AGAIN
+        )
+        self._extra.clear()
+
+    def _take_log(self, new: NewLog, tail: str) -> None:
+        """Add what is new in the log: all of it for the user's patterns, the end of it for the rest."""
+        drawn = _as_drawn(new.text)
+        text = _end_of(drawn, PARSED if self._state.cursor else FIRST_PARSED)
+        short = replace(new, text=text, partial=new.partial[-LINE_LENGTH:])
+        lines = self._state.take_log(short, tail)
+        text = _end_of(drawn, KEPT_LOGS * LINE_LENGTH) or "".join(f"{line}\n" for line, _ in lines)
+        with self._lock:
+            self._lines.add(text, short.partial)
+        if self._patterns:
+            found = parse_metrics(new.text or text, self._patterns)
+            self._extra |= {name: value for name, value in found.items() if not isinstance(value, str)}
+
+    # ------------------------------------------------------------ what there is to show
+
+    def metrics(self, now: float) -> TrainingMetrics:
+        """The row as it is now; while nothing was seen, of a moment ago."""
+        seen, listed, last = self.seen, self.listed, self._row
+        if last and last[0] is seen and last[1] is listed and abs(now - last[2]) < ROW_SECONDS:
+            return last[3]
+        row = self._make_row(seen, listed, now)
+        self._row = (seen, listed, now, row)
+        return row
+
+    def _make_row(self, seen: Seen, listed: Listed, now: float) -> TrainingMetrics:
+        asked = self.is_asked
+        return metrics_of(
+            self.entry,
+            row=listed.row,
+            listed_at=listed.listed_at,
+            reading=seen.reading,
+            logs=seen.logs,
+            now=now,
+            error=seen.error if asked else listed.error,
+            stale_since=seen.stale_since if asked else listed.stale_since,
+            lost=listed.lost,
+        )
+
+    def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
+        """What is known now for the rules, and whether it is new: only that is remembered."""
+        if metrics.error is not None:
+            return FleetSample(now, dict.fromkeys(REPORTED), metrics.status), False
+        sample, seen = sample_of(metrics, now), self._seen_at()
+        if seen is None or metrics.status == "lost" or (self._sampled_at is not None and seen <= self._sampled_at):
+            return sample, False
+        self._sampled_at = seen
+        self._past.append((now, metrics.status, *sample.values.values()))
+        return sample, True
+
+    def _seen_at(self) -> float | None:
+        """When what it shows was seen."""
+        reading = self.seen.reading
+        return reading.timestamp if reading and self.is_asked else self.listed.listed_at
+
+    def remember(self, samples: Sequence[FleetSample]) -> None:
+        """Put what was seen before, by others, in front of what was seen here."""
+        first = self._past[0][0] if self._past else None
+        before = [each for each in samples if first is None or each.timestamp < first]
+        room = KEPT_SAMPLES - len(self._past)
+        for each in reversed(before[-room:] if room else []):
+            self._past.appendleft((each.timestamp, each.status, *(each.values.get(name) for name in REPORTED)))
+
+    def recent(self) -> tuple[FleetSample, ...]:
+        """What was seen of it, oldest first."""
+        return tuple(FleetSample(when, dict(zip(REPORTED, values)), said) for when, said, *values in tuple(self._past))
+
+
+def _as_drawn(text: str) -> str:
+    """A piece of log with each line as it was drawn last."""
+    return "\n".join(_last_drawing(line) for line in text.split("\n"))
+
+
+def _end_of(text: str, length: int) -> str:
+    """The end of a text, from a whole line on where there is one."""
+    end = text[-length:]
+    return end if len(text) <= length else re.split(r"[\r\n]", end, maxsplit=1)[-1] or end
+
+
+def _last_drawing(line: str) -> str:
+    """What is seen of a line with carriage returns in it; one at its end stays."""
+    drawn = line.rstrip("\r")
+    return drawn.rpartition("\r")[2] + line[len(drawn) :][:1]
+
+
+def _without_totals(status: TrainingStatus, absent: str | None) -> TrainingStatus:
+    """What is shown of a status: a thousand losses of each member would be too much to keep twice."""
+    return replace(status, totals={}, recent_output="", message=status.message if absent is None else absent)
