@@ -71,7 +71,7 @@ class LogTotals:
         self._line = _OpenLine()
         self._progress = Progress()
         self._job_bar: str | None = None
-        self._losses: list[dict[str, Any]] = []
+        self._losses: list[float] = []
         self._loss_count = 0
         self._last_loss_at: tuple[int, str] | None = None
         self._errors, self._warnings = _Messages(), _Messages()
@@ -111,7 +111,7 @@ class LogTotals:
             "total_steps": progress.total_steps,
             "progress_percent": _percent(progress),
             "last_loss": progress.loss,
-            "loss_history": [dict(entry) for entry in self._losses],
+            "loss_history": self._loss_history(),
             "last_learning_rate": progress.learning_rate,
             "checkpoints_saved": self._checkpoints.count,
             "checkpoint_paths": self._checkpoints.paths(),
@@ -123,6 +123,10 @@ class LogTotals:
             "steps_per_second": progress.steps_per_second,
             "estimated_time_remaining": _seconds_left(progress),
         }
+
+    def _loss_history(self) -> list[dict[str, Any]]:
+        first = self._loss_count - len(self._losses)
+        return [{"index": index, "loss": loss} for index, loss in enumerate(self._losses, first)]
 
     @property
     def progress(self) -> Progress:
@@ -196,7 +200,7 @@ class LogTotals:
         if step is not None and (step, str(loss)) == self._last_loss_at:
             return
         self._last_loss_at = None if step is None else (step, str(loss))
-        self._losses.append({"index": self._loss_count, "loss": loss})
+        self._losses.append(loss)
         self._loss_count += 1
         if len(self._losses) > MOST_LOSSES:
             del self._losses[:-KEPT_LOSSES]

@@ -31,6 +31,7 @@ from training_monitor.watching import Notice
 
 SHOW_SECONDS = 0.25  # between two snapshots worth showing
 LONG_WAIT = 3600.0
+MORE_SECONDS = 1.0  # after which others are asked past those that are slow
 DEFAULT_CONFIG = FleetConfig()
 MOST_LOST = 100  # instances of the account that are gone, and are shown
 
@@ -157,10 +158,17 @@ class FleetMonitor:
         """Ask everybody once, side by side, and wait for all; the rows by their keys. Raises nothing."""
         with self._updating:
             self._begin_round(forced=True)
-            with self._idle:
-                self._idle.wait_for(lambda: self._closing.is_set() or (not self._listing and self._schedule.is_idle))
+            while not self._is_over(MORE_SECONDS):
+                self._begin_threads()
             self._conclude()
         return {row.key: row for row in self._view.rows}
+
+    def _is_over(self, seconds: float) -> bool:
+        """Wait so long at most until nobody is asked any more; whether that is so, or it was closed."""
+        with self._idle:
+            return self._idle.wait_for(
+                lambda: self._closing.is_set() or (not self._listing and self._schedule.is_idle), seconds
+            )
 
     # ------------------------------------------------------------ scheduling
 
@@ -190,6 +198,9 @@ class FleetMonitor:
             self._shown_at = now
             self._show()
         wait = LONG_WAIT if self._paused else max(0.0, self._next_round - now)
+        if self._schedule.is_waiting:
+            self._begin_threads()
+            wait = min(wait, MORE_SECONDS)
         return min(wait, max(0.01, self._shown_at + SHOW_SECONDS - now)) if self._changed else wait
 
     def _begin_round(self, *, forced: bool) -> None:
@@ -208,7 +219,11 @@ class FleetMonitor:
         keys = [member.key for member in self._all_members() if member.is_asked]
         with self._lock:
             self._schedule.add(keys, self.clock.monotonic())
-            threads = self._schedule.missing_threads()
+        self._begin_threads()
+
+    def _begin_threads(self) -> None:
+        with self._lock:
+            threads = self._schedule.missing_threads(self.clock.monotonic())
         for _ in range(threads):
             threading.Thread(target=self._work, name="training_monitor look", daemon=True).start()
 
@@ -216,7 +231,7 @@ class FleetMonitor:
         """Look at members until none is left to be asked."""
         while True:
             with self._idle:
-                key = None if self._closing.is_set() else self._schedule.take()
+                key = None if self._closing.is_set() else self._schedule.take(self.clock.monotonic())
                 if key is None:
                     return
             member = self._members.get(key)

@@ -25,6 +25,7 @@ from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
+from training_monitor.supervise.fleet_samples import LastSamples
 from training_monitor.supervise.watch_state import WatchState
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import read_address
@@ -127,7 +128,7 @@ class FleetMember:
         self._log_path: str | None = None
         self._lock = threading.Lock()
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
-        self._past: deque[tuple[Any, ...]] = deque(maxlen=KEPT_SAMPLES)
+        self._past = LastSamples(KEPT_SAMPLES)
         self._sampled_at: float | None = None
 
     @property
@@ -281,7 +282,7 @@ class FleetMember:
         if seen is None or metrics.status == "lost" or (self._sampled_at is not None and seen <= self._sampled_at):
             return sample, False
         self._sampled_at = seen
-        self._past.append((now, metrics.status, *sample.values.values()))
+        self._past.add(sample)
         return sample, True
 
     def _seen_at(self) -> float | None:
@@ -291,15 +292,14 @@ class FleetMember:
 
     def remember(self, samples: Sequence[FleetSample]) -> None:
         """Put what was seen before, by others, in front of what was seen here."""
-        first = self._past[0][0] if self._past else None
-        before = [each for each in samples if first is None or each.timestamp < first]
-        room = KEPT_SAMPLES - len(self._past)
-        for each in reversed(before[-room:] if room else []):
-            self._past.appendleft((each.timestamp, each.status, *(each.values.get(name) for name in REPORTED)))
+        here, past = self._past.all(), LastSamples(KEPT_SAMPLES)
+        for each in (*(each for each in samples if not here or each.timestamp < here[0].timestamp), *here):
+            past.add(each)
+        self._past = past
 
     def recent(self) -> tuple[FleetSample, ...]:
         """What was seen of it, oldest first."""
-        return tuple(FleetSample(when, dict(zip(REPORTED, values)), said) for when, said, *values in tuple(self._past))
+        return self._past.all()
 
 
 def _as_drawn(text: str) -> str:

@@ -2,14 +2,19 @@
 
 A member is asked once a round, never twice at a time. One that does not answer is asked at growing intervals, after all
 others, and by a part of the threads alone: many that hang leave the rest to those that answer.
+
+No more threads work than it needs to be through in time, so that what a person does meanwhile is answered at once. One
+that waits for a slow member does not count as working.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import ceil
 
-MOST_THREADS, MOST_FOR_SILENT = 32, 12
+MOST_THREADS, MOST_FOR_SILENT, LEAST_AT_WORK = 48, 12, 4
+USUAL_SECONDS, SLOW_SECONDS = 0.5, 2.0  # that a look takes; from where on it is slow
 LONGEST_WAIT = 300.0
 
 
@@ -25,10 +30,15 @@ class Schedule:
     interval: float
     threads: int = 0
     _waiting: dict[str, None] = field(default_factory=dict)
-    _in_flight: dict[str, bool] = field(default_factory=dict)  # whether it was silent before
+    _in_flight: dict[str, tuple[float, bool]] = field(default_factory=dict)  # since when, whether it was silent before
     _asked: set[str] = field(default_factory=set)
     _failures: dict[str, int] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody is still to be asked in this round."""
+        return bool(self._waiting)
 
     @property
     def is_idle(self) -> bool:
@@ -47,15 +57,17 @@ class Schedule:
                 self._asked.add(key)
                 self._waiting[key] = None
 
-    def missing_threads(self) -> int:
+    def missing_threads(self, now: float) -> int:
         """How many more threads have something to do; they count as begun."""
-        more = max(0, min(MOST_THREADS - self.threads, len(self._waiting)))
+        at_work = self.threads - sum(now - since >= SLOW_SECONDS for since, _ in self._in_flight.values())
+        wanted = LEAST_AT_WORK + ceil(len(self._asked) * USUAL_SECONDS / self.interval)
+        more = max(0, min(MOST_THREADS - self.threads, wanted - at_work, len(self._waiting)))
         self.threads += more
         return more
 
-    def take(self) -> str | None:
+    def take(self, now: float) -> str | None:
         """The next one to ask; None when there is none, and then the thread has ended."""
-        silent = sum(self._in_flight.values())
+        silent = sum(was_silent for _, was_silent in self._in_flight.values())
         answering = (key for key in self._waiting if not self._failures.get(key))
         key = next(answering, None)
         if key is None and silent < MOST_FOR_SILENT:
@@ -64,7 +76,7 @@ class Schedule:
             self.threads -= 1
             return None
         del self._waiting[key]
-        self._in_flight[key] = bool(self._failures.get(key))
+        self._in_flight[key] = (now, bool(self._failures.get(key)))
         return key
 
     def end(self, key: str, now: float, *, answered: bool) -> None:

@@ -28,7 +28,7 @@ from training_monitor.probes.watched_jobs import Look
 from training_monitor.units import format_duration
 from training_monitor.watching import TrainingStatus
 
-LAYOUT = 1
+LAYOUT = 2
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
 READ_AGAIN = 2048

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from training_monitor.tui.terminal import Terminal, open_terminal, terminal_glyp
 from training_monitor.tui.view import Options, View
 
 _TICK_SECONDS = 1.0
+_TURN_SECONDS = 0.001  # after which a thread lets the next one go on: a key waits for all that read what was answered
 _THRESHOLDS = Thresholds()
 
 
@@ -39,6 +41,7 @@ def run_fleet(
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is as it was.
     """
     view = View(Options(title, read_only, terminal_glyphs(), thresholds), group=group)
+    sys.setswitchinterval(_TURN_SECONDS)
     with open_terminal() as terminal:
         try:
             fleet.start()

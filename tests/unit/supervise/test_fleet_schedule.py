@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from training_monitor.supervise.fleet_schedule import MOST_FOR_SILENT, MOST_THREADS, Schedule, wait_after
+from training_monitor.supervise.fleet_schedule import (
+    LEAST_AT_WORK,
+    MOST_FOR_SILENT,
+    MOST_THREADS,
+    SLOW_SECONDS,
+    Schedule,
+    wait_after,
+)
 
 
 def taken(schedule: Schedule) -> list[str]:
     """All that one thread after another gets to ask now."""
     found = []
-    for _ in range(schedule.missing_threads()):
-        while key := schedule.take():
+    for _ in range(schedule.missing_threads(0)):
+        while key := schedule.take(0):
             found.append(key)
     return found
 
@@ -75,19 +82,20 @@ def test_those_that_did_not_answer_come_last_and_never_hold_all_threads() -> Non
         assert key in silent
     schedule.begin_round(forced=True)
     schedule.add([*silent, "good"], 100)
-    threads = schedule.missing_threads()
-    assert threads == MOST_THREADS
-    asked = [schedule.take() for _ in range(threads)]
+    asked = []
+    for now in range(100, 150):  # a second after the other, while all that are asked hang
+        asked += [schedule.take(now) for _ in range(schedule.missing_threads(now))]
+    assert schedule.threads <= MOST_THREADS
     assert asked[0] == "good" and len([key for key in asked if key]) == MOST_FOR_SILENT + 1
     schedule.add(["another"], 100)
-    assert schedule.missing_threads() and schedule.take() == "another"
+    assert schedule.missing_threads(150) and schedule.take(150) == "another"
 
 
 def taken_with_failures(schedule: Schedule, keys: list[str]) -> list[str]:
-    schedule.missing_threads()
+    schedule.missing_threads(0)
     found = []
     for _ in keys:
-        key = schedule.take()
+        key = schedule.take(0)
         assert key
         found.append(key)
         schedule.end(key, 0, answered=False)
@@ -98,11 +106,22 @@ def taken_with_failures(schedule: Schedule, keys: list[str]) -> list[str]:
 def test_nothing_is_kept_of_those_that_are_forgotten() -> None:
     schedule = Schedule(10)
     schedule.add(["a", "b"], 0)
-    schedule.missing_threads()
-    assert schedule.take() == "a"
+    schedule.missing_threads(0)
+    assert schedule.take(0) == "a"
     schedule.end("a", 0, answered=False)
     schedule.forget(["a", "b"])
-    assert schedule.take() is None and schedule.is_idle
+    assert schedule.take(0) is None and schedule.is_idle
     schedule.begin_round(forced=False)
     schedule.add(["a"], 0)
     assert not schedule.is_idle
+
+
+def test_few_threads_work_and_those_that_wait_for_slow_members_get_others_beside_them() -> None:
+    schedule = Schedule(10)
+    schedule.add([f"member {number}" for number in range(50)], 0)
+    first = schedule.missing_threads(0)
+    assert first == LEAST_AT_WORK + 3
+    assert all(schedule.take(0) for _ in range(first))
+    assert schedule.missing_threads(SLOW_SECONDS - 0.1) == 0
+    assert schedule.missing_threads(SLOW_SECONDS) == first
+    assert Schedule(10, threads=MOST_THREADS).missing_threads(0) == 0

@@ -14,7 +14,7 @@ from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
 from training_monitor.probes.watched_jobs import Look
-from training_monitor.supervise.watch_state import WatchState
+from training_monitor.supervise.watch_state import LAYOUT, WatchState
 from training_monitor.watching import TrainingStatus
 
 CONFIG = WatchConfig(poll_interval=60)
@@ -95,7 +95,7 @@ def test_what_was_told_and_the_open_line_are_kept() -> None:
     assert (state.alerts, state.partial, state.cursor) == ({"episode": 3}, "half", LogCursor(2, 7, "c"))
 
 
-@pytest.mark.parametrize("old", [{}, {"layout": 0}, {"layout": 2, "cursor": None}, {"samples": [[1]]}])
+@pytest.mark.parametrize("old", [{}, {"layout": 0}, {"layout": LAYOUT + 1, "cursor": None}, {"samples": [[1]]}])
 def test_a_state_of_another_layout_is_begun_anew(old: dict[str, Any]) -> None:
     assert WatchState.from_dict(old).as_dict() == WatchState().as_dict()
 
