@@ -179,3 +179,23 @@ def test_a_monitor_of_one_job_has_the_documented_methods() -> None:
 def test_every_documented_function_says_what_it_does(name: str) -> None:
     first = (getattr(training_monitor, name).__doc__ or "").splitlines()[0]
     assert len(first) > 15 and first.endswith((".", ":"))
+
+
+def test_training_metrics_keeps_its_documented_fields_and_methods() -> None:
+    documented = (
+        "instance_id gpu_type status epoch total_epochs step total_steps loss gpu_util memory_util disk_util"
+        " cost_per_hour total_cost runtime_seconds"
+    ).split()
+    parameters = inspect.signature(training_monitor.TrainingMetrics).parameters
+    assert list(parameters)[: len(documented)] == documented
+    metrics = training_monitor.TrainingMetrics(instance_id=7, gpu_type="A100", status="running")
+    assert metrics.recent_logs.maxlen == 10
+    for name in ("progress_percentage", "health_status", "estimated_completion_time"):
+        assert callable(getattr(metrics, name))
+
+
+@pytest.mark.parametrize("use_mock", [False, True])
+def test_the_earlier_monitor_keeps_its_name_and_its_refresh(use_mock: bool) -> None:
+    monitor = training_monitor.VastAIMonitor(instance_ids=[7], use_mock=use_mock)
+    assert list(inspect.signature(training_monitor.VastAIMonitor).parameters)[:2] == ["instance_ids", "use_mock"]
+    assert callable(monitor.update_all_metrics)
