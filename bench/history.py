@@ -8,7 +8,8 @@ kept in full. The values are noisy, as a training's are: what never changes woul
 the table at once. The reference is a table with a column for each value.
 
 Printed are bytes per member and what 1,000 members come to (goal: under 1 GB), by how much the file grows when a
-week is forgotten and another one is added, and the time of one `add` of many members and of reading one.
+week is forgotten and another one is added, and the time of one `add` of many members, of reading one, and of reading
+the last minutes of all.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from training_monitor.store import Store  # noqa: E402
 
 START = 1_750_032_000.0  # a midnight
 FULL_HOURS = 30
+RECENT = 300.0  # seconds of which a table of many members reads
 WEEK = 7
 PLAIN = f"CREATE TABLE plain (member INTEGER, timestamp REAL, {', '.join(FIELDS)}, PRIMARY KEY (member, timestamp))"
 INSERT = f"INSERT INTO plain VALUES (?, ?{', ?' * len(FIELDS)})"
@@ -153,7 +155,7 @@ def forget_and_add(history: History, store: Store, members: int, now: float) -> 
     forgetting = History(store, keep_days=(now - START) / DAY - WEEK)
     before, count = os.path.getsize(store.path), 0
     while (left := len(history.read(key(0), START, START + WEEK * DAY - HOUR))) and count < 100 * members:
-        forgetting.tidy(now)
+        forgetting.forget(now)
         count += 1
     put_thinned(store, members, now + DAY, WEEK)
     grown = os.path.getsize(store.path) / before - 1
@@ -176,6 +178,10 @@ def add_times(folder: str, members: int) -> None:
         theirs.append(time.perf_counter() - started)
     database.close()
     report(f"an add of {members}", ours, theirs)
+    started, last = time.perf_counter(), START + 2.5 * HOUR
+    found = [history.read(each.key, last - RECENT, fields={"step", "loss"}) for each in history.members()]
+    seconds = time.perf_counter() - started
+    print(f"the last {sum(map(len, found)) / members:.0f} samples of each of {members}: {seconds:.1f} s")
 
 
 def report(what: str, ours: list[float], theirs: list[float]) -> None:

@@ -20,7 +20,7 @@ TrainingMonitorError
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,7 +70,19 @@ class TrainingMonitorError(Exception):
 class SettingsError(TrainingMonitorError, ValueError):
     def __init__(self, key: str, value: object, expected: str) -> None:
         self.key, self.value, self.expected = key, value, expected
-        super().__init__(f"{key}: got {value!r}, expected {expected}")
+        try:
+            shown = repr(value)
+        except ValueError:  # of a whole number with more digits than Python writes
+            shown = "a number that is far too long"
+        super().__init__(f"{key}: got {shown}, expected {expected}")
+
+
+def closest(name: str, names: Collection[str]) -> str:
+    """What is expected where a name is that is none: the one that is most like it, or any of them."""
+    import difflib  # which takes longer than most of what imports this module
+
+    close = difflib.get_close_matches(name, names, 1)
+    return close[0] if close else f"one of {', '.join(names)}"
 
 
 class CommandError(TrainingMonitorError):

@@ -32,14 +32,17 @@ PAUSE = 60.0  # seconds between two looks for something to tidy
 SHARD = 8  # members
 BATCH = 3000  # samples that one call packs or thins, more or less
 PER_CHUNK = 20  # samples, as much work as a chunk is beside them
-DELETED = 100  # chunks at a time
+FORGETTING = 1800.0  # seconds between two times
 LAST_TIME = 1e11  # epoch seconds; no clock is later
 FULL, THINNED, UNREADABLE = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryMember:
-    """Of whom there is history: when it was seen first and last, epoch seconds, and how many samples there are."""
+    """Of whom there is history: when it was seen first and last, epoch seconds, and how many samples there are.
+
+    What was packed and then added once more counts twice until it is thinned.
+    """
 
     key: str
     first: float
@@ -50,18 +53,29 @@ class HistoryMember:
 class History:
     """The samples of a fleet in a store; safe from any thread and process, as the store is.
 
-    The disk may be full or the file damaged: then a method raises TrainingMonitorError, and what it was asked to do did
-    not happen. Whoever watches says so and goes on; the next `add` tries again, and only what was seen meanwhile is
-    missing.
+    The disk may be full, the folder read-only or the file damaged: then a method raises TrainingMonitorError, and what
+    it was asked to do did not happen. Whoever watches says so and goes on; the next `add` tries again, and only what
+    was seen meanwhile is missing.
+
+    What is too old is forgotten slowly: a clock that was ahead for an hour takes away two or three days, not all.
     """
 
     def __init__(self, store: Store | None = None, *, keep_days: float = 31.0) -> None:
-        """Keep samples in `store`, for `keep_days`. Raises SettingsError when that is no number above 0."""
+        """Keep samples in `store`, for `keep_days`; the usual store is opened when it is first needed.
+
+        Raises:
+            SettingsError: `keep_days` is no number above 0.
+        """
         days = known_number(keep_days)
         if days is None or days <= 0:
             raise SettingsError("keep_days", keep_days, "days, above 0")
-        self._store, self._keep = store or Store(), days * DAY
-        self._tidied, self._is_behind = -inf, False
+        self._opened, self._keep = store, days * DAY
+        self._tidied, self._forgotten, self._is_behind = -inf, -inf, False
+
+    @property
+    def _store(self) -> Store:
+        self._opened = self._opened or Store()
+        return self._opened
 
     def add(self, samples: Mapping[str, FleetSample]) -> None:
         """Keep one sample of each member, by its key, in one transaction; then tidy a little, if it is time.
@@ -86,6 +100,8 @@ class History:
         now = max(sample.timestamp for sample in kept.values())
         if self._is_behind or not 0 <= now - self._tidied < PAUSE:
             self.tidy(now)
+        if not 0 <= now - self._forgotten < FORGETTING:
+            self.forget(now)
 
     def read(
         self, key: str, since: float, until: float = inf, *, fields: Collection[str] = FIELDS
@@ -134,19 +150,41 @@ class History:
         return [HistoryMember(*row) for row in rows]
 
     def tidy(self, now: float) -> None:
-        """Forget, pack or thin for a fraction of a second; `add` calls it until all is done.
+        """Pack or thin for a fraction of a second; `add` calls it until all is done.
 
         Args:
             now: epoch seconds.
         """
         self._tidied = now
-        for work in (self._forget, self._pack, self._thin):
+        for work in (self._pack, self._thin):
             done = 0
             while done < BATCH and (more := work(now)):
                 done += more
             self._is_behind = done > 0
             if self._is_behind:
                 return
+
+    def forget(self, now: float) -> None:
+        """Delete the oldest chunk of each member, if it is too old; `add` calls it twice an hour.
+
+        Args:
+            now: epoch seconds.
+        """
+        before = now - self._keep
+        self._forgotten = now
+        with self._store.transaction() as execute:
+            execute(
+                "DELETE FROM history_chunks WHERE number IN (SELECT (SELECT number FROM history_chunks "
+                "WHERE member = each.number AND last < ? ORDER BY first LIMIT 1) FROM history_members each)",
+                (before,),
+            )
+            execute(
+                "DELETE FROM history_members AS each WHERE last < ? AND "
+                "NOT EXISTS (SELECT 1 FROM history_chunks WHERE member = each.number) AND "
+                f"NOT EXISTS (SELECT 1 FROM history_samples WHERE shard = each.number / {SHARD} "
+                "AND member = each.number)",
+                (before,),
+            )
 
     def _pack(self, now: float) -> int:
         """Pack the oldest hour that is over of some members, or a part of it. Returns how much work it was."""
@@ -190,26 +228,6 @@ class History:
             if samples:
                 _put(execute, member, THINNED, thin(_merged(samples)))
         return len(samples) + PER_CHUNK
-
-    def _forget(self, now: float) -> int:
-        """Delete some of what is too old. Returns how much work it was."""
-        before = now - self._keep
-        with self._store.transaction() as execute:
-            execute(
-                "DELETE FROM history_chunks WHERE number IN (SELECT chunk.number FROM history_members each "
-                "CROSS JOIN history_chunks chunk ON chunk.member = each.number AND chunk.kind IN (?, ?, ?) "
-                "AND chunk.first < ? AND chunk.last < ? LIMIT ?)",
-                (FULL, THINNED, UNREADABLE, before, before, DELETED),
-            )
-            [(deleted,)] = execute("SELECT changes()")
-            execute(
-                "DELETE FROM history_members AS each WHERE last < ? AND "
-                "NOT EXISTS (SELECT 1 FROM history_chunks WHERE member = each.number) AND "
-                f"NOT EXISTS (SELECT 1 FROM history_samples WHERE shard = each.number / {SHARD} "
-                "AND member = each.number)",
-                (before,),
-            )
-        return int(deleted) * PER_CHUNK
 
 
 def _insert(execute: Execute, samples: Mapping[str, FleetSample]) -> None:

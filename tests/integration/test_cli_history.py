@@ -98,6 +98,24 @@ def test_all_members_are_in_a_table_with_loss_and_gpu(cli: Cli, watched: float) 
     assert rows["ssh://old"][2:4] == ["-", "-"]
 
 
+def test_of_many_members_the_last_minutes_are_shown(cli: Cli, folder: str) -> None:
+    history, now = History(Store(folder)), math.floor(time.time()) - 60.0
+    keys = [f"vast://{number:02}" for number in range(25)]
+    for ago in (7200.0, 120.0, 0.0):
+        history.add({key: FleetSample(now - ago, {"loss": ago, "step": 5}, "running") for key in keys[1:]})
+    history.add({keys[0]: FleetSample(now - 9000, {"loss": 3.0}, "running")})
+    done = cli("--field", "loss")
+    rows = table(done.stdout)
+    assert [*rows] == ["MEMBER", *keys] and rows[keys[0]][2:4] == ["-", "3"]
+    shown = {tuple(rows[key][2:]) for key in keys[1:]}
+    [(step, loss, line)] = shown
+    assert (step, loss) == ("5", "0") and re.fullmatch("█+▁+·*", line)  # two hours ago is not in it
+    assert "only the last 5m of each" in done.stderr
+    assert [each["loss"] for each in only_json(cli("--json"))["members"]] == [3.0] + [0.0] * 24
+    done = cli("--compare")
+    assert done.returncode == 2 and "got '25 members', expected the names of at most 20" in done.stderr
+
+
 def test_one_member_is_shown_by_field_with_what_it_will_cost(cli: Cli, watched: float) -> None:
     done = cli("7001")
     assert done.returncode == 0 and fits(done.stdout)
@@ -166,6 +184,7 @@ def test_a_time_may_be_given_in_three_ways(cli: Cli, watched: float) -> None:
         (["--since", "1h", "--until", "2h"], "a time after --since"),
         (["--csv", "-", "--json"], "one answer on stdout"),
         (["--csv", "-", "--jsonl", "-"], "one answer on stdout"),
+        (["--csv", ""], "a file that can be written"),
         (["--csv", "/nowhere/file"], "a file that can be written: No such file"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.integration.conftest import Place, SshServer, Surroundings, WatchedTr
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.vast import LIST, USER, VastApi, failure
 from training_monitor.history import History
-from training_monitor.policy.fleet_config import FleetConfig
+from training_monitor.policy.fleet_config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.policy.fleet_values import FleetEntry
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.probes.logs import log_question_of
@@ -105,6 +105,18 @@ def test_a_file_that_is_called_like_a_pattern_is_meant_before_what_it_matches(sh
 def test_logs_of_process_jobs_are_found_where_they_are(shell: str, tmp_path: Path) -> None:
     start_process_job("local", "echo 'step 3/9'; sleep 5", "run")
     assert wait_until(lambda: newest("~/.training_monitor/jobs/*/log").text == "step 3/9\n")
+
+
+def test_the_newest_job_of_a_ray_head_is_found_by_the_log_of_its_driver(shell: str, tmp_path: Path) -> None:
+    logs = tmp_path / "ray" / "session_2026-01-01_1" / "logs"
+    write(logs / "job-driver-raysubmit_old.log", "step 9/9 loss 0.1\nTraining finished\n", age=900)
+    write(logs / "job-driver-my job.log", "step 3/9 loss 0.5\n", age=300)
+    write(logs / "dashboard.log", "step 1/1\n")
+    (tmp_path / "ray" / "session_latest").symlink_to(logs.parent)
+    [pattern] = [each for each in DEFAULT_LOG_PATHS if each.startswith("/tmp/ray/")]
+    entry = FleetEntry("local", log_paths=(pattern.replace("/tmp", str(tmp_path), 1),))
+    [row] = FleetMonitor([entry]).update_all_metrics().values()
+    assert (row.step, row.total_steps, row.finished) == (3, 9, None)
 
 
 def test_a_log_that_is_written_stays_the_log_and_one_that_is_not_gives_way(shell: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
@@ -32,8 +32,11 @@ def vast(args: Namespace) -> int:
     """Run the command. Returns the exit status."""
     if args.mock:
         config = _changed(FleetConfig(), args)
-        return _show(MockFleet(args.instances or (), config=config), args, "vast.ai (mock)", config)
+        mock = MockFleet(args.instances or (), config=config)
+        _check_group(args.group, mock.snapshot().groups)
+        return _show(mock, args, "vast.ai (mock)", config)
     config = _changed(load_fleet_config(), args)
+    _check_group(args.group, config.groups)
     entries = [entry for number in args.instances or () for entry in config.entries_of(f"vast://{number}")]
     return _watch(entries, args, "vast.ai", config, whole_account=not entries)
 
@@ -41,6 +44,7 @@ def vast(args: Namespace) -> int:
 def fleet(args: Namespace) -> int:
     """Run the command. Returns the exit status."""
     config = _changed(load_fleet_config(), args)
+    _check_group(args.group, config.groups)
     words = args.targets or list(config.groups)
     entries = [entry for word in words for entry in config.groups.get(word) or [parse_entry(word)]]
     if not entries:
@@ -50,12 +54,15 @@ def fleet(args: Namespace) -> int:
 
 def _changed(config: FleetConfig, args: Namespace) -> FleetConfig:
     """The configuration with what the command line says over it."""
-    if args.group is not None and args.group not in config.groups:
-        known = ", ".join(config.groups) or "none is set: [fleet.groups] in the settings file"
-        raise SettingsError("--group", args.group, f"a group ({known})")
     if args.interval:
         config = replace(config, interval=args.interval)
     return replace(config, log_paths=tuple(args.log_path)) if args.log_path else config
+
+
+def _check_group(name: str | None, groups: Collection[str]) -> None:
+    if name is not None and name not in groups:
+        known = ", ".join(groups) or "none is set: [fleet.groups] in the settings file"
+        raise SettingsError("--group", name, f"a group ({known})")
 
 
 def _watch(

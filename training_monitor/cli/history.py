@@ -69,9 +69,10 @@ def history(args: argparse.Namespace) -> int:
         hint("there is no history yet: `training-monitor vast` and `training-monitor fleet` write it while they watch")
     until = time.time() if args.until is None else args.until
     view = View(kept, args.since, until, tuple(dict.fromkeys(args.field)), args.json)
-    if args.csv or args.jsonl:
-        export(view, members or there, args.csv, args.jsonl)
-    if (args.csv or args.jsonl) and not args.json:
+    files = (args.csv, args.jsonl)
+    if files != (None, None):
+        export(view, members or there, *files)
+    if files != (None, None) and not args.json:
         return OK
     if args.compare:
         compare(view, members or there)

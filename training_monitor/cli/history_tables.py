@@ -6,19 +6,31 @@ import shutil
 import sys
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from math import isfinite
 from typing import Any
 
 from training_monitor.cli.market import print_table
 from training_monitor.cli.output import hint, print_json, say
+from training_monitor.errors import SettingsError
 from training_monitor.history import History, HistoryMember
 from training_monitor.parse.history_chunk import FIELDS
 from training_monitor.policy.fleet_values import FleetSample
-from training_monitor.policy.trends import CostProjection, RunComparison, compare_runs, project_cost, series, trend
+from training_monitor.policy.trends import (
+    COMPARED,
+    CostProjection,
+    RunComparison,
+    compare_runs,
+    project_cost,
+    series,
+    trend,
+)
 from training_monitor.units import format_duration, format_sparkline, plural
 
 AHEAD = 24.0  # hours of which the cost is projected
+MANY = 20  # members: of more, a day is not read while somebody waits
+RECENT = 300.0  # seconds
 SILENT = 3600.0  # seconds without a sample, after which nobody knows how a training goes on
 WIDEST = 40  # cells of a sparkline
 _DURATIONS = {"eta_seconds", "runtime_seconds"}
@@ -43,30 +55,26 @@ class View:
 
 
 def list_members(view: View, members: Sequence[HistoryMember]) -> None:
-    """One line for each member."""
+    """One line for each member; of more than `MANY` only the last minutes of each are read."""
     shown = view.fields or ("loss", "gpu_utilization")
-    seen = {each.key: view.read(each.key, {"step", *shown}) for each in members}
-    if view.as_json:
-        print_json({"members": [_summary(each, seen[each.key], ("step", *shown)) for each in members]})
-        return
-    if not members:
-        return
-    header = ["MEMBER", "SEEN", "STEP"]
-    for field in shown:
-        header += [_heading(field), ""]
-    width = _cells(36 + 10 * len(shown), len(shown))
-    rows = []
+    found, rows, width = [], [], _cells(36 + 10 * len(shown), len(shown))
     for each in members:
-        samples = seen[each.key]
-        row = [each.key, f"{format_duration(max(0.0, time.time() - each.last))} ago", _last(samples, "step")]
-        for field in shown:
-            row += [_last(samples, field), _sparkline(samples, field, width, view.until)]
-        rows.append(row)
-    print_table(header, rows, gives_way=(0,))
-
-
-def _summary(member: HistoryMember, samples: Sequence[FleetSample], fields: Sequence[str]) -> dict[str, Any]:
-    return {**_named(member), **{field: plain(trend(samples, field).last) for field in fields}}
+        recent = min(view.until, each.last) - RECENT if len(members) > MANY else view.since
+        samples = replace(view, since=max(view.since, recent)).read(each.key, {"step", *shown})
+        newest = {field: _newest(samples, field) for field in ("step", *shown)}
+        if view.as_json:
+            found.append({**_named(each), **{field: plain(value) for field, value in newest.items()}})
+            continue
+        seen = f"{format_duration(max(0.0, time.time() - each.last))} ago"
+        lines = ((_number(field, newest[field]), _sparkline(samples, field, width, view.until)) for field in shown)
+        rows.append((each.key, seen, _number("step", newest["step"]), *chain.from_iterable(lines)))
+    if view.as_json:
+        print_json({"members": found})
+    elif rows:
+        header = chain.from_iterable((_heading(field), "") for field in shown)
+        print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
+    if len(rows) > MANY:
+        hint(f"of so many members only the last {format_duration(RECENT)} of each; name one to see all of it")
 
 
 def _named(member: HistoryMember) -> dict[str, Any]:
@@ -138,8 +146,10 @@ def _cost_in_words(cost: CostProjection) -> str:
 
 
 def compare(view: View, members: Sequence[HistoryMember]) -> None:
-    """Members beside one another, also at the same step."""
-    runs = compare_runs({member.key: view.read(member.key) for member in members})
+    """Members beside one another, also at the same step. Raises SettingsError when there are too many of them."""
+    if len(members) > MANY:
+        raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
+    runs = compare_runs({member.key: view.read(member.key, COMPARED) for member in members})
     if view.as_json:
         print_json({"runs": [{name: plain(value) for name, value in asdict(run).items()} for run in runs]})
         return
@@ -184,8 +194,9 @@ def _heading(field: str) -> str:
     return {"gpu_utilization": "GPU %"}.get(field, field.upper().replace("_", " "))
 
 
-def _last(samples: Sequence[FleetSample], field: str) -> str:
-    return _number(field, trend(samples, field).last)
+def _newest(samples: Sequence[FleetSample], field: str) -> float | None:
+    """The newest known value, which may be nan."""
+    return next((value for each in reversed(samples) if (value := each.values[field]) is not None), None)
 
 
 def _number(field: str, value: float | None) -> str:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -39,7 +38,7 @@ from training_monitor.notify.channels import (
     WebList,
 )
 from training_monitor.notify.notifier import TrainingNotifier
-from training_monitor.probes.settings_file import load_settings
+from training_monitor.probes.settings_file import load_settings, naming
 from training_monitor.store import Store
 from training_monitor.targets.transport import Transport
 
@@ -126,7 +125,7 @@ def read_users(file: str, table: Any) -> dict[str, NotifiedUser]:
         values = _table(file, f"users.{name}", value)
         _expect_keys(file, f"users.{name}", values, {"telegram_id", "discord_id", "email"})
         texts = {key: _text(file, f"users.{name}.{key}", each) for key, each in values.items()}
-        with _naming(f"{file}: users.{name}"):
+        with naming(f"{file}: users.{name}"):
             users[name] = NotifiedUser(name, **texts)
     return users
 
@@ -199,7 +198,7 @@ def _split(addresses: str) -> list[str]:
 def _build(file: str, name: str, values: _Values) -> list[Channel]:
     """The channels of one table: one, or for Discord perhaps two."""
     rest = {"minimum_priority": values.get("minimum_priority", "low")}
-    with _naming(f"{file}: notifications.{name}" if file else f"notifications.{name}"):
+    with naming(f"{file}: notifications.{name}" if file else f"notifications.{name}"):
         return _BUILDERS[name](values, rest)
 
 
@@ -258,15 +257,6 @@ def _required(values: _Values, channel: str, key: str) -> str:
         variable = next(name for name, place in _VARIABLES.items() if place == (channel, key))
         raise SettingsError(f"{key} ({variable})", None, "a value: the channel cannot do without")
     return str(values[key])
-
-
-@contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Let errors say where the value came from."""
-    try:
-        yield
-    except SettingsError as error:
-        raise SettingsError(f"{where}: {error.key}", error.value, error.expected) from None
 
 
 def _table(file: str, where: str, value: Any) -> _Values:

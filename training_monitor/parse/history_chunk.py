@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import fsum, isfinite
 from typing import Any
 
@@ -124,14 +124,12 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
 
 def _read_chunk(chunk: Mapping[str, Any], fields: Collection[str]) -> list[FleetSample]:
     states = [text for text, count in chunk["status"] for _ in range(count)]
-    there = [name for name in FIELDS if name in fields and name in chunk["columns"]]
-    columns = {name: _unpack_column(chunk["columns"][name]) for name in there}
-    samples, time = [], 0
-    for at, passed in enumerate(chunk["times"]):
-        time += passed
-        values = {**_UNKNOWN, **{name: column[at] for name, column in columns.items()}}
-        samples.append(FleetSample(time / 1000, values, states[at]))
-    return samples
+    there, unknown = chunk["columns"], [None] * len(states)
+    columns = [_unpack_column(there[name]) if name in there and name in fields else unknown for name in FIELDS]
+    return [
+        FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
+        for time, state, *values in zip(accumulate(chunk["times"]), states, *columns, strict=True)
+    ]
 
 
 def _pack_column(values: Sequence[float | None]) -> list[Any]:

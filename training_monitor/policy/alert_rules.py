@@ -3,13 +3,15 @@
     condition   = any [ "for" duration ]
     any         = all { "or" all }
     all         = test { "and" test }
-    test        = "(" any ")" | number-test | status-test | FIELD "is" ( "known" | "unknown" | "nan" )
-    number-test = FIELD ( "<" | "<=" | ">" | ">=" | "==" | "!=" ) NUMBER
-    status-test = "status" ( "==" | "!=" ) ( WORD | '"' characters '"' )
+    test        = "(" any ")" | number-test | status-test
+    number-test = FIELD ( operator NUMBER [ "%" ] | "is" ( "known" | "unknown" | "nan" ) )
+    status-test = "status" ( ( "==" | "!=" ) ( WORD | QUOTED ) | "is" ( "known" | "unknown" ) )
+    operator    = "<" | "<=" | ">" | ">=" | "==" | "!="
     duration    = NUMBER ( "s" | "m" | "h" | "d" )
 
-FIELD is a name of `fleet_values.REPORTED`, or `status`, which is no number and never nan. NUMBER is like 5, -0.5 or
-1e-4; after that of a `*_utilization` a % may stand.
+FIELD is a name of `fleet_values.REPORTED`. NUMBER is like 5, -0.5 or 1e-4, and in a duration not below 0; a % stands
+only after that of a `*_utilization`. WORD is of letters, digits and _, QUOTED of any characters between two "; neither
+is the word unknown. Blanks may be left out. At most MOST_TEXT characters, and MOST_DEPTH parentheses in one another.
 
 What is not known is neither true nor false: a test of it is unknown, and so are `and` and `or` unless their other side
 decides. Only `is known` and `is unknown` always have an answer. A nan is known: it is not equal to any number, and
@@ -18,16 +20,15 @@ neither below nor above one. A status that is not known is None or the word "unk
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, isnan
 from typing import Any, TypeAlias
 
-from training_monitor.errors import SettingsError
+from training_monitor.errors import SettingsError, closest
 from training_monitor.policy.fleet_values import REPORTED, FleetSample
 from training_monitor.watching import PRIORITIES
 
@@ -232,7 +233,7 @@ class _Parser:
 
     def comparison(self) -> Test:
         if self.token not in _FIELDS:
-            raise self.wrong(_closest(self.token, _FIELDS, "a field"))
+            raise self.wrong(closest(self.token, _FIELDS))
         field = self.take()
         if self.accept("is"):
             return Answer(field, self.answer(field))
@@ -290,8 +291,3 @@ class _Parser:
         token, column = self.tokens[self.place]
         found = repr(token[:40]) if token else "the end"
         return SettingsError("when", self.text, f"{expected} at column {column}, where {found} is")
-
-
-def _closest(name: str, names: Collection[str], what: str) -> str:
-    close = difflib.get_close_matches(name, names, 1)
-    return close[0] if close else f"{what} ({', '.join(names)})"

@@ -26,6 +26,8 @@ from training_monitor.policy.training_metrics import (
 )
 
 MOST_GENERATION = 2**53
+RUN = 2**32  # generations of one run
+STEADY = 0.5  # of the rise of a price: it is over when the price is nearer than that to what it was
 MOST_TEXT = 300  # characters
 EMPTIER = 2.0  # per cent by which a full disk is emptier when it is full no more
 _DOWN = ("offline", *FAILED)
@@ -40,9 +42,10 @@ class ToldMember:
     Attributes:
         open: what has begun and is not over, and on which level it was told.
         at_work: its training was seen to make steps since it was last told to have finished.
-        destroyed: somebody has it destroyed: that it fails or is gone then is no news.
+        ending: somebody stops or destroys it: that it fails or is gone then is no news.
         stalled_step: where the stall that was told began.
-        epoch: the last epoch that is done; None before one was seen. `counts_parts` says that the log shows parts of
+        run: which training was seen last (see TrainingMetrics); 0 while nobody knew.
+        epoch: its last epoch that is done; None before one was seen. `counts_parts` says that the log shows parts of
             epochs (1.53), and so 2.0 when two are done.
         price: dollars per hour that it cost at first while it ran; `told_price` is the rise that was told.
         rules: where the user's own rules stand, by name.
@@ -50,8 +53,9 @@ class ToldMember:
 
     open: Mapping[str, str] = field(default_factory=dict)
     at_work: bool = False
-    destroyed: bool = False
+    ending: bool = False
     stalled_step: int | None = None
+    run: int = 0
     epoch: int | None = None
     counts_parts: bool = False
     price: float | None = None
@@ -84,14 +88,14 @@ def decide_fleet_alerts(
         told: what was told of it; `ToldMember()` at first.
         before: the row before this one; None at first.
         metrics: the row.
-        sample: the same for the user's own rules.
+        sample: what is known for the user's own rules.
         config: thresholds and rules.
         now: epoch seconds.
     """
     found = _Found(metrics, now)
     told = _judge_machine(told, found)
     if metrics.error is not None:
-        return told, found.alerts
+        return _judge_rules(told, found, sample, config), found.alerts
     told = _judge_training(told, found, before)
     told = _judge_stall(told, found)
     told = _judge_values(told, found, config)
@@ -110,7 +114,8 @@ class _Found:
 
     def add(self, kind: str, level: str, text: str, generation: float | None = None) -> None:
         number = self.metrics.step if generation is None else generation
-        bounded = max(0, min(int(number or 0), MOST_GENERATION))
+        run = self.metrics.run
+        bounded = max(0, min(int(number or 0), RUN - 1 if run else MOST_GENERATION)) + run * RUN
         self.alerts.append(FleetAlert(self.now, self.metrics.key, kind, text[:MOST_TEXT], level, bounded))
 
     def judge(
@@ -129,10 +134,10 @@ class _Found:
 def _judge_machine(told: ToldMember, found: _Found) -> ToldMember:
     """Lost, or down: what is said of the machine, also when it cannot be looked at."""
     metrics = found.metrics
-    if told.destroyed:
+    if told.ending:
         return told
     is_lost, reason = metrics.status == "lost", failure_of(metrics) or ""
-    told = found.judge(told, "lost", is_lost or _unless_stale(metrics), "error", reason, 0)
+    told = found.judge(told, "lost", is_lost or _unless_stale(metrics), "error", reason, metrics.last_updated or 0)
     is_down = metrics.status in _DOWN and reason != ""
     is_up = metrics.status == "running"
     return found.judge(told, "down", is_down or (_unless_stale(metrics) if is_up else None), "error", reason)
@@ -146,7 +151,7 @@ def _unless_stale(metrics: TrainingMetrics) -> bool | None:
 def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | None) -> ToldMember:
     """Whether the training failed or finished. One that had finished before it was first seen is no news."""
     metrics = found.metrics
-    failure = None if metrics.status in ("lost", *_DOWN) or told.destroyed else failure_of(metrics)
+    failure = None if metrics.status in ("lost", *_DOWN) or told.ending else failure_of(metrics)
     over = False if metrics.is_running else None
     told = found.judge(told, "failed", failure is not None or over, "error", failure or "")
     moved = before is not None and None not in (before.step, metrics.step) and before.step != metrics.step
@@ -158,9 +163,11 @@ def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | N
 
 
 def _judge_stall(told: ToldMember, found: _Found) -> ToldMember:
-    """A stall is over when a step was made, not when it merely was not seen."""
+    """A stall is over when a step was made or the process has ended, not when it merely was not seen."""
     stall, step = found.metrics.stall, found.metrics.step
-    if stall is None or found.metrics.is_running is False:
+    if found.metrics.is_running is False:
+        return replace(found.judge(told, "stall", False, "info", ""), stalled_step=None)
+    if stall is None:
         return told
     if stall.is_stalling:
         at = stall.current_step if stall.current_step is not None else step
@@ -190,7 +197,10 @@ def _judge_values(told: ToldMember, found: _Found, config: FleetConfig) -> ToldM
 
 def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None) -> ToldMember:
     """Told once for each epoch that is done; of several at once the last one. A training begun anew does none."""
-    metrics = found.metrics
+    metrics, last = found.metrics, told.run
+    told = replace(told, run=metrics.run or last)
+    if 0 != last != told.run:  # another one, which has epochs of its own
+        told = replace(told, epoch=None, counts_parts=False)
     if metrics.epoch is None or not 0 <= metrics.epoch < MOST_GENERATION:
         return told
     counts_parts = told.counts_parts or metrics.epoch != floor(metrics.epoch)
@@ -216,16 +226,16 @@ def _fell(before: int | None, step: int | None) -> bool:
 
 
 def _judge_price(told: ToldMember, found: _Found, config: FleetConfig) -> ToldMember:
-    """A machine that is stopped costs less: only the price of one that runs is looked at."""
-    price, limit = found.metrics.cost_per_hour, config.thresholds.price_rise
+    """A machine that is stopped costs less: only the price of one that runs is looked at, to a hundredth of a cent."""
+    price, limit = round(found.metrics.cost_per_hour or 0.0, 4), config.thresholds.price_rise
     if found.metrics.status != "running" or not price or limit is None:
         return told
     if told.price is None:
         return replace(told, price=price)
     factor = 1.0 + limit / 100.0
-    if price <= told.price * factor:
+    if price <= told.price * (1.0 + STEADY * (factor - 1.0)):
         return replace(told, told_price=None)
-    if told.told_price is not None and price <= told.told_price * factor:
+    if price <= (told.told_price or told.price) * factor:
         return told
     text = f"its price rose from ${told.price:.3f} to ${price:.3f} an hour"
     found.add("price", "warning", text, round(1000 * price))
@@ -236,9 +246,9 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
     """What the user wants to know."""
     if not config.rules:
         return told
-    states, gap = {}, 3.0 * config.interval + 30.0  # longer between two looks, and it was not watched
+    states = {}
     for rule in config.rules:
-        state, fires = advance_rule(rule, told.rules.get(rule.name, RuleState()), sample, gap=gap)
+        state, fires = advance_rule(rule, told.rules.get(rule.name, RuleState()), sample, gap=config.fresh_seconds)
         states[rule.name] = state
         if fires:
             since = found.now if state.since is None else state.since
@@ -262,7 +272,7 @@ def decide_account_alerts(
 ) -> tuple[ToldAccount, list[FleetAlert]]:
     """What is to be told of the money: the budget once it is passed, the credit once a day while it does not last."""
     alerts = []
-    is_passed = config.budget is not None and summary.dollars_spent >= config.budget
+    is_passed = told.budget or (config.budget is not None and summary.dollars_spent >= config.budget)
     if is_passed and not told.budget:
         text = f"the budget of ${config.budget:.2f} is passed: ${summary.dollars_spent:.2f} spent"
         alerts.append(FleetAlert(now, "", "budget", text, "error", round(1000 * (config.budget or 0.0))))

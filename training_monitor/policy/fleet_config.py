@@ -15,14 +15,13 @@ when = "gpu_utilization < 5 for 10m"  # see alert_rules
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from training_monitor.errors import SettingsError
+from training_monitor.errors import SettingsError, closest
 from training_monitor.parse.settings_lines import Path, format_path
 from training_monitor.policy.alert_rules import AlertRule
 from training_monitor.policy.fleet_values import FleetEntry
@@ -34,6 +33,7 @@ DEFAULT_LOG_PATHS = (
     "/workspace/training_monitor/*/log",
     "~/.training_monitor/jobs/*/log",
     "/workspace/*.log",
+    "/tmp/ray/session_latest/logs/job-driver-*.log",  # on the head pod of a Ray cluster
 )
 
 _JOB = re.compile(r"process:[A-Za-z0-9][A-Za-z0-9._-]{0,127}|(?!process:|-)[!\"$-.0-~]{1,256}")
@@ -79,6 +79,11 @@ class FleetConfig:
             if (value := getattr(self, name)) is not None or name != "budget":
                 _read_number(name, value)
         _read_log_paths(self.log_paths)
+
+    @property
+    def fresh_seconds(self) -> float:
+        """Longer between two looks, and it was not watched."""
+        return 3.0 * self.interval + 30.0
 
     def entries_of(self, target: str) -> tuple[FleetEntry, ...]:
         """What the groups say of a target; one that is in none is watched as it is."""
@@ -162,8 +167,7 @@ class _Reading:
         """What of a table has a key that is one, and a value; all other keys are noted."""
         for key in table:
             if key not in keys:
-                close = difflib.get_close_matches(str(key), keys, 1)
-                self.faults.append(FleetFault((*path, key), key, close[0] if close else f"one of {', '.join(keys)}"))
+                self.faults.append(FleetFault((*path, key), key, closest(key, keys)))
         return {key: value for key, value in table.items() if key in keys and value is not None}
 
     def fleet(self, table: object) -> dict[str, Any]:
@@ -181,7 +185,10 @@ class _Reading:
         return values
 
     def log_paths(self, value: object) -> tuple[str, ...]:
-        return _read_log_paths(value)
+        for index, each in enumerate(value if isinstance(value, list) else ()):
+            with self.at("log_paths", index):
+                _read_log_paths([each])
+        return tuple(value) if isinstance(value, list) and value else _read_log_paths(value)
 
     def thresholds(self, value: object) -> Thresholds:
         names = [each.name for each in fields(Thresholds)]
@@ -230,18 +237,17 @@ class _Reading:
     def alerts(self, value: object) -> tuple[AlertRule, ...]:
         if not isinstance(value, list):
             raise SettingsError("alerts", value, "tables, each under [[fleet.alerts]]")
-        rules: dict[str, AlertRule] = {}
+        rules, names = list[AlertRule](), list[object]()
         for index, each in enumerate(value):
             with self.at("alerts", index):
-                rule = self.alert(each, index)
-                if rule and rule.name in rules:
-                    self.faults.append(FleetFault(("alerts", index, "name"), rule.name, "a name of its own"))
-                elif rule:
-                    rules[rule.name] = rule
-        return tuple(rules.values())
+                rules += self.alert(each, index)
+            names.append(each.get("name", index) if isinstance(each, Mapping) else index)
+            if names[-1] in names[:-1]:
+                self.faults.append(FleetFault(("alerts", index, "name"), names[-1], "a name of its own"))
+        return tuple(rules)
 
-    def alert(self, value: object, index: int) -> AlertRule | None:
-        """A rule; each of its values is tried in one that is fine, so that all that are not are noted."""
+    def alert(self, value: object, index: int) -> list[AlertRule]:
+        """A rule, or none; each of its values is tried in one that is fine, so that all that are not are noted."""
         names, fine = [each.name for each in fields(AlertRule)], {"name": "x", "when": "step > 0"}
         before = len(self.faults)
         given = self.known(_table(value, f"a table of {', '.join(names)}"), names, "alerts", index)
@@ -250,7 +256,7 @@ class _Reading:
                 AlertRule(**{**fine, key: each})
         if missing := [key for key in fine if key not in given]:
             raise SettingsError("alerts", value, f"also {' and '.join(f'{key} = ...' for key in missing)}")
-        return AlertRule(**given) if len(self.faults) == before else None
+        return [AlertRule(**given)] if len(self.faults) == before else []
 
 
 # Keys of the table that are more than a number: the field that each is, and who reads it.

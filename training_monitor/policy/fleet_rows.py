@@ -178,14 +178,18 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
         "finished": progress.finished or seen.status is JobStatus.SUCCEEDED or None,
         "loss_analysis": seen.loss,
         "extra": dict(reading.extra),
+        "absent": reading.absent if is_up else None,
+        "run": reading.run,
     }
     if not is_up:
+        return found
+    found["is_running"] = seen.is_running
+    found["job_status"] = None if seen.status is JobStatus.UNKNOWN else seen.status.value.lower()
+    if reading.absent is not None:
         return found
     return found | {
         "steps_per_second": progress.steps_per_second,
         "eta_seconds": progress.eta_seconds if progress.eta_scope != "epoch" else None,
-        "is_running": seen.is_running,
-        "job_status": None if seen.status is JobStatus.UNKNOWN else seen.status.value.lower(),
         "stall": seen.stall,
     }
 

@@ -33,9 +33,16 @@ class FleetEntry:
         return f"{self.target}#{which}" if which else self.target
 
 
+MOST_RUN = 2**20
+
+
 @dataclass(frozen=True, slots=True)
 class TargetReading:
-    """What one round trip to a member found at `timestamp` (epoch seconds); per cent, None is not known."""
+    """What one round trip to a member found at `timestamp` (epoch seconds); per cent, None is not known.
+
+    `absent` says that there is no such job, or no log where there was one: `status` is of before then. `run` is a
+    number below MOST_RUN for the training that was started, 0 where nobody knows which.
+    """
 
     timestamp: float
     status: TrainingStatus
@@ -44,6 +51,8 @@ class TargetReading:
     ram_percent: float | None = None
     log_lines: tuple[str, ...] = ()
     extra: Mapping[str, float] = field(default_factory=dict)
+    absent: str | None = None
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,8 @@ class FleetAlert:
 
     level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
     spike | disk | price | budget | credit | stopped | destroyed | refused | rule:NAME. `text` does not name the member.
-    `(key, kind, generation)` names what happened, also after the monitor was started again: the epoch that is done, the
-    step at which a run stalls.
+    `(key, kind, generation)` names what happened, also after the monitor was started again: `generation` counts the
+    epoch that is done or the step at which a run stalls, and from 2**32 on which run that is.
     """
 
     timestamp: float
@@ -143,9 +152,13 @@ class FleetSample:
     status: str | None = None
 
 
+OF_TRAINING = ("step", "epoch", "loss", "learning_rate", "grad_norm")
+
+
 def sample_of(metrics: TrainingMetrics, timestamp: float) -> FleetSample:
-    """What is remembered of a row."""
-    values = {name: getattr(metrics, field) for name, field in REPORTED.items()}
+    """What is remembered of a row: nothing that is only known of before."""
+    gone = OF_TRAINING if metrics.absent is not None else ()
+    values = {name: None if name in gone else getattr(metrics, field) for name, field in REPORTED.items()}
     return FleetSample(timestamp, values, metrics.status)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
 from typing import Any
 
-from training_monitor.errors import SettingsError
+from training_monitor.errors import SettingsError, closest
+from training_monitor.units import known_number
 
 _FOLDER = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 _NOT_SECONDS = ("max_retries", "remote_root", "daily_budget", "warn_hours_left", "failed_refund")
@@ -65,7 +64,7 @@ class ServiceConfig:
 
     def __post_init__(self) -> None:
         for name in (each.name for each in fields(self) if each.name not in _NOT_SECONDS):
-            if not _is_number(getattr(self, name)) or getattr(self, name) <= 0:
+            if (known_number(getattr(self, name)) or 0.0) <= 0:
                 raise SettingsError(name, getattr(self, name), "seconds, above 0")
         if type(self.max_retries) is not int or self.max_retries < 0:
             raise SettingsError("max_retries", self.max_retries, "a whole number, from 0")
@@ -73,11 +72,11 @@ class ServiceConfig:
             raise SettingsError(
                 "remote_root", self.remote_root, "a folder from / on, of letters, digits, '.', '_', '-'"
             )
-        if self.daily_budget is not None and (not _is_number(self.daily_budget) or self.daily_budget <= 0):
+        if self.daily_budget is not None and (known_number(self.daily_budget) or 0.0) <= 0:
             raise SettingsError("daily_budget", self.daily_budget, "dollars, above 0")
-        if not _is_number(self.warn_hours_left) or self.warn_hours_left < 0:
+        if (hours := known_number(self.warn_hours_left)) is None or hours < 0:
             raise SettingsError("warn_hours_left", self.warn_hours_left, "hours, from 0")
-        if not _is_number(self.failed_refund) or not 0 <= self.failed_refund <= 1:
+        if (share := known_number(self.failed_refund)) is None or not 0 <= share <= 1:
             raise SettingsError("failed_refund", self.failed_refund, "a share, 0 to 1")
 
 
@@ -94,10 +93,5 @@ def read_service_config(*tables: Mapping[str, Any]) -> ServiceConfig:
         values.update({key: value for key, value in table.items() if value is not None})
     names = [each.name for each in fields(ServiceConfig)]
     if unknown := [key for key in values if key not in names]:
-        close = difflib.get_close_matches(unknown[0], names, 1)
-        raise SettingsError("setting of the service", unknown[0], close[0] if close else f"one of {', '.join(names)}")
+        raise SettingsError("setting of the service", unknown[0], closest(unknown[0], names))
     return ServiceConfig(**values)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)

@@ -71,6 +71,8 @@ class TrainingMetrics:
         is_running: whether the training's process runs. finished: whether its log shows the end.
         job_status: of the training's job, where it has one, in small letters; on a machine of its own, as `status`.
         message: what the service or the job says of itself.
+        absent: why nothing is known of its training any more: what is shown of that is of before.
+        run: tells a training from others on the same machine; 0: nobody knows.
         error: why the last look failed; stale_since: since when nothing was seen, epoch seconds, None while it is.
     """
 
@@ -110,6 +112,8 @@ class TrainingMetrics:
     message: str | None = None
     error: str | None = None
     stale_since: float | None = None
+    absent: str | None = None
+    run: int = 0
 
     def progress_percentage(self) -> float | None:
         """How much of its steps is done, 0 to 100; of a log without steps, of its epochs. None is not known."""
@@ -123,11 +127,12 @@ class TrainingMetrics:
     def estimated_completion_time(self) -> timedelta | None:
         """How long until the last step, by the training's own clock; None while nobody knows.
 
-        Nobody knows it of a training that has ended or hangs. The log's own word comes first, then its speed, then how
-        long its steps took so far.
+        Nobody knows it of a training that has ended, hangs or is not seen any more. The log's own word comes first,
+        then its speed, then how long its steps took so far.
         """
         hangs = self.stall is not None and self.stall.is_stalling and self.stall.kind != "slow"
-        if hangs or self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}:
+        has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
+        if has_ended or hangs or self.absent is not None:
             return None
         seconds = self._seconds_left() if self.eta_seconds is None else self.eta_seconds
         return timedelta(seconds=seconds) if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
@@ -149,7 +154,7 @@ class TrainingMetrics:
            money. Created, loading, pending: unknown, it is starting.
         2. The last look failed: unknown. What was seen before it says nothing of now.
         3. What the look showed: a loss that is no number, a hang that is sure enough, a training whose process is gone
-           before its end: error. A slow run, or a hang that is not sure: warning.
+           before its end: error. A slow run, or a hang that is not sure: warning. No such job or log any more: unknown.
         4. A loss that diverges or jumps or is high, GPUs of a running training with little to do, a full disk: warning.
         5. Nothing is known of its log, and nothing of its GPUs or of what runs there: unknown. Else healthy.
 
@@ -198,6 +203,8 @@ class TrainingMetrics:
         return Health("unknown", f"no answer{since}: {self.error}"[:MOST_REASON])
 
     def _training_health(self, failure: str | None) -> Health | None:
+        if self.absent is not None and failure is None:
+            return Health("unknown", self.absent[:MOST_REASON])
         if has_nan(self):
             return Health("error", f"the loss is {self.loss}" if self.loss is not None else "the loss is nan")
         if self.stall is not None and self.stall.is_stalling:

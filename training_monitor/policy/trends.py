@@ -15,6 +15,7 @@ from training_monitor.policy.fleet_values import FleetSample
 
 HOUR = 3600.0
 MOST_POINTS = 200
+COMPARED = ("step", "loss", "steps_per_second", "gpu_utilization", "total_cost")  # what `compare_runs` looks at
 Points = list[tuple[float, float]]
 
 
@@ -67,7 +68,8 @@ class RunComparison:
     Attributes:
         key: of the run. samples: how many were seen of it.
         last_step, last_loss: the newest; the loss may be nan.
-        best_loss, best_loss_step: the lowest loss seen, and at which step. Old samples are means of five minutes.
+        best_loss, best_loss_step: the lowest loss, and at which step; of what was undone by going back to a checkpoint
+            nothing counts. Old samples are means of five minutes.
         loss_at_common_step, common_step: the loss at the highest step that all runs with steps have reached, between
             the two nearest steps seen; None where it was not watched there.
         median_steps_per_second, mean_gpu_utilization: over the whole time; per cent.
@@ -120,7 +122,7 @@ def project_cost(samples: Sequence[FleetSample], *, hours: float) -> CostProject
         _last(samples, "total_cost"),
         hours,
         _times(price, hours),
-        None if seconds is None else _times(price, seconds / HOUR),
+        None if seconds is None or seconds < 0 else _times(price, seconds / HOUR),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from typing import Any
 
-from training_monitor.errors import SettingsError
+from training_monitor.errors import SettingsError, closest
 from training_monitor.policy.stall import StallPolicy
+from training_monitor.units import known_number
 
 STALL_DETECTION = ("enabled", "min_samples", "eta_convergence_threshold", "speed_drop_threshold")
 
@@ -92,22 +91,19 @@ def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
         detection = flat.get("stall_detection")
         if isinstance(detection, Mapping):
             if unknown := [key for key in detection if key not in STALL_DETECTION]:
-                raise _unknown(f"stall_detection.{unknown[0]}", unknown[0], STALL_DETECTION)
+                key = f"stall_detection.{unknown[0]}"
+                raise SettingsError("setting of a watch", key, closest(unknown[0], STALL_DETECTION))
             flat["stall_detection"] = detection.get("enabled")
             flat.update({key: value for key, value in detection.items() if key != "enabled"})
         values.update({key: value for key, value in flat.items() if value is not None})
     names = [each.name for each in fields(WatchConfig)]
     if unknown := [key for key in values if key not in names]:
-        raise _unknown(unknown[0], unknown[0], names)
+        raise SettingsError("setting of a watch", unknown[0], closest(unknown[0], names))
     if isinstance(values.get("milestones"), list):
         values["milestones"] = tuple(values["milestones"])
     return WatchConfig(**values)
 
 
-def _unknown(key: str, name: str, names: Any) -> SettingsError:
-    close = difflib.get_close_matches(name, list(names), 1)
-    return SettingsError("setting of a watch", key, close[0] if close else f"one of {', '.join(names)}")
-
-
 def _is_number(value: object, *, above: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > above
+    number = known_number(value)
+    return number is not None and number > above

@@ -117,7 +117,10 @@ def _shown(value: object) -> str:
         return "a table"
     if isinstance(value, (list, tuple)):
         return "a list"
-    text = redact(json.dumps(value, ensure_ascii=False, default=str))
+    try:
+        text = redact(json.dumps(value, ensure_ascii=False, default=str))
+    except ValueError:  # of a whole number with more digits than Python writes
+        return "a number that is far too long"
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 

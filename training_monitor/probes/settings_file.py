@@ -9,14 +9,14 @@ The table `fleet` is described in policy/fleet_config.py.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from training_monitor.errors import SettingsError
+from training_monitor.errors import SettingsError, closest
 from training_monitor.parse.log_patterns import LogPattern
 from training_monitor.policy.fleet_config import FleetConfig, read_fleet_config
 from training_monitor.policy.service_config import ServiceConfig, read_service_config
@@ -59,9 +59,9 @@ def find_settings(path: str | None = None, environ: Mapping[str, str] = os.envir
 
 
 def read_settings(file: str) -> str:
-    """The text of a settings file. Raises SettingsError when it cannot be read."""
+    """The text of a settings file, without a byte order mark. Raises SettingsError when it cannot be read."""
     try:
-        with open(file, encoding="utf-8") as opened:
+        with open(file, encoding="utf-8-sig") as opened:
             return opened.read()
     except (OSError, ValueError) as error:
         raise SettingsError("settings file", file, f"a file that can be read ({error})") from error
@@ -83,8 +83,7 @@ def parse_settings(file: str, text: str) -> Mapping[str, Any]:
 def expect_table(file: str, name: str) -> None:
     """Raise SettingsError for a table that nobody reads."""
     if name not in TABLES:
-        close = difflib.get_close_matches(name, TABLES, 1)
-        raise SettingsError(f"{file}: table", name, close[0] if close else f"one of {', '.join(TABLES)}")
+        raise SettingsError(f"{file}: table", name, closest(name, TABLES))
 
 
 def load_log_patterns(path: str | None = None) -> list[LogPattern]:
@@ -105,21 +104,26 @@ def load_log_patterns(path: str | None = None) -> list[LogPattern]:
 
 
 def load_service_config(path: str | None = None) -> ServiceConfig:
-    """How the training service works, by the settings file's table `service`. Raises SettingsError."""
+    """How the training service works, by the settings file's table `service`. Raises SettingsError, as the fleet's."""
     file, settings = load_settings(path)
-    table = settings.get("service", {})
-    if not isinstance(table, dict):
-        raise SettingsError(f"{file}: service", table, "a table of settings")
-    return read_service_config(table)
+    with naming(file):
+        return read_service_config(settings.get("service", {}))
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:
     """How a fleet is watched, by the settings file's table `fleet`. Raises SettingsError, naming file and key."""
     file, settings = load_settings(path)
-    try:
+    with naming(file):
         return read_fleet_config(settings.get("fleet", {}), check_target=parse_target)
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Let errors say where the value came from."""
+    try:
+        yield
     except SettingsError as error:
-        raise SettingsError(f"{file}: {error.key}", error.value, error.expected) from error
+        raise SettingsError(f"{where}: {error.key}", error.value, error.expected) from None
 
 
 def read_log_pattern(file: str, name: str, value: Any) -> LogPattern:
@@ -134,9 +138,8 @@ def read_log_pattern(file: str, name: str, value: Any) -> LogPattern:
     if not isinstance(parts, dict) or "pattern" not in parts or set(parts) - {"pattern", "kind"}:
         raise SettingsError(f"{file}: log_patterns.{name}", value, "a pattern, or a table of pattern and kind")
     try:
-        return LogPattern(name, **parts)
-    except SettingsError as error:
-        raise SettingsError(f"{file}: log_patterns.{name}: {error.key}", error.value, error.expected) from error
+        with naming(f"{file}: log_patterns.{name}"):
+            return LogPattern(name, **parts)
     except TypeError as error:
         raise SettingsError(f"{file}: log_patterns.{name}", value, "texts") from error
 

@@ -19,13 +19,14 @@ from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_summary import summarize
 from training_monitor.policy.fleet_values import FleetAlert, FleetEntry, FleetSample, FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
-from training_monitor.supervise.fleet_account import AccountLister
+from training_monitor.supervise.fleet_account import Account, AccountLister
 from training_monitor.supervise.fleet_actions import FleetActions
 from training_monitor.supervise.fleet_member import FleetMember
 from training_monitor.supervise.fleet_record import FleetRecord, SampleHistory
 from training_monitor.supervise.fleet_schedule import Schedule
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.mock_fleet import MockFleet
+from training_monitor.supervise.threads import begin_thread
 from training_monitor.targets.transport import Transport
 from training_monitor.watching import Notice
 
@@ -157,7 +158,8 @@ class FleetMonitor:
     def update_all_metrics(self) -> dict[str, TrainingMetrics]:
         """Ask everybody once, side by side, and wait for all; the rows by their keys. Raises nothing."""
         with self._updating:
-            self._begin_round(forced=True)
+            if not self._closing.is_set():
+                self._begin_round(forced=True)
             while not self._is_over(MORE_SECONDS):
                 self._begin_threads()
             self._conclude()
@@ -210,8 +212,8 @@ class FleetMonitor:
             self._schedule.begin_round(forced=forced)
             lists = self._lister is not None and not self._listing and (forced or self._lister.is_due())
             self._listing = self._listing or lists
-        if lists:
-            threading.Thread(target=self._list, name="training_monitor listing", daemon=True).start()
+        if lists and not begin_thread(self._list, "listing"):
+            self._end_listing()
         self._ask_members()
 
     def _ask_members(self) -> None:
@@ -224,8 +226,9 @@ class FleetMonitor:
     def _begin_threads(self) -> None:
         with self._lock:
             threads = self._schedule.missing_threads(self.clock.monotonic())
-        for _ in range(threads):
-            threading.Thread(target=self._work, name="training_monitor look", daemon=True).start()
+        begun = sum(begin_thread(self._work, "look") for _ in range(threads))
+        with self._lock:
+            self._schedule.threads -= threads - begun
 
     def _work(self) -> None:
         """Look at members until none is left to be asked."""
@@ -267,10 +270,13 @@ class FleetMonitor:
             get_logger().exception("the listing failed")
             self._lister.fail(f"the listing failed: {error!r}"[:300], self.clock.time())
         finally:
-            with self._idle:
-                self._listing = False
-                self._idle.notify_all()
-            self._note_change()
+            self._end_listing()
+
+    def _end_listing(self) -> None:
+        with self._idle:
+            self._listing = False
+            self._idle.notify_all()
+        self._note_change()
 
     def _take_listing(self) -> None:
         assert self._lister
@@ -322,17 +328,20 @@ class FleetMonitor:
             with self._lock:
                 self._view, listeners = view, tuple(self._listeners)
         for changed in listeners:
-            changed()
+            try:
+                changed()
+            except Exception:  # a screen that fails must not end the watching
+                get_logger().exception("a listener failed")
 
     def _look_at_all(self, members: Sequence[FleetMember], now: float) -> FleetSnapshot:
         """What is known of all of them."""
         rows = tuple(member.metrics(now) for member in members)
-        account = self._lister.account if self._lister else None
+        account = self._lister.account if self._lister else Account()
         summary = summarize(
             rows,
-            listed=list(account.rows.values()) if account and account.listed_at is not None else None,
+            listed=None if account.listed_at is None else list(account.rows.values()),
             shown={member.instance for member in members if member.instance is not None},
-            credit=account.credit if account else None,
+            credit=account.credit,
             thresholds=self.config.thresholds,
             now=now,
         )
@@ -342,9 +351,9 @@ class FleetMonitor:
             summary=summary,
             groups=tuple(dict.fromkeys(group for member in members for group in member.entry.groups)),
             interval=self.config.interval,
-            listed_at=account.listed_at if account else None,
-            error=account.error if account else None,
-            stale_since=account.stale_since if account else None,
+            listed_at=account.listed_at,
+            error=account.error,
+            stale_since=account.stale_since,
         )
 
     def _conclude(self) -> None:

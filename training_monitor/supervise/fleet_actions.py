@@ -11,6 +11,7 @@ from training_monitor.policy.fleet_values import FleetAlert
 from training_monitor.probes.jobs import stop_job
 from training_monitor.supervise.fleet_member import FleetMember
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.threads import begin_thread
 from training_monitor.targets.transport import Transport
 from training_monitor.vast.instances import destroy_instance, stop_instance
 
@@ -32,17 +33,20 @@ class FleetActions:
         if member is None or refusal:
             self._say(key, "refused", refusal, "warning")
             return
-        place = str(member.target) if member.instance is not None else key
+        place = member.place
         with self._lock:
             is_first = place not in self._under_way
             self._under_way.add(place)
         if not is_first:
             self._say(key, "refused", "something is being done to it already", "warning")
             return
-        threading.Thread(target=self._act, args=(action, member, place), daemon=True).start()
+        if not begin_thread(lambda: self._act(action, member, place), action):
+            with self._lock:
+                self._under_way.discard(place)
+            self._say(key, "failed", f"to {action} it failed: this machine has no thread left", "error")
 
     def _act(self, action: str, member: FleetMember, place: str) -> None:
-        member.destroyed = member.destroyed or action == "destroy"
+        member.ending = action
         kind, text, level = "failed", "", "error"
         try:
             kind, text = self._do(action, member)
@@ -55,8 +59,8 @@ class FleetActions:
         finally:
             with self._lock:
                 self._under_way.discard(place)
-        if kind == "failed" and action == "destroy":
-            member.destroyed = False
+        if kind == "failed":
+            member.ending = None
         self._say(member.key, kind, text, level)
 
     def _do(self, action: str, member: FleetMember) -> tuple[str, str]:

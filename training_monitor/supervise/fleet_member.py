@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import re
 import threading
+import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import Answer, NewLog
+from training_monitor.models import Answer, NewLog, ProgressSample
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.policy.fleet_alerts import ToldMember
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_rows import metrics_of
-from training_monitor.policy.fleet_values import REPORTED, FleetEntry, FleetSample, TargetReading, sample_of
+from training_monitor.policy.fleet_values import (
+    MOST_RUN,
+    REPORTED,
+    FleetEntry,
+    FleetSample,
+    TargetReading,
+    sample_of,
+)
 from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
@@ -38,6 +46,7 @@ FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 READ_AGAIN = 400
 LINE_LENGTH = 1000
 KEPT_SAMPLES = 720
+SPEED_SECONDS = 600.0  # over which the speed of a training is measured whose log does not tell it
 ROW_SECONDS = 5.0
 WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
 _PIECE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
@@ -121,8 +130,9 @@ class FleetMember:
         self.seen, self.listed = Seen(), Listed()
         self.told = ToldMember()
         self.before: TrainingMetrics | None = None  # the row that was judged last
-        self.destroyed = self.remembered = False
-        self._patterns = tuple(patterns)
+        self.ending: str | None = None  # what somebody does to it: stop or destroy
+        self.remembered = False
+        self._patterns, self._fresh_seconds = tuple(patterns), config.fresh_seconds
         self._state = WatchState(read_again=READ_AGAIN)
         self._lines, self._extra = LastLines(), dict[str, float]()
         self._log_path: str | None = None
@@ -135,6 +145,11 @@ class FleetMember:
     def instance(self) -> int | None:
         """Its number, of a vast.ai instance."""
         return int(self.target.name) if self.target.kind == "vast" else None
+
+    @property
+    def place(self) -> str:
+        """What is stopped or destroyed with it: its instance, or itself."""
+        return self.key if self.instance is None else str(self.target)
 
     # ------------------------------------------------------------ looking
 
@@ -196,6 +211,8 @@ class FleetMember:
         """The reading out of the answers. Raises what kept us from asking for the training."""
         host: LogHost = answers[-1].value or LogHost(None, None, None)
         look, absent = self._read(answers[:-1])
+        if look.log and look.log.missing and self._state.cursor and not look.log_tail:
+            absent = absent or "its log is there no more"
         moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
         self._log_path = host.log_path or self._log_path
         if look.log and look.log.reset and moved:
@@ -205,23 +222,41 @@ class FleetMember:
             self._begin_anew()
         if look.log:
             self._take_log(look.log, look.log_tail)
+        if look.log and look.log.text and look.process and look.process.running is False:
+            look = replace(look, process=replace(look.process, running=None))  # somebody wrote it a moment ago
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
         return TargetReading(
             timestamp=now,
-            status=_without_totals(status, absent),
+            status=self._shorten(status, absent),
             gpus=look.gpus,
             disk_percent=host.disk_percent,
             ram_percent=host.ram_percent,
             log_lines=self._lines.shown(),
             extra=dict(self._extra),
+            absent=absent,
+            run=self._run_number(look),
         )
+
+    def _shorten(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
+        """What is shown of a status: a thousand losses of each member would be too much to keep twice."""
+        progress = status.progress
+        if progress.steps_per_second is None:
+            progress = replace(progress, steps_per_second=_speed_of(self._state.samples))
+        message = status.message if absent is None else absent
+        return replace(status, progress=progress, totals={}, recent_output="", message=message)
+
+    def _run_number(self, look: Look) -> int:
+        """A number of the process or job that was started, the same in every monitor; 0: nobody knows which."""
+        started: object = self._state.identity or (look.view and look.view.started_at)
+        return zlib.crc32(str(started).encode()) % MOST_RUN if started else 0
 
     def _read(self, answers: Sequence[Answer[Any]]) -> tuple[Look, str | None]:
         """The look, and why there is no such job; that is no failure of the machine."""
         try:
             return read_watch(self.job, answers, with_log=True, parse_tail=False), None
         except JobNotFound as error:
-            return Look(gpus=gpus_behind(answers[0], ())), error.what
+            log = NewLog("", self._state.cursor, missing=True)
+            return Look(log=log, gpus=gpus_behind(answers[0], ())), error.what
 
     def _is_begun_anew(self, look: Look) -> bool:
         """Whether another process trains now, or a log that had come to its end begins anew."""
@@ -262,6 +297,9 @@ class FleetMember:
 
     def _make_row(self, seen: Seen, listed: Listed, now: float) -> TrainingMetrics:
         asked = self.is_asked
+        error, since = (seen.error, seen.stale_since) if asked else (listed.error, listed.stale_since)
+        if asked and seen.reading and error is None and now - seen.reading.timestamp > self._fresh_seconds:
+            error, since = "nobody has looked since", seen.reading.timestamp
         return metrics_of(
             self.entry,
             row=listed.row,
@@ -269,17 +307,24 @@ class FleetMember:
             reading=seen.reading,
             logs=seen.logs,
             now=now,
-            error=seen.error if asked else listed.error,
-            stale_since=seen.stale_since if asked else listed.stale_since,
+            error=error,
+            stale_since=since,
             lost=listed.lost,
         )
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
-        """What is known now for the rules, and whether it is new: only that is remembered."""
+        """What is known for the rules, when it was seen, and whether it is new: only that is remembered.
+
+        Of one that does not answer, only its status in a listing that succeeded is known.
+        """
         if metrics.error is not None:
-            return FleetSample(now, dict.fromkeys(REPORTED), metrics.status), False
-        sample, seen = sample_of(metrics, now), self._seen_at()
-        if seen is None or metrics.status == "lost" or (self._sampled_at is not None and seen <= self._sampled_at):
+            is_listed = self.listed.lost or (self.listed.row is not None and self.listed.error is None)
+            return FleetSample(now, dict.fromkeys(REPORTED), metrics.status if is_listed else None), False
+        seen = self._seen_at()
+        if seen is None or metrics.status == "lost":
+            return sample_of(metrics, now), False
+        sample = sample_of(metrics, seen)
+        if seen == self._sampled_at:
             return sample, False
         self._sampled_at = seen
         self._past.add(sample)
@@ -319,6 +364,15 @@ def _last_drawing(line: str) -> str:
     return drawn.rpartition("\r")[2] + line[len(drawn) :][:1]
 
 
-def _without_totals(status: TrainingStatus, absent: str | None) -> TrainingStatus:
-    """What is shown of a status: a thousand losses of each member would be too much to keep twice."""
-    return replace(status, totals={}, recent_output="", message=status.message if absent is None else absent)
+def _speed_of(samples: Sequence[ProgressSample]) -> float | None:
+    """Steps per second over the last ten minutes, by the watcher's clock; None: nobody knows yet."""
+    last = samples[-1] if samples else None
+    if last is None or last.step is None:
+        return None
+    first, step = last, last.step
+    for each in reversed(samples):
+        if each.step is None or each.step > step or last.timestamp - each.timestamp > SPEED_SECONDS:
+            break
+        first, step = each, each.step
+    seconds, steps = last.timestamp - first.timestamp, last.step - step
+    return steps / seconds if steps > 0 and seconds > 0 else None

@@ -51,18 +51,19 @@ class FleetRecord:
         with self._judging:
             samples = dict[str, FleetSample]()
             alerts: list[tuple[str, FleetAlert]] = []
+            ending = {member.place for member, row in seen if _is_ending(member, row)}
             for member, row in seen:
                 sample, is_new = member.sample(row, now)
                 if is_new:
                     samples[member.key] = sample
-                told = replace(member.told, destroyed=member.destroyed)
+                told = replace(member.told, ending=member.place in ending)
                 member.told, found = decide_fleet_alerts(told, member.before, row, sample, self._config, now)
                 member.before = row
                 alerts += [(row.name, alert) for alert in found]
             self._told, found = decide_account_alerts(self._told, summary, self._config, now)
+            for name, alert in (*alerts, *(("The fleet", alert) for alert in found)):
+                self.add(alert, name)
             self._keep(samples, now)
-        for name, alert in (*alerts, *(("The fleet", alert) for alert in found)):
-            self.add(alert, name)
 
     def add(self, alert: FleetAlert, name: str) -> None:
         """Keep an alert of something with this name, and tell it."""
@@ -105,3 +106,11 @@ class FleetRecord:
                 text = f"history is not kept: {error}"
                 self.add(FleetAlert(now, "", "failed", text, "warning", int(1000 * now)), "The fleet")
             self._history_failed = True
+
+
+def _is_ending(member: FleetMember, row: TrainingMetrics) -> bool:
+    """Whether somebody stops it and it was not seen stopped yet, or destroyed it and it was not listed again."""
+    is_back = member.before is not None and member.before.status == "lost" != row.status
+    if is_back or (member.ending == "stop" and row.status == "stopped"):
+        member.ending = None
+    return member.ending is not None

@@ -217,7 +217,7 @@ class MockFleet:
         self._tell()
 
     def _judge(self, key: str, row: TrainingMetrics, act: MockAct | None, now: float) -> list[FleetAlert]:
-        told = replace(self._told[key], destroyed=act is not None and act.action == "destroy")
+        told = replace(self._told[key], ending=act is not None and act.action == "destroy")
         self._told[key], alerts = decide_fleet_alerts(
             told, self._rows.get(key), row, sample_of(row, now), self.config, now
         )

@@ -246,7 +246,7 @@ def _stall(progress: Progress, hung: float | None) -> StallAnalysis:
 def _gpu_percent(member: MockMember, at: float) -> float:
     if member.scenario == "hanging" and at > HUNG_AT:
         return 100.0
-    if member.scenario == "finished" and at > FINISHED_AT:
+    if _progress(member, at).finished:
         return 0.0
     wave = _noise(member.number, at // LINE_SECONDS, 8.0)
     return round(2.0 + 4.0 * wave if member.scenario == "idle" else 85.0 + 14.0 * wave, 1)

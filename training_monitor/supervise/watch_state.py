@@ -74,7 +74,7 @@ class WatchState:
         lines = []
         for line in _LINE_END.split(new.text):
             if line.strip():
-                self.totals.feed(f"{line}\n")
+                self._feed(line)
                 lines.append((line, self.totals.progress))
         self.output = (self.output + new.text)[-KEPT_OUTPUT:]
         self.partial, self.cursor = new.partial[-KEPT_OUTPUT:], new.cursor
@@ -86,8 +86,17 @@ class WatchState:
         if not last.strip() or self.partial == self.ended_partial:
             return []
         self.ended_partial = self.partial
-        self.totals.feed(f"{last}\n")
+        self._feed(last)
         return [(last, self.totals.progress)]
+
+    def _feed(self, line: str) -> None:
+        """Add up a line; other steps behind the end of a training are those of another one."""
+        before = self.totals.progress
+        self.totals.feed(f"{line}\n")
+        newest = self.totals.progress
+        if before.finished and newest.step not in (before.step, newest.total_steps):
+            state = self.totals.to_state()
+            self.totals = LogTotals.from_state({**state, "progress": {**state["progress"], "finished": None}})
 
     def _new_in(self, tail: str) -> str:
         """What the end of a log has that the end seen before had not."""
@@ -98,7 +107,8 @@ class WatchState:
     def take_look(self, look: Look, now: float, config: WatchConfig, *, judge_every: float = 0.0) -> TrainingStatus:
         """Add one look, judge the run by all of them, and say what there is.
 
-        Looks that come closer than `judge_every` seconds keep the verdict: judging costs as much as a long log.
+        Looks that come closer than `judge_every` seconds keep the verdict: judging costs as much as a long log. One
+        that does not find the log that was read before is no sample: whether steps are made then, nobody knows.
         """
         restarted = bool(look.process and look.process.identity and self.identity not in (None, look.process.identity))
         if look.process and look.process.identity:
@@ -112,12 +122,20 @@ class WatchState:
         self.generation += restarted + fell_back
         ended = look.is_running is not self.is_running
         self.is_running = look.is_running
-        if restarted or fell_back or ended or self._is_due(now, judge_every):
-            sample = self._sample(look, progress, step, now, fresh=config.poll_interval + WRITING_SECONDS)
-            if not self.samples or now > self.samples[-1].timestamp:
-                self.samples.append(sample)
+        is_blind = bool(look.log and look.log.missing and self.cursor)
+        if restarted or fell_back or ended or (self._is_due(now, judge_every) and not is_blind):
+            if not is_blind:
+                fresh = config.poll_interval + WRITING_SECONDS
+                self._add_sample(self._sample(look, progress, step, now, fresh=fresh))
             self.stall, self.loss = self.judge(now, config), analyze_loss(tuple(self.samples))
         return self._status(look, progress, step, now)
+
+    def _add_sample(self, sample: ProgressSample) -> None:
+        """Keep a sample; those of a time that is still to come are of a clock that was set back since."""
+        while self.samples and self.samples[-1].timestamp > sample.timestamp:
+            self.samples.pop()
+        if not self.samples or sample.timestamp > self.samples[-1].timestamp:
+            self.samples.append(sample)
 
     def _is_due(self, now: float, judge_every: float) -> bool:
         return not self.samples or abs(now - self.samples[-1].timestamp) >= judge_every

@@ -23,6 +23,7 @@ from training_monitor.units import plural
 
 _FAR = 10**9
 _MOST_TYPED = 200
+_ANSWERS = ("stopped", "destroyed", "failed", "refused")  # kinds of alerts that say what came of an act
 _EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,39}")
 
 
@@ -215,12 +216,27 @@ def _confirm(view: View, snapshot: FleetSnapshot) -> Result:
         return replace(view, message=f"cancelled: {plural(len(gone), 'member')} went away meanwhile; ask again"), ()
     view = replace(view, marked=view.marked - {*request.keys})
     message = f"{request.action}: {plural(len(request.keys), 'member')} asked for; the alerts tell what came of it"
-    return replace(view, message=message), (Command(request.action, request.keys),)
+    asked = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in request.keys))
+    return replace(view, message=message, asked=asked), (Command(request.action, request.keys),)
 
 
 def _cancel(view: View, snapshot: FleetSnapshot) -> Result:
     view, _ = _go_back(view, snapshot)
     return replace(view, message="cancelled: nothing was done"), ()
+
+
+def _under_way(view: View, snapshot: FleetSnapshot) -> list[tuple[str, float]]:
+    """What was asked for and no alert has answered yet."""
+    answered = {alert.key: alert.timestamp for alert in snapshot.alerts if alert.kind in _ANSWERS}
+    return [(key, since) for key, since in view.asked if answered.get(key, since) <= since]
+
+
+def _quit(view: View, snapshot: FleetSnapshot) -> Result:
+    """Quit; not while something would be left half done that a person believes to be done."""
+    if _under_way(view, snapshot):
+        said = "a stop or destroy is under way: wait for its alert, or give it up with Ctrl-C"
+        return replace(view, message=said), ()
+    return view, (Command("quit"),)
 
 
 # ---------------------------------------------------------------- tables
@@ -237,7 +253,7 @@ def _moves(act: Callable[[Callable[[View], int]], Act], what: str) -> tuple[Key,
     )
 
 
-_QUIT = Key(("q",), "q", "quit", _command("quit"), "quit")
+_QUIT = Key(("q",), "q", "quit", _quit, "quit")
 _REFRESH = Key(("r",), "r", "ask all members now, also while paused", _command("refresh"), "refresh")
 _PAUSE = Key(("p",), "p", "ask no more until p is pressed again", _pause, "pause")
 _REDRAW = Key(("ctrl-l",), "Ctrl-L", "draw the screen anew", _command("redraw"))

@@ -191,7 +191,9 @@ class Terminal:
         """Esc alone, or the end of a sequence that curses does not know: its name, empty when it means nothing."""
         key = self._next()
         if key not in ("[", "O"):
-            if key is not None:
+            if isinstance(key, int):
+                curses.ungetch(key)
+            elif key is not None:
                 curses.unget_wch(key)
             return "escape"
         text = ""

@@ -47,6 +47,7 @@ class View:
         sort: title of the column, empty for the fleet's own order.
         words: what the filter looks for; typed: what is being typed.
         marked: keys. request: what is to be confirmed. message: said in the last line until the next key.
+        asked: keys of members that were to be stopped or destroyed, and when (the snapshot's time).
         all_logs: the log panel shows all members' lines.
     """
 
@@ -65,6 +66,7 @@ class View:
     marked: frozenset[str] = frozenset()
     request: Request | None = None
     message: str = ""
+    asked: tuple[tuple[str, float], ...] = ()
     all_logs: bool = False
     feed: LogFeed = LogFeed()
 

@@ -128,6 +128,12 @@ def test_a_settings_error_names_key_value_and_what_was_expected() -> None:
     assert isinstance(error, ValueError)
 
 
+def test_a_settings_error_can_be_made_of_any_number() -> None:
+    error = SettingsError("interval", 16**9000, "seconds")
+    assert str(error) == "interval: got a number that is far too long, expected seconds"
+    assert "far too long" in str(SettingsError("interval", [16**9000], "seconds"))
+
+
 def test_a_parse_error_names_its_source_and_shows_the_end_of_the_text() -> None:
     error = ParseError("no JSON", source="ray rest", text="one\n\ntwo\nthree\nfour\n")
     assert str(error) == "ray rest: no JSON: two | three | four"

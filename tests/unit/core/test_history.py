@@ -69,6 +69,7 @@ def tidy_all(history: History, store: Store, now: float) -> None:
     before: object = None
     while before != (before := [count(store, table) for table in TABLES]):
         history.tidy(now)
+        history.forget(now)
 
 
 def times(history: History, key: str = KEY, since: float = 0.0, until: float = math.inf) -> list[float]:
@@ -237,6 +238,28 @@ def test_a_clock_that_was_wrong_for_once_takes_little_away(store: Store) -> None
     assert times(history, since=BEGIN) == seen
 
 
+def test_a_clock_that_is_ahead_for_some_minutes_takes_little_away(store: Store) -> None:
+    history = History(store)
+    keys = ("a", "b")
+    seen = fill(store, BEGIN, BEGIN + 10 * DAY, 1200.0, keys)
+    tidy_all(history, store, seen[-1])
+    before = {key: times(history, key) for key in keys}
+    for minute in range(60):
+        history.add({KEY: sample(seen[-1] + 400 * DAY + 60 * minute)})
+    lost = sum(len(set(before[key]) - set(times(history, key))) for key in keys)
+    assert lost <= 2 * 2 * 72  # two days of each
+    history.add({KEY: sample(seen[-1] + 60)})
+    assert sum(len(before[key]) - len(times(history, key)) for key in keys) == lost
+
+
+def test_a_history_that_nobody_kept_for_long_is_forgotten_in_the_end(store: Store) -> None:
+    history = History(store, keep_days=1)
+    fill(store, BEGIN, BEGIN + 3 * DAY, 3600.0, tuple(f"k{number}" for number in range(10)))
+    for minute in range(240):
+        history.add({KEY: sample(BEGIN + 10 * DAY + 60 * minute)})
+    assert [each.key for each in history.members()] == [KEY]
+
+
 def test_freed_room_is_used_again(store: Store) -> None:
     history = History(store, keep_days=1)
     keys = tuple(f"k{number}" for number in range(10))
@@ -295,6 +318,57 @@ def test_a_full_disk_fails_the_add_and_the_next_one_works(store: Store, monkeypa
     assert times(history) == [BEGIN] and len(history.members()) == 1
     history.add({KEY: sample(BEGIN + 1000)})
     assert times(history) == [BEGIN, BEGIN + 1000]
+
+
+FULL_DISK = """
+import os, resource, sys
+sys.path.insert(0, sys.argv[2])
+from training_monitor.errors import TrainingMonitorError
+from training_monitor.history import History
+from training_monitor.policy.fleet_values import FleetSample
+from training_monitor.store import Store
+store = Store(sys.argv[1])
+history, kept, failed = History(store), [], 0
+for number in range(600):
+    if number == 100:  # no file may grow beyond what the database has now
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(store.path), resource.RLIM_INFINITY))
+    if number == 400:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    now = 1749945600.0 + 60.0 * number
+    try:
+        history.add({f"k{key}": FleetSample(now, {"step": number}, None) for key in range(30)})
+        kept.append(number)
+    except TrainingMonitorError as error:
+        failed += 1
+        assert "cannot be used" in str(error), error
+for key in range(30):
+    steps = [each.values["step"] for each in history.read(f"k{key}", 0.0)]
+    assert steps == sorted(set(steps)) and set(kept) <= set(steps), steps
+print(failed, kept[-1])
+"""
+
+
+def test_on_a_disk_that_was_full_all_is_there_that_was_not_refused(store: Store) -> None:
+    root = str(Path(__file__).parents[3])
+    argv = [sys.executable, "-c", FULL_DISK, store.folder, root]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    failed, last = map(int, done.stdout.split())
+    assert failed > 0 and last == 599
+
+
+def test_a_folder_that_cannot_be_made_fails_the_add_and_not_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "file" / "state"))
+    history = History()
+    for call in (lambda: history.add({KEY: sample(BEGIN)}), lambda: history.read(KEY, 0.0)):
+        with pytest.raises(TrainingMonitorError, match="cannot be made"):
+            call()
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
+    history.add({KEY: sample(BEGIN)})
+    assert times(history) == [BEGIN]
 
 
 WRITER = """

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from training_monitor.errors import SettingsError
+from training_monitor.policy import alert_rules
 from training_monitor.policy.alert_rules import (
     MOST_DEPTH,
     MOST_TEXT,
@@ -52,6 +55,62 @@ def told(when: str, samples: list[FleetSample], *, gap: float = GAP) -> list[flo
 def test_the_documented_example_is_read() -> None:
     condition = parse_condition("gpu_utilization < 5 for 10m")
     assert condition.test == Comparison("gpu_utilization", "<", 5.0) and condition.duration == 600
+
+
+def grammar(text: str) -> dict[str, str]:
+    """The rules that a text documents, by their names."""
+    return dict(re.findall(r"^    ([a-z-]+) += (.+)$", text, re.MULTILINE))
+
+
+def test_the_document_has_the_grammar_and_the_fields_of_the_reader() -> None:
+    document = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text(encoding="utf-8")
+    conditions = document[document.index("### Conditions") : document.index("## History")]
+    assert grammar(conditions) == grammar(alert_rules.__doc__ or "") != {}
+    fields = conditions[conditions.index("`FIELD`: ") :].partition(". A test of")[0]
+    assert re.findall(r"`([a-z_]+)`", fields) == [*REPORTED]
+    assert f"At most {MOST_TEXT} characters, and {MOST_DEPTH} parentheses" in " ".join(conditions.split())
+
+
+def sentence(rules: dict[str, str], rule: str, chance: random.Random, depth: int = 0) -> str:
+    """A sentence made by the documented rules."""
+    if rule == "any" and depth > 12:
+        return "loss > 1"
+    words = {
+        "FIELD": [*REPORTED],
+        "NUMBER": ["5", "0.5", ".5", "5.", "1e-4", "2E3"],
+        "WORD": ["running", "für", "_x1"],
+        "QUOTED": ['"a b"', '"("', '"for 5m"'],
+    }
+    stack: list[list[list[str]]] = [[[]]]  # alternatives of each bracket that is open, each a list of texts
+    for token in re.findall(r'"[^"]+"|[A-Za-z-]+|[][{}()|]', rules[rule]):
+        if token in "([{":
+            stack.append([[]])
+        elif token == "|":
+            stack[-1].append([])
+        elif token in ")]}":
+            chosen = " ".join(chance.choice(stack.pop()))
+            often = 1 if token == ")" else chance.choice((0, 0, 1) if token == "]" else (0, 0, 1, 2))
+            stack[-1][-1] += [chosen] * often
+        elif token.startswith('"'):
+            stack[-1][-1].append(token[1:-1])
+        elif token in words:
+            stack[-1][-1].append(chance.choice(words[token]))
+        else:
+            stack[-1][-1].append(f"<{token}>")
+    chosen = " ".join(chance.choice(stack[0]))
+    return re.sub("<([a-z-]+)>", lambda found: sentence(rules, found[1], chance, depth + 1), chosen)
+
+
+def test_all_that_the_document_allows_is_read() -> None:
+    rules, chance = grammar(alert_rules.__doc__ or ""), random.Random(7)
+    read = 0
+    for _ in range(2000):
+        text = sentence(rules, "condition", chance)
+        if len(text) > MOST_TEXT or re.search(r"(?<!_utilization) (?:[<>=!]=?) \S+ %", text):
+            continue
+        parse_condition(text)
+        read += 1
+    assert read > 1000
 
 
 @pytest.mark.parametrize(
@@ -101,12 +160,12 @@ def test_words_may_be_asked_of_a_field() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "a field .* at column 1, where the end is"),
+        ("", "one of gpu_utilization, .* at column 1, where the end is"),
         ("   ", "at column 4, where the end is"),
         ("gpu_utilisation < 5", "expected gpu_utilization at column 1, where 'gpu_utilisation' is"),
         ("progress_percent > 5", "at column 1, where 'progress_percent' is"),
         ("LOSS > 3", "at column 1, where 'LOSS' is"),
-        ("5 > loss", "a field .* at column 1, where '5' is"),
+        ("5 > loss", "one of .*, status at column 1, where '5' is"),
         ("loss", "expected < <= > >= == != or `is` at column 5, where the end is"),
         ("loss = 3", "at column 6, where '=' is"),
         ("loss <> 3", "a number at column 7, where '>' is"),

@@ -18,7 +18,7 @@ from training_monitor.policy.fleet_alerts import (
     decide_fleet_alerts,
 )
 from training_monitor.policy.fleet_config import FleetConfig
-from training_monitor.policy.fleet_values import FleetAlert, FleetSummary, sample_of
+from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSummary, sample_of
 from training_monitor.policy.training_metrics import Thresholds, TrainingMetrics
 
 NOW = 1_750_000_000.0
@@ -40,7 +40,8 @@ def watch(
     told, before, found = told or ToldMember(), None, []
     for number, metrics in enumerate(rows):
         now = NOW + every * number
-        told, alerts = decide_fleet_alerts(told, before, metrics, sample_of(metrics, now), config, now)
+        sample = FleetSample(now, {}) if metrics.error else sample_of(metrics, now)
+        told, alerts = decide_fleet_alerts(told, before, metrics, sample, config, now)
         before = metrics
         found.append(alerts)
     return found
@@ -106,7 +107,7 @@ def test_what_somebody_stops_has_not_failed() -> None:
 
 
 def test_what_somebody_destroys_is_not_lost() -> None:
-    assert kinds([row("exited"), row("lost")], told=ToldMember(destroyed=True)) == []
+    assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []
 
 
 def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_work() -> None:
@@ -156,6 +157,11 @@ def test_slowness_is_a_warning_and_a_hang_after_it_is_told_as_worse() -> None:
     slow, hang = row(step=70, stall=stall(70, "slow")), row(step=72, stall=stall(72))
     assert kinds([slow, slow, hang, hang, slow]) == ["0 stall warning", "2 stall error"]
     assert kinds([row(stall=stall(confidence="low"))]) == ["0 stall warning"]
+
+
+def test_a_run_that_stalls_again_where_the_one_before_it_ended_is_told_again() -> None:
+    hung, ended = row(step=70, stall=stall(), is_running=True), row(step=70, is_running=False, job_status="stopped")
+    assert kinds([hung, hung, ended, hung, hung]) == ["0 stall error", "3 stall error"]
 
 
 def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
@@ -224,6 +230,13 @@ def test_a_training_resumed_within_an_epoch_does_not_tell_it_twice() -> None:
     assert epochs((2.1, 700), (2.3, 750), (2.05, 690), (2.2, 720), (1.9, 650), (2.0, 660)) == []
 
 
+def test_epochs_of_another_run_are_its_own() -> None:
+    seen = [(2.1, 1), (3.0, 1), (None, 0), (1.2, 2), (2.0, 2), (2.1, 0), (2.2, 2)]
+    found = watch([row(epoch=epoch, run=run, total_epochs=3) for epoch, run in seen])
+    told = [(number, each.text, each.generation % 2**32) for number, alerts in enumerate(found) for each in alerts]
+    assert told == [(1, "epoch 3 of 3 is done", 3), (4, "epoch 2 of 3 is done", 2)]
+
+
 def test_epochs_that_are_no_numbers_are_no_epochs() -> None:
     assert epochs(1.0, nan, float("inf"), -1.0, 1e300) == []
 
@@ -247,6 +260,17 @@ def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
 
 def test_a_price_that_fell_may_rise_again() -> None:
     assert kinds([row(cost_per_hour=each) for each in (0.5, 0.6, 0.5, 0.6)]) == ["1 price warning", "3 price warning"]
+
+
+def test_a_price_that_trembles_is_told_once() -> None:
+    trembling = [0.5, 0.5051, 0.5049, 0.5051, 0.5049, 0.5051]
+    assert kinds([row(cost_per_hour=each) for each in trembling]) == ["1 price warning"]
+    config = FleetConfig(thresholds=Thresholds(price_rise=0.0))
+    assert kinds([row(cost_per_hour=each) for each in (0.3, 0.1 + 0.2, 0.30001)], config=config) == []
+    assert kinds([row(cost_per_hour=each) for each in (0.3, 0.31, 0.3, 0.31)], config=config) == [
+        "1 price warning",
+        "3 price warning",
+    ]
 
 
 def test_a_machine_that_was_stopped_did_not_become_dearer_by_running() -> None:
@@ -286,6 +310,13 @@ def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
     assert watch([row("exited", step=-5)])[0][0].generation == 0
 
 
+def test_a_name_of_what_happened_is_one_of_its_run() -> None:
+    looks = [row(epoch=each, step=step, total_epochs=3, run=7) for each, step in ((1.0, 5), (2.0, 9))]
+    assert [each.generation for each in watch(looks)[1]] == [7 * 2**32 + 1]
+    largest = watch([row(stall=stall(10**30), run=2**20 - 1)])[0][0].generation
+    assert 2**52 - 2**32 <= largest < 2**53
+
+
 def test_texts_are_bounded() -> None:
     assert len(watch([row("exited", message="x" * 9000)])[0][0].text) <= 300
 
@@ -316,6 +347,12 @@ def test_a_rule_does_not_count_what_was_not_seen() -> None:
     assert kinds([row(gpu_util=3.0), *[stale] * 9, row(gpu_util=3.0)], config=config) == []
 
 
+def test_a_rule_may_ask_for_what_is_not_known() -> None:
+    config = FleetConfig(rules=(AlertRule("silent", "step is unknown for 30s"),))
+    looks = [row(step=5), *[row(step=5, error="ssh: timed out")] * 6, row(step=6)]
+    assert kinds(looks, config=config) == ["4 rule:silent warning"]
+
+
 def test_two_rules_stand_apart() -> None:
     rules = AlertRule("a", "loss > 5"), AlertRule("b", "gpu_utilization < 5")
     looks = [row(loss=6.0, gpu_util=90.0), row(loss=6.0, gpu_util=1.0)]
@@ -340,6 +377,11 @@ def test_a_budget_is_told_once_when_it_is_passed() -> None:
         "1 budget error 10000 the budget of $10.00 is passed: $10.00 spent"
     ]
     assert account(*spent, config=CONFIG) == []
+
+
+def test_a_budget_stays_passed_when_the_cost_of_a_machine_is_known_no_more() -> None:
+    spent = [FleetSummary(dollars_spent=each) for each in (11.0, 2.0, 12.0)]
+    assert len(account(*spent, config=FleetConfig(budget=10.0))) == 1
 
 
 def test_credit_that_does_not_last_is_told_once_a_day() -> None:

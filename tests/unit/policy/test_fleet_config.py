@@ -117,8 +117,9 @@ def test_what_is_no_entry_is_refused(text: str) -> None:
         ({"keep_days": 0}, "fleet.keep_days", "days"),
         ({"log_paths": "/x"}, "fleet.log_paths", "a list"),
         ({"log_paths": []}, "fleet.log_paths", "a list"),
-        ({"log_paths": ["/x", ""]}, "fleet.log_paths", "a list"),
-        ({"log_paths": ["/x", 5]}, "fleet.log_paths", "a list"),
+        ({"log_paths": []}, "fleet.log_paths", "a list"),
+        ({"log_paths": ["/x", ""]}, "fleet.log_paths[1]", "a list"),
+        ({"log_paths": ["/x", 5]}, "fleet.log_paths[1]", "a list"),
         ({"thresholds": 5}, "fleet.thresholds", "a table of low_gpu"),
         ({"thresholds": {"low_gpu": True}}, "fleet.thresholds.low_gpu", "false for never"),
         ({"thresholds": {"low_gpu": "5"}}, "fleet.thresholds.low_gpu", "false for never"),
@@ -171,7 +172,12 @@ def test_all_faults_are_found_and_not_only_the_first() -> None:
         "budgett": 5,
         "thresholds": {"low_gpu": "x", "x": 1},
         "groups": {"g": ["nope", {"target": "nope2", "job": 5}, "local"], "#": ["local"]},
-        "alerts": [{"name": "", "when": "loss", "priority": "x"}, {"name": "ok", "when": "loss > 3"}, 5],
+        "alerts": [
+            {"name": "", "when": "loss", "priority": "x"},
+            {"name": "ok", "when": "loss > 3"},
+            5,
+            {"name": "ok", "when": "los > 3"},
+        ],
     }
     assert [each.path for each in find_fleet_faults(table, check_target=refuse)] == [
         ("budgett",),
@@ -186,6 +192,8 @@ def test_all_faults_are_found_and_not_only_the_first() -> None:
         ("alerts", 0, "when"),
         ("alerts", 0, "priority"),
         ("alerts", 2),
+        ("alerts", 3, "when"),
+        ("alerts", 3, "name"),
     ]
 
 

@@ -39,7 +39,7 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
         read_service_config(table)
 
 
-@pytest.mark.parametrize("value", [0, -1, "60", True, float("nan"), float("inf"), [60]])
+@pytest.mark.parametrize("value", [0, -1, "60", True, float("nan"), float("inf"), [60], 10**400])
 @pytest.mark.parametrize("key", ["lease_seconds", "sweep_interval", "max_runtime", "orphan_grace", "retry_delay"])
 def test_times_are_seconds_above_zero(key: str, value: Any) -> None:
     with pytest.raises(SettingsError, match=f"{key}: got .*seconds, above 0"):
@@ -54,6 +54,9 @@ def test_times_are_seconds_above_zero(key: str, value: Any) -> None:
         ("warn_hours_left", -1),
         ("failed_refund", 1.01),
         ("failed_refund", -0.1),
+        ("daily_budget", 10**400),
+        ("warn_hours_left", 10**400),
+        ("failed_refund", 10**400),
         ("failed_refund", False),
         ("max_retries", -1),
         ("max_retries", 2.5),

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from training_monitor.policy.fleet_values import FleetSample
-from training_monitor.policy.trends import MOST_POINTS, compare_runs, project_cost, series, trend
+from training_monitor.policy.trends import COMPARED, MOST_POINTS, compare_runs, project_cost, series, trend
 
 BEGIN = 1_750_000_000.0
 
@@ -124,7 +124,17 @@ def test_an_eta_of_an_earlier_sample_is_over() -> None:
     assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": 60.0}, {}), hours=1).to_completion is None
 
 
+def test_an_eta_below_zero_is_none() -> None:
+    assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": -60.0}), hours=1).to_completion is None
+
+
 # ---------------------------------------------------------------- side by side
+
+
+def test_a_comparison_looks_at_no_other_fields_than_it_says() -> None:
+    whole = run(1, 20)
+    asked = [FleetSample(each.timestamp, {name: each.values.get(name) for name in COMPARED}) for each in whole]
+    assert compare_runs({"a": asked}) == compare_runs({"a": whole})
 
 
 def run(speed: float, count: int, *, loss: float = 4.0, price: float = 3.6, first: int = 0) -> list[FleetSample]:

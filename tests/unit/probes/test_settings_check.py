@@ -62,9 +62,10 @@ telegram = "{SECRET}"
 PROBLEMS = [
     (2, "fleet.interval", "0"),
     (3, "fleet.intervall", None),
-    (4, "fleet.log_paths", "5"),
+    (6, "fleet.log_paths[1]", "5"),
     (8, "fleet.thresholds.low_gpu", "true"),
     (11, "fleet.groups.nightly[1]", '"nope://x"'),
+    (16, "fleet.alerts[1].name", '"idle"'),
     (17, "fleet.alerts[1].when", '"gpu_utilisation < 5"'),
     (19, "fleet.alerts[1].priority", '"loud"'),
     (21, "service.sweep_interval", "-1"),
@@ -110,6 +111,40 @@ def test_json_has_the_same_problems_on_lines_of_its_own(tmp_path: Path) -> None:
     for each in problems:
         last = each.key.split(".")[-1].strip('"')
         assert each.line and (last in lines[each.line - 1] or last.endswith("]"))
+
+
+@toml_only
+def test_a_number_of_thousands_of_digits_is_one_problem_as_any_other(tmp_path: Path) -> None:
+    huge, long = f"0x{'f' * 9000}", f"1{'0' * 400}"
+    text = "".join(
+        f"[{table}]\n{key} = {number}\n"
+        for table, key, number in (
+            ("fleet", "interval", huge),
+            ("service", "poll_interval", huge),
+            ("service.x", "y", long),
+            ("monitoring", "poll_interval", long),
+            ("monitoring.jobs.a", "min_samples", huge),
+            ("log_patterns", "a", huge),
+        )
+    )
+    problems = check(tmp_path, text, "settings.toml")
+    assert [each.line for each in problems] == [2, 4, 5, 8, 10, 12]
+    assert problems[0] == SettingsProblem(2, "fleet.interval", "a number that is far too long", "seconds, from 1")
+    assert problems[3].value and len(problems[3].value) <= 60
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("x.json", '{"fleet": {\n"interval": 0}}'), ("x.toml", "[fleet]\ninterval=0")]
+)
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_byte_order_mark_and_the_ends_of_lines_change_nothing(
+    tmp_path: Path, name: str, text: str, ends: str
+) -> None:
+    if name.endswith(".toml") and sys.version_info < (3, 11):
+        pytest.skip("Python 3.10 has no tomllib")
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.replace("\n", ends).encode())
+    [problem] = check_settings(str(tmp_path / name), {}).problems
+    assert (problem.line, problem.key) == (2, "fleet.interval")
 
 
 def test_what_is_fine_is_counted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from training_monitor.errors import SettingsError
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
-from training_monitor.probes.settings_file import load_log_patterns
+from training_monitor.probes.settings_file import load_fleet_config, load_log_patterns, load_service_config
 
 REWARD = r"reward[=: ]+(\S+)"
 
@@ -76,3 +76,14 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TRAINING_MONITOR_SETTINGS", str(tmp_path / "none.json"))
     with pytest.raises(SettingsError, match="exists"):
         load_log_patterns()
+
+
+@pytest.mark.parametrize(("load", "table"), [(load_service_config, "service"), (load_fleet_config, "fleet")])
+def test_a_wrong_value_of_the_service_or_the_fleet_names_file_and_key(tmp_path: Path, load: Any, table: str) -> None:
+    key = "poll_interval" if table == "service" else "interval"
+    file = write(tmp_path, {table: {key: -1}})
+    with pytest.raises(SettingsError) as raised:
+        load(file)
+    assert raised.value.key.startswith(f"{file}: ") and raised.value.key.endswith(key)
+    with pytest.raises(SettingsError, match="a table"):
+        load(write(tmp_path, {table: 5}))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.fakes import EPOCH, FakeClock, FakeTransport, gpu_answer
 from training_monitor.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
+from training_monitor.policy.fleet_values import FleetEntry
+from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.supervise.fleet import FleetMonitor
+from training_monitor.watching import Notice
 
 MEMORY = "MemTotal:       1000 kB\nMemFree:          10 kB\nMemAvailable:    250 kB\n"
 TABLE = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 1000 300 700 30% /workspace\n"
@@ -139,3 +144,43 @@ class World:
 
 def unreachable(said: str = "connection refused") -> TargetUnreachable:
     return TargetUnreachable(said)
+
+
+class Watch:
+    """A monitor over machines in memory, and what it has told."""
+
+    def __init__(self, *numbers: int, entries: tuple[FleetEntry, ...] = (), **options: Any) -> None:
+        self.world = World(*numbers)
+        self.notices: list[Notice] = []
+        given = {"whole_account": bool(numbers), "transport": self.world, "clock": self.world.clock}
+        self.monitor = FleetMonitor(entries, **{**given, "tell": self.notices.append, **options})
+
+    def look(self, after: float = 10) -> dict[str, TrainingMetrics]:
+        self.world.clock.sleep(after)
+        return self.monitor.update_all_metrics()
+
+    def row(self, after: float = 10) -> TrainingMetrics:
+        """The only member."""
+        [found] = self.look(after).values()
+        return found
+
+    def level(self, after: float = 10) -> str:
+        return self.row(after).health().level
+
+    @property
+    def told(self) -> list[str]:
+        return [alert.kind for alert in self.monitor.snapshot().alerts]
+
+    def train(self, steps: range, seconds: float = 10, total: int = 1000) -> None:
+        """Let local make steps, and look at each."""
+        for step in steps:
+            self.world.machine("local").log += f"step {step}/{total} loss 0.5\n"
+            self.look(seconds)
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 10) -> bool:
+    """Whether something comes to be so."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(condition())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from tests.unit.supervise.fleet_world import World, row, unreachable
+from tests.unit.supervise.fleet_world import World, eventually, row, unreachable
+from training_monitor.clock import SYSTEM_CLOCK
 from training_monitor.errors import CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetEntry, FleetSample, FleetSnapshot
@@ -32,13 +32,6 @@ def account(world: World, **options: Any) -> FleetMonitor:
 def update(monitor: FleetMonitor, world: World, after: float = 10) -> dict[str, TrainingMetrics]:
     world.clock.sleep(after)
     return monitor.update_all_metrics()
-
-
-def eventually(condition: Any, seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return bool(condition())
 
 
 def kinds(snapshot: FleetSnapshot) -> list[str]:
@@ -187,7 +180,7 @@ def test_what_is_gone_does_not_pile_up() -> None:
 def test_a_machine_that_hangs_delays_nobody_and_is_not_asked_twice() -> None:
     world = World(1, 2)
     release = world.machine(1).hang = threading.Event()
-    monitor = account(world, clock=_real_clock(), config=FleetConfig(interval=1.0))
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1.0))
     monitor.start()
     assert eventually(lambda: world.machine(2).asked >= 3)
     rows = {each.key: each for each in monitor.snapshot().rows}
@@ -201,7 +194,7 @@ def test_a_machine_that_hangs_delays_nobody_and_is_not_asked_twice() -> None:
 def test_while_the_listing_hangs_other_targets_are_asked_and_a_snapshot_comes_at_once() -> None:
     world = World(1)
     release = world.listing_hangs = threading.Event()
-    monitor = fleet(world, FleetEntry("local"), FleetEntry("vast://1"), clock=_real_clock())
+    monitor = fleet(world, FleetEntry("local"), FleetEntry("vast://1"), clock=SYSTEM_CLOCK)
     monitor.start()
     assert eventually(lambda: monitor.snapshot().rows[0].step == 1)
     snapshot = monitor.snapshot()
@@ -213,7 +206,7 @@ def test_while_the_listing_hangs_other_targets_are_asked_and_a_snapshot_comes_at
 
 def test_while_paused_nobody_is_asked_but_by_a_refresh() -> None:
     world = World(1)
-    monitor = account(world, clock=_real_clock(), config=FleetConfig(interval=1.0))
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1.0))
     monitor.set_paused(True)
     monitor.start()
     monitor.refresh()
@@ -397,9 +390,3 @@ def test_the_earlier_name_watches_some_instances_all_or_made_up_ones() -> None:
     assert list(VastAIMonitor(**options).update_all_metrics()) == ["vast://1", "vast://2"]
     mock = VastAIMonitor([30007012], use_mock=True, clock=world.clock)
     assert isinstance(mock, MockFleet) and list(mock.update_all_metrics()) == ["vast://30007012"]
-
-
-def _real_clock() -> Any:
-    from training_monitor.clock import SystemClock
-
-    return SystemClock()

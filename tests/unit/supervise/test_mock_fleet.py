@@ -86,6 +86,21 @@ def test_a_training_moves_plausibly() -> None:
     assert after.recent_logs[-1].startswith("Epoch ") and "Loss = " in after.recent_logs[-1]
 
 
+def test_over_a_day_trainings_end_and_then_their_gpus_rest() -> None:
+    clock, before = FakeClock(), dict[str, TrainingMetrics]()
+    fleet = MockFleet(count=40, clock=clock)
+    for _ in range(48):
+        for name, seen in fleet.update_all_metrics().items():
+            last = before.get(name, seen)
+            assert (seen.step or 0) >= (last.step or 0) and (seen.epoch or 0) >= (last.epoch or 0)
+            assert seen.total_cost is None or seen.total_cost >= (last.total_cost or 0.0)
+            if seen.finished:
+                assert not seen.gpu_util and seen.estimated_completion_time() is None
+            before[name] = seen
+        clock.elapsed += 1800.0
+    assert sum(bool(each.finished) for each in before.values()) > 20
+
+
 def test_the_same_seed_and_time_are_the_same_fleet() -> None:
     one, two, other = (MockFleet(count=40, clock=FakeClock(), seed=seed) for seed in (3, 3, 4))
     assert [each.step for each in one.snapshot().rows] == [each.step for each in two.snapshot().rows]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.tui.snapshots import ROWS, SNAPSHOT, member, recent
-from training_monitor.policy.fleet_values import FleetSnapshot
+from training_monitor.policy.fleet_values import FleetAlert, FleetSnapshot
 from training_monitor.tui.keys import TABLES, Command, update
 from training_monitor.tui.log_feed import LogFeed, follow
 from training_monitor.tui.screens import render
@@ -361,3 +361,32 @@ def test_read_only_refuses_to_change_anything(key: str, screen: str) -> None:
     view, commands = press(replace(READ_ONLY, screen=screen), key)
     assert commands == [] and view.screen == screen and view.request is None and "read-only" in view.message
     assert after("r", view=view).message == ""
+
+
+# ---------------------------------------------------------------- quitting
+
+
+def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
+    alert = FleetAlert(SNAPSHOT.timestamp + later, key, kind, "it is done")
+    return replace(SNAPSHOT, alerts=(*SNAPSHOT.alerts, alert))
+
+
+@pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy")])
+def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> None:
+    view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
+    assert [command.name for command in commands] == [action]
+    assert "is under way" in view.message and "Ctrl-C" in view.message
+    for told in (answered("lost", ROWS[0].key), answered("failed", ROWS[1].key), answered("failed", ROWS[0].key, -9.0)):
+        assert press(view, "q", snapshot=told)[1] == []
+    for kind in ("stopped", "destroyed", "failed", "refused"):
+        assert press(view, "q", snapshot=answered(kind, ROWS[0].key))[1] == [Command("quit")]
+
+
+def test_q_waits_for_all_that_were_marked() -> None:
+    view, commands = press(START, " ", " ", "D", *"destroy 2", "enter")
+    assert len(commands[0].keys) == 2
+    assert press(view, "q", snapshot=answered("destroyed", ROWS[0].key))[1] == []
+
+
+def test_what_was_cancelled_keeps_nobody() -> None:
+    assert press(START, "D", *"destroy", "enter", "q")[1] == [Command("quit")]
