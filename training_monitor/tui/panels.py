@@ -155,7 +155,7 @@ def _money(summary: FleetSummary) -> list[str]:
     if summary.without_eta:
         parts.append(f"{summary.without_eta} without ETA")
     if summary.hidden:
-        parts.append(f"{summary.hidden} stopped hidden, {format_price(summary.hidden_dollars_per_hour)}/h")
+        parts.append(f"{summary.hidden} not shown, {format_price(summary.hidden_dollars_per_hour)}/h")
     return parts
 
 
