@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import pids, wait_until
-from tests.requirements import require
+from tests.integration.screens import Screen
 
-ROOT = Path(__file__).parents[2]
 COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 # A made-up fleet that writes down what it is asked to do, and one of text that means harm.
 SCRIPT = """
@@ -70,43 +67,16 @@ except KeyboardInterrupt as interrupt:
 """
 
 
-class Screen:
-    """A tmux session of one window in which the screen runs; its folder gets `asked`, `pid`, `before` and `after`."""
+class FleetScreen(Screen):
+    """The screen of one of the fleets above; its folder also gets `pid` and `asked`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._tmux = [require("tmux"), "-u", "-S", str(folder / "socket")]
+        super().__init__(folder)
         (folder / "fleet.py").write_text(SCRIPT)
 
-    def tmux(self, *words: str) -> str:
-        return subprocess.run([*self._tmux, *words], text=True, capture_output=True, timeout=30).stdout
-
-    def start(self, size: str, *words: str, before: str = "", then: str = "", **environ: str) -> None:
-        width, height = size.split("x")
-        settings = {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), **environ}
-        python = shlex.join([sys.executable, "fleet.py", *(words or ("mock",))])
-        env = shlex.join(["env", "-u", "NO_COLOR", *(f"{name}={value}" for name, value in settings.items())])
-        shell = f"{before} stty -g > before; {env} {python}; {then} echo status=$?; stty -g > after; exec sleep 600"
-        folder = ["-c", str(self.folder)]
-        self.tmux("new-session", "-d", "-x", width, "-y", height, *folder, shlex.join(["sh", "-c", shell]))
-
-    def press(self, *keys: str) -> None:
-        self.tmux("send-keys", *keys)
-
-    def type(self, text: str) -> None:
-        self.tmux("send-keys", "-l", text)
-
-    def text(self) -> str:
-        return self.tmux("capture-pane", "-p")
-
-    def shows(self, *patterns: str, seconds: float = 20) -> None:
-        """Wait until all patterns are on the screen."""
-        assert wait_until(lambda: all(re.search(each, self.text(), re.M) for each in patterns), seconds), (
-            f"{patterns} not on the screen:\n{self.text()}"
-        )
-
-    def hides(self, pattern: str) -> None:
-        assert wait_until(lambda: not re.search(pattern, self.text(), re.M)), f"{pattern} still in\n{self.text()}"
+    def start(self, size: str, *command: str, before: str = "", then: str = "", **environ: str) -> None:
+        command = (sys.executable, "fleet.py", *(command or ("mock",)))
+        super().start(size, *command, before=before, then=then, **environ)
 
     def pid(self) -> int:
         return int((self.folder / "pid").read_text())
@@ -114,17 +84,10 @@ class Screen:
     def asked(self) -> list[str]:
         return (self.folder / "asked").read_text().splitlines()
 
-    def ended(self, status: int) -> None:
-        """Wait for its end, and see that the terminal is as it was."""
-        self.shows(f"status={status}$")
-        assert wait_until(lambda: (self.folder / "after").exists() and (self.folder / "after").read_text())
-        assert (self.folder / "after").read_text() == (self.folder / "before").read_text()
-        assert self.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{keypad_cursor_flag}") == "0 1 0\n"
-
 
 @pytest.fixture
-def screen(tmp_path: Path) -> Iterator[Screen]:
-    found = Screen(tmp_path)
+def screen(tmp_path: Path) -> Iterator[FleetScreen]:
+    found = FleetScreen(tmp_path)
     yield found
     found.tmux("kill-server")
 
@@ -165,7 +128,7 @@ LOOKS = (
 
 
 @pytest.mark.parametrize("size", ["80x24", "200x60"])
-def test_every_key_is_answered(screen: Screen, size: str) -> None:
+def test_every_key_is_answered(screen: FleetScreen, size: str) -> None:
     screen.start(size)
     screen.shows(r"^ vast +all, 12 members +refreshed", "^> 30007001", r"q quit +r refresh")
     for key, shown in MOVES + LOOKS:
@@ -193,7 +156,7 @@ def test_every_key_is_answered(screen: Screen, size: str) -> None:
     assert screen.asked() == ["refresh", "clear", "close"]
 
 
-def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: Screen) -> None:
+def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.shows("^> 30007001")
     screen.press("D")
@@ -211,11 +174,14 @@ def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: Screen
     screen.press("Enter")
     screen.shows("destroy: 2 members asked for")
     screen.press("q")
+    screen.shows("under way: wait for its alert")
+    screen.shows("30007001 .*: it is destroyed", "30007002 .*: it is destroyed")
+    screen.press("q")
     screen.ended(0)
     assert screen.asked() == ["stop vast://30007001", "destroy vast://30007001 vast://30007002", "close"]
 
 
-def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: Screen) -> None:
+def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.shows("^> 30007001")
     with open(screen.tmux("display-message", "-p", "#{pane_tty}").strip(), "w") as terminal:
@@ -226,7 +192,7 @@ def test_what_others_wrote_on_the_screen_goes_with_a_key(screen: Screen) -> None
     screen.shows("^> 30007001", "^ vast")
 
 
-def test_read_only_offers_no_change_and_refuses_it(screen: Screen) -> None:
+def test_read_only_offers_no_change_and_refuses_it(screen: FleetScreen) -> None:
     screen.start("200x60", "mock", "read-only")
     screen.shows("read-only", r"m compare")
     assert "destroy" not in screen.text()
@@ -241,7 +207,7 @@ def test_read_only_offers_no_change_and_refuses_it(screen: Screen) -> None:
     assert screen.asked() == ["close"]
 
 
-def test_it_follows_the_size_of_the_terminal(screen: Screen) -> None:
+def test_it_follows_the_size_of_the_terminal(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.shows("q quit")
     screen.press("Down", "Down")
@@ -258,7 +224,7 @@ def test_it_follows_the_size_of_the_terminal(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("size", ["40x10", "12x3", "2x1", "300x100"])
-def test_it_starts_in_any_size(screen: Screen, size: str) -> None:
+def test_it_starts_in_any_size(screen: FleetScreen, size: str) -> None:
     screen.start(size)
     assert wait_until(
         lambda: screen.tmux("display-message", "-p", "#{alternate_on}") == "1\n" and screen.text().strip()
@@ -270,7 +236,7 @@ def test_it_starts_in_any_size(screen: Screen, size: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
-def test_a_signal_ends_it_and_gives_the_terminal_back(screen: Screen, name: str) -> None:
+def test_a_signal_ends_it_and_gives_the_terminal_back(screen: FleetScreen, name: str) -> None:
     screen.start("80x24")
     screen.shows("^> 30007001")
     number = signal.Signals[name]
@@ -280,7 +246,7 @@ def test_a_signal_ends_it_and_gives_the_terminal_back(screen: Screen, name: str)
     assert "Traceback" not in screen.text()
 
 
-def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: Screen) -> None:
+def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: FleetScreen) -> None:
     screen.start("80x24", "broken")
     screen.shows("^> 30007001")
     (screen.folder / "break").touch()
@@ -290,7 +256,7 @@ def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: Screen) -> None
 
 
 @pytest.mark.parametrize("before", ["", "trap '' HUP;"], ids=["hangup", "nohup"])
-def test_it_ends_with_its_terminal(screen: Screen, before: str) -> None:
+def test_it_ends_with_its_terminal(screen: FleetScreen, before: str) -> None:
     screen.start("80x24", before=before)
     screen.shows("^> 30007001")
     pid = screen.pid()
@@ -298,7 +264,7 @@ def test_it_ends_with_its_terminal(screen: Screen, before: str) -> None:
     assert wait_until(lambda: pid not in pids())
 
 
-def test_it_can_be_suspended_and_comes_back(screen: Screen) -> None:
+def test_it_can_be_suspended_and_comes_back(screen: FleetScreen) -> None:
     screen.start("80x24", before="set -m;", then="stty -g > suspended; sleep 0.5; fg;")
     screen.shows("^> 30007001")
     os.killpg(os.getpgid(screen.pid()), signal.SIGTSTP)
@@ -312,7 +278,7 @@ def test_it_can_be_suspended_and_comes_back(screen: Screen) -> None:
     screen.ended(0)
 
 
-def test_in_the_c_locale_all_is_ascii(screen: Screen) -> None:
+def test_in_the_c_locale_all_is_ascii(screen: FleetScreen) -> None:
     screen.start("80x24", LANG="C", LC_ALL="")
     screen.shows("^> 30007001", "runnin", r"^-- 30007001")
     assert screen.text().isascii()
@@ -324,7 +290,7 @@ def test_in_the_c_locale_all_is_ascii(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "vt100"}], ids=["no-color", "vt100"])
-def test_without_colours_health_is_still_told(screen: Screen, environ: dict[str, str]) -> None:
+def test_without_colours_health_is_still_told(screen: FleetScreen, environ: dict[str, str]) -> None:
     screen.start("80x24", **environ)
     screen.shows("^> 30007001", r" error$", r" warn$", r" ok$")
     assert not COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
@@ -332,20 +298,20 @@ def test_without_colours_health_is_still_told(screen: Screen, environ: dict[str,
     screen.shows("status=0")
 
 
-def test_with_colours_health_is_coloured(screen: Screen) -> None:
+def test_with_colours_health_is_coloured(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.shows("^> 30007001")
     assert COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
 
 
 @pytest.mark.parametrize(("name", "said"), [("dumb", "cannot move its cursor"), ("no-such-terminal", "is not known")])
-def test_a_terminal_that_cannot_show_it_is_an_error(screen: Screen, name: str, said: str) -> None:
+def test_a_terminal_that_cannot_show_it_is_an_error(screen: FleetScreen, name: str, said: str) -> None:
     screen.start("80x24", TERM=name)
     screen.shows("error: TERM=", said, "--once", "status=2")
     assert not (screen.folder / "asked").exists()
 
 
-def test_text_that_means_harm_stays_in_its_row(screen: Screen) -> None:
+def test_text_that_means_harm_stays_in_its_row(screen: FleetScreen) -> None:
     screen.start("200x60", "hostile")
     screen.shows("^> 30007000", r"^q quit")
     lines = screen.text().splitlines()
@@ -355,7 +321,18 @@ def test_text_that_means_harm_stays_in_its_row(screen: Screen) -> None:
     assert all("E1/3 70%" in line and line.rstrip().endswith("GPU 85 %") for line in lines[2:17])
 
 
-def test_sequences_that_terminfo_does_not_know_are_no_keys(screen: Screen) -> None:
+def test_keys_that_come_at_once_with_esc_are_not_lost(screen: FleetScreen) -> None:
+    screen.start("80x24")
+    screen.shows("^> 30007001")
+    screen.press("?", "Escape", "Down", "Enter", "Escape", "j", "Escape", "NPage", "Escape", "Up")
+    screen.shows(r"^> 300070(0[4-9]|1\d)", "^. *ID ")
+    screen.press("Escape", "Home")
+    screen.shows("^> 30007001")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_sequences_that_terminfo_does_not_know_are_no_keys(screen: FleetScreen) -> None:
     screen.start("80x24")
     screen.shows("^> 30007001")
     screen.tmux("send-keys", "-H", *"1b 5b 42".split())
