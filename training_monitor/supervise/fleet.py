@@ -86,7 +86,7 @@ class FleetMonitor:
         self._actions = FleetActions(self._hear, transport, clock)
         self._record = FleetRecord(config, history, tell)
         self._listeners: list[Callable[[], None]] = []
-        self._listing = self._round_open = self._forced = self._paused = False
+        self._listing = self._list_again = self._round_open = self._forced = self._paused = False
         self._next_round, self._shown_at, self._changed = 0.0, float("-inf"), True
         self._thread: threading.Thread | None = None
         self._view = FleetSnapshot(clock.time(), interval=config.interval)
@@ -210,6 +210,7 @@ class FleetMonitor:
         self._next_round = self.clock.monotonic() + self.config.interval
         with self._lock:
             self._schedule.begin_round(forced=forced)
+            self._list_again |= forced and self._listing  # what is listed now may be older than what asks for it
             lists = self._lister is not None and not self._listing and (forced or self._lister.is_due())
             self._listing = self._listing or lists
         if lists and not begin_thread(self._list, "listing"):
@@ -274,7 +275,7 @@ class FleetMonitor:
 
     def _end_listing(self) -> None:
         with self._idle:
-            self._listing = False
+            self._forced, self._listing, self._list_again = self._forced or self._list_again, False, False
             self._idle.notify_all()
         self._note_change()
 

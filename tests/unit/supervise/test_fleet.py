@@ -204,6 +204,19 @@ def test_while_the_listing_hangs_other_targets_are_asked_and_a_snapshot_comes_at
     monitor.close()
 
 
+def test_a_refresh_while_the_account_is_listed_lists_it_once_more_afterwards() -> None:
+    world = World(1)
+    release = world.listing_hangs = threading.Event()
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1000))
+    monitor.start()
+    assert eventually(lambda: world.listings() == 1)
+    monitor.refresh()
+    assert eventually(lambda: not monitor._forced)  # it was taken up, while the first one hangs
+    release.set()
+    assert eventually(lambda: world.listings() == 2 and not monitor.snapshot().refreshing)
+    monitor.close()
+
+
 def test_while_paused_nobody_is_asked_but_by_a_refresh() -> None:
     world = World(1)
     monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1.0))
