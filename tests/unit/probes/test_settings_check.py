@@ -220,14 +220,6 @@ def test_a_folder_is_one_problem(tmp_path: Path) -> None:
     assert "can be read" in problem.expected
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_one_problem(tmp_path: Path) -> None:
-    file = write(tmp_path, {})
-    os.chmod(file, 0)
-    [problem] = check_settings(file, {}).problems
-    assert "Permission denied" in problem.expected
-
-
 def test_python_without_tomllib_is_one_clear_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tomllib", None)
     [problem] = check(tmp_path, WRONG, "settings.toml")
