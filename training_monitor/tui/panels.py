@@ -144,8 +144,14 @@ def _counts(summary: FleetSummary) -> list[Piece]:
 
 
 def _money(summary: FleetSummary) -> list[str]:
-    at_least = "at least " if summary.unpriced else ""
-    parts = [f"{at_least}{format_price(summary.dollars_per_hour)}/h", f"spent {format_total(summary.dollars_spent)}"]
+    parts = []
+    if summary.dollars_per_hour:
+        at_least = "at least " if summary.unpriced else ""
+        parts.append(f"{at_least}{format_price(summary.dollars_per_hour)}/h")
+    elif summary.unpriced:
+        parts.append("nobody knows the price")
+    if summary.dollars_spent:
+        parts.append(f"spent {format_total(summary.dollars_spent)}")
     if summary.credit is not None:
         lasts = "" if summary.credit_hours is None else f" lasts {format_duration(summary.credit_hours * 3600)}"
         parts.append(f"credit {format_total(summary.credit)}{lasts}")
