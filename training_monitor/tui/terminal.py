@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -244,9 +245,18 @@ def _prepared(window: curses.window) -> curses.window:
     curses.set_escdelay(_ESCAPE_MILLISECONDS)
     window.keypad(True)
     window.nodelay(True)
+    _never_wait(sys.stdin.fileno())
     with suppress(curses.error):
         curses.curs_set(0)
     return window
+
+
+def _never_wait(terminal: int) -> None:
+    """Let a read that finds no key return at once: curses may read for the rest of a sequence that never comes."""
+    mode = termios.tcgetattr(terminal)
+    mode[6][termios.VMIN] = mode[6][termios.VTIME] = 0
+    termios.tcsetattr(terminal, termios.TCSANOW, mode)
+    curses.def_prog_mode()  # also after the screen was suspended
 
 
 def _check_terminal() -> None:
