@@ -194,7 +194,10 @@ class LogTotals:
         changes = {name: value for name, value in seen.items() if value is not None}
         if found.step is not None and found.step > (self._progress.total_steps or found.step):
             changes.setdefault("total_steps", None)
-        self._progress = replace(self._progress, **changes)
+        before, newest = self._progress, replace(self._progress, **changes)
+        if before.finished and newest.step not in (before.step, newest.total_steps):
+            newest = replace(newest, finished=None)  # steps behind the end of a training are those of another one
+        self._progress = newest
 
     def _add_loss(self, loss: float, step: int | None) -> None:
         if step is not None and (step, str(loss)) == self._last_loss_at:

@@ -74,7 +74,7 @@ class WatchState:
         lines = []
         for line in _LINE_END.split(new.text):
             if line.strip():
-                self._feed(line)
+                self.totals.feed(f"{line}\n")
                 lines.append((line, self.totals.progress))
         self.output = (self.output + new.text)[-KEPT_OUTPUT:]
         self.partial, self.cursor = new.partial[-KEPT_OUTPUT:], new.cursor
@@ -86,17 +86,8 @@ class WatchState:
         if not last.strip() or self.partial == self.ended_partial:
             return []
         self.ended_partial = self.partial
-        self._feed(last)
+        self.totals.feed(f"{last}\n")
         return [(last, self.totals.progress)]
-
-    def _feed(self, line: str) -> None:
-        """Add up a line; other steps behind the end of a training are those of another one."""
-        before = self.totals.progress
-        self.totals.feed(f"{line}\n")
-        newest = self.totals.progress
-        if before.finished and newest.step not in (before.step, newest.total_steps):
-            state = self.totals.to_state()
-            self.totals = LogTotals.from_state({**state, "progress": {**state["progress"], "finished": None}})
 
     def _new_in(self, tail: str) -> str:
         """What the end of a log has that the end seen before had not."""
