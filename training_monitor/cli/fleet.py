@@ -105,10 +105,9 @@ def _show(fleet: FleetMonitor | MockFleet, args: Namespace, title: str, config: 
 
 
 def _row(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
-    left, health = row.estimated_completion_time(), row.health(config.thresholds, now)
+    health = row.health(config.thresholds, now)
     judged = {"health": health.level, "reason": health.reason, "progress_percent": row.progress_percentage()}
-    eta = left.total_seconds() if left else None
-    return {**asdict(row), **judged, "eta_seconds": eta, "recent_logs": list(row.recent_logs)}
+    return {**asdict(row), **judged, "eta_seconds": row.seconds_left(), "recent_logs": list(row.recent_logs)}
 
 
 def _print_table(snapshot: FleetSnapshot, config: FleetConfig, title: str) -> None:

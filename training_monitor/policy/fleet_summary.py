@@ -58,11 +58,10 @@ def _completion(rows: Sequence[TrainingMetrics]) -> dict[str, Any]:
     """What the rest of the trainings takes; one that runs and whose end nobody knows is counted apart."""
     dollars, longest, without = None, None, 0
     for row in rows:
-        left = row.estimated_completion_time()
-        if left is None:
+        seconds = row.seconds_left()
+        if seconds is None:
             without += row.status == "running" and row.is_running is not False and not is_finished(row)
             continue
-        seconds = left.total_seconds()
         longest = seconds if longest is None else max(longest, seconds)
         if row.cost_per_hour is not None:
             dollars = (dollars or 0.0) + seconds / HOUR * row.cost_per_hour

@@ -158,9 +158,8 @@ OF_TRAINING = ("step", "epoch", "loss", "learning_rate", "grad_norm")
 def sample_of(metrics: TrainingMetrics, timestamp: float) -> FleetSample:
     """What is remembered of a row: nothing that is only known of before."""
     gone = OF_TRAINING if metrics.absent is not None else ()
-    left = None if gone else metrics.estimated_completion_time()
     values = {name: None if name in gone else getattr(metrics, field) for name, field in REPORTED.items()}
-    values["eta_seconds"] = None if left is None else left.total_seconds()
+    values["eta_seconds"] = metrics.seconds_left()
     return FleetSample(timestamp, values, metrics.status)
 
 

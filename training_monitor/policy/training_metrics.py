@@ -125,7 +125,12 @@ class TrainingMetrics:
         return None
 
     def estimated_completion_time(self) -> timedelta | None:
-        """How long until the last step, by the training's own clock; None while nobody knows.
+        """How long until the last step, see `seconds_left`."""
+        left = self.seconds_left()
+        return None if left is None else timedelta(seconds=left)
+
+    def seconds_left(self) -> float | None:
+        """How many seconds until the last step, by the training's own clock; None while nobody knows.
 
         Nobody knows it of a training that has ended, hangs or is not seen any more. The log's own word comes first,
         then its speed, then how long its steps took so far.
@@ -134,10 +139,10 @@ class TrainingMetrics:
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
         if has_ended or hangs or self.absent is not None:
             return None
-        seconds = self._seconds_left() if self.eta_seconds is None else self.eta_seconds
-        return timedelta(seconds=seconds) if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
+        seconds = self._seconds_by_steps() if self.eta_seconds is None else self.eta_seconds
+        return seconds if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
 
-    def _seconds_left(self) -> float | None:
+    def _seconds_by_steps(self) -> float | None:
         step, total = self.step, self.total_steps
         if step is None or total is None or step <= 0 or total <= 0:
             return None

@@ -48,8 +48,8 @@ def format_total(dollars: float | None) -> str:
 
 def format_eta(metrics: TrainingMetrics) -> str:
     """45m, 2h05m."""
-    left = metrics.estimated_completion_time()
-    return NOT_KNOWN if left is None else format_duration(left.total_seconds())
+    left = metrics.seconds_left()
+    return NOT_KNOWN if left is None else format_duration(left)
 
 
 def format_progress(metrics: TrainingMetrics) -> str:

@@ -149,8 +149,7 @@ def _by_id(row: TrainingMetrics, _: Health | None) -> Any:
 
 
 def _by_eta(row: TrainingMetrics, _: Health | None) -> Any:
-    left = row.estimated_completion_time()
-    return None if left is None else left.total_seconds()
+    return row.seconds_left()
 
 
 ORDERS: dict[str, _Order] = {
