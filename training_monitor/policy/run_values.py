@@ -266,7 +266,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What all shown runs use together, and of how much: cores, bytes, MiB. The limits are the machine's or the user's."""
+    """What all shown runs use together, and of how much (the machine's, or what the user set): cores, bytes, MiB."""
 
     cpu_percent: float | None = None
     rss_bytes: int | None = None
