@@ -36,10 +36,11 @@ WRONG_KEY = "wrong-key-of-somebody"
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 15) -> bool:
+    """Whether the condition was true within that time; what is seen once may be gone at the next look."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (found := bool(condition())) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return bool(condition())
+    return found
 
 
 def plain(script: str, limit: float = 10.0) -> Question[Reply]:

@@ -222,6 +222,7 @@ def press_filter(screen: Screen, total: int) -> None:
     screen.shows("^/0007003_", f" 1 of {total} members", row(FIRST + 2))
     press_each(screen, [("Enter", "filter: 0007003"), ("Escape", f"all, {total} members"), ("/", "^/_")])
     screen.type("q?!")
+    screen.shows(r"^/q\?!_")
     press_each(screen, [("Escape", f"all, {total} members")])
 
 

@@ -6,13 +6,13 @@ import json
 import os
 import random
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import wait_until
 from tests.loopback.kubernetes import ContainerState, KubernetesApi
 from tests.requirements import require
 
@@ -38,13 +38,6 @@ def kubectl(api: KubernetesApi) -> Kubectl:
         )
 
     return run
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 def names(answer: Answer) -> list[str]:

@@ -15,51 +15,45 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from training_monitor.errors import TrainingMonitorError
+from training_monitor.tui.key_codes import decode_keys
 from training_monitor.tui.text import ASCII, UNICODE, Glyphs, Line, cells
 
-_ESCAPE_MILLISECONDS = 25
+_ESCAPE_SECONDS = 0.025  # within which the rest of a sequence comes: after it, Esc is a key of its own
 _GATHER_SECONDS = 0.2  # many changes within this time are drawn at once
+_MOST_BYTES = 4096  # that one read takes
 _FALLBACK_SIZE = (80, 24)
+_MOUSE_ON = b"\x1b[?1000h\x1b[?1006h"
+_MOUSE_OFF = b"\x1b[?1006l\x1b[?1000l"
 
-_NAMES: Mapping[int | str, str] = {
-    curses.KEY_UP: "up",
-    curses.KEY_DOWN: "down",
-    curses.KEY_LEFT: "left",
-    curses.KEY_RIGHT: "right",
-    curses.KEY_PPAGE: "page-up",
-    curses.KEY_NPAGE: "page-down",
-    curses.KEY_HOME: "home",
-    curses.KEY_END: "end",
-    curses.KEY_ENTER: "enter",
-    curses.KEY_BTAB: "shift-tab",
-    curses.KEY_BACKSPACE: "backspace",
-    curses.KEY_DC: "backspace",
-    "\n": "enter",
-    "\r": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-    "\b": "backspace",
-    "\x0c": "ctrl-l",
-    "\x15": "ctrl-u",
+_CAPABILITIES = {  # how terminfo calls the keys
+    "kcuu1": "up",
+    "kcud1": "down",
+    "kcub1": "left",
+    "kcuf1": "right",
+    "khome": "home",
+    "kend": "end",
+    "kpp": "page-up",
+    "knp": "page-down",
+    "kcbt": "shift-tab",
+    "kent": "enter",
+    "kbs": "backspace",
+    "kdch1": "backspace",
 }
-# What follows ESC [ or ESC O where a terminal sends other keys than its terminfo entry says.
-_SEQUENCES = {
-    "A": "up",
-    "B": "down",
-    "C": "right",
-    "D": "left",
-    "F": "end",
-    "H": "home",
-    "M": "enter",
-    "Z": "shift-tab",
-    "1~": "home",
-    "4~": "end",
-    "5~": "page-up",
-    "6~": "page-down",
-    "7~": "home",
-    "8~": "end",
+_STATES = {  # of a run; selected, they are the other way round
+    "loading": curses.COLOR_CYAN,
+    "batch": curses.COLOR_GREEN,
+    "validation": curses.COLOR_MAGENTA,
+    "finished": curses.COLOR_BLUE,
+    "failed": curses.COLOR_RED,
+    "canceled": curses.COLOR_YELLOW,
+    "killed": curses.COLOR_RED,
+    "warn": curses.COLOR_YELLOW,
 }
 _PLAIN = {
+    **{f"selected {state}": "A_REVERSE" for state in _STATES},
+    "loading": "A_DIM",
+    "finished": "A_BOLD",
+    "failed": "A_BOLD",
     "dim": "A_DIM",
     "warn": "A_BOLD",
     "bad": "A_BOLD",
@@ -67,7 +61,13 @@ _PLAIN = {
     "selected": "A_REVERSE",
     "title": "A_REVERSE",
 }
-_COLOURS = {"good": curses.COLOR_GREEN, "warn": curses.COLOR_YELLOW, "bad": curses.COLOR_RED}
+_Handler = Callable[[int, FrameType | None], object]
+_COLOURS = {
+    "good": curses.COLOR_GREEN,
+    "bad": curses.COLOR_RED,
+    **_STATES,
+    **{f"selected {state}": colour for state, colour in _STATES.items()},
+}
 
 
 def choose_glyphs(environ: Mapping[str, str], encoding: str) -> Glyphs:
@@ -131,6 +131,8 @@ class Terminal:
         self._drawn: tuple[Line, ...] = ()
         self._size = _FALLBACK_SIZE
         self._attributes = _attributes()
+        self._known = _known_keys()
+        self._rest = b""  # of what was typed: the beginning of a key
 
     def size(self) -> tuple[int, int]:
         """Columns and lines, as they are now."""
@@ -167,42 +169,41 @@ class Terminal:
     def keys(self, seconds: float) -> list[str] | None:
         """Wait for keys or for the bell; the names of the keys pressed, none when the time is over or the bell rang.
 
-        A key is answered at once; several rings within a moment are answered together. None: the terminal is gone.
+        A key is answered at once; several rings within a moment are answered together. What may be the beginning of a
+        key is answered by the next call, which waits 25 ms for its end. None: the terminal is gone.
         """
         stdin = sys.stdin.fileno()
+        data = _read(stdin) if stdin in self._wait(stdin, seconds) else b""
+        if data is None:
+            return None
+        names, self._rest = decode_keys(self._rest + data, is_over=not data, known=self._known)
+        return names
+
+    def _wait(self, stdin: int, seconds: float) -> list[int]:
+        if self._rest:
+            return select.select([stdin], [], [], _ESCAPE_SECONDS)[0]
         ready = select.select([stdin, self.bell.reader], [], [], seconds)[0]
         if ready == [self.bell.reader]:
             ready = select.select([stdin], [], [], _GATHER_SECONDS)[0]
         self.bell.silence()
-        names = list(self._read())
-        return None if not names and stdin in ready and not os.isatty(stdin) else names
+        return ready
 
-    def _read(self) -> Iterator[str]:
-        while (key := self._next()) is not None:
-            name = self._after_escape() if key == "\x1b" else _NAMES.get(key, key)
-            if isinstance(name, str) and name:
-                yield name
 
-    def _next(self) -> int | str | None:
-        with suppress(curses.error):
-            return self._window.get_wch()
+def _read(terminal: int) -> bytes | None:
+    """What was typed; None: the terminal is gone."""
+    data = b""
+    try:
+        with suppress(BlockingIOError):
+            data = os.read(terminal, _MOST_BYTES)
+    except OSError:
         return None
+    return data if data or os.isatty(terminal) else None
 
-    def _after_escape(self) -> str:
-        """Esc alone, or the end of a sequence that curses does not know: its name, empty when it means nothing."""
-        key = self._next()
-        if key not in ("[", "O"):
-            if isinstance(key, int):
-                curses.ungetch(key)
-            elif key is not None:
-                curses.unget_wch(key)
-            return "escape"
-        text = ""
-        while isinstance(key := self._next(), str):
-            text += key
-            if "@" <= key <= "~":
-                break
-        return _SEQUENCES.get(text, "")
+
+def _known_keys() -> dict[bytes, str]:
+    """The sequences of this terminal, by terminfo."""
+    sequences = {curses.tigetstr(capability): name for capability, name in _CAPABILITIES.items()}
+    return {sequence: name for sequence, name in sequences.items() if sequence and sequence[:-1].startswith(b"\x1b")}
 
 
 def _attributes() -> dict[str, int]:
@@ -219,44 +220,74 @@ def _attributes() -> dict[str, int]:
 
 
 @contextmanager
-def open_terminal() -> Iterator[Terminal]:
-    """Take the terminal over, and give it back as it was, also after an error, SIGTERM or SIGHUP.
+def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
+    """Take the terminal over, and give it back as it was, also after an error, SIGTERM or SIGHUP, and while suspended.
+
+    Args:
+        mouse: clicks and the wheel are keys too, where the terminal can tell them.
 
     Raises:
         TrainingMonitorError: stdin or stdout is no terminal, or one that cannot move its cursor.
     """
     _check_terminal()
+    has_mouse = mouse and curses.tigetstr("kmous") is not None
     bell = Bell()
     try:
-        with _handled(bell):
+        with _handled({signal.SIGTERM: _interrupt, signal.SIGHUP: _interrupt, signal.SIGWINCH: lambda *_: bell.ring()}):
             window = curses.initscr()
             try:
-                yield Terminal(_prepared(window), bell)
+                _prepare(window)
+                with _handled({signal.SIGTSTP: lambda *_: _suspend(bell, has_mouse)}):
+                    if has_mouse:
+                        _tell(_MOUSE_ON)
+                    yield Terminal(window, bell)
             finally:
-                with suppress(curses.error):  # the terminal may be gone
-                    curses.endwin()
+                _give_back(has_mouse)
     finally:
         bell.close()
 
 
-def _prepared(window: curses.window) -> curses.window:
+def _prepare(window: curses.window) -> None:
     curses.noecho()
     curses.cbreak()
-    curses.set_escdelay(_ESCAPE_MILLISECONDS)
+    curses.typeahead(-1)  # keys that wait are no reason to draw a part
     window.keypad(True)
-    window.nodelay(True)
     _never_wait(sys.stdin.fileno())
     with suppress(curses.error):
         curses.curs_set(0)
-    return window
 
 
 def _never_wait(terminal: int) -> None:
-    """Let a read that finds no key return at once: curses may read for the rest of a sequence that never comes."""
+    """Let a read that finds no key return at once: Ctrl-Z throws away the keys for which `select` just returned."""
     mode = termios.tcgetattr(terminal)
     mode[6][termios.VMIN] = mode[6][termios.VTIME] = 0
     termios.tcsetattr(terminal, termios.TCSANOW, mode)
     curses.def_prog_mode()  # also after the screen was suspended
+
+
+def _tell(sequence: bytes) -> None:
+    with suppress(OSError):  # the terminal may be gone
+        os.write(sys.stdout.fileno(), sequence)
+
+
+def _give_back(has_mouse: bool) -> None:
+    if has_mouse:
+        _tell(_MOUSE_OFF)
+    with suppress(curses.error):
+        if not curses.isendwin():
+            curses.endwin()
+
+
+def _suspend(bell: Bell, has_mouse: bool) -> None:
+    """Stop this process with the terminal as it was; take it over again once somebody continues it."""
+    _give_back(has_mouse)
+    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, handler)
+    curses.doupdate()
+    if has_mouse:
+        _tell(_MOUSE_ON)
+    bell.ring()
 
 
 def _check_terminal() -> None:
@@ -272,16 +303,13 @@ def _check_terminal() -> None:
 
 
 @contextmanager
-def _handled(bell: Bell) -> Iterator[None]:
-    """SIGTERM and SIGHUP end the screen as Ctrl-C does, where nobody else handles them; a new size wakes it."""
-    wanted: dict[int, Callable[[int, FrameType | None], object]] = {signal.SIGWINCH: lambda *_: bell.ring()}
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) is signal.SIG_DFL:
-            wanted[ending] = _interrupt
+def _handled(wanted: Mapping[int, _Handler]) -> Iterator[None]:
+    """Handle signals, where nobody else does."""
     before = {}
     with suppress(ValueError):  # only the main thread handles signals
         for number, handler in wanted.items():
-            before[number] = signal.signal(number, handler)
+            if signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, handler)
     try:
         yield
     finally:
@@ -290,4 +318,5 @@ def _handled(bell: Bell) -> Iterator[None]:
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
+    """End the screen as Ctrl-C does."""
     raise KeyboardInterrupt(number)

@@ -181,6 +181,6 @@ class Watch:
 def eventually(condition: Callable[[], Any], seconds: float = 10) -> bool:
     """Whether something comes to be so."""
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while not (found := bool(condition())) and time.monotonic() < end:
         time.sleep(0.01)
-    return bool(condition())
+    return found
