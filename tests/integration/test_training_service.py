@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import wait_until
-from tests.integration.service_world import JOB, ROOT, SAVE_EVERY, World, make_world  # noqa: F401 (a fixture)
+from tests.integration.service_world import JOB, PATIENCE, ROOT, SAVE_EVERY, World, make_world  # noqa: F401 (a fixture)
 from tests.loopback.hub import TOKEN, Hub
 from training_monitor.policy.job_states import STEPS
 from training_monitor.renting import JobState
@@ -67,9 +67,9 @@ def test_killed_at_every_step_it_ends_with_the_same_result(world: World) -> None
 
 def test_a_machine_that_is_lost_is_replaced_and_the_training_goes_on_from_its_checkpoint(world: World) -> None:
     with world.start(*world.argv()) as process:
-        assert wait_until(lambda: world.vast.created and (world.job.work.saved_step or 0) >= 2 * SAVE_EVERY, 60)
+        assert wait_until(lambda: world.vast.created and (world.job.work.saved_step or 0) >= 2 * SAVE_EVERY, PATIENCE)
         lose_machine(world)
-        assert process.wait(120) == 0, world.log()
+        assert process.wait(PATIENCE) == 0, world.log()
     world.check_books(machines=2)
     assert "Resuming from" in (Path(Store().folder) / "jobs" / JOB / "training.log").read_text()
 
@@ -100,9 +100,9 @@ def lose_machine(world: World) -> None:
 
 def test_a_job_that_is_cancelled_saves_what_there_is_and_leaves_no_machine(world: World) -> None:
     with world.start(*world.argv()) as process:
-        assert wait_until(lambda: world.vast.created and (world.job.work.step or 0) > SAVE_EVERY, 60)
+        assert wait_until(lambda: world.vast.created and (world.job.work.step or 0) > SAVE_EVERY, PATIENCE)
         assert world.run("queue", JOB, "--cancel") == 0
-        assert process.wait(60) == 1, world.log()
+        assert process.wait(PATIENCE) == 1, world.log()
     job = world.job
     assert (job.state, job.work.reason) == (JobState.CANCELLED, "cancelled by hand")
     assert world.vast.instances == {} and job.work.saved_step
@@ -195,8 +195,8 @@ def test_the_dataset_arrives_as_it_is(world: World) -> None:
         return bool(kept)
 
     with world.start(*world.argv()) as process:
-        assert wait_until(look, 60)
+        assert wait_until(look, PATIENCE)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(PATIENCE) == 130
     assert kept == digest(world.folder / "data set")
     assert "goes on costing money" in world.log() and len(world.vast.instances) == 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from training_monitor.cli.commands import BAD, OK
-from training_monitor.cli.output import paint, print_json, printable
+from training_monitor.cli.output import paint, print_json, printable, put
 from training_monitor.errors import TrainingMonitorError, last_lines
 from training_monitor.models import CommandResult, Question
 from training_monitor.settings import state_dir
@@ -43,9 +43,9 @@ def doctor(args: Namespace) -> int:
     else:
         for check in checks:
             colour = {"ok": "green", "missing": "yellow", "broken": "red"}[check.state]
-            print(f"{paint(f'{check.state:<8}', colour, sys.stdout)} {check.name:<18} {printable(check.found)}")
+            put(f"{paint(f'{check.state:<8}', colour, sys.stdout)} {check.name:<18} {printable(check.found)}\n")
             if check.remedy and check.state != "ok":
-                print(f"{'':<8} {'':<18} -> {check.remedy}")
+                put(f"{'':<8} {'':<18} -> {check.remedy}\n")
     return BAD if any(check.state == "broken" for check in checks) else OK
 
 

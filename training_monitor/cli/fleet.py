@@ -13,7 +13,7 @@ from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.notifying import open_outbox
-from training_monitor.cli.output import complain, paint, print_json, printable
+from training_monitor.cli.output import complain, paint, print_json, printable, put
 from training_monitor.errors import SettingsError
 from training_monitor.history import History
 from training_monitor.policy.fleet_config import FleetConfig, parse_entry
@@ -122,7 +122,7 @@ def _print_table(snapshot: FleetSnapshot, config: FleetConfig, title: str) -> No
     size = width, len(snapshot.rows) + 2
     for line in (*table_lines(snapshot, view, snapshot.rows, -1, size), *summary_lines(snapshot, view, width, 2)):
         text = "".join(paint(printable(text), _COLOURS.get(style), sys.stdout) for text, style in line)
-        print(text.rstrip())
+        put(f"{text.rstrip()}\n")
 
 
 def _status(snapshot: FleetSnapshot, config: FleetConfig) -> int:

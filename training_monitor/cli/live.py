@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from training_monitor.cli.output import hint, paint, print_json, printable, say
+from training_monitor.cli.output import hint, paint, print_json, printable, put, say
 from training_monitor.models import Event, JobView, Progress
 from training_monitor.reports import RestartReport
 from training_monitor.units import format_duration, plural
@@ -27,6 +27,7 @@ _COLOURS = {
 }
 _PLAIN_SECONDS = 30.0
 _BAR_WIDTH = 16
+_REDRAW = "\r\x1b[K"  # to the first column, and the line emptied
 
 
 class LiveLine:
@@ -35,27 +36,25 @@ class LiveLine:
     def __init__(self, plain_seconds: float) -> None:
         """`plain_seconds` are at least between two lines where stdout is no terminal."""
         self._terminal, self._plain_seconds = sys.stdout.isatty(), plain_seconds
-        self._drawn, self._printed_at = False, float("-inf")
+        self._printed_at = float("-inf")
 
     def draw(self, line: str) -> None:
         if self._terminal:
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            print(f"\r\x1b[K{printable(line)[: width - 1]}", end="", flush=True)
-            self._drawn = True
+            put(f"{_REDRAW}{printable(line)[: width - 1]}")
         elif time.monotonic() - self._printed_at >= self._plain_seconds:
             self._printed_at = time.monotonic()
-            print(printable(line), flush=True)
+            put(f"{printable(line)}\n")
 
     def clear(self) -> None:
-        if self._drawn:
-            print("\r\x1b[K", end="", flush=True)
-            self._drawn = False
+        if self._terminal:
+            put(_REDRAW)
 
-
-def print_event(event: Event, elapsed: float) -> None:
-    """One line with the event's kind and text."""
-    kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
-    print(f"{elapsed:6.1f}s  {kind} {printable(event.text)}", flush=True)
+    def print_event(self, event: Event, elapsed: float) -> None:
+        """One line with the event's kind and text, in place of the live line."""
+        kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
+        line = f"{elapsed:6.1f}s  {kind} {printable(event.text)}\n"
+        put(_REDRAW + line if self._terminal else line)
 
 
 class LiveDisplay:
@@ -87,8 +86,7 @@ class LiveDisplay:
             elapsed = time.monotonic() - self._started
             self._live.draw(format_progress(event.view, event.attempt, elapsed, self._speed(event.view)))
         else:
-            self.clear()
-            print_event(event, time.monotonic() - self._started)
+            self._live.print_event(event, time.monotonic() - self._started)
 
     def _speed(self, view: JobView) -> float | None:
         """Steps per second: what the log says, else what was seen of this job so far."""
@@ -133,7 +131,7 @@ def progress_parts(progress: Progress, speed: float | None) -> list[str]:
 def print_summary(report: RestartReport, logs_call: str) -> None:
     """What a supervised run came to, and of a failed one what was said last; `logs_call` shows more."""
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
-    print(f"\nTraining {verdict}: {printable(report['reason'])}")
+    put(f"\nTraining {verdict}: {printable(report['reason'])}\n")
     for attempt in report["attempts"]:
         parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else "from the start"]
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")

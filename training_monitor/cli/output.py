@@ -7,11 +7,13 @@ import os
 import re
 import signal
 import sys
+import threading
 from dataclasses import asdict, is_dataclass
 from typing import IO, Any
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_OUT, _ERR = threading.Lock(), threading.Lock()  # two: a reader of stdout that hangs keeps nothing off stderr
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 
 
@@ -28,18 +30,31 @@ def paint(text: str, colour: str | None, stream: IO[str]) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour and wants_colour(stream) else text
 
 
+def put(text: str) -> None:
+    """Write `text` to stdout as it is, at once and as a whole: what other threads put comes before or after it."""
+    with _OUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
 def say(text: str) -> None:
     """One result for people, on stdout."""
-    print(printable(text))
+    put(f"{printable(text)}\n")
 
 
 def complain(text: str) -> None:
     """One diagnostic, on stderr."""
-    print(paint("error:", "red", sys.stderr), printable(text), file=sys.stderr)
+    _put_error(f"{paint('error:', 'red', sys.stderr)} {printable(text)}\n")
 
 
 def hint(text: str) -> None:
-    print(printable(text), file=sys.stderr)
+    _put_error(f"{printable(text)}\n")
+
+
+def _put_error(text: str) -> None:
+    with _ERR:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def interrupted_status(error: KeyboardInterrupt) -> int:
@@ -49,7 +64,7 @@ def interrupted_status(error: KeyboardInterrupt) -> int:
 
 def print_json(value: Any) -> None:
     """One JSON document on one line of stdout; NaN and infinities become null."""
-    print(json.dumps(_plain(value), ensure_ascii=True), flush=True)
+    put(f"{json.dumps(_plain(value), ensure_ascii=True)}\n")
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
-from training_monitor.cli.live import LiveLine, print_event, progress_parts
+from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.market import print_table, refuse
 from training_monitor.cli.output import complain, hint, interrupted_status, print_json, say
 from training_monitor.cli.service_request import need_tools, submit_request
@@ -134,8 +134,7 @@ class _Display:
             if event.kind == "progress":
                 self._draw(*([event.text] if self._name_jobs else _progress_of(event)))
             else:
-                self._live.clear()
-                print_event(event, time.monotonic() - self._started)
+                self._live.print_event(event, time.monotonic() - self._started)
 
     def line(self, update: LogUpdate) -> None:
         with self._lock:
@@ -356,7 +355,6 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
         complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
     if report["planned"]:
         hint("nothing was destroyed: --force does it")
-    sys.stdout.flush()  # a log is read while the sweeps go on
 
 
 def _price(cost_per_hour: float | None) -> str:

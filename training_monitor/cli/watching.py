@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
-from training_monitor.cli.live import LiveLine, print_event, progress_parts
+from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_outbox
-from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, say
+from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
 from training_monitor.policy.watch_config import read_watch_config
@@ -184,8 +184,7 @@ class _Display:
         if self._json:
             print_json({"kind": event.kind, "text": event.text, "job_id": event.job_id})
             return
-        self._live.clear()
-        print_event(event, time.monotonic() - self._started)
+        self._live.print_event(event, time.monotonic() - self._started)
 
     def clear(self) -> None:
         self._live.clear()
@@ -231,9 +230,9 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
         print_json({"kind": "result", **asdict(report)})
     else:
         step = report.status.progress.step if report.status else None
-        print(
+        put(
             f"{paint(report.end, 'green' if report.end == 'finished' else 'red', sys.stdout)} at step "
-            f"{'?' if step is None else step}: {printable(report.reason)}"
+            f"{'?' if step is None else step}: {printable(report.reason)}\n"
         )
         if report.termination:
             _print_termination(report.termination)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import InstanceNotFound, LeaseLost, TrainingMonitorError
+from training_monitor.errors import CommandError, InstanceNotFound, JobNotFound, LeaseLost, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.watch_config import WatchConfig
@@ -27,6 +27,7 @@ from training_monitor.supervise.restart_notices import RestartNotices
 from training_monitor.supervise.run_state import RunState
 from training_monitor.supervise.supervisor import Supervisor
 from training_monitor.supervise.watcher import TrainingWatcher
+from training_monitor.targets.target import Target
 from training_monitor.units import format_duration
 from training_monitor.vast.instances import show_instance
 from training_monitor.vast.sync import SyncReport, fetch_folder
@@ -50,6 +51,15 @@ class _JobSupervisor(Supervisor):
         return super().save(replace(run, config=self.plain))
 
 
+class _JobWatcher(TrainingWatcher):
+    """Reaches the machine where its supervisor does: a log is read also while the market does not answer."""
+
+    supervisor: Supervisor
+
+    def address(self) -> Target:
+        return self.supervisor.target
+
+
 class TrainingStep:
     """The training of one job on one machine; a worker that takes over makes a new one, which goes on."""
 
@@ -64,7 +74,7 @@ class TrainingStep:
         )
         self._notices = RestartNotices(service.outbox, ctx.about, ctx.job.id) if service.outbox else None
         self._supervisor = _JobSupervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
-        self._watcher: TrainingWatcher | None = None
+        self._watcher: _JobWatcher | None = None
         self._saved_at: float | None = None
         self._closing = ExitStack()
         self._closing.callback(self._supervisor.close)
@@ -110,6 +120,7 @@ class TrainingStep:
             self._end()
             return
         if self._run.phase == "waiting" and (reason := self._reason_to_move()):
+            self._try_to_keep_rest()
             save_what_there_is(ctx)
             give_up_machine(ctx, reason)
             return
@@ -128,17 +139,20 @@ class TrainingStep:
         if job_id is None or self._run.phase != "watching":
             return None
         if self._watcher is None or self._watcher.job.job_id != job_id:
-            self._follow(job_id)
-        assert self._watcher
+            if len(self._run.attempts) > 1:
+                self._keep_rest(self._run.attempts[-2]["job_id"])
+            self._watcher = self._follow(job_id)
         try:
             return self._watcher.poll()
         except TrainingMonitorError:
             return None  # the supervisor finds out what it means
 
-    def _follow(self, job_id: str) -> None:
-        self._unfollow()
+    # ------------------------------------------------------------ its log
+
+    def _follow(self, job_id: str) -> _JobWatcher:
+        """Keep the log of one attempt line by line, from where it is kept already."""
         ctx, service = self.ctx, self.ctx.service
-        self._watcher = TrainingWatcher(
+        watcher = _JobWatcher(
             self._supervisor.target,
             WatchedJob(job_id=job_id, output_dir=ctx.checkpoint_dir, name=ctx.job.id),
             WatchConfig(poll_interval=service.config.check_interval),
@@ -146,11 +160,45 @@ class TrainingStep:
             transport=service.transport,
             clock=service.clock,
         )
-        self._watcher.follow(self._keep_line, polls=False)
+        watcher.supervisor = self._supervisor
+        watcher.follow(self._keep_line, polls=False)
+        return watcher
 
     def _unfollow(self) -> None:
         if self._watcher:
             self._watcher.stop_streaming()
+            self._watcher = None
+
+    def _keep_rest(self, job_id: str) -> None:
+        """Keep what the log of an attempt that has ended holds beyond what is kept, and follow it no longer.
+
+        Its last lines say why it ended, and come when nobody may have followed yet. What the machine answers instead
+        of them is told, and holds nothing up.
+
+        Raises:
+            CommandError: the machine could not be asked: they are there, and to be asked for again.
+        """
+        if self._watcher is None or self._watcher.job.job_id != job_id:
+            self._unfollow()
+            self._watcher = self._follow(job_id)
+        try:
+            self._watcher.poll()
+        except JobNotFound:
+            pass  # it never began, or its machine forgot it: it has no log
+        except TrainingMonitorError as error:
+            if isinstance(error, CommandError) and error.argv:
+                raise
+            self.ctx.warn(f"the end of the log of {job_id} is not kept: {error.what}")
+        self._unfollow()
+
+    def _try_to_keep_rest(self) -> None:
+        """The same for the last attempt, where nobody waits for its machine any more."""
+        try:
+            if self._run.attempts:
+                self._keep_rest(self._run.attempts[-1]["job_id"])
+        except CommandError as error:
+            self._unfollow()
+            self.ctx.tell("detected", f"the end of the log could not be read from the machine: {error}")
 
     def _keep_line(self, update: LogUpdate) -> None:
         """The log of a machine that will be destroyed is kept here."""
@@ -199,11 +247,14 @@ class TrainingStep:
 
     def _end(self) -> None:
         run, ctx = self._run, self.ctx
-        self._unfollow()
         if run.success:
-            step = run.attempts[-1]["final_step"] if run.attempts else None
+            self._supervisor.target = ctx.target()  # looked up anew after it did not answer
+            self._keep_rest(run.attempts[-1]["job_id"])
+            ctx.answered()
+            step = run.attempts[-1]["final_step"]
             ctx.go(JobState.UPLOADING, progressed=True, step=step or ctx.job.work.step)
             return
+        self._try_to_keep_rest()
         stopped = (run.reason or "").startswith("stopped")
         ctx.end(JobState.CANCELLED if stopped else JobState.FAILED, run.reason or "the training ended")
 

@@ -1,0 +1,160 @@
+"""What many threads print at once comes out line by line, and a signal in the midst of it holds nobody up."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from training_monitor.cli import output
+from training_monitor.cli.live import LiveLine
+from training_monitor.cli.output import complain, hint, print_json, put, say
+from training_monitor.models import Event
+
+THREADS, LINES = 8, 40
+
+
+class YieldingStream(io.StringIO):
+    """A stream on which another thread runs after each write, as on a pipe with a slow reader."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        time.sleep(0)
+        return written
+
+
+class InterruptedStream(io.StringIO):
+    """A stream whose first write is interrupted by Ctrl-C, or finds that nobody reads any more."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._errors = [error]
+
+    def write(self, text: str) -> int:
+        if self._errors:
+            raise self._errors.pop()
+        return super().write(text)
+
+
+def in_threads(act: Callable[[int], None]) -> None:
+    """Let `act` run in many threads at once, which begin together."""
+    together = threading.Barrier(THREADS)
+
+    def run(number: int) -> None:
+        together.wait()
+        for line in range(LINES):
+            act(number * LINES + line)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def listen(monkeypatch: pytest.MonkeyPatch, name: str = "stdout") -> io.StringIO:
+    """What is printed from now on; not a fixture, for pytest puts its own streams back before a test is called."""
+    stream = YieldingStream()
+    monkeypatch.setattr(sys, name, stream)
+    return stream
+
+
+def test_documents_of_many_threads_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = listen(monkeypatch)
+    in_threads(lambda number: print_json({"number": number, "text": "x\ny" * 50}))
+    rows = [json.loads(line) for line in stdout.getvalue().splitlines()]
+    assert sorted(row["number"] for row in rows) == list(range(THREADS * LINES))
+
+
+def test_lines_events_and_plain_live_lines_of_many_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = listen(monkeypatch)
+    live = LiveLine(0.0)
+
+    def act(number: int) -> None:
+        says = (say, live.draw, lambda text: live.print_event(Event("reached", text), 1.0))
+        says[number % 3](f"line {number} end")
+
+    in_threads(act)
+    lines = stdout.getvalue().splitlines()
+    numbers = [int(line.removeprefix("   1.0s  reached     ").split()[1]) for line in lines]
+    assert sorted(numbers) == list(range(THREADS * LINES)) and all(line.endswith(" end") for line in lines)
+
+
+def test_complaints_and_hints_of_many_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = listen(monkeypatch, "stderr")
+    in_threads(lambda number: (complain if number % 2 else hint)(f"line {number}"))
+    wanted = {f"{'error: ' if number % 2 else ''}line {number}" for number in range(THREADS * LINES)}
+    assert set(stderr.getvalue().splitlines()) == wanted
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(15), BrokenPipeError()])
+def test_a_line_that_is_interrupted_keeps_no_later_one_back(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    stream = InterruptedStream(error)
+    monkeypatch.setattr(sys, "stdout", stream)
+    with pytest.raises(type(error)):
+        say("one")
+    other = threading.Thread(target=say, args=("two",), daemon=True)
+    other.start()
+    other.join(10.0)
+    assert stream.getvalue() == "two\n"
+
+
+def test_a_diagnostic_does_not_wait_for_a_result_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = listen(monkeypatch, "stderr")
+    writing, released = threading.Event(), threading.Event()
+
+    class StuckStream(io.StringIO):
+        def write(self, text: str) -> int:
+            writing.set()
+            released.wait()
+            return super().write(text)
+
+    stuck = StuckStream()
+    monkeypatch.setattr(sys, "stdout", stuck)
+    thread = threading.Thread(target=say, args=("result",), daemon=True)
+    thread.start()
+    assert writing.wait(10.0)
+    hint("interrupted")
+    said = stuck.getvalue()
+    released.set()
+    thread.join(10.0)
+    assert (said, stderr.getvalue()) == ("", "interrupted\n")
+    assert stuck.getvalue() == "result\n"
+
+
+def test_what_is_put_is_not_left_in_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))  # type: ignore[type-var]
+    put("a line\nand a part")
+    assert raw.getvalue() == b"a line\nand a part"
+
+
+def test_a_live_line_on_a_terminal_is_replaced_by_an_event_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    LiveLine(1.0).print_event(Event("reached", "step\x1b[2J 5\r"), 2.5)
+    assert written == ["\r\x1b[K   2.5s  reached     step 5\n\n"]
+
+
+def test_text_from_outside_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = listen(monkeypatch)
+    say("\x1b[31mred\x1b[0m \x07bell \u202eturned")
+    assert stdout.getvalue() == "red ?bell ?turned\n"
+    assert "\x1b" not in output.printable("\x1b]0;title\x07x")
