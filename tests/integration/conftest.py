@@ -7,6 +7,7 @@ ended with the test.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -273,15 +274,14 @@ def transport() -> Iterator[WatchedTransport]:
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[int]:
-    port = free_port()
-    command = [require("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    said = tmp_path_factory.mktemp("moto") / "said"
+    command = [require("moto_server"), "-H", "127.0.0.1", "-p", "0"]  # a port that nobody else has: it says which
     environ = {**os.environ, "AWS_ACCESS_KEY_ID": "moto", "AWS_SECRET_ACCESS_KEY": "moto"}
-    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        assert wait_until(lambda: f":{port:04X} " in Path("/proc/net/tcp").read_text(), 60), (
-            "moto_server does not start"
-        )
-        yield port
+    with said.open("wb") as log, subprocess.Popen(command, env=environ, stdout=log, stderr=log) as server:
+        running = r"Running on http://127\.0\.0\.1:(\d+)"
+        assert wait_until(lambda: re.search(running, said.read_text()), 60), said.read_text()
+        yield int(re.findall(running, said.read_text())[0])
         server.kill()
 
 
