@@ -155,6 +155,8 @@ class MachineSample:
         processes: by pid. threads: of the processes that were asked for, by pid.
         gpu_mib: GPU memory by pid, over all GPUs; None when nvidia-smi did not answer, `gpu_error` says why.
         gpu_total_mib, gpu_used_mib: over all GPUs.
+        sees_all: whether `processes` are all there are; with hidepid those of other users are not among them, and one
+            that is missing may be alive.
     """
 
     at: float
@@ -169,19 +171,27 @@ class MachineSample:
     gpu_total_mib: float | None = None
     gpu_used_mib: float | None = None
     gpu_error: str | None = None
+    sees_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class FolderLook:
     """One look at a folder of runs and at the machine it is on.
 
-    `runs` stand in natural order of their names; `machine` is None where it has no /proc, and `machine_error` says why.
+    The processes are read first, and the files after them: a run writes how it ended before its process goes.
+
+    Attributes:
+        runs: in natural order of their names.
+        machine: None where it has no /proc, and `machine_error` says why.
+        timestamp: epoch seconds by the clock of the machine, when its files were read.
+        processes_at: when reading the processes began, by the same clock; None when that is not known.
     """
 
     runs: tuple[Run, ...]
     machine: MachineSample | None
     timestamp: float
     machine_error: str | None = None
+    processes_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

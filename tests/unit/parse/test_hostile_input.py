@@ -28,7 +28,9 @@ from training_monitor.parse.log_fields import read_fields
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.parse.log_totals import LogTotals
 from training_monitor.parse.nccl import parse_nccl_transport
+from training_monitor.parse.proc_stat import parse_stat
 from training_monitor.parse.process_job import parse_fields, parse_process_job
+from training_monitor.parse.progress_file import parse_control_file, parse_progress_file
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.failure import classify_failure
 
@@ -96,6 +98,10 @@ def _ray_words(text: str) -> object:
     return ray_output.parse_ray_submit(text), ray_output.is_already_exists(text), ray_output.clean_ray_line(text)
 
 
+def _progress(text: str) -> object:
+    return parse_progress_file(text, name="r", path="/r.json", control_path="/control_r.json", control=text)
+
+
 class Parser(NamedTuple):
     read: Callable[[str], object]
     dialect: str  # whose outputs are mutated for it
@@ -126,6 +132,9 @@ PARSERS = {
     "ray words": Parser(_ray_words, "ray_words"),
     "parse_ray_resources": Parser(ray_output.parse_ray_resources, "ray_resources", (ParseError,)),
     "parse_cluster_status": Parser(ray_output.parse_cluster_status, "cluster_status", (ParseError,)),
+    "parse_progress_file": Parser(_progress, "progress", (ParseError,)),
+    "parse_control_file": Parser(parse_control_file, "control", (ParseError,)),
+    "parse_stat": Parser(lambda text: parse_stat(text, 4096), "stats"),
 }
 
 
@@ -237,6 +246,21 @@ SAMPLES: dict[str, tuple[str, ...]] = {
         '{"data": {"clusterStatus": {"loadMetricsReport": {"usage": {"GPU": [1.0, 2.0], "CPU": [3, 8]},'
         ' "resourceDemand": [[{"GPU": 1.0}, 2]], "pgDemand": [[{"strategy": "PACK", "bundles": [[{"GPU": 1}, 2]]},'
         " 1]]}}}}",
+    ),
+    "progress": (
+        '{"status": "RUNNING", "start_time": 1760000000.0, "metadata": {"pid": 47, "start_ticks": 12, "hostname": "g",'
+        ' "start_time": "2025-10-09T08:00:00Z", "stdout_path": "/o.log"}, "state": {"phase": "training", "epoch": 2,'
+        ' "batch": 1, "total_batches": 5, "step_at": 1760000010.2}, "estimates": {"run": {"rate": 4.1, "remaining": 2,'
+        ' "durations": [1]}, "validation": {"durations": [24.0]}}, "metrics": {"loss": NaN}, "losses": [2, "nan", 1e9],'
+        ' "variables": {"lr": {"value": 0.1, "type": "float", "edit": "e"}}, "resources": {"rss_bytes": 5}}',
+    ),
+    "control": (
+        '{"edits": {"lr": {"value": "0.1", "edit": "c", "edited_at": 1760000008.0}}}',
+        '{"lr": 0.1, "on": true}',
+    ),
+    "stats": (
+        "42 (a b) S 7 42 42 0 -1 4194304 900 11 0 0 150 25 9 9 20 0 12 0 123456 1000000 2048 184467 1 1 0 0\n"
+        "43 (c) R 42 42 42 0 -1 64 9 1 0 0 1 2 9 9 20 0 1 0 99 1000 20 1844 1\n",
     ),
 }
 FRAGMENTS = tuple(
