@@ -94,6 +94,12 @@ if TYPE_CHECKING:
         RestartPolicy as RestartPolicy,
         decide_restart as decide_restart,
     )
+    from training_monitor.policy.run_values import (
+        Run as Run,
+        RunRow as RunRow,
+        RunSource as RunSource,
+        RunsSnapshot as RunsSnapshot,
+    )
     from training_monitor.policy.service_config import ServiceConfig as ServiceConfig
     from training_monitor.policy.stall import StallPolicy as StallPolicy, analyze_stall as analyze_stall
     from training_monitor.policy.stall_detector import StallDetector as StallDetector
@@ -137,6 +143,13 @@ if TYPE_CHECKING:
         load_fleet_config as load_fleet_config,
         load_log_patterns as load_log_patterns,
     )
+    from training_monitor.progress.integrations import (
+        HuggingFaceCallback as HuggingFaceCallback,
+        LightningCallback as LightningCallback,
+        MonitorHandler as MonitorHandler,
+    )
+    from training_monitor.progress.monitor import TrainingMonitor as TrainingMonitor
+    from training_monitor.progress.remote_runs import open_runs as open_runs
     from training_monitor.renting import (
         Hook as Hook,
         JobState as JobState,
@@ -157,6 +170,7 @@ if TYPE_CHECKING:
         start_background_monitor as start_background_monitor,
     )
     from training_monitor.supervise.restart import auto_restart as auto_restart
+    from training_monitor.supervise.run_collector import RunCollector as RunCollector
     from training_monitor.supervise.sweeper import sweep_instances as sweep_instances
     from training_monitor.supervise.terminate import terminate_training as terminate_training
     from training_monitor.supervise.watch import watch_training as watch_training
@@ -251,6 +265,7 @@ _HOME = {  # module: the names of ours that are in it
     "policy.goodput": "goodput",
     "policy.loss": "analyze_loss",
     "policy.restart": "LedgerEntry RestartDecision RestartPolicy decide_restart",
+    "policy.run_values": "Run RunRow RunSource RunsSnapshot",
     "policy.service_config": "ServiceConfig",
     "policy.stall": "StallPolicy analyze_stall",
     "policy.stall_detector": "StallDetector",
@@ -271,6 +286,9 @@ _HOME = {  # module: the names of ours that are in it
     "probes.process_jobs": "start_process_job",
     "probes.settings_check": "check_settings",
     "probes.settings_file": "load_fleet_config load_log_patterns",
+    "progress.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
+    "progress.monitor": "TrainingMonitor",
+    "progress.remote_runs": "open_runs",
     "renting": "Hook JobState JobWork QueuedJob Rental TrainingRequest TrainingSpec",
     "store": "Store",
     "supervise.fleet": "FleetMonitor VastAIMonitor",
@@ -278,6 +296,7 @@ _HOME = {  # module: the names of ours that are in it
     "supervise.mock_fleet": "MockFleet",
     "supervise.monitor": "JobMonitor detect_stall monitor_job start_background_monitor",
     "supervise.restart": "auto_restart",
+    "supervise.run_collector": "RunCollector",
     "supervise.sweeper": "sweep_instances",
     "supervise.terminate": "terminate_training",
     "supervise.watch": "watch_training",

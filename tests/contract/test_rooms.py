@@ -8,6 +8,7 @@ A room may import itself; a face only itself, except that cli may start the othe
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ ONLY_IMPORTER = {
 }
 IO_MODULES = ("subprocess", "socket", "urllib", "sqlite3", "http", "shutil", "tempfile", "smtplib")
 NO_IO_BUT_TEXT = "urllib.parse"
+STARTS_A_PROGRAM = re.compile(r"(system|popen|fork|forkpty|startfile|(posix_)?spawn.*|exec[lv].*)$")
 # Python 3.10 lacks the first three; later versions dropped the others.
 NOT_IN_EVERY_PYTHON = frozenset(
     "tomllib annotationlib compression aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp"
@@ -221,6 +223,16 @@ def each_way_out_has_one_importer(package: Package) -> list[str]:
     ]
 
 
+def only_targets_starts_programs(package: Package) -> list[str]:
+    return [
+        module.at(node.lineno, f"only targets starts programs: os.{node.attr}")
+        for module in package.values()
+        if module.part != "targets"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os" and STARTS_A_PROGRAM.match(node.attr)
+    ]
+
+
 def core_and_pure_do_no_io(package: Package) -> list[str]:
     return [
         module.at(imported.line, f"{ROOM_OF[module.part]} does no I/O but imports {imported.targets[-1]}")
@@ -293,6 +305,7 @@ RULES: tuple[Rule, ...] = (
     rooms_import_only_what_they_may,
     faces_never_import_one_another,
     each_way_out_has_one_importer,
+    only_targets_starts_programs,
     core_and_pure_do_no_io,
     names_are_telling_and_free,
     modules_import_in_one_direction,
@@ -368,6 +381,7 @@ PLANTED: list[tuple[Rule, dict[str, str], str]] = [
     (each_way_out_has_one_importer, {"history.py": "def f():\n    import sqlite3"}, "history.py:2: only store imports"),
     (each_way_out_has_one_importer, {"cli/top.py": "import curses.ascii"}, "top.py:1: only tui imports curses"),
     (each_way_out_has_one_importer, {"mcp.py": "from http import server"}, "mcp.py:1: only web imports http.server"),
+    (only_targets_starts_programs, {"progress/x.py": "import os\nos.posix_spawn('a', [], {})"}, "x.py:2: only targets"),
     (core_and_pure_do_no_io, {"units.py": "import socket"}, "units.py:1: CORE does no I/O but imports socket"),
     (core_and_pure_do_no_io, {"parse/kube.py": "import tempfile"}, "kube.py:1: PURE does no I/O but imports tempfile"),
     (names_are_telling_and_free, {"probes/utils.py": ""}, "probes/utils.py:1: the name utils says nothing"),

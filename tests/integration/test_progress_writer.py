@@ -1,0 +1,517 @@
+"""A script's own progress file, by real processes that end in every way, and many of them beside one another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import wait_until
+from training_monitor.parse.progress_file import parse_progress_file
+from training_monitor.policy.run_values import FINISHED, RUNNING, Identity
+from training_monitor.progress.processes import is_alive
+
+ROOT = Path(__file__).parents[2]
+SECONDS = float(os.environ.get("TRAINING_MONITOR_STRESS_SECONDS", "8"))
+BEGIN = """
+import os, signal, sys, threading, time
+from training_monitor.progress.monitor import TrainingMonitor
+monitor = TrainingMonitor("progress/run.json", interval=0.02)
+"""
+
+
+class Process(subprocess.Popen[str]):
+    """Killed where the test that waits for its end has failed."""
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is not None:
+            self.kill()
+        super().__exit__(kind, error, traceback)
+
+
+class Script:
+    """A Python script that runs in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "progress" / "run.json"
+
+    def start(self, body: str, *options: str, begin: str = BEGIN, **environ: str) -> Process:
+        (self.folder / "train.py").write_text(begin + textwrap.dedent(body))
+        surroundings = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+        return Process(
+            [sys.executable, "train.py", *options],
+            cwd=self.folder,
+            env=surroundings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, body: str, *options: str, begin: str = BEGIN, **environ: str) -> tuple[int, str, str]:
+        with self.start(body, *options, begin=begin, **environ) as process:
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def read(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.file.read_text())
+        return document
+
+    def has(self, status: str) -> bool:
+        return self.file.exists() and self.read()["status"] == status
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+# ---------------------------------------------------------------- every end
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "status", "message"),
+    [
+        ("monitor.start_epoch(1); monitor.start_batch()", 0, "FINISHED", None),
+        ("monitor.start_batch(); 1 / 0", 1, "FAILED", "ZeroDivisionError: division by zero"),
+        ("monitor.start_batch(); sys.exit(0)", 0, "FINISHED", None),
+        ("monitor.start_batch(); sys.exit(3)", 3, "FAILED", "exit status 3"),
+        ("monitor.start_batch(); sys.exit('no data')", 1, "FAILED", "exit status 1: no data"),
+        ("with monitor: raise SystemExit(5)", 5, "FAILED", "exit status 5"),
+        ("monitor.start_batch(); raise KeyboardInterrupt", 130, "CANCELED", "KeyboardInterrupt"),
+        ("monitor.set_failed('mine'); sys.exit(0)", 0, "FAILED", "mine"),
+        ("monitor.start_batch(); monitor.set_finished(); 1 / 0", 1, "FINISHED", None),
+        ("monitor.start_batch(); os._exit(7)", 7, "RUNNING", None),
+        ("monitor.start_batch(); time.sleep(.3); os.kill(os.getpid(), 9)", -9, "RUNNING", None),
+        ("monitor.start_batch(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "CANCELED", "SIGTERM"),
+        ("monitor.start_batch(); os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "CANCELED", "SIGINT"),
+    ],
+)  # fmt: skip
+def test_the_file_says_how_the_script_ended(
+    script: Script, body: str, code: int, status: str, message: str | None
+) -> None:
+    if "_exit" in body:
+        body = body.replace("os._exit", "time.sleep(.5); os._exit")
+    exit_code, _, err = script.run(body)
+    assert exit_code in (code, -signal.SIGINT if code == 130 else code), err
+    document = script.read()
+    assert (document["status"], document["error_message"]) == (status, message)
+    assert (document["end_time"] is None) is (status == "RUNNING")
+    metadata = document["metadata"]
+    who = Identity(*(metadata[key] for key in ("pid", "start_ticks", "hostname", "boot_id", "pid_namespace")))
+    assert is_alive(who) is False
+
+
+def test_an_exit_that_was_caught_is_no_end(script: Script) -> None:
+    script.run("""
+        monitor.start_batch()
+        try:
+            sys.exit(3)
+        except SystemExit:
+            pass
+        monitor.start_batch()
+    """)
+    assert script.has("FINISHED")
+
+
+def test_an_exit_in_another_thread_is_no_end(script: Script) -> None:
+    script.run("""
+        monitor.start_batch()
+        thread = threading.Thread(target=lambda: sys.exit(3))
+        thread.start()
+        thread.join()
+    """)
+    assert script.has("FINISHED")
+
+
+def test_a_sigterm_runs_the_finally_blocks(script: Script) -> None:
+    code, out, _ = script.run("""
+        try:
+            monitor.start_batch()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+        finally:
+            print("saved")
+    """)
+    assert (code, out) == (143, "saved\n") and script.has("CANCELED")
+
+
+def test_a_second_sigterm_kills_at_once(script: Script) -> None:
+    process = script.start("""
+        try:
+            monitor.start_batch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            print("stuck", flush=True)
+            time.sleep(60)
+    """)
+    with process:
+        assert process.stdout and process.stdout.readline() == "stuck\n"
+        assert wait_until(script.file.exists)
+        assert wait_until(lambda: "SIGTERM" in str(script.read()["error_message"]))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+    assert script.read()["status"] == "RUNNING"  # it says so no more than that SIGTERM came: a reader sees it gone
+
+
+def test_a_handler_of_the_script_goes_on_as_before(script: Script) -> None:
+    code, out, _ = script.run("""
+        signal.signal(signal.SIGTERM, lambda *signalled: print("mine"))
+        monitor.start_batch()
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("went on")
+    """)
+    assert (code, out) == (0, "mine\nwent on\n")
+    assert script.read()["status"] == "CANCELED" and script.read()["error_message"] == "SIGTERM"
+
+
+def test_an_ignored_signal_stays_ignored_and_handlers_are_as_they_were(script: Script) -> None:
+    _, out, _ = script.run("""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        before = signal.getsignal(signal.SIGINT)
+        monitor.start_batch()
+        os.kill(os.getpid(), signal.SIGTERM)
+        monitor.set_finished()
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, signal.getsignal(signal.SIGINT) is before)
+    """)
+    assert out == "True True\n" and script.has("FINISHED")
+
+
+def test_a_monitor_made_in_another_thread_leaves_signals_alone(script: Script) -> None:
+    code, _, _ = script.run("""
+        thread = threading.Thread(target=monitor.start_batch)
+        thread.start()
+        thread.join()
+        time.sleep(.3)
+        os.kill(os.getpid(), signal.SIGTERM)
+    """)
+    assert code == -signal.SIGTERM and script.read()["status"] == "RUNNING"
+
+
+def test_threads_that_go_on_while_it_ends_change_nothing(script: Script) -> None:
+    code, _, err = script.run("""
+        def step():
+            while True:
+                monitor.start_batch()
+                monitor.update_metrics(loss=1.0)
+        for _ in range(3):
+            threading.Thread(target=step, daemon=True).start()
+        time.sleep(.3)
+        sys.exit(4)
+    """)
+    assert code == 4 and err == ""
+    assert script.read()["status"] in ("FAILED", "FINISHED")  # whether the exit was caught cannot be told here
+
+
+# ---------------------------------------------------------------- children
+
+
+def test_a_forked_child_that_ends_first_ends_nothing(script: Script) -> None:
+    code, out, err = script.run("""
+        monitor.start_epoch(1, 10)
+        monitor.start_batch()
+        child = os.fork()
+        if child == 0:
+            print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+            monitor.start_batch()
+            monitor.start_epoch(7)
+            monitor.set_failed("the child")
+            sys.exit(9)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        time.sleep(.2)
+        monitor.start_batch()
+    """)
+    assert (code, out) == (0, "True\n9\n"), err
+    document = script.read()
+    assert (document["status"], document["state"]["step"], document["state"]["epoch"]) == ("FINISHED", 2, 1)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_worker_processes_end_nothing(script: Script, method: str) -> None:
+    begin = """
+import multiprocessing, os, sys, time
+from training_monitor.progress.monitor import TrainingMonitor
+
+def work(item):
+    monitor, number = item
+    monitor.start_batch()
+    monitor.set_failed("a worker")
+    return number
+"""
+    body = f"""
+        if __name__ == "__main__":
+            monitor = TrainingMonitor("progress/run.json", interval=0.02)
+            monitor.start_epoch(1)
+            with multiprocessing.get_context("{method}").Pool(2) as pool:
+                assert pool.map(work, [(monitor, number) for number in range(4)]) == [0, 1, 2, 3]
+            monitor.start_batch()
+    """
+    code, _, err = script.run(body, begin=begin)
+    assert code == 0, err
+    document = script.read()
+    assert (document["status"], document["state"]["step"]) == ("FINISHED", 1)
+    assert os.listdir(script.file.parent) == ["run.json"]
+
+
+def test_only_rank_zero_of_torchrun_writes(script: Script) -> None:
+    assert script.run("monitor.start_batch(); sys.exit(3)", RANK="1")[0] == 3
+    assert not script.file.exists()
+
+
+# ---------------------------------------------------------------- files that come and go
+
+
+def test_a_run_that_is_alive_keeps_its_file(script: Script) -> None:
+    with script.start("monitor.start_batch(); time.sleep(60)") as first:
+        assert wait_until(lambda: script.has("RUNNING"))
+        code, _, err = script.run("monitor.start_batch()")
+        assert code == 0 and "belongs to a run that is alive" in err
+        assert script.read()["metadata"]["pid"] == first.pid
+        first.kill()
+    (other,) = [path for path in script.file.parent.iterdir() if path != script.file]
+    assert json.loads(other.read_text())["status"] == "FINISHED"
+    assert script.run("monitor.start_batch()")[2] == "" and script.has("FINISHED")
+
+
+def test_a_folder_that_is_removed_amid_the_run_comes_back(script: Script) -> None:
+    with script.start(
+        "monitor.start_batch()\nsys.stdin.close()\nwhile not os.path.exists('end'): time.sleep(.02)"
+    ) as run:
+        assert wait_until(script.file.exists)
+        script.file.unlink()
+        script.file.parent.rmdir()
+        assert wait_until(script.file.exists)
+        (script.folder / "end").touch()
+        assert run.communicate(timeout=30)[1] == ""
+    assert script.has("FINISHED")
+
+
+def test_a_folder_that_cannot_be_is_told_once_and_written_when_it_can(script: Script) -> None:
+    script.file.parent.write_text("a file where the folder belongs")
+    with script.start("monitor.start_batch()\nwhile not os.path.exists('end'): time.sleep(.02)") as run:
+        assert run.stderr
+        told = run.stderr.readline()
+        assert "cannot be written" in told and run.poll() is None
+        script.file.parent.unlink()
+        assert wait_until(lambda: script.has("RUNNING"))
+        (script.folder / "end").touch()
+        err = run.communicate(timeout=30)[1]
+    assert "cannot be written" not in err and run.returncode == 0
+    assert script.has("FINISHED")
+
+
+def test_a_disk_that_is_full_for_ever_does_not_hinder_the_training(script: Script) -> None:
+    code, out, err = script.run(
+        """
+        with monitor:
+            monitor.start_batch()
+        print("trained")
+        """,
+        begin=BEGIN.replace("progress/run.json", "/proc/self/progress/run.json"),
+    )
+    assert (code, out) == (0, "trained\n") and err.count("cannot be written") == 1
+
+
+# ---------------------------------------------------------------- edits
+
+
+def test_edits_are_applied_refused_and_answered(script: Script) -> None:
+    process = script.start("""
+        mine = {"learning_rate": 0.1, "steps": 5, "name": "a b"}
+        monitor.track_variables(mine)
+        while mine["steps"] != 6:
+            monitor.start_batch()
+            time.sleep(.01)
+        print(mine)
+    """)
+    control = script.file.parent / "control_run.json"
+
+    def answer(name: str) -> tuple[object, object, object]:
+        variable = script.read()["variables"][name]
+        return variable["value"], variable["edit"], variable["error"]
+
+    with process:
+        assert wait_until(lambda: script.has("RUNNING"))
+        edits = {"learning_rate": {"value": "0.01", "edit": "1"}, "name": {"value": "\u00e9\n'", "edit": "2"}}
+        control.write_text(json.dumps({"edits": edits}))
+        assert wait_until(lambda: answer("name")[1] == "2")
+        assert answer("learning_rate") == (0.01, "1", None) and answer("name") == ("\u00e9\n'", "2", None)
+        control.write_text(json.dumps({"edits": {"learning_rate": {"value": "fast", "edit": "3"}}}))
+        assert wait_until(lambda: answer("learning_rate")[1] == "3")
+        assert answer("learning_rate")[0] == 0.01 and "finite number" in str(answer("learning_rate")[2])
+        control.write_text("{" * 100)
+        control.write_text('{"steps": 6, "other": null}')
+        out, err = process.communicate(timeout=30)
+    assert "'learning_rate': 0.01" in out and err == ""
+    assert answer("steps") == (6, "6", None)
+
+
+def test_edits_that_an_earlier_run_was_asked_are_not_applied(script: Script) -> None:
+    script.file.parent.mkdir()
+    control = script.file.parent / "control_run.json"
+    control.write_text('{"steps": 6}')
+    os.utime(control, (1, 1))
+    script.run("""
+        monitor.track_variables({"steps": 5})
+        monitor.start_batch()
+        time.sleep(1)
+        monitor.start_batch()
+    """)
+    variable = script.read()["variables"]["steps"]
+    assert (variable["value"], variable["edit"]) == (5, "6") and "earlier" in variable["error"]
+
+
+# ---------------------------------------------------------------- outputs
+
+TEE = BEGIN.replace("interval=0.02", "interval=0.02, tee_outputs=True")
+PRINTS = """
+monitor.start_batch()
+print("from Python")
+os.write(2, b"from C\\n")
+os.system("echo from a subprocess")
+"""
+
+
+def test_stdout_and_stderr_go_on_and_to_files(script: Script) -> None:
+    code, out, err = script.run(PRINTS + "1 / 0", begin=TEE)
+    folder = script.file.parent
+    assert code == 1
+    assert sorted(out.splitlines()) == ["from Python", "from a subprocess"]
+    assert err.startswith("from C\n") and err.endswith("ZeroDivisionError: division by zero\n")
+    assert (folder / "run_stdout.log").read_text() == out and (folder / "run_stderr.log").read_text() == err
+    metadata = script.read()["metadata"]
+    assert metadata["stdout_path"] == str(folder / "run_stdout.log")
+    assert metadata["stderr_path"] == str(folder / "run_stderr.log")
+
+
+def test_the_last_words_of_a_killed_script_are_in_its_file(script: Script) -> None:
+    script.run("monitor.start_batch(); print('last words', flush=True); os.kill(os.getpid(), 9)", begin=TEE)
+    assert wait_until(lambda: (script.file.parent / "run_stdout.log").read_text() == "last words\n")
+
+
+def test_a_flood_of_output_is_copied_whole(script: Script) -> None:
+    code, out, _ = script.run("monitor.start_batch()\nfor number in range(200_000): print(number, 'x' * 20)", begin=TEE)
+    assert code == 0 and out.count("\n") == 200_000
+    assert (script.file.parent / "run_stdout.log").read_text() == out
+
+
+def test_a_tee_that_is_killed_costs_a_warning(script: Script) -> None:
+    code, out, err = script.run(
+        """
+        monitor.start_batch()
+        print("before", flush=True)
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                name, _, fields = open(f"/proc/{pid}/stat").read().rpartition(")")
+            except OSError:
+                continue
+            if name.endswith("(tee") and fields.split()[1] == str(os.getpid()):
+                os.kill(int(pid), 9)
+        for number in range(300):
+            print("x" * 1000, flush=True)
+            time.sleep(.01)
+        print("after", flush=True)
+        """,
+        begin=TEE,
+    )
+    assert code == 0 and out.endswith("after\n")
+    assert out.count("x" * 1000) >= 298  # what it had read when it was killed is lost with it
+    assert err.count("its `tee` is gone") == 1
+
+
+def test_a_log_that_cannot_be_written_costs_a_warning(script: Script) -> None:
+    (script.file.parent / "run_stdout.log").mkdir(parents=True)
+    code, out, err = script.run(PRINTS, begin=TEE)
+    assert code == 0 and "from Python" in out and err.count("are not copied") == 1
+    assert script.has("FINISHED")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_leaves_the_output_on_the_terminal(script: Script) -> None:
+    script.file.parent.mkdir()
+    (script.file.parent / "run_stdout.log").symlink_to("/dev/full")
+    code, out, _ = script.run(PRINTS, begin=TEE)
+    assert code == 0 and sorted(out.splitlines()) == ["from Python", "from a subprocess"]
+
+
+def test_an_output_file_is_named_where_the_shell_made_it(script: Script) -> None:
+    log = script.folder / "my log.txt"
+    (script.folder / "train.py").write_text(BEGIN + "monitor.start_batch()\n")
+    with log.open("w") as opened:
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "train.py"], cwd=script.folder, env=environ, stdout=opened, check=True)
+    assert script.read()["metadata"]["stdout_path"] == str(log)
+
+
+# ---------------------------------------------------------------- many at once
+
+
+WRITERS = 100
+STEPPING = """
+import os, sys, time
+from training_monitor.progress.monitor import TrainingMonitor
+pids = []
+for number in range({writers}):
+    pid = os.fork()
+    if pid:
+        pids.append(pid)
+        continue
+    with TrainingMonitor(f"progress/run-{{number}}" + (".json" if number % 2 else ""), interval=0.1) as monitor:
+        monitor.start_epoch(1, 10**6, 1)
+        end = time.monotonic() + {seconds}
+        while time.monotonic() < end:
+            monitor.start_batch()
+            monitor.update_metrics(loss=1.0, text="x" * 150)
+            time.sleep(0.02)
+    os._exit(0)
+for pid in pids:
+    os.waitpid(pid, 0)
+"""
+
+
+def test_no_read_beside_a_hundred_writers_is_torn_and_no_last_status_lost(script: Script) -> None:
+    paths = [
+        script.folder / "progress" / (f"run-{number}.json" if number % 2 else f"run-{number}/progress.json")
+        for number in range(WRITERS)
+    ]
+    reads, seen = 0, set()
+    with script.start("", begin=STEPPING.format(writers=WRITERS, seconds=SECONDS)) as process:
+        while process.poll() is None:
+            for path in paths:
+                if path.exists():
+                    run = parse_progress_file(path.read_text(), name="x", path=str(path), control_path="")
+                    assert run.status in (RUNNING, FINISHED) and run.epoch in (None, 1)
+                    reads, seen = reads + 1, seen | {path}
+        assert process.wait() == 0
+    assert len(seen) == WRITERS and reads > 10 * WRITERS
+    for path in paths:
+        assert json.loads(path.read_text())["status"] == "FINISHED"
+        assert json.loads(path.read_text())["state"]["step"] > 0
+    left = [name for _, _, names in os.walk(script.folder / "progress") for name in names]
+    assert len(left) == WRITERS
+
+
+def test_a_million_steps_take_less_than_a_megabyte(script: Script) -> None:
+    code, out, err = script.run("""
+        import tracemalloc
+        monitor.start_batch()
+        tracemalloc.start()
+        for epoch in range(1, 101):
+            monitor.start_epoch(epoch, 10_000, 100)
+            for number in range(10_000):
+                monitor.start_batch()
+                monitor.update_metrics(loss=number * 0.5)
+            monitor.start_validation(10)
+            monitor.end_validation()
+        print(tracemalloc.get_traced_memory()[1])
+    """)
+    assert code == 0, err
+    assert int(out) < 2**20
+    assert script.read()["state"]["step"] == 1_000_001

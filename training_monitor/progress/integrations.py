@@ -1,0 +1,252 @@
+"""A TrainingMonitor behind the callbacks of training frameworks and behind `logging`; none of them is imported.
+
+    trainer = transformers.Trainer(..., callbacks=[HuggingFaceCallback(TrainingMonitor("progress/llama.json"))])
+    trainer = lightning.Trainer(..., callbacks=[LightningCallback(TrainingMonitor("progress/llama.json"))])
+    logging.getLogger().addHandler(MonitorHandler(monitor))
+
+The frameworks call every hook of a callback by its name. Those not named here are answered by one that does nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from training_monitor.errors import redact
+from training_monitor.progress.endings import outcome_of, text_of
+from training_monitor.progress.monitor import TrainingMonitor
+
+MOST_LOG = 200
+_Hook = Callable[..., None]
+
+
+def _nothing(*arguments: object, **options: object) -> None:
+    """A hook that has nothing to say."""
+
+
+def _guarded(method: _Hook) -> _Hook:
+    """A hook that never raises: what a framework hands over may differ from version to version."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            method(self, *arguments, **options)
+        except Exception as error:
+            self.monitor._troubles.warn(method.__name__, f"{method.__name__}: {type(error).__name__}: {text_of(error)}")
+
+    return call
+
+
+class _Hooks:
+    """Answers every hook that is called by its name, `on_...`; special names and data stay unknown."""
+
+    def __init__(self, monitor: TrainingMonitor) -> None:
+        self.monitor = monitor
+
+    def __getattr__(self, name: str) -> _Hook:
+        if name.startswith("on_"):
+            return _nothing
+        raise AttributeError(f"{type(self).__name__} has no {name!r}")
+
+
+class HuggingFaceCallback(_Hooks):
+    """For `transformers.Trainer(callbacks=[...])`; only the process that the trainer calls the first one speaks.
+
+    The run is finished with the training, so a monitor is good for one `train()`. An exception in it is told by the
+    monitor itself.
+    """
+
+    def __init__(self, monitor: TrainingMonitor) -> None:
+        super().__init__(monitor)
+        self._first_step = 0  # of this epoch
+        self._is_validating = False
+
+    @_guarded
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self.monitor.start_monitoring()
+
+    @_guarded
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        epochs = max(1, math.ceil(state.num_train_epochs or args.num_train_epochs or 1))
+        steps = math.ceil(state.max_steps / epochs) if state.max_steps and state.max_steps > 0 else None
+        epoch = int((state.epoch or 0) + 0.001)
+        self._first_step = epoch * steps if steps else state.global_step
+        self.monitor.start_epoch(epoch + 1, steps, epochs)
+
+    @_guarded
+    def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self._end_validation()
+            self.monitor.start_batch(max(1, state.global_step + 1 - self._first_step))
+
+    @_guarded
+    def on_prediction_step(
+        self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **others: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        if not self._is_validating:
+            self._is_validating = True
+            self.monitor.start_validation(_length(eval_dataloader))
+        self.monitor.start_batch()
+
+    @_guarded
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self._end_validation()
+            self.monitor.update_metrics(_numbers(metrics))
+
+    @_guarded
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self._end_validation()
+
+    @_guarded
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self.monitor.update_metrics(_numbers(logs))
+
+    @_guarded
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self._end_validation()
+
+    @_guarded
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        if state.is_world_process_zero:
+            self._end_validation()
+            self.monitor.end_epoch()
+            self.monitor.set_finished()
+
+    def _end_validation(self) -> None:
+        if self._is_validating:
+            self._is_validating = False
+            self.monitor.end_validation()
+
+
+class LightningCallback(_Hooks):
+    """For `lightning.Trainer(callbacks=[...])` and `pytorch_lightning`; only the process of global rank 0 speaks.
+
+    An edited variable is applied between two batches. The run is finished with the fit; an exception that the trainer
+    sees, also one that it handles itself, ends it as failed, and Ctrl-C as canceled.
+    """
+
+    state_key = "training_monitor"
+
+    def setup(self, trainer: Any, module: Any, stage: str | None = None) -> None:
+        """Nothing: a fit begins with `on_fit_start`."""
+
+    def teardown(self, trainer: Any, module: Any, stage: str | None = None) -> None:
+        """Nothing: a fit ends with `on_fit_end`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing of a monitor belongs in a checkpoint."""
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Nothing was saved."""
+
+    @_guarded
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero:
+            self.monitor.start_monitoring()
+
+    @_guarded
+    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero:
+            batches = _count(trainer.num_training_batches)
+            self.monitor.start_epoch(int(trainer.current_epoch) + 1, batches, _count(trainer.max_epochs))
+
+    @_guarded
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.is_global_zero:
+            self.monitor.start_batch(batch_idx + 1)
+
+    @_guarded
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.is_global_zero:
+            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+            if loss is not None:
+                self.monitor.update_metrics(loss=loss.detach() if hasattr(loss, "detach") else loss)
+
+    @_guarded
+    def on_validation_epoch_start(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero and not trainer.sanity_checking:
+            self.monitor.start_validation(_total(trainer.num_val_batches))
+
+    @_guarded
+    def on_validation_batch_start(
+        self, trainer: Any, module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if trainer.is_global_zero and not trainer.sanity_checking:
+            self.monitor.start_batch()
+
+    @_guarded
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero and not trainer.sanity_checking:
+            self.monitor.end_validation()
+            self.monitor.update_metrics(_numbers(trainer.callback_metrics))
+
+    @_guarded
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero:
+            self.monitor.update_metrics(_numbers(trainer.callback_metrics))
+
+    @_guarded
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        if trainer.is_global_zero:
+            self.monitor.end(*outcome_of(exception))
+
+    @_guarded
+    def on_fit_end(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero:
+            self.monitor.end_epoch()
+            self.monitor.set_finished()
+
+
+class MonitorHandler(logging.Handler):
+    """Shows the last warning or error that was logged as the metric `last_log`."""
+
+    def __init__(self, monitor: TrainingMonitor, level: int = logging.WARNING) -> None:
+        super().__init__(level)
+        self.monitor = monitor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            said = f"{record.levelname}: {record.getMessage()}"
+        except Exception as error:  # arguments that do not fit the message
+            said = f"{record.levelname}: {text_of(record.msg)} ({type(error).__name__})"
+        self.monitor.update_metrics(last_log=redact(said[: 2 * MOST_LOG])[:MOST_LOG])
+
+
+def _numbers(metrics: object) -> dict[str, object]:
+    """What is worth showing of a framework's metrics; tensors without what they were computed from."""
+    if not isinstance(metrics, Mapping):
+        return {}
+    return {text_of(name): value.detach() if hasattr(value, "detach") else value for name, value in metrics.items()}
+
+
+def _length(loader: object) -> int | None:
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):  # of an iterable dataset
+        return None
+
+
+def _count(value: object) -> int | None:
+    """Lightning says inf, or -1, of what has no end."""
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return int(value)
+
+
+def _total(counts: object) -> int | None:
+    numbers = [_count(each) for each in (counts if isinstance(counts, list | tuple) else [counts])]
+    known = [number for number in numbers if number is not None]
+    return sum(known) if numbers and len(known) == len(numbers) else None

@@ -1,0 +1,400 @@
+"""`TrainingMonitor`: a script says how far it is, and a file says so to everybody else (docs/progress_files.md).
+
+    with TrainingMonitor("progress/llama.json") as monitor:
+        for epoch in range(1, 11):
+            monitor.start_epoch(epoch, total_batches=len(loader), total_epochs=10)
+            for batch in loader:
+                monitor.start_batch()
+                monitor.update_metrics(loss=train_on(batch))
+
+The training thread only counts. One background thread adds up, asks and writes, a few times a second. Nothing raises
+into the training: what goes wrong is a warning, once. Checkpoints are the script's own: nothing here saves them.
+
+* With RANK in the environment and not 0 a monitor does nothing, unless `rank` says otherwise. No other variable counts.
+* A forked child, a copy made by pickle: the monitor does nothing there. A script that forks itself into the background
+  makes its monitor afterwards.
+* `sys.exit(3)` is told as a failure; `raise SystemExit(3)` and `exit(3)` only within `with`, since nothing sees them.
+* Values handed to `update_metrics` are kept until the next ones come. A tensor on a GPU is converted in the background,
+  at most once a write, which waits for the GPU and may not happen while CUDA graphs are captured: hand in numbers
+  (`loss.item()`) or detached copies where that matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import SettingsError
+from training_monitor.policy.run_values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
+from training_monitor.progress.background import Background, Warnings
+from training_monitor.progress.endings import Hooks, bounded, outcome_of, text_of
+from training_monitor.progress.files import RunFiles, run_files
+from training_monitor.progress.run_record import RunRecord, counted
+from training_monitor.progress.script_values import amount, default_file, is_rank_zero, metadata, whole
+from training_monitor.progress.variables import Callback, Change
+from training_monitor.targets.transport import Transport
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_NO_CHANGES: tuple[Change, ...] = ()
+Method: TypeAlias = Callable[Concatenate["TrainingMonitor", P], R]
+
+
+def _harmless(default: R) -> Callable[[Method[P, R]], Method[P, R]]:
+    """A method that does nothing where the monitor does, and warns instead of raising."""
+
+    def decorate(method: Method[P, R]) -> Method[P, R]:
+        @functools.wraps(method)
+        def call(self: TrainingMonitor, /, *args: P.args, **options: P.kwargs) -> R:
+            if not self._is_active:
+                return default
+            try:
+                return method(self, *args, **options)
+            except Exception as error:
+                name = method.__name__
+                self._troubles.warn(name, f"{name}() did nothing: {type(error).__name__}: {text_of(error)}", 2)
+                return default
+
+        return call
+
+    return decorate
+
+
+class TrainingMonitor:
+    """Writes the progress of this script to a file, from a background thread.
+
+    Args:
+        output_file: progress/RUN.json or progress/RUN (a folder of its own); progress/SCRIPT.json by default.
+        run_name: what is shown; that of the file by default.
+        rank: of this process; from RANK by default. Only rank 0 writes.
+        tee_outputs: Also copy stdout and stderr to files beside the progress file.
+        handle_signals: Tell SIGTERM and SIGINT as CANCELED. A SIGTERM that nobody handles then raises SystemExit(143),
+            so that `finally` is run; a second one kills.
+        interval: Seconds between two looks of the background thread.
+        wandb_url, wandb_run_name: shown; by default those of the run that `wandb.init` began.
+    """
+
+    def __init__(
+        self,
+        output_file: str | os.PathLike[str] | None = None,
+        wandb_run_name: str | None = None,
+        wandb_url: str | None = None,
+        *,
+        run_name: str | None = None,
+        rank: int | None = None,
+        tee_outputs: bool = False,
+        handle_signals: bool = True,
+        interval: float = 0.25,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._troubles = Warnings()
+        self._record = record = RunRecord(clock)
+        self._metrics = record.metrics
+        self._next_batch = record.training.__next__
+        self._offset: int | None = None
+        self._hooks, self._handle_signals = Hooks(self), handle_signals
+        self._is_monitoring = False
+        self._background: Background | None = None
+        self._is_active = is_rank_zero(rank)
+        files = self._files(output_file) if self._is_active else None
+        if files is None:
+            self._become_inert()
+            return
+        self._background = Background(
+            record,
+            files,
+            metadata(run_name or files.name, rank, wandb_run_name, wandb_url),
+            interval=max(0.01, interval) if isinstance(interval, int | float) else 0.25,
+            tee_outputs=bool(tee_outputs),
+            troubles=self._troubles,
+            clock=clock,
+            transport=transport,
+        )
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
+
+    # ------------------------------------------------------------ each step
+
+    def start_batch(self, batch: int | None = None) -> None:
+        """Begin a batch: the next one, or that of this number; pending edits are applied first."""
+        if self._record.needs_training_thread:
+            self._attend()
+        number = self._next_batch()
+        if batch is not None:
+            self._place(batch, number)
+
+    def end_batch(self) -> None:
+        """Do nothing: a batch ends where the next one or another part begins."""
+
+    def update_metrics(self, /, *mappings: Mapping[str, object], **metrics: object) -> None:
+        """Keep the latest value of each metric, whatever it is; it is converted in the background."""
+        if mappings:
+            self._update_from(mappings)
+        self._metrics.update(metrics)
+
+    # ------------------------------------------------------------ begin and end
+
+    @_harmless(None)
+    def start_monitoring(self) -> None:
+        """Begin to write, once; `with` and the first start of anything imply it."""
+        record = self._record
+        with record.lock:
+            record.needs_training_thread = False
+            if self._is_monitoring or record.status != RUNNING or self._background is None:
+                return
+            self._is_monitoring = True
+        self._hooks.install(signals=self._handle_signals)
+        self._background.start()
+
+    def set_finished(self) -> None:
+        """Say that the run is done; the file says so when this returns."""
+        self._set(FINISHED, None)
+
+    def set_failed(self, message: object = None) -> None:
+        """Say that the run failed, and why."""
+        self._set(FAILED, None if message is None else bounded(text_of(message)))
+
+    def set_canceled(self) -> None:
+        """Say that somebody ended the run."""
+        self._set(CANCELED, None)
+
+    def shutdown(self) -> None:
+        """Stop monitoring and copying: the run is finished, or failed while an exception is on its way."""
+        self.end(*outcome_of(sys.exc_info()[1]))
+        if self._is_monitoring and self._background:
+            self._background.stop_copying()
+
+    def __enter__(self) -> TrainingMonitor:
+        self.start_monitoring()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end(*outcome_of(error))
+
+    def end(self, status: str, message: str | None) -> None:
+        """End the run, unless it was said before how it ended; a signal that was received makes it CANCELED."""
+        if self._record.signal:
+            status, message = CANCELED, self._record.signal
+        self._finish(status, message, is_explicit=False)
+
+    def note_signal(self, name: str) -> None:
+        """Remember a signal; called by its handler."""
+        self._record.signal = name
+        self._record.version += 1
+
+    def count(self) -> int:
+        """Grows with everything that the script says, which is not so after it has begun to exit."""
+        record = self._record
+        return counted(record.training) + counted(record.validation) + record.calls
+
+    @_harmless(None)
+    def _set(self, status: str, message: str | None) -> None:
+        self.start_monitoring()
+        self._finish(status, message, is_explicit=True)
+
+    @_harmless(None)
+    def _finish(self, status: str, message: str | None, *, is_explicit: bool) -> None:
+        record, background = self._record, self._background
+        if not self._is_monitoring or background is None:
+            return
+        with record.lock:
+            is_new = record.end(status, message, is_explicit=is_explicit)
+        if not is_new and background.is_final:
+            return
+        try:
+            background.finish()
+        except BaseException:  # a signal came amid the last write: it is raised, but not before the write is done
+            background.finish()
+            raise
+        finally:
+            self._hooks.remove()
+
+    # ------------------------------------------------------------ epochs and parts
+
+    @_harmless(None)
+    def set_dataset_sizes(self, train: int, validation: int) -> None:
+        """Samples in both datasets: with them the first validation is reckoned with before it has been seen."""
+        samples, others = amount("train", train), amount("validation", validation)
+        with self._record.lock:
+            self._record.progress.dataset_ratio = others / samples if samples else None
+
+    @_harmless(None)
+    def start_phase(self, name: str) -> None:
+        """Show this as the phase until the next one begins."""
+        phase = bounded(text_of(name))[:100]
+        self._at_safe_point(lambda: self._record.progress.start_phase(phase))
+
+    @_harmless(None)
+    def end_phase(self) -> None:
+        self._at_safe_point(self._record.progress.end_phase)
+
+    @_harmless(None)
+    def start_epoch(
+        self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
+    ) -> None:
+        """Begin an epoch; the next one without a number. One that begins with 0 is shown as 1."""
+        numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
+        self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training")
+
+    @_harmless(None)
+    def end_epoch(self) -> None:
+        self._at_safe_point(self._record.progress.end_epoch, counts="training")
+
+    @_harmless(None)
+    def start_training(self, total_batches: int | None = None) -> None:
+        total = whole("total_batches", total_batches)
+        self._at_safe_point(lambda: self._record.progress.start_training(total), counts="training")
+
+    @_harmless(None)
+    def end_training(self) -> None:
+        self._at_safe_point(self._record.progress.end_training, counts="training")
+
+    @_harmless(None)
+    def start_validation(self, total_batches: int | None = None) -> None:
+        """Count the batches from here as those of the validation."""
+        total = whole("total_batches", total_batches)
+        self._at_safe_point(lambda: self._record.progress.start_validation(total), counts="validation")
+
+    @_harmless(None)
+    def end_validation(self) -> None:
+        self._at_safe_point(self._record.progress.end_validation, counts="training")
+
+    @_harmless(None)
+    def update_tqdm_stats(
+        self, rate: float | None = None, elapsed: float | None = None, remaining: float | None = None
+    ) -> None:
+        """What a progress bar says, used while nothing better is known from the batches themselves."""
+        numbers = [None if each is None else amount("tqdm", each) for each in (rate, elapsed, remaining)]
+        with self._record.lock:
+            self._record.progress.told = Estimate(*numbers)
+            self._record.version += 1
+
+    # ------------------------------------------------------------ variables
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What is tracked, with the values that hold now."""
+        return self._record.variables.values
+
+    @_harmless(None)
+    def track_variables(self, variables: Mapping[str, object]) -> None:
+        """Let these be edited from outside; edits appear in this very dict, between two steps."""
+        with self._record.lock:
+            self._record.variables.track(variables)
+            self._record.version += 1
+
+    @_harmless(None)
+    def register_callback(self, name: str, callback: Callback) -> None:
+        """Call back with (name, old value, new value) in the training thread when this variable was edited."""
+        self._record.variables.call_back(callback, name)
+
+    @_harmless(None)
+    def register_general_callback(self, callback: Callback) -> None:
+        """The same for all variables."""
+        self._record.variables.call_back(callback)
+
+    @_harmless(False)
+    def is_change(self, name: str | None = None) -> bool:
+        """Apply pending edits; whether any variable, or this one, changed since this was asked last."""
+        self._attend()
+        with self._record.lock:
+            return bool(self._record.variables.tell(name))
+
+    @_harmless(_NO_CHANGES)
+    def check_changes(self) -> tuple[Change, ...]:
+        """The same, with what changed: (name, old value, new value)."""
+        self._attend()
+        with self._record.lock:
+            return tuple(self._record.variables.tell())
+
+    @_harmless("no changes")
+    def get_change_summary(self, changes: object = None) -> str:
+        """The last changes in words; the argument of earlier versions is not needed."""
+        return self._record.variables.summary()
+
+    @_harmless(False)
+    def should_restart_dataloader(self, changes: object = None) -> bool:
+        """Whether batch_size or num_workers changed since this was asked last; the argument is not needed."""
+        self._attend()
+        return self._record.variables.needs_dataloader()
+
+    # ------------------------------------------------------------ inside
+
+    @_harmless(None)
+    def _attend(self) -> None:
+        """Begin, where that was not done; apply the edits, and call those back who want to know."""
+        self.start_monitoring()
+        record = self._record
+        with record.lock:
+            record.needs_training_thread = False
+            changes = record.variables.apply(record.clock.time())
+            record.version += bool(changes)
+        for failure in record.variables.tell_callbacks(changes):
+            self._troubles.warn(failure, failure)
+
+    def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None) -> None:
+        self._attend()
+        record = self._record
+        with record.lock:
+            record.observe()
+            tell()
+            record.version += 1
+            record.calls += 1
+            self._offset = None
+            if counts:
+                self._next_batch = (record.validation if counts == "validation" else record.training).__next__
+
+    @_harmless(None)
+    def _place(self, batch: int, number: int) -> None:
+        if batch - number == self._offset:
+            return
+        place = whole("batch", batch)
+        if place is not None:
+            with self._record.lock:
+                self._record.observe()
+                self._record.progress.place(place, number + 1)
+                self._offset = batch - number
+
+    @_harmless(None)
+    def _update_from(self, mappings: tuple[Mapping[str, object], ...]) -> None:
+        for mapping in mappings:
+            self._metrics.update({text_of(name): value for name, value in mapping.items()})
+
+    def _files(self, output_file: str | os.PathLike[str] | None) -> RunFiles | None:
+        try:
+            return run_files(default_file() if output_file is None else output_file)
+        except (SettingsError, TypeError, ValueError, OSError) as error:
+            self._troubles.warn("output_file", f"progress is not written: {error}", 3)
+            return None
+
+    def _become_inert(self) -> None:
+        self._is_active = False
+        self._record.needs_training_thread = False
+
+    def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:
+        return functools.partial(TrainingMonitor, rank=1), (None,)
+
+    def __deepcopy__(self, memo: object) -> TrainingMonitor:
+        return self
+
+    def __copy__(self) -> TrainingMonitor:
+        return self
+
+
+def _forget(reference: weakref.ref[TrainingMonitor]) -> None:
+    """In a forked child: the run is its parent's, and a lock may be held by a thread that is not here."""
+    monitor = reference()
+    if monitor is not None:
+        monitor._become_inert()
+        monitor._record.lock = threading.RLock()
+        monitor._hooks.remove()

@@ -1,0 +1,337 @@
+"""How far a run is and how long it still takes, from counters and times that are handed in. Pure.
+
+Times are seconds of a monotonic clock. A clock that goes back counts as one that stood still, so nothing is negative.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+from training_monitor.policy.run_values import Estimate
+
+MOST_SAMPLES, MOST_DURATIONS = 32, 16
+_LONGEST_WINDOW = 600.0  # seconds: a rate is that of the last five to ten minutes
+_LEAST_SPACING = 0.2
+_APART = 6
+IDLE, TRAINING, VALIDATION = "idle", "training", "validation"
+LOADING = "loading"
+
+
+class Pace:
+    """The rate of one kind of batch over the time in which such batches were made.
+
+    At most 32 samples of (seconds, number of the batch that began) are kept. When they are full, every second one
+    goes, until they reach back ten minutes; then the oldest go.
+    """
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, int]] = []
+        self._spacing = _LEAST_SPACING
+        self._rate: float | None = None
+
+    def add(self, seconds: float, batches: int) -> None:
+        """Note that batch number `batches` begins after so many seconds of making them."""
+        samples = self._samples
+        least = self._spacing if len(samples) > 1 else 0.0
+        if samples and (batches <= samples[-1][1] or seconds - samples[-1][0] <= least):
+            return
+        samples.append((seconds, batches))
+        if len(samples) > MOST_SAMPLES:
+            if seconds - samples[0][0] < _LONGEST_WINDOW:
+                del samples[1::2]
+                self._spacing *= 2
+            else:
+                del samples[0]
+        apart = max(1, len(samples) // _APART)
+        slopes = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in zip(samples, samples[apart:])]
+        self._rate = median(slopes) if slopes else None
+
+    def rate(self) -> float | None:
+        """Batches a second, None with fewer than two samples.
+
+        It is the median of the slopes between samples that are a sixth of all apart. Of the slopes between all pairs
+        half would cross one pause in the middle, and the median move with it; here a pause is in one slope of five.
+        """
+        return self._rate
+
+
+@dataclass(slots=True)
+class Part:
+    """The training or the validation batches of a run.
+
+    Attributes:
+        total: batches in this epoch. count: batches begun in the whole run, as they were counted.
+        first: of them, those begun before this epoch (or this validation).
+        skipped: batches of this epoch that another process made before a resume.
+        seconds: in which such batches were made, in the whole run; before: of them, those before this epoch.
+        changed_at: `seconds` when the last batch began.
+        durations: of the last epochs.
+    """
+
+    total: int | None = None
+    count: int = 0
+    first: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    before: float = 0.0
+    changed_at: float = 0.0
+    pace: Pace = field(default_factory=Pace)
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_DURATIONS))
+
+    def begin(self, total: int | None) -> None:
+        """Count from here; `total` None keeps what was known."""
+        self.first, self.before, self.skipped, self.changed_at = self.count, self.seconds, 0, self.seconds
+        self.mark()
+        if total is not None:
+            self.total = total
+
+    def mark(self) -> None:
+        """Note that the next batch begins here, or would, were this not the end."""
+        self.pace.add(self.seconds, self.count + 1)
+
+    def observe(self, count: int) -> bool:
+        """Note the counter; True when batches were begun."""
+        if count <= self.count:
+            return False
+        self.count, self.changed_at = count, self.seconds
+        self.pace.add(self.seconds, count)
+        return True
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that was begun last in this epoch, from 1."""
+        done = self.count - self.first
+        return done + self.skipped if done else None
+
+    @property
+    def elapsed(self) -> float:
+        return self.seconds - self.before
+
+    def remaining(self) -> float | None:
+        """Seconds until the last batch has ended, by the rate, else by the durations of earlier epochs."""
+        rate = self.pace.rate()
+        if self.total is None or not rate:
+            return max(0.0, median(self.durations) - self.elapsed) if self.durations else None
+        waiting = max(0, self.total - (self.batch or 0))
+        current = 1.0 - rate * (self.seconds - self.changed_at) if self.batch and self.batch <= self.total else 0.0
+        return (waiting + max(0.0, current)) / rate
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The estimates of docs/progress_files.md."""
+
+    run: Estimate
+    epoch: Estimate
+    training: Estimate
+    validation: Estimate
+
+
+class RunClock:
+    """What a run has said of its epochs and parts; every method takes the time and the counters at that time.
+
+    `training` and `validation` count batches, `mode` says which of them are made now; `phase` is what is shown.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.mode, self.phase = IDLE, LOADING
+        self.training, self.validation = Part(), Part()
+        self.epoch: int | None = None
+        self.total_epochs: int | None = None
+        self.dataset_ratio: float | None = None
+        self.told: Estimate = Estimate()
+        self.epoch_durations: deque[float] = deque(maxlen=MOST_DURATIONS)
+        self._validations: deque[float] = deque(maxlen=MOST_DURATIONS)  # seconds of validation in each past epoch
+        self._started = self._last = self._epoch_started = now
+        self._epoch_elapsed: float | None = None  # once it has ended
+        self._in_epoch = self._training_ended = self._from_zero = False
+        self._validated = False
+        self._validation_seconds = 0.0  # of the run, when this epoch began
+        self._phase_before, self._mode_before = LOADING, IDLE
+        self._ended = False
+
+    def observe(self, now: float, training: int, validation: int) -> bool:
+        """Let time pass and note the counters; True when batches were begun since the last time."""
+        passed = max(0.0, now - self._last)
+        self._last = max(now, self._last)
+        if self.mode == TRAINING:
+            self.training.seconds += passed
+        elif self.mode == VALIDATION:
+            self.validation.seconds += passed
+        trained, validated = self.training.observe(training), self.validation.observe(validation)
+        if trained and self.mode == IDLE:
+            self._train()
+        return trained or validated
+
+    # ------------------------------------------------------------ what the script says
+
+    def start_phase(self, phase: str) -> None:
+        self.phase = phase
+
+    def end_phase(self) -> None:
+        self.phase = LOADING if self.epoch is None and not self.training.count else TRAINING
+
+    def start_epoch(self, epoch: int | None, total_batches: int | None, total_epochs: int | None) -> None:
+        """Begin an epoch, the next one when `epoch` is None; one that was not ended ends here."""
+        self.end_epoch()
+        self._from_zero = self._from_zero or epoch == 0
+        number = None if epoch is None else epoch + self._from_zero
+        self.epoch = (self.epoch or 0) + 1 if number is None else number
+        self.total_epochs = self.total_epochs if total_epochs is None else total_epochs
+        self._in_epoch, self._training_ended, self._validated = True, False, False
+        self._epoch_started, self._epoch_elapsed = self._last, None
+        self._validation_seconds = self.validation.seconds
+        self.training.begin(total_batches)
+        self._train()
+
+    def end_epoch(self) -> None:
+        if not self._in_epoch:
+            return
+        self._end_part()
+        self.training.mark()
+        self._epoch_elapsed = self._last - self._epoch_started
+        self.epoch_durations.append(self._epoch_elapsed)
+        self.training.durations.append(self.training.elapsed)
+        self._validations.append(self.validation.seconds - self._validation_seconds)
+        self._in_epoch, self.mode = False, IDLE
+
+    def start_training(self, total_batches: int | None) -> None:
+        """Begin the training part: inside an epoch it goes on counting, without epochs it counts from here."""
+        self._end_part()
+        if not self._in_epoch:
+            self.training.begin(total_batches)
+        elif total_batches is not None:
+            self.training.total = total_batches
+        self._training_ended = False
+        self._train()
+
+    def end_training(self) -> None:
+        if self.mode == TRAINING:
+            self.mode = IDLE
+            self.training.mark()
+        self._training_ended = True
+        if not self._in_epoch:
+            self.training.durations.append(self.training.elapsed)
+
+    def start_validation(self, total_batches: int | None) -> None:
+        self.end_validation()
+        self._mode_before = self.mode
+        self.validation.begin(total_batches)
+        self._phase_before, self.phase, self.mode = self.phase, VALIDATION, VALIDATION
+
+    def end_validation(self) -> None:
+        if self.mode != VALIDATION:
+            return
+        self.validation.mark()
+        self.validation.durations.append(self.validation.elapsed)
+        self._validated, self.mode = True, self._mode_before
+        if self.phase == VALIDATION:
+            self.phase = self._phase_before
+
+    def place(self, batch: int, begun: int) -> None:
+        """Note that the batch which was begun as number `begun` of all has the script's own number `batch`."""
+        part = self.validation if self.mode == VALIDATION else self.training
+        counted = max(1, begun - part.first)
+        if part.skipped or batch != counted - 1:  # a script that counts from zero is one behind, and stays so
+            part.skipped = max(0, batch - counted)
+
+    def end(self) -> None:
+        """Stop all spans: the run has ended."""
+        self._end_part()
+        if self._in_epoch:
+            self._epoch_elapsed = self._last - self._epoch_started
+        self.mode, self._ended = IDLE, True
+
+    def _end_part(self) -> None:
+        self.end_validation()
+        self.mode = IDLE
+
+    def _train(self) -> None:
+        self.mode = TRAINING
+        if self.phase in (LOADING, VALIDATION):
+            self.phase = TRAINING
+
+    # ------------------------------------------------------------ what follows from it
+
+    def estimates(self) -> Estimates:
+        """All estimates at the time of the last observation; None is what cannot be known yet."""
+        rate = self.training.pace.rate() or self.told.rate
+        training = self._training(rate)
+        validation = self._validation()
+        epoch = self._epoch(rate, training.remaining)
+        elapsed = self._last - self._started
+        return Estimates(_estimate(rate, elapsed, self._run_remaining(epoch.remaining)), epoch, training, validation)
+
+    def _training(self, rate: float | None) -> Estimate:
+        part = self.training
+        if not part.count and self.told == Estimate():
+            return Estimate()
+        if not part.count:
+            return _estimate(self.told.rate, self.told.elapsed, self.told.remaining)
+        if self._ended:
+            return _estimate(rate, part.elapsed, None)
+        remaining = 0.0 if self._training_ended or self._epoch_elapsed is not None else part.remaining()
+        return _estimate(rate, part.elapsed, self.told.remaining if remaining is None else remaining)
+
+    def _validation(self) -> Estimate:
+        part = self.validation
+        if self.mode != VALIDATION:
+            return Estimate(rate=part.pace.rate())
+        remaining = part.remaining()
+        if remaining is None and (expected := self._expected_validation()) is not None:
+            remaining = max(0.0, expected - part.elapsed)
+        return _estimate(part.pace.rate(), part.elapsed, remaining)
+
+    def _epoch(self, rate: float | None, training: float | None) -> Estimate:
+        if self.epoch is None:
+            return Estimate()
+        if self._epoch_elapsed is not None:
+            return _estimate(rate, self._epoch_elapsed, None if self._ended and self._in_epoch else 0.0)
+        elapsed = self._last - self._epoch_started
+        if training is None:
+            return Estimate(rate=rate, elapsed=elapsed)
+        return _estimate(rate, elapsed, training + self._validation_remaining())
+
+    def _validation_remaining(self) -> float:
+        """Seconds of validation that this epoch still has; none is expected where nothing ever spoke of one."""
+        if self.mode == VALIDATION:
+            return self._validation().remaining or 0.0
+        return 0.0 if self._validated else self._expected_validation() or 0.0
+
+    def _expected_validation(self) -> float | None:
+        """How long the validation of an epoch takes: as in past epochs, else as the sizes of the datasets say."""
+        if self._validations:
+            return median(self._validations)
+        seconds = self._training_seconds()
+        return None if self.dataset_ratio is None or seconds is None else seconds * self.dataset_ratio
+
+    def _training_seconds(self) -> float | None:
+        rate, total = self.training.pace.rate(), self.training.total
+        return total / rate if rate and total is not None else None
+
+    def _run_remaining(self, epoch: float | None) -> float | None:
+        if self._ended:
+            return None
+        if self.epoch is None:
+            return self._training(None).remaining
+        if self.total_epochs is None or epoch is None:
+            return None
+        epochs = max(0, self.total_epochs - self.epoch)
+        if not epochs:
+            return epoch
+        each = self._epoch_seconds()
+        return None if each is None else epoch + epochs * each
+
+    def _epoch_seconds(self) -> float | None:
+        """How long a whole epoch takes."""
+        if self.epoch_durations:
+            return median(self.epoch_durations)
+        training = self._training_seconds()
+        return None if training is None else training + (self._expected_validation() or 0.0)
+
+
+def _estimate(rate: float | None, elapsed: float | None, remaining: float | None) -> Estimate:
+    total = None if elapsed is None or remaining is None else elapsed + remaining
+    return Estimate(rate, elapsed, remaining, total)

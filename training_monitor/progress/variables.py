@@ -1,0 +1,188 @@
+"""Values of a script that may be edited while it runs: typed, applied by the training thread, answered. No I/O here.
+
+`take` reads what the control file asks for, in the background; `apply` puts it into the script's own dict, in the
+training thread, between two of its steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from training_monitor.parse.progress_file import MAX_VALUE, Edit
+from training_monitor.progress.endings import text_of
+
+MOST_VARIABLES, MOST_NAME = 200, 100
+RESTARTS_DATALOADER = ("batch_size", "num_workers")
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_EARLIER_RUN = "was asked of an earlier run"
+
+Change = tuple[str, object, object]  # name, old value, new value
+Callback = Callable[[str, Any, Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of the last edit of a variable; `error` is None when it was applied."""
+
+    edit: str
+    error: str | None = None
+    applied_at: float | None = None
+
+
+def type_name(value: object) -> str | None:
+    """float, int, bool or str; None for what cannot be edited."""
+    kinds = (("bool", bool), ("int", int), ("float", float), ("str", str))
+    return next((name for name, kind in kinds if isinstance(value, kind)), None)
+
+
+def convert(text: str, kind: str) -> bool | int | float | str:
+    """The text as a value of this type.
+
+    Raises:
+        ValueError: It cannot be one; the message says what is expected.
+    """
+    if len(text) > MAX_VALUE:
+        raise ValueError(f"longer than {MAX_VALUE} characters")
+    word = text.strip()
+    if kind == "str":
+        return text
+    if kind == "bool":
+        if word.lower() in _TRUE + _FALSE:
+            return word.lower() in _TRUE
+        raise ValueError("expected true or false")
+    try:
+        return _whole(word) if kind == "int" else _finite(word)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("expected a whole number" if kind == "int" else "expected a finite number") from error
+
+
+class TrackedVariables:
+    """The variables of a run. `values` is what the script reads; a dict that it handed in is kept up to date too."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, object] = {}
+        self.answers: dict[str, Answered] = {}
+        self._owners: dict[str, MutableMapping[str, object]] = {}
+        self._kinds: dict[str, str | None] = {}
+        self._pending: dict[str, tuple[Edit, object]] = {}
+        self._untold: dict[str, tuple[object, object]] = {}
+        self._told: dict[str, tuple[object, object]] = {}
+        self._needs_dataloader = False
+        self._callbacks: list[tuple[str | None, Callback]] = []
+
+    def track(self, variables: Mapping[str, object]) -> None:
+        """Let these be edited.
+
+        Raises:
+            ValueError: There are too many, or a name is no text of at most 100 characters.
+        """
+        for name in variables:
+            if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME:
+                raise ValueError(f"a variable's name is a text of at most {MOST_NAME} characters, not {name!r:.200}")
+        if len({*self.values, *variables}) > MOST_VARIABLES:
+            raise ValueError(f"at most {MOST_VARIABLES} variables can be tracked")
+        for name, value in variables.items():
+            self.values[name], self._kinds[name] = value, type_name(value)
+            if isinstance(variables, MutableMapping):
+                self._owners[name] = variables
+
+    def current(self, name: str) -> object:
+        """The value that the script uses now: it may have set it by itself."""
+        owner = self._owners.get(name)
+        return owner[name] if owner is not None and name in owner else self.values.get(name)
+
+    def kind(self, name: str) -> str | None:
+        return self._kinds.get(name)
+
+    def take(self, edits: Mapping[str, Edit], *, of_earlier_run: bool = False) -> bool:
+        """Look at what is asked for; True when something is to be applied. What cannot be is answered at once."""
+        for name, edit in edits.items():
+            waiting, answer = self._pending.get(name), self.answers.get(name)
+            seen = waiting[0].edit if waiting else answer.edit if answer else None
+            if name not in self.values or seen == edit.edit:
+                continue
+            self._pending.pop(name, None)
+            kind = self._kinds.get(name)
+            if of_earlier_run or kind is None:
+                self.answers[name] = Answered(edit.edit, _EARLIER_RUN if kind else "cannot be edited")
+                continue
+            try:
+                self._pending[name] = edit, convert(edit.value, kind)
+            except ValueError as error:
+                self.answers[name] = Answered(edit.edit, f"{edit.value[:50]!r}: {error}")
+        return bool(self._pending)
+
+    def apply(self, now: float) -> list[Change]:
+        """Put what is asked for into the script's values; returns what changed. `now` is epoch seconds."""
+        changes: list[Change] = []
+        while self._pending:
+            name = next(iter(self._pending))
+            edit, value = self._pending.pop(name)
+            old = self.current(name)
+            owner = self._owners.get(name)
+            if owner is not None:
+                owner[name] = value
+            self.values[name] = value
+            self.answers[name] = Answered(edit.edit, None, now)
+            changes.append((name, old, value))
+            self._untold[name] = (self._untold[name][0] if name in self._untold else old), value
+            self._needs_dataloader = self._needs_dataloader or name in RESTARTS_DATALOADER
+        return changes
+
+    def call_back(self, callback: Callback, name: str | None = None) -> None:
+        """Call back with (name, old value, new value) of this variable, or of each."""
+        self._callbacks.append((name, callback))
+
+    def tell_callbacks(self, changes: Iterable[Change]) -> list[str]:
+        """Call back; returns what is to be said of those that failed."""
+        failures = []
+        for name, old, new in changes:
+            for wanted, callback in list(self._callbacks):
+                try:
+                    if wanted in (None, name):
+                        callback(name, old, new)
+                except Exception as error:  # the script's own function
+                    failures.append(f"a callback for {name!r} failed: {type(error).__name__}: {text_of(error)}")
+        return failures
+
+    def tell(self, name: str | None = None) -> list[Change]:
+        """What changed since this was asked last, of one variable or of all."""
+        if name is None:
+            told, self._untold = self._untold, {}
+        else:
+            told = {name: self._untold.pop(name)} if name in self._untold else {}
+        if told:
+            self._told = told
+        return [(key, old, new) for key, (old, new) in told.items()]
+
+    def summary(self) -> str:
+        """The last changes in words, one line each."""
+        changes = {**self._told, **self._untold}
+        return (
+            "\n".join(f"{name}: {old!r:.200} -> {new!r:.200}" for name, (old, new) in changes.items()) or "no changes"
+        )
+
+    def needs_dataloader(self) -> bool:
+        """Whether the batch size or the number of workers changed since this was asked last."""
+        needed, self._needs_dataloader = self._needs_dataloader, False
+        return needed
+
+
+def _whole(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        number = _finite(word)
+        if number != int(number):
+            raise
+        return int(number)
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if not math.isfinite(number):
+        raise ValueError(word)
+    return number
