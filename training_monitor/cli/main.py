@@ -18,6 +18,7 @@ from training_monitor.cli.fleet_arguments import add_fleet, add_vast
 from training_monitor.cli.history import add_history
 from training_monitor.cli.market_arguments import add_credits, add_dataset, add_instances, add_keys, add_offers
 from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_telling, add_worker
+from training_monitor.cli.top_arguments import add_top
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
 
@@ -87,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_screens(add: Callable[..., argparse.ArgumentParser]) -> None:
     add_vast(add("vast", "vast.ai instances on one screen: training, GPUs, cost, alerts", target=False))
     add_fleet(add("fleet", "pods, ssh hosts, vast.ai instances and local jobs on one screen", target=False))
+    add_top(add("top", "runs that write progress files: processes, signals, variables, outputs, CSV", target=False))
     add_history(add("history", "what was seen of the trainings on those screens: trends, tables, CSV", target=False))
 
 
@@ -293,6 +295,7 @@ _MODULES = {
     "credits": "market",
     "vast": "fleet",
     "fleet": "fleet",
+    "top": "top",
     "history": "history",
     "config": "config",
     "demo": "demo",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from training_monitor.policy.fleet_values import FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.tui.key_table import Key, by_name
 from training_monitor.tui.log_feed import LogFeed
 from training_monitor.tui.view import (
     ORDERS,
@@ -39,19 +40,7 @@ Result = tuple[View, tuple[Command, ...]]
 Act = Callable[[View, FleetSnapshot], Result]
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """`names` are what the terminal calls the keys, `shown` what people do; `word` is for the line of keys.
-
-    `changes` says that it changes the fleet: a screen that is read-only has no such key.
-    """
-
-    names: tuple[str, ...]
-    shown: str
-    help: str
-    act: Act
-    word: str = ""
-    changes: bool = False
+FleetKey = Key[View, FleetSnapshot, Result]
 
 
 def update(view: View, key: str, snapshot: FleetSnapshot) -> Result:
@@ -67,7 +56,7 @@ def update(view: View, key: str, snapshot: FleetSnapshot) -> Result:
     return view, ()
 
 
-def keys_of(view: View) -> tuple[Key, ...]:
+def keys_of(view: View) -> tuple[FleetKey, ...]:
     """The keys of this screen, without those that read-only takes away."""
     return tuple(key for key in TABLES[view.screen] if not (key.changes and view.options.read_only))
 
@@ -242,7 +231,7 @@ def _quit(view: View, snapshot: FleetSnapshot) -> Result:
 # ---------------------------------------------------------------- tables
 
 
-def _moves(act: Callable[[Callable[[View], int]], Act], what: str) -> tuple[Key, ...]:
+def _moves(act: Callable[[Callable[[View], int]], Act], what: str) -> tuple[FleetKey, ...]:
     return (
         Key(("up", "k"), "Up k", f"{what} up", act(lambda view: -1)),
         Key(("down", "j"), "Down j", f"{what} down", act(lambda view: 1)),
@@ -299,7 +288,7 @@ _DETAIL = (
 )
 _HELP_PAGE = tuple(key for key in _PAGE if key is not _HELP)
 
-TABLES: Mapping[str, tuple[Key, ...]] = {
+TABLES: Mapping[str, tuple[FleetKey, ...]] = {
     "main": _MAIN,
     "filter": (
         Key(("enter",), "Enter", "keep the filter", _keep_filter, "keep"),
@@ -325,4 +314,4 @@ TYPING: Mapping[str, Callable[[View, str], View]] = {
     "filter": lambda view, typed: replace(view, typed=typed, words=typed),
     "confirm": lambda view, typed: replace(view, typed=typed),
 }
-_BY_NAME = {screen: {name: key for key in table for name in key.names} for screen, table in TABLES.items()}
+_BY_NAME = by_name(TABLES)

@@ -11,7 +11,7 @@ from training_monitor.tui.columns import Member, heading, table_columns, table_l
 from training_monitor.tui.keys import keys_of
 from training_monitor.tui.numbers_text import format_price, format_total
 from training_monitor.tui.panels import alert_line, footer, header, member_names
-from training_monitor.tui.text import Line, Piece, fit_line, rule, wrap
+from training_monitor.tui.text import Piece, panel, wrap
 from training_monitor.tui.view import Frame, View, health_of, visible_rows
 from training_monitor.units import plural
 
@@ -33,21 +33,10 @@ def page(
 ) -> Frame:
     """A header, a title, as much of the body as fits from `view.scroll` on, and the keys; `size` is (width, height)."""
     width, height = size
-    glyphs = view.options.glyphs
     room = max(1, height - 3)
-    scroll = max(0, min(view.scroll, len(body) - room))
-    more = len(body) - scroll - room
-    hidden = [(f" ({plural(more, 'more line')} below)", "dim")] if more > 0 else []
-    shown = [fit_line(pieces, width, glyphs) for pieces in body[scroll : scroll + room]]
-    blank = [fit_line([], width, glyphs)] * (room - len(shown))
-    lines: tuple[Line, ...] = (
-        header(snapshot, view, len(visible_rows(snapshot, view)), width),
-        rule([*title, *hidden], width, glyphs),
-        *shown,
-        *blank,
-        footer(view, width),
-    )
-    return Frame(lines, replace(view, scroll=scroll, page=room))
+    lines, scroll = panel(title, body, view.scroll, (width, room), view.options.glyphs)
+    above = header(snapshot, view, len(visible_rows(snapshot, view)), width)
+    return Frame((above, *lines, footer(view, width)), replace(view, scroll=scroll, page=room))
 
 
 def render_alerts(snapshot: FleetSnapshot, view: View, width: int, height: int) -> Frame:

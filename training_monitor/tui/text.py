@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from training_monitor.units import plural
+
 Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
@@ -195,3 +197,20 @@ def format_bar(percent: float | None, width: int, glyphs: Glyphs) -> str:
     done = int(max(0.0, min(100.0, percent)) / 100.0 * width * steps)
     full, part = divmod(done, steps)
     return (glyphs.bar[-1] * full + (glyphs.bar[part] if part else "")).ljust(width, glyphs.bar[0])
+
+
+def panel(
+    title: Sequence[Piece], body: Sequence[Sequence[Piece]], scroll: int, size: tuple[int, int], glyphs: Glyphs
+) -> tuple[tuple[Line, ...], int]:
+    """A title and below it as much of the body as fits, from line `scroll` on; `size` is (width, lines of the body).
+
+    Returns:
+        The lines, blank ones after the end of the body, and what was scrolled: no further than to the end.
+    """
+    width, room = size
+    scroll = max(0, min(scroll, len(body) - room))
+    more = len(body) - scroll - room
+    hidden = [(f" ({plural(more, 'more line')} below)", "dim")] if more > 0 else []
+    shown = [fit_line(pieces, width, glyphs) for pieces in body[scroll : scroll + room]]
+    blank = [fit_line([], width, glyphs)] * (room - len(shown))
+    return (rule([*title, *hidden], width, glyphs), *shown, *blank), scroll

@@ -1,0 +1,593 @@
+"""The screen of `top` in a real terminal (tmux): every key, with real progress files and real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import pids, wait_until
+from tests.integration.screens import ROOT, Screen
+from training_monitor.policy.run_values import Identity
+from training_monitor.progress.procfs import identify
+
+# Two processes, one below the other, that end with the test.
+PROCESSES = ("sh", "-c", "sleep 1000; sleep 1001")
+DEAD = replace(identify(), pid=(1 << 22) + 1, start_ticks=5)  # a number that no process has
+COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+TRAINING = """
+import sys, time
+from training_monitor.progress.monitor import TrainingMonitor
+values = {"learning_rate": 0.1, "batch_size": 8}
+with TrainingMonitor(sys.argv[1], tee_outputs=True) as monitor:
+    monitor.track_variables(values)
+    monitor.start_epoch(1, total_batches=100000, total_epochs=3)
+    monitor.start_training()
+    for step in range(100000):
+        monitor.start_batch()
+        monitor.update_metrics(loss=1 / (step + 1))
+        if step % 10 == 0:
+            print("step", step, "learning_rate", values["learning_rate"], flush=True)
+        time.sleep(0.02)
+"""
+
+
+class TopScreen(Screen):
+    """`training-monitor top progress` in its folder, where progress files are written by hand."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(folder)
+        self.runs, self._stack = folder / "progress", stack
+        self.runs.mkdir()
+
+    def process(self, *argv: str) -> subprocess.Popen[bytes]:
+        """A process that runs until the end of the test."""
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(argv or PROCESSES, start_new_session=True, env=environ)
+        self._stack.callback(process.wait)
+        self._stack.callback(end_group, process.pid)
+        return process
+
+    def write(self, name: str, status: str = "RUNNING", who: Identity | None = None, **changes: Any) -> Path:
+        """Write the progress file of a run in a folder of its own, with outputs beside it; returns the folder."""
+        folder = self.runs / name
+        folder.mkdir(exist_ok=True)
+        (folder / "stdout.log").write_text("".join(f"{name} line {number}\n" for number in range(1, 5001)))
+        (folder / "stderr.log").write_text("a warning\n")
+        who, now = who or DEAD, time.time()
+        identity = {name: getattr(who, name) for name in Identity.__slots__}
+        outputs = {f"{stream}_path": str(folder / f"{stream}.log") for stream in ("stdout", "stderr")}
+        document = {
+            "format": 1,
+            "status": status,
+            "start_time": now - 60,
+            "updated_at": now,
+            "metadata": {"run_name": name, "script_name": "train.py", **identity, **outputs},
+            "state": {"phase": "training", "epoch": 2, "total_epochs": 10, "batch": 12, "step": 112, "step_at": now},
+            "estimates": {"run": {"rate": 4.0, "elapsed": 60.0, "remaining": 900.0, "total": 960.0}},
+            "metrics": {"loss": 0.5},
+            "losses": [3.0, 2.0, 1.0, 0.5],
+            "variables": {"learning_rate": {"value": 0.1, "type": "float", "edit": None, "error": None}},
+            **changes,
+        }
+        (folder / ".new").write_text(json.dumps(document))
+        os.replace(folder / ".new", folder / "progress.json")
+        return folder
+
+    def fill(self) -> subprocess.Popen[bytes]:
+        """A run that is alive, and one of each end; returns the process of the first."""
+        process = self.process()
+        assert wait_until(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        self.write("alive", who=identify(process.pid))
+        for name, status in (("broken", "FAILED"), ("done", "FINISHED"), ("halted", "CANCELED")):
+            self.write(name, status, error_message="CUDA out of memory" if status == "FAILED" else None)
+        self.write("lost")
+        self.write("remote", who=Identity(77, 5, "gpu-7", "b", "pid:[9]"), updated_at=time.time() - 900)
+        return process
+
+    def open(self, size: str = "100x30", *options: str, before: str = "", **environ: str) -> None:
+        """Start it, and wait for its first rows."""
+        words = (sys.executable, "-m", "training_monitor", "top", "progress", "--interval", "0.3", *options)
+        self.start(size, *words, before=before, **environ)
+        self.shows("Run Name", "^>")
+
+    def top_pid(self) -> int:
+        """The number of the program that draws."""
+        pane = int(self.tmux("display-message", "-p", "#{pane_pid}"))
+        return int(Path(f"/proc/{pane}/task/{pane}/children").read_text().split()[-1])
+
+
+def end_group(leader: int) -> None:
+    """End what is left of a process group, also when its first process has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+@pytest.fixture
+def screen(tmp_path: Path) -> Iterator[TopScreen]:
+    with ExitStack() as stack:
+        found = TopScreen(tmp_path, stack)
+        stack.callback(lambda: found.tmux("kill-server"))
+        yield found
+
+
+# ---------------------------------------------------------------- looking
+
+# Keys, and what the screen shows after them.
+KEYS = (
+    ("Down", r"^> +broken", r"broken: FAILED: CUDA out of memory"),
+    ("Up", r"^>\+alive", r"alive: train.py, PID \d+ on "),
+    ("NPage", r"^> +remote", r"remote: UNKNOWN: "),
+    ("PPage", r"^>\+alive"),
+    ("End", r"^> +remote"),
+    ("Home", r"^>\+alive"),
+    ("s", "1 of 6 runs  RUNNING"),
+    ("s", "1 of 6 runs  FINISHED", r"^> +done"),
+    ("s", "CANCELED", r"^> +halted"),
+    ("s", "FAILED", r"^> +broken"),
+    ("s", "KILLED", r"^> +lost", "lost: KILLED: "),
+    ("s", "UNKNOWN", r"^> +remote +\?"),
+    ("s", r"  6 runs"),
+    ("Home", r"^>\+alive"),
+    ("S", "▲ Run Name"),
+    ("R", "▼ Run Name", r"^ +remote(.|\n)*alive"),
+    (">", "▼ Status"),
+    ("<", "▼ Run Name"),
+    ("Right", "^< Run Name +Phase"),
+    ("Left", "^  Run Name +Status"),
+    ("Escape", r"^>\+alive(.|\n)*remote"),
+    ("t", r"\[P\] sleep +PID \d+ +CPU +\S+ +RAM +\d+ MB +GPU +- MiB +1 thread", r"\[T\] sleep +TID \d+"),
+    ("t", r"^>\+alive"),
+    ("T", r"^>-alive"),
+    ("T", r"^>\+alive"),
+    ("p", "PAUSED"),
+    ("r", "PAUSED"),
+    ("p", "  6 runs  [0-9]"),
+    ("m", "0 messages, the newest first"),
+    ("Escape", r"^>\+alive"),
+    ("Enter", r"^── alive RUNNING", r"^resources +PID \d+", "rate 4.000/s", r"^loss curve +█", r"learning_rate=0.1"),
+    ("Escape", r"^>\+alive"),
+    ("e", "1 variable ─", r"^PID \d+  CPU \S+%", r"^> learning_rate +0.1 +float"),
+    ("Escape", r"^>\+alive"),
+    ("?", r"^── keys", "only runs of the next status"),
+    ("Escape", r"^>\+alive"),
+)
+
+
+@pytest.mark.parametrize("size", ["100x30", "200x60"])
+def test_every_key_that_looks_is_answered(screen: TopScreen, size: str) -> None:
+    screen.fill()
+    screen.open(size)
+    screen.shows("  6 runs", r"^>\+alive +RUNNING +training +2/10", r"\d RUNNING, 1 FINISHED", "q quit")
+    for key, *shown in KEYS:
+        screen.press(key)
+        screen.shows(*shown)
+    screen.press("f")
+    screen.type("LO")
+    screen.shows("^name: LO_", "1 of 6 runs", r"^> +lost")
+    screen.press("BSpace", "C-u")
+    screen.shows("^name: _", "  6 runs")
+    screen.type("do")
+    screen.press("Enter")
+    screen.shows("1 of 6 runs  name: do", r"^> +done")
+    screen.press("f", "x", "Escape")
+    screen.shows("1 of 6 runs  name: do")
+    screen.press("Escape")
+    screen.shows("  6 runs")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_what_changes_in_the_files_is_seen_without_a_key_and_the_cursor_stays(screen: TopScreen) -> None:
+    process = screen.fill()
+    screen.open()
+    screen.press("s")
+    screen.shows("1 of 6 runs  RUNNING")
+    screen.write("aaa", who=identify(process.pid))
+    screen.shows("2 of 7 runs  RUNNING", r"^.\+aaa", r"^>\+alive")
+    screen.write("alive", "FINISHED", who=identify(process.pid))
+    screen.shows("1 of 7 runs  RUNNING", r"^>\+aaa")
+    process.kill()
+    process.wait()
+    screen.shows("0 of 7 runs  RUNNING", "no run is RUNNING: Esc shows all")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_a_folder_that_goes_away_leaves_the_last_rows_and_says_since_when(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open("140x30")
+    screen.shows(r"^>\+alive")
+    screen.runs.rename(screen.folder / "away")
+    screen.shows(r"^stale since \d\d:\d\d:\d\d: .*cannot be read", r"^>\+alive")
+    (screen.folder / "away").rename(screen.runs)
+    screen.hides("stale since")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_the_mouse_selects_sorts_and_scrolls(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open()
+    screen.shows(r"^>\+alive")
+    click = "\x1b[<0;{};{}M".format
+    screen.type(click(5, 5))
+    screen.shows(r"^> +done")
+    screen.type(click(14, 2))
+    screen.shows("▲ Status")
+    screen.type(click(14, 2))
+    screen.shows("▼ Status")
+    screen.press("Escape", "Home")
+    screen.type("\x1b[<65;5;5M")
+    screen.shows(r"^> +halted")
+    screen.type("\x1b[<64;5;5M")
+    screen.shows(r"^>\+alive")
+    screen.press("q")
+    screen.ended(0)
+    assert screen.tmux("display-message", "-p", "#{mouse_any_flag}") == "0\n"
+
+
+# ---------------------------------------------------------------- signals and deleting
+
+
+def test_k_ends_a_run_with_its_whole_tree_once_yes_was_typed(screen: TopScreen) -> None:
+    process = screen.fill()
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    screen.open()
+    screen.shows(r"^>\+alive")
+    screen.press("k")
+    screen.shows(
+        "a signal to run alive", "^> SIGTERM", "^  SIGQUIT", "goes to 1 process,", f"alive: PID {process.pid} sh"
+    )
+    screen.press("Down", "Down")
+    screen.shows("^> SIGKILL", "goes to 2 processes", f"alive: PID {child} sleep")
+    screen.press("Enter")
+    screen.shows(r"send SIGKILL to run alive\?", "type   yes")
+    screen.type("no")
+    screen.press("Enter")
+    screen.shows("cancelled: nothing was done")
+    assert process.poll() is None
+    screen.press("k", "Down", "Down", "Enter")
+    screen.type("yes")
+    screen.press("Enter")
+    assert process.wait(30) == -signal.SIGKILL
+    assert wait_until(lambda: int(child) not in pids())
+    screen.shows(r"^> +alive +KILLED", "2 processes asked")
+    screen.press("m")
+    screen.shows("3 messages", rf"process {process.pid} \(sh\): SIGKILL was sent, it has ended")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_k_on_a_process_hits_this_one_alone_with_the_signal_that_was_chosen(screen: TopScreen) -> None:
+    process = screen.fill()
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    screen.open()
+    screen.press("t")
+    screen.shows(rf"\[P\] sleep +PID {child}", rf"\[T\] sleep +TID {child}")
+    screen.press("Down", "Down", "Down")
+    screen.shows(rf"^> +\[P\] sleep +PID {child}", f"alive: process {child} sleep")
+    screen.press("k", "Down", "Down")
+    screen.shows("^> SIGKILL", f"a signal to process {child} of run alive")
+    screen.press("Enter")
+    screen.type("yes")
+    screen.press("Enter")
+    assert wait_until(lambda: int(child) not in pids(), 30)
+    screen.hides(rf"\[P\] sleep +PID {child}")
+    assert process.poll() is None
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_l_hits_all_that_are_running_and_none_that_only_look_so(screen: TopScreen) -> None:
+    first, second = screen.fill(), screen.process()
+    screen.write("beside", who=identify(second.pid))
+    screen.open()
+    screen.shows("2 RUNNING")
+    screen.press("l")
+    screen.shows("a signal to 2 RUNNING runs", f"alive: PID {first.pid}", f"beside: PID {second.pid}")
+    screen.press("Enter")
+    screen.type("yes")
+    screen.press("Enter")
+    assert first.wait(30) == second.wait(30) == -signal.SIGTERM
+    screen.shows(r"3 KILLED")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_c_deletes_a_run_that_ended_and_refuses_one_that_runs(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open()
+    screen.shows(r"^>\+alive")
+    screen.press("c")
+    screen.shows(r"alive is not deleted: it is running; end it first \(k\)")
+    screen.press("Down", "Down", "c")
+    screen.shows(r"delete done\?", "gone for good", str(screen.runs / "done"))
+    screen.press("Enter")
+    screen.shows("cancelled: nothing was done")
+    assert (screen.runs / "done").exists()
+    screen.press("c")
+    screen.type("yes")
+    screen.press("Enter")
+    screen.shows("delete done: deleted", "  5 runs", r"^> +halted")
+    assert not (screen.runs / "done").exists()
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_read_only_offers_no_change_and_refuses_it(screen: TopScreen) -> None:
+    process = screen.fill()
+    screen.open("140x30", "--read-only")
+    screen.shows("read-only", "q quit")
+    assert not re.search("signal|delete", screen.text())
+    for key in ("k", "l", "c"):
+        screen.press(key)
+        screen.shows(f"read-only: {key} would")
+    screen.press("e", "Enter")
+    screen.shows("read-only: Enter would", "1 variable")
+    screen.press("Escape", "?")
+    screen.shows("only runs of the next status")
+    assert not re.search("signal|delete", screen.text())
+    screen.press("q")
+    screen.ended(0)
+    assert process.poll() is None and (screen.runs / "done").exists()
+
+
+# ---------------------------------------------------------------- variables
+
+
+def test_an_edit_is_pending_until_the_run_answers_and_then_applied_or_refused(screen: TopScreen) -> None:
+    process = screen.fill()
+    screen.open()
+    screen.shows(r"^>\+alive")
+    screen.press("e", "Enter")
+    screen.shows("^= 0.1_")
+    screen.type("x")
+    screen.press("Enter")
+    screen.shows("^= 0.1x_ +expected a finite number")
+    screen.press("C-u")
+    screen.type("0.01")
+    screen.press("Enter")
+    screen.shows(r"^> learning_rate +0.1 +0.01 +float +pending")
+    edit = json.loads((screen.runs / "alive" / "control.json").read_text())["edits"]["learning_rate"]
+    assert edit["value"] == "0.01"
+    answer = {"value": 0.01, "type": "float", "edit": edit["edit"], "error": None}
+    screen.write("alive", who=identify(process.pid), variables={"learning_rate": answer})
+    screen.shows(r"^> learning_rate +0.01 +float +applied")
+    answer |= {"value": 0.1, "error": "it is too small"}
+    screen.write("alive", who=identify(process.pid), variables={"learning_rate": answer})
+    screen.shows(r"^> learning_rate +0.1 +float +refused: it is too small")
+    screen.press("Enter", "Escape")
+    screen.shows("cancelled: nothing was changed")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_a_real_training_applies_what_is_edited_and_its_output_is_followed(screen: TopScreen) -> None:
+    (screen.folder / "train.py").write_text(TRAINING)
+    screen.process(sys.executable, str(screen.folder / "train.py"), str(screen.runs / "real"))
+    assert wait_until(lambda: list(screen.runs.rglob("progress.json")), 60)
+    screen.open("120x30")
+    screen.shows(r"^>.real +RUNNING +training +1/3 +\d+/100000")
+    screen.press("e")
+    screen.shows("learning_rate +0.1 +float")
+    screen.press("Down", "Down", "Up", "Home")
+    screen.shows("^> learning_rate")
+    screen.press("Enter", "C-u")
+    screen.type("0.025")
+    screen.press("Enter")
+    screen.shows(r"^> learning_rate +0.025 +float +applied")
+    screen.press("o")
+    screen.shows("real stdout +100%.*following", r"^step \d+ learning_rate 0.025")
+    screen.press("Escape", "Escape", "k", "Down", "Enter")
+    screen.type("yes")
+    screen.press("Enter")
+    screen.shows(r"^> +real +CANCELED")
+    screen.press("q")
+    screen.ended(0)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def test_the_viewer_follows_scrolls_and_searches(screen: TopScreen) -> None:
+    folder = screen.fill() and screen.runs / "alive"
+    screen.open("100x20")
+    screen.shows(r"^>\+alive")
+    screen.press("o")
+    screen.shows("alive stdout +100%.*following +hidden: stderr", "^alive line 5000")
+    with open(folder / "stdout.log", "a") as file:
+        file.write("one more\n")
+    screen.shows("^one more")
+    for key, shown in (
+        ("g", "^alive line 1$"),
+        ("Down", "stdout +0%(.|\n)*^alive line 2$"),
+        ("NPage", "^alive line 18$"),
+        ("PPage", "^alive line 2$"),
+        ("Up", "^alive line 1$"),
+        ("G", "^one more"),
+        ("Home", "^alive line 1$"),
+        ("End", "^one more"),
+        ("g", "^alive line 1$"),
+        ("F", "following(.|\n)*^one more"),
+        ("Right", "from column 11"),
+        ("Left", "^one more"),
+        ("w", "long lines are broken"),
+        ("w", "long lines are cut"),
+        ("Tab", "alive stderr(.|\n)*^a warning"),
+        ("Tab", "alive stdout(.|\n)*alive stderr"),
+        ("Tab", "hidden: stderr"),
+    ):
+        screen.press(key)
+        screen.shows(shown)
+    screen.press("/")
+    screen.type("LINE 250")
+    screen.shows("^/LINE 250_")
+    screen.press("Enter")
+    screen.shows("found LINE 250", "^alive line 2509$")
+    screen.press("n")
+    screen.shows("^alive line 2508$")
+    screen.press("N")
+    screen.shows("^alive line 2509$")
+    screen.press("Escape")
+    screen.shows(r"^>\+alive")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_a_log_of_five_gigabytes_is_opened_at_its_end_at_once(screen: TopScreen) -> None:
+    folder = screen.write("large")
+    with open(folder / "stdout.log", "r+b") as file:
+        file.truncate(5_000_000_000)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nthe last line\n")
+    screen.open()
+    screen.press("o")
+    screen.shows("large stdout +100% .*4.7 GiB", "^the last line")
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_a_run_without_output_files_says_how_to_get_them(screen: TopScreen) -> None:
+    screen.write("bare", metadata={"run_name": "bare"})
+    screen.open()
+    screen.press("o")
+    screen.shows("tee_outputs=True")
+    screen.press("q")
+    screen.ended(0)
+
+
+# ---------------------------------------------------------------- the terminal
+
+
+def test_it_follows_the_size_of_the_terminal(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open("80x24")
+    screen.shows("q quit", r"^>\+alive")
+    screen.press("Down", "Down")
+    for size, shown in (("40x10", "^> +done"), ("30x8", "too small: 40x10"), ("5x2", "too"), ("300x100", "Wandb URL")):
+        width, height = size.split("x")
+        screen.tmux("resize-window", "-x", width, "-y", height)
+        screen.shows(shown)
+        assert len(screen.text().splitlines()) <= int(height)
+    screen.tmux("resize-window", "-x", "80", "-y", "24")
+    screen.hides("Wandb URL")
+    screen.shows("^> +done", "^q quit")
+    screen.press("q")
+    screen.shows("status=0")
+
+
+@pytest.mark.parametrize("size", ["40x10", "300x100"])
+def test_every_page_is_shown_on_the_least_and_the_largest_screen(screen: TopScreen, size: str) -> None:
+    screen.fill()
+    screen.open(size)
+    screen.shows(r"^>.alive")
+    for key, shown in (
+        ("Enter", "── alive"),
+        ("e", "── alive"),
+        ("o", "── alive stdout"),
+        ("k", "SIGTERM"),
+        ("?", "── keys"),
+    ):
+        screen.press(key)
+        screen.shows(shown)
+        screen.press("Escape")
+        screen.shows(r"^>.alive")
+    screen.press("q")
+    screen.ended(0)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_ends_it_and_gives_the_terminal_back(screen: TopScreen, name: str) -> None:
+    screen.fill()
+    screen.open()
+    screen.shows(r"^>\+alive")
+    number = signal.Signals[name]
+    os.kill(screen.top_pid(), number)
+    screen.ended(128 + number)
+    assert "Traceback" not in screen.text()
+
+
+def test_ctrl_c_ends_it(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open(before="trap : INT;")  # the shell around it goes on
+    screen.press("C-c")
+    screen.ended(130)
+
+
+def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: TopScreen) -> None:
+    screen.fill()
+    script = (
+        "import sys; from training_monitor.supervise.run_collector import RunCollector\n"
+        "from training_monitor.progress.local_runs import LocalRuns\n"
+        "from training_monitor.tui.top_app import run_top\n"
+        "class Broken(RunCollector):\n"
+        "    def messages(self):\n"
+        "        if self.snapshot().rows: raise ZeroDivisionError('broken on purpose')\n"
+        "        return ()\n"
+        "run_top(Broken(LocalRuns('progress'), where='progress'), read_only=True, title='progress')\n"
+    )
+    screen.start("80x24", sys.executable, "-c", script)
+    screen.ended(1)
+    screen.shows("ZeroDivisionError: broken on purpose")
+
+
+def test_names_that_mean_harm_stay_in_their_rows(screen: TopScreen) -> None:
+    names = (
+        "\x1b[2J\x1b[31mred",
+        "a\nb",
+        "漢字カタカナ",
+        "🤖🚀👩‍👩‍👧‍👦🇩🇪",
+        "\u202egnp.exe",
+        "-rf $(reboot)",
+        "'\"`id`",
+    )
+    for number, name in enumerate(names):
+        screen.write(f"{number}{name}", "FINISHED")
+    screen.open()
+    screen.shows("  7 runs", "q quit")
+    lines = screen.text().splitlines()
+    assert [line[2] for line in lines[2:9]] == list("0123456")
+    assert all(re.search(r" FINISHED training +2/10 ", line) for line in lines[2:9])
+    screen.press("q")
+    screen.ended(0)
+
+
+def test_in_the_c_locale_all_is_ascii(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open(LANG="C", LC_ALL="")
+    screen.shows(r"^>\+alive")
+    assert screen.text().isascii()
+    screen.press("q")
+    screen.ended(0)
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "vt100"}], ids=["no-color", "vt100"])
+def test_without_colours_the_state_is_still_told(screen: TopScreen, environ: dict[str, str]) -> None:
+    screen.fill()
+    screen.open(**environ)
+    screen.shows(r"^>.alive +RUNNING", "FINISHED", "KILLED")
+    assert not COLOURS.search(screen.tmux("capture-pane", "-p", "-e"))
+    screen.press("q")
+    screen.shows("status=0")
+
+
+def test_with_colours_each_state_has_one(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open()
+    screen.shows(r"^>\+alive", "KILLED")
+    shown = screen.tmux("capture-pane", "-p", "-e")
+    for state, colour in (("FINISHED", 34), ("FAILED", 31), ("CANCELED", 33), ("KILLED", 31)):
+        (line,) = [line for line in shown.splitlines() if state in line and "training" in line]
+        assert f"{colour}m" in line

@@ -1,0 +1,394 @@
+"""Whole screens of `top`, compared with recorded frames; hostile text and every size never break one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.tui.snapshots import HOSTILE, misfits
+from tests.unit.tui.top_runs import EMPTY, NOW, ROWS, SNAPSHOT, drawn, ended, identity, node, row, run, text_of
+from training_monitor.policy.run_values import (
+    FAILED,
+    FINISHED,
+    UNKNOWN,
+    Estimate,
+    RunRow,
+    RunsSnapshot,
+    Usage,
+    Variable,
+)
+from training_monitor.tui.text import ASCII, UNICODE, Glyphs
+from training_monitor.tui.top_acts import SIGNALS
+from training_monitor.tui.top_columns import COLUMNS
+from training_monitor.tui.top_keys import TABLES, keys_of, update
+from training_monitor.tui.top_screens import render_top
+from training_monitor.tui.top_table import table_text
+from training_monitor.tui.top_view import Pane, Place, TopView
+from training_monitor.tui.view import Options
+
+FRAMES = Path(__file__).parent / "frames"
+START = TopView(Options("/data/progress"), selected=Place(ROWS[0].run.path))
+PANES = (
+    Pane("stdout", "/data/out", tuple(f"step {n} loss={1 / n:.4f}" for n in range(1, 101)), 4_999_000, 5_000_000_000),
+    Pane("stderr", "/data/err", ("warning: 漢字 " * 12, "done"), 0, 200, follows=False, note="found"),
+)
+
+
+def after(view: TopView, *keys: str, snapshot: RunsSnapshot = SNAPSHOT) -> TopView:
+    for key in keys:
+        view, _ = update(view, key, snapshot)
+    return view
+
+
+VIEWS = {
+    "main": START,
+    "tree": after(START, "t", "down", "down"),
+    "detail": after(START, "enter"),
+    "editor": after(START, "e", "down"),
+    "edit": after(START, "e", "enter", "4"),
+    "output": replace(START, screen="output", panes=PANES, shown="both"),
+    "signals": after(START, "k", "down", "down"),
+    "confirm": after(START, "k", "down", "down", "enter", "y"),
+    "delete": after(START, *["down"] * 4, "c"),
+    "messages": replace(
+        START, screen="messages", messages=("SIGTERM to run llama: 4711 is gone", "delete done: deleted")
+    ),
+    "help": after(START, "?"),
+}
+SIZES = [(width, height) for width in (1, 39, 40, 41, 80, 300) for height in (1, 9, 10, 16, 100)]
+
+
+def shown(view: TopView, snapshot: RunsSnapshot = SNAPSHOT, width: int = 80, height: int = 24) -> str:
+    return drawn(render_top(snapshot, view, width, height))
+
+
+@pytest.mark.parametrize("size", ["40x10", "80x24", "200x60"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_screen_is_drawn_as_recorded(name: str, size: str) -> None:
+    width, height = map(int, size.split("x"))
+    recorded = (FRAMES / f"top_{name}_{size}.txt").read_text("utf-8")
+    assert shown(VIEWS[name], width=width, height=height) == recorded
+
+
+def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
+    view = replace(VIEWS["tree"], options=Options("top", glyphs=ASCII))
+    assert shown(view) == (FRAMES / "top_ascii_80x24.txt").read_text("utf-8")
+    assert shown(view, width=200, height=60).isascii()
+
+
+def test_the_table_as_plain_text_is_as_recorded() -> None:
+    assert text_of(tuple(table_text(SNAPSHOT, 160))) == (FRAMES / "top_table_160.txt").read_text("utf-8")
+
+
+# ---------------------------------------------------------------- nothing breaks a frame
+
+
+def hostile(text: str) -> RunsSnapshot:
+    changed: dict[str, Any] = {
+        "phase": text,
+        "metrics": {text: text, "loss": text},
+        "variables": (Variable(text, text, text, text, text, None), Variable("b", text, "str", None, None, text)),
+        "process": replace(identity(5), hostname=text),
+        "error_message": text,
+        "script": text,
+        "stdout_path": text,
+        "wandb_url": text,
+        "error": text,
+    }
+    rows = tuple(
+        RunRow(
+            run(f"{number}{text}", path=str(number), folder=text, **changed),
+            status,
+            text,
+            tree=(node("P", 0, 5, text),),
+        )
+        for number, status in enumerate(("RUNNING", FAILED, UNKNOWN, text))
+    )
+    return RunsSnapshot(rows, Usage(), NOW, text, text, NOW, text, text)
+
+
+def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs) -> TopView:
+    start = TopView(Options(text, glyphs=glyphs), selected=Place(snapshot.rows[0].run.path))
+    view = after(start, *{"confirm": ["k", "enter"], "signals": ["k"]}.get(screen, []), snapshot=snapshot)
+    panes = tuple(Pane(name, text, (text, text), 1, 2, note=text, error=text) for name in ("stdout", "stderr"))
+    expanded = frozenset(each.run.path for each in snapshot.rows)
+    said = {"message": text, "messages": (text,), "panes": panes, "typed": text, "expanded": expanded}
+    return replace(view, screen=screen, variable=text, shown="both", wraps=True, **said)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII], ids=["unicode", "ascii"])
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_from_outside_breaks_a_frame(text: str, glyphs: Glyphs) -> None:
+    snapshot = hostile(text)
+    for screen in TABLES:
+        view = hostile_view(screen, text, snapshot, glyphs)
+        for width, height in ((80, 24), (40, 10)):
+            assert misfits(render_top(snapshot, view, width, height).lines, width) == []
+    assert misfits(table_text(snapshot, 80, glyphs), 80) == []
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_frame_has_exactly_the_size_of_the_terminal(name: str, width: int, height: int) -> None:
+    for snapshot in (SNAPSHOT, EMPTY, replace(SNAPSHOT, error="x" * 300, stale_since=NOW - 60)):
+        for message in ("", "m" * 500):
+            lines = render_top(snapshot, replace(VIEWS[name], message=message), width, height).lines
+            assert len(lines) == height
+            assert misfits(lines, width) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 1e300])
+def test_no_number_breaks_a_frame(value: float) -> None:
+    times = Estimate(value, value, value, value)
+    changed: dict[str, Any] = dict.fromkeys(("run", "epoch_time", "training", "validation"), times)
+    changed |= dict.fromkeys(("validation_seconds", "started_at", "ended_at", "updated_at", "step_at"), value)
+    changed |= {"metrics": {"loss": value, "x": value}, "losses": (value, 1.0, None)}
+    seen: dict[str, Any] = dict.fromkeys(("cpu_percent", "gpu_mib", "eta_seconds", "rate", "quiet_seconds"), value)
+    tree = (node("P", 0, 5, "p", cpu_percent=value, gpu_mib=value),)
+    snapshot = RunsSnapshot((row("a", changed, tree=tree, **seen),), Usage(*[value] * 6), value, "w", "e", value)  # type: ignore[arg-type]
+    for screen in ("main", "detail", "editor"):
+        path = snapshot.rows[0].run.path
+        view = replace(START, screen=screen, selected=Place(path), expanded=frozenset([path]))
+        assert misfits(render_top(snapshot, view, 300, 60).lines, 300) == []
+
+
+# ---------------------------------------------------------------- what a screen says
+
+
+def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
+    assert shown(START, width=39, height=24).startswith("too small: 40x10 is needed")
+    assert "too small" not in shown(START, width=40, height=10)
+
+
+def test_a_failed_look_is_told_in_red_with_since_when_and_why() -> None:
+    frame = render_top(replace(SNAPSHOT, error="ssh: no answer", stale_since=NOW - 61), START, 80, 24)
+    assert frame.lines[1][0] == ("stale since 02:38:59: ssh: no answer", "bad")
+    assert "llama" in drawn(frame)
+
+
+def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
+    options = Options("top", read_only=True)
+    view = replace(START, options=options, status="RUNNING", words="llama", sort="Loss", reverse=True, paused=True)
+    assert shown(view, width=120).splitlines()[0] == (
+        " top   2 of 9 runs  PAUSED  RUNNING  name: llama  ▼ Loss  read-only  02:40:00  /data/progress"
+    )
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "view", "said"),
+    [
+        (EMPTY, START, "no runs here yet: TrainingMonitor("),
+        (replace(EMPTY, is_refreshing=True), START, "looking ..."),
+        (replace(EMPTY, error="no such folder", stale_since=NOW), START, "nothing is known yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "no run is zzz: Esc shows all"),
+        (SNAPSHOT, replace(START, status="FAILED", words="zzz"), "no run is FAILED zzz"),
+    ],
+)
+def test_an_empty_table_says_why(snapshot: RunsSnapshot, view: TopView, said: str) -> None:
+    assert said in shown(view, snapshot)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("llama", "llama: train.py, PID 4711 on gpu-1"),
+        ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
+        ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
+        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not to be seen from here"),
+        ("quiet-one", "quiet-one: no batch for 5m20s"),
+    ],
+)
+def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(name: str, said: str) -> None:
+    place = next(Place(each.run.path) for each in ROWS if each.run.name == name)
+    assert f"\n{said}" in shown(replace(START, selected=place))
+
+
+def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
+    text = shown(after(START, "t", "down"), width=120)
+    assert "\nllama: process 4711 python3 (S)  CPU 99.5%  RAM 2048 MB  GPU 40211 MiB  12 threads" in text
+
+
+def test_an_unknown_status_is_a_question_mark_and_a_quiet_run_is_warned_of() -> None:
+    lines = render_top(SNAPSHOT, START, 200, 40).lines
+    (unknown,) = [line for line in lines if any("elsewhere" in text for text, _ in line)]
+    assert [style for text, style in unknown if text.strip() == "?"] == ["warn"]
+    (quiet,) = [line for line in lines if any("quiet-one" in text for text, _ in line)]
+    assert [style for text, style in quiet if "no batch for 5m20s" in text] == ["warn"]
+
+
+def test_a_slow_run_is_quiet_only_after_ten_batches() -> None:
+    slow = replace(SNAPSHOT, rows=(row("slow", rate=0.01, quiet_seconds=900.0),))
+    assert "no batch" not in shown(START, slow)
+    assert "no batch" in shown(START, replace(slow, rows=(row("slow", rate=0.01, quiet_seconds=1001.0),)))
+
+
+@pytest.mark.parametrize(
+    ("number", "style"),
+    [(0, "batch"), (1, "validation"), (3, "loading"), (4, "finished"), (5, "failed"), (6, "canceled"), (7, "killed")],
+)
+def test_each_state_has_a_style_and_another_one_when_it_is_selected(number: int, style: str) -> None:
+    for selected, wanted in ((8, style), (number, f"selected {style}")):
+        lines = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[selected].run.path)), 80, 24).lines
+        line = lines[2 + number]
+        assert [its for text, its in line if text.strip() == ROWS[number].run.name] == [wanted]
+
+
+def test_every_column_of_the_table_is_seen_while_it_is_scrolled_to_the_right() -> None:
+    view, seen = START, set()
+    for _ in COLUMNS:
+        frame = render_top(SNAPSHOT, view, 80, 24)
+        seen |= {title for title, _, _ in frame.view.headings}
+        assert frame.view.headings[0][0] == "Run Name" and "llama" in drawn(frame)
+        view = after(frame.view, "right")
+    assert seen == {"Run Name", *(column.title for column in COLUMNS)}
+    end = render_top(SNAPSHOT, after(view, *["right"] * 99), 80, 24)
+    assert end.view.across == render_top(SNAPSHOT, view, 80, 24).view.across
+    assert render_top(SNAPSHOT, after(end.view, "left"), 80, 24).view.across == end.view.across - 1
+
+
+def test_what_is_used_is_told_in_parts_of_what_may_be_used() -> None:
+    wide = shown(START, width=300, height=20)
+    assert "410% 26%   4096 6% 40211 25%" in wide
+    assert "820% of 16 cores 51%" in wide and "8.0 GiB of 64.0 GiB 12%" in wide and "78.5 GiB of 160.0 GiB 49%" in wide
+
+
+def test_what_is_not_known_is_no_zero() -> None:
+    bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, losses=(), script=None), UNKNOWN)
+    unknown = replace(EMPTY, rows=(bare,), gpu_error="no nvidia-smi here", machine_error="no /proc here")
+    text = shown(START, unknown, width=300, height=20)
+    assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? no nvidia-smi here" in text
+    assert "bare: whether it runs is not known" in text
+
+
+def test_the_cursor_is_always_on_the_screen() -> None:
+    many = replace(SNAPSHOT, rows=tuple(row(f"run-{number}", tree=()) for number in range(300)))
+    view = START
+    for key in ["down"] * 30 + ["page-down"] * 40 + ["up"] * 5 + ["home", "wheel-down", "end", "page-up"]:
+        view = render_top(many, after(view, key, snapshot=many), 80, 24).view
+        (line,) = [line for line in shown(view, many).splitlines() if line.startswith(">")]
+        assert view.selected.path == f"/data/progress/{line.split()[1]}/progress.json"
+
+
+def test_the_cursor_stays_on_its_run_when_others_come_and_on_its_place_when_it_goes() -> None:
+    view = render_top(SNAPSHOT, after(START, "down"), 80, 24).view
+    more = replace(SNAPSHOT, rows=(ended("aaa", FINISHED), *ROWS))
+    assert render_top(more, view, 80, 24).view.selected == Place(ROWS[1].run.path)
+    gone = replace(SNAPSHOT, rows=(ROWS[0], *ROWS[2:]))
+    assert render_top(gone, view, 80, 24).view.selected == Place(ROWS[2].run.path)
+
+
+def test_a_run_that_only_the_filter_hides_is_selected_again_without_it() -> None:
+    view = render_top(SNAPSHOT, after(START, "down"), 80, 24).view
+    view = render_top(SNAPSHOT, after(view, "f", *"done", "enter"), 80, 24).view
+    assert render_top(SNAPSHOT, after(view, "escape"), 80, 24).view.selected == Place(ROWS[1].run.path)
+
+
+# ---------------------------------------------------------------- pages
+
+
+def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() -> None:
+    view = replace(START, message="something\x1b[2J was done")
+    assert shown(view).splitlines()[-2] == "something was done"
+    assert shown(view).splitlines()[-1].startswith("q quit  ? help")
+    assert shown(view, width=40, height=10).splitlines()[-1] == "something was done"
+
+
+def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None:
+    everything = shown(VIEWS["help"], height=120)
+    for screen in TABLES:
+        for key in TABLES[screen]:
+            assert f"  {key.shown:<10}{key.help}\n" in everything
+    read_only = replace(VIEWS["help"], options=Options(read_only=True))
+    assert "delete" not in shown(read_only, height=120) and "signal" not in shown(read_only, height=120)
+    assert "signal" not in shown(replace(read_only, screen="main"), width=200)
+    assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
+
+
+def test_the_question_names_every_process_that_would_be_hit() -> None:
+    text = shown(VIEWS["confirm"])
+    assert "send SIGKILL to run llama?" in text and "type   yes   and press Enter" in text
+    for pid, name in ((4711, "python3"), (4720, "pt_data_worker"), (4730, "tensorboard")):
+        assert f"  llama: PID {pid} {name}\n" in text
+    assert "4712" not in text
+
+
+def test_the_menu_shows_the_chosen_signal_also_on_the_least_screen() -> None:
+    view = VIEWS["signals"]
+    for _ in SIGNALS:
+        view = after(view, "down")
+        (line,) = [line for line in shown(view, width=40, height=10).splitlines() if line.startswith(">")]
+        assert line.startswith(f"> SIG{SIGNALS[view.choice][0]}")
+
+
+def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
+    view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
+    assert "Whether it has ended is not known. it runs on gpu-7" in shown(view)
+
+
+def test_the_editor_tells_what_is_applied_pending_and_refused_and_what_the_run_uses_now() -> None:
+    text = shown(VIEWS["editor"], width=120)
+    assert "PID 4711  CPU 410%  RAM 4.0 GiB  GPU 40211 MiB  3 processes  15 threads" in text
+    assert "rate 4.100/s" in text
+    assert any(line.split() == ["learning_rate", "0.0003", "float", "applied"] for line in text.splitlines())
+    assert any(line.split() == [">", "batch_size", "32", "64", "int", "pending"] for line in text.splitlines())
+    assert "refused: expected true or false" in text
+    later = replace(SNAPSHOT, rows=(row("llama", cpu_percent=12.5), *ROWS[1:]))
+    assert "CPU 12.5%" in shown(VIEWS["editor"], later)
+
+
+def test_the_chosen_variable_is_always_on_the_screen() -> None:
+    variables = tuple(Variable(f"v{number}", number, "int") for number in range(50))
+    many = replace(SNAPSHOT, rows=(row("llama", {"variables": variables}),))
+    view = after(START, "e", snapshot=many)
+    for _ in range(50):
+        frame = render_top(many, view, 40, 10)
+        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
+        assert line.split()[1] == frame.view.variable
+        view = after(frame.view, "down", snapshot=many)
+
+
+def test_a_run_that_left_is_said_to_be_gone_on_its_pages() -> None:
+    for screen in ("detail", "editor", "output"):
+        view = replace(START, screen=screen, selected=Place("/gone"), panes=PANES)
+        assert "this run is there no more" in shown(view, width=200)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def output(**changes: Any) -> TopView:
+    return replace(START, screen="output", panes=PANES, **changes)
+
+
+def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
+    text = shown(output())
+    assert "\nstep 100 loss=0.0100\n" in text
+    assert "── llama stdout  100%  4.8 MiB of 4.7 GiB  following  hidden: stderr (Tab)" in text
+
+
+def test_both_outputs_share_the_screen_and_neither_is_hidden() -> None:
+    text = shown(output(shown="both"))
+    assert "llama stdout" in text and "llama stderr  0%  0 B of 200 B  found" in text and "hidden" not in text
+
+
+def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost() -> None:
+    long = "".join(f"{number:05d}" for number in range(500))
+    view = output()
+    view = replace(view, panes=(Pane("stdout", "/data/out", (long,), 0, 2500),))
+    assert long[:79] in shown(view) and long[:81] not in shown(view)
+    assert long[2420:] in shown(replace(view, aside=2420))
+    broken = shown(replace(view, wraps=True), height=60).splitlines()
+    assert "".join(broken[2:34]) == long
+
+
+def test_a_wide_character_cut_through_half_is_a_blank() -> None:
+    view = replace(output(), panes=(Pane("stdout", "/data/out", ("漢字ab",), 0, 8),), aside=1)
+    assert "\n 字ab\n" in shown(view)
+
+
+def test_an_output_without_a_file_says_how_to_get_one() -> None:
+    view = replace(output(), panes=(Pane("stdout"), Pane("stderr")))
+    assert "tee_outputs=True" in shown(view, width=40, height=10)

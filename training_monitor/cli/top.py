@@ -1,0 +1,147 @@
+"""`top`: runs that write progress files, on a screen, in CSV files, or once as a table or JSON."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from argparse import Namespace
+
+from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.output import complain, hint, paint, print_json, printable, put
+from training_monitor.csv_export import RunCsv
+from training_monitor.errors import TrainingMonitorError
+from training_monitor.policy.run_values import FAILED, KILLED, Limits, RunsSnapshot
+from training_monitor.progress.remote_runs import open_runs
+from training_monitor.supervise.run_collector import RunCollector
+from training_monitor.supervise.threads import begin_thread
+from training_monitor.units import plural
+
+PIPED_WIDTH = 200
+_COLOURS = {
+    "loading": "yellow",
+    "batch": "green",
+    "validation": "blue",
+    "finished": "dim",
+    "failed": "red",
+    "killed": "red",
+    "canceled": "yellow",
+    "warn": "yellow",
+    "bad": "red",
+    "good": "green",
+    "dim": "dim",
+    "bold": "bold",
+}
+
+
+def top(args: Namespace) -> int:
+    """Run the command. Returns the exit status."""
+    is_screen = _is_screen(args)
+    _check(args, is_screen)
+    collector = RunCollector(
+        open_runs(args.folder, namespace=args.namespace),
+        interval=args.interval,
+        limits=Limits(args.max_cpus, args.max_ram, args.max_gpu),
+        where=args.folder,
+    )
+    if args.headless:
+        _collect(collector, args)
+    elif is_screen:
+        _show(collector, args)
+        return OK
+    snapshot = collector.look_once()
+    if args.json:
+        print_json(snapshot)
+    elif snapshot.error is None:
+        _print_table(snapshot)
+    if snapshot.error:
+        complain(snapshot.error)
+    return _status(snapshot)
+
+
+def _is_screen(args: Namespace) -> bool:
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    is_able = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    return is_terminal and is_able and not (args.headless or args.once or args.json)
+
+
+def _check(args: Namespace, is_screen: bool) -> None:
+    """End with status 2 when the options contradict one another."""
+    if args.headless and not (args.csv_interval or args.json):
+        args.parser.error("--headless shows nothing: it needs --csv-interval, or --json")
+    if args.csv_interval and not (args.headless or is_screen):
+        args.parser.error("--csv-interval needs --headless, or a terminal for the screen")
+
+
+def _status(snapshot: RunsSnapshot) -> int:
+    """3 when the folder could not be asked, 1 when a run failed or was killed."""
+    if snapshot.error:
+        return UNKNOWN
+    return BAD if any(row.status in (FAILED, KILLED) for row in snapshot.rows) else OK
+
+
+def _print_table(snapshot: RunsSnapshot) -> None:
+    """The screen's table as lines of text."""
+    from training_monitor.tui.terminal import terminal_glyphs
+    from training_monitor.tui.top_table import table_text
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+    for line in table_text(snapshot, width, terminal_glyphs()):
+        put("".join(paint(printable(text), _COLOURS.get(style), sys.stdout) for text, style in line).rstrip() + "\n")
+
+
+# ---------------------------------------------------------------- CSV
+
+
+def _collect(collector: RunCollector, args: Namespace) -> None:
+    """Look and write, until a signal ends it."""
+    file = RunCsv(args.csv_dir) if args.csv_interval else None
+    every, clock, said = args.csv_interval or args.interval, collector.clock, ""
+    what = f"CSV files in {os.path.abspath(args.csv_dir)}" if file else "JSON lines"
+    hint(f"{args.folder}: {what} every {every:g} s, until SIGTERM or Ctrl-C")
+    while True:
+        began = clock.monotonic()
+        snapshot = collector.look_once()
+        if args.json:
+            print_json(snapshot)
+        said = _complain_once(snapshot, said)
+        if file:
+            try:
+                file.write(snapshot)
+            except TrainingMonitorError as error:
+                complain(str(error))
+        clock.sleep(began + every - clock.monotonic())
+
+
+def _complain_once(snapshot: RunsSnapshot, said: str) -> str:
+    """Tell what is wrong with a look when the one before did not have it. Returns what is wrong now."""
+    error = snapshot.error or snapshot.machine_error or ""
+    if error and error != said:
+        complain(error)
+    elif said and not error:
+        hint(f"{snapshot.where}: it answers again, with {plural(len(snapshot.rows), 'run')}")
+    return error
+
+
+def _show(collector: RunCollector, args: Namespace) -> None:
+    """The screen, and beside it CSV files when they are asked for."""
+    from training_monitor.tui.top_app import run_top
+
+    ended = threading.Event()
+    if args.csv_interval:
+        file = RunCsv(args.csv_dir)
+        if not begin_thread(lambda: _keep_csv(collector, file, args.csv_interval, ended), "CSV"):
+            raise TrainingMonitorError("there is no thread left for the CSV files", hint="end other programs here")
+    try:
+        run_top(collector, read_only=args.read_only, title=args.folder)
+    finally:
+        ended.set()
+
+
+def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: threading.Event) -> None:
+    while not ended.wait(every):
+        try:
+            file.write(collector.snapshot())
+        except TrainingMonitorError as error:
+            collector.tell(f"CSV: {error}")
