@@ -331,3 +331,13 @@ def test_with_a_terminal_csv_files_are_written_beside_the_screen(
     with (out / "run 1_matrix.csv").open(newline="") as file:
         assert {row["Run Name"] for row in csv.DictReader(file)} == {"run 1"}
     assert wait_until(lambda: not surroundings.processes(), PATIENCE)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_was_closed_before_is_no_failure(folder: Folder, closed: str) -> None:
+    folder.write("alive")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *TOP, str(folder.path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert ("alive" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))

@@ -248,7 +248,7 @@ def test_k_ends_a_run_with_its_whole_tree_once_yes_was_typed(screen: TopScreen) 
     screen.shows(r"^>\+alive")
     screen.press("k")
     screen.shows(
-        "a signal to run alive", "^> SIGTERM", "^  SIGQUIT", "goes to 1 process,", f"alive: PID {process.pid} sh"
+        "a signal to run alive", "^> SIGTERM", "^  SIGQUIT", "goes to 1 process:", f"alive: PID {process.pid} sh"
     )
     screen.press("Down", "Down")
     screen.shows("^> SIGKILL", "goes to 2 processes", f"alive: PID {child} sleep")
@@ -591,3 +591,13 @@ def test_with_colours_each_state_has_one(screen: TopScreen) -> None:
     for state, colour in (("FINISHED", 34), ("FAILED", 31), ("CANCELED", 33), ("KILLED", 31)):
         (line,) = [line for line in shown.splitlines() if state in line and "training" in line]
         assert f"{colour}m" in line
+
+
+def test_a_service_that_closed_its_streams_still_collects(screen: TopScreen) -> None:
+    screen.write("done", "FINISHED")
+    words = (sys.executable, "-m", "training_monitor", "top", "progress", "--headless", "--csv-interval", "0.2")
+    closed = ("sh", "-c", 'cd "$0" && exec "$@" <&- >&-', str(screen.runs.parent), *words, "--csv-dir", "csv")
+    top = screen.process(*closed)
+    assert wait_until(lambda: (screen.runs.parent / "csv" / "done_overall.csv").exists())
+    top.send_signal(signal.SIGTERM)
+    assert top.wait(30) == 143

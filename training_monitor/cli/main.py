@@ -316,8 +316,16 @@ def _interrupt(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(number)
 
 
+def _open_what_is_closed() -> None:
+    """What was closed before we were started reads as empty, and takes what is written to it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
+    _open_what_is_closed()
     try:
         for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command as Ctrl-C does; nohup stays nohup
             if signal.getsignal(number) is signal.SIG_DFL:

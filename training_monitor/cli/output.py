@@ -32,9 +32,13 @@ def paint(text: str, colour: str | None, stream: IO[str]) -> str:
 
 def put(text: str) -> None:
     """Write `text` to stdout as it is, at once and as a whole: what other threads put comes before or after it."""
-    with _OUT:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    _write(sys.stdout, _OUT, text)
+
+
+def _write(stream: IO[str], lock: threading.Lock, text: str) -> None:
+    with lock:
+        stream.write(text)
+        stream.flush()
 
 
 def say(text: str) -> None:
@@ -44,17 +48,12 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """One diagnostic, on stderr."""
-    _put_error(f"{paint('error:', 'red', sys.stderr)} {printable(text)}\n")
+    _write(sys.stderr, _ERR, f"{paint('error:', 'red', sys.stderr)} {printable(text)}\n")
 
 
 def hint(text: str) -> None:
-    _put_error(f"{printable(text)}\n")
-
-
-def _put_error(text: str) -> None:
-    with _ERR:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    """One line beside the results, on stderr."""
+    _write(sys.stderr, _ERR, f"{printable(text)}\n")
 
 
 def interrupted_status(error: KeyboardInterrupt) -> int:

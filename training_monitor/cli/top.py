@@ -61,6 +61,7 @@ def top(args: Namespace) -> int:
 
 
 def _is_screen(args: Namespace) -> bool:
+    # A service may have closed them: then they are None.
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     is_able = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return is_terminal and is_able and not (args.headless or args.once or args.json)

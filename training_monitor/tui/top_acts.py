@@ -218,8 +218,8 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
     if row is None or variable is None:
         return replace(view, message="there is no variable: the script names them with track_variables"), ()
     if row.status not in (RUNNING, UNKNOWN):
-        said = "killed" if row.status == KILLED else "ended"
-        return replace(view, message=f"the run was {said}: nobody would read it"), ()
+        said = "was killed" if row.status == KILLED else "has ended"
+        return replace(view, message=f"the run {said}: nobody would read it"), ()
     value = variable.value if variable.pending is None else variable.pending
     return replace(view, screen="edit", typed="" if value is None else str(value)), ()
 

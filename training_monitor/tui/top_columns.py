@@ -18,6 +18,7 @@ _MARGIN = 2  # before the name: the cursor, and whether there is a tree
 _LEAST_NAME, _MOST_NAME = 10, 40
 CURVE, _CURVE_CELLS = "Loss Curve", 12
 _INDENT = 2
+_MORE = ">"  # at the end of the titles: there are columns right of the screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +139,25 @@ def _times(title: str, short: str) -> tuple[TopColumn, ...]:
     return tuple(_duration(f"{title} {part}", f"{short} {word}") for part, word in parts)
 
 
+# What is asked first stands where the least screens show it: how long still, and what it uses.
 COLUMNS: tuple[TopColumn, ...] = (
     TopColumn("Status", "Status", "<", 8, 10, _status),
     TopColumn("Phase", "Phase", "<", 10, 20, _phase),
     _counted("Epoch", 5, lambda run: run.total_epochs),
     _counted("Batch", 9, lambda run: run.total_batches),
-    _counted("Val Batch", 9, lambda run: run.total_validation_batches),
+    _duration("ETA", "ETA"),
     TopColumn("Rate", "Rate", ">", 8, 12, lambda cell: format_rate(cell.row.rate)),
     TopColumn("Loss", "Loss", ">", 6, 8, lambda cell: format_number(loss_of(cell.row))),
+    _counted("Val Batch", 9, lambda run: run.total_validation_batches),
+    TopColumn("CPU", "CPU", ">", 9, 12, _cpu),
+    TopColumn("RAM", "RAM (MB)", ">", 9, 12, _ram),
+    TopColumn("GPU", "GPU (MiB)", ">", 9, 12, _gpu),
     TopColumn(CURVE, CURVE, "<", _CURVE_CELLS, _CURVE_CELLS, _curve),
-    _duration("ETA", "ETA"),
     *_times("Run", "Run"),
     *_times("Epoch", "Ep"),
     *_times("Train", "Tr"),
     _duration("Val Time", "Val Time"),
     *_times("Val", "Val"),
-    TopColumn("CPU", "CPU", ">", 9, 12, _cpu),
-    TopColumn("RAM", "RAM (MB)", ">", 9, 12, _ram),
-    TopColumn("GPU", "GPU (MiB)", ">", 9, 12, _gpu),
     _whole("Procs", 5, 6),
     _whole("Threads", 7, 7),
     _whole("PID", 7, 10),
@@ -192,7 +194,7 @@ def lay_out(
     glyphs = view.options.glyphs
     name = _name_width(items, width, glyphs)
     sized = [(column, _width_of(column, items, usage, glyphs)) for column in columns]
-    room = width - _MARGIN - name
+    room = width - _MARGIN - name - len(_MORE)
     last, left = len(sized), room
     while last and sized[last - 1][1] < left:
         left -= sized[last - 1][1] + 1
@@ -201,6 +203,7 @@ def lay_out(
     shown = []
     for column, its_width in sized[across:]:
         if its_width >= room:
+            shown += [(column, room - 1)] if column.align == "<" and column.least < room else []
             break
         shown.append((column, its_width))
         room -= its_width + 1
@@ -230,8 +233,8 @@ def heading(layout: Layout, width: int, sort: str, glyphs: Glyphs) -> Line:
         text = fit(column.heading, its_width, glyphs, column.align)
         pieces += [(" ", ""), (text, "bold" if column.title == sort else "dim")]
     taken = sum(cells(text) for text, _ in pieces)
-    if layout.more and taken + 2 <= width:
-        pieces.append((" >".rjust(width - taken), "dim"))
+    if layout.more:
+        pieces.append((_MORE.rjust(width - taken), "dim"))
     return fit_line(pieces, width, glyphs)
 
 

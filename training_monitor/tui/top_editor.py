@@ -26,7 +26,10 @@ _STEPS = (
     ("VALUE", 16),
     ("PENDING", 16),
     ("STATE", 30),
+    # Long texts, while there is room.
+    *((title, width) for width in range(24, 129, 8) for title in ("VALUE", "PENDING")),
 )
+_USUAL = 16  # cells of a value
 _ABOVE = 3  # lines of the body before the variables
 
 
@@ -42,7 +45,7 @@ def render_editor(snapshot: RunsSnapshot, view: TopView, width: int, height: int
         [(safe(problem, glyphs), "warn")] if problem else [(progress_line(row), "")],
         [(resource_line(row), "dim")],
     ]
-    widths = _widths(variables, width)
+    widths = _widths(variables, width, glyphs)
     if variables:
         body.append(_line({title: title for title in _TITLES}, widths, glyphs, "dim"))
         body += [_variable_line(each, widths, glyphs, "selected" if each is chosen else "") for each in variables]
@@ -69,9 +72,15 @@ def state_of(variable: Variable) -> tuple[str, str]:
     return ("applied", "good") if variable.edit is not None else ("", "")
 
 
-def _widths(variables: Sequence[Variable], width: int) -> dict[str, int]:
+def _widths(variables: Sequence[Variable], width: int, glyphs: Glyphs) -> dict[str, int]:
     longest = max((cells(each.name) for each in variables), default=0)
-    return fit_columns(_STEPS, width - 2, {"NAME": max(10, longest)}, "STATE")
+    needs = {"NAME": max(10, longest)}
+    for title, texts in (
+        ("VALUE", [each.value for each in variables]),
+        ("PENDING", [each.pending for each in variables]),
+    ):
+        needs[title] = max([_USUAL, *(cells(safe(text, glyphs)) for text in texts)])
+    return fit_columns(_STEPS, width - 2, needs, "STATE")
 
 
 def _variable_line(variable: Variable, widths: dict[str, int], glyphs: Glyphs, style: str) -> list[Piece]:

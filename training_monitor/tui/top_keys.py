@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from training_monitor.policy.run_values import RunsSnapshot
+from training_monitor.policy.run_values import RUNNING, UNKNOWN, RunsSnapshot
 from training_monitor.tui.key_table import Key, by_name
 from training_monitor.tui.top_acts import (
     Act,
@@ -155,7 +155,8 @@ def _toggle_tree(view: TopView, snapshot: RunsSnapshot) -> Result:
         return view, ()
     path = item.row.run.path
     if path not in view.expanded and not item.row.tree:
-        return replace(view, message=f"{item.row.run.name}: no process of it can be seen from here"), ()
+        why = "no process of it can be seen from here" if item.row.status in (RUNNING, UNKNOWN) else "it has ended"
+        return replace(view, message=f"{item.row.run.name}: {why}"), ()
     selected = Place(path) if path in view.expanded else item.place
     return replace(view, expanded=view.expanded ^ {path}, selected=selected), ()
 

@@ -39,7 +39,7 @@ def render_main(snapshot: RunsSnapshot, view: TopView, width: int, height: int) 
         header(snapshot, view, width),
         *stale,
         heading(layout, width, view.sort, view.options.glyphs),
-        *_filled(rows or [_why_empty(snapshot, view, width)], room, width, view),
+        *_filled(rows or [why_empty(snapshot, view, width)], room, width, view),
         detail_line(items[index] if items else None, view, width),
         *usage,
         *last,
@@ -68,7 +68,8 @@ def _filled(rows: Sequence[Line], room: int, width: int, view: TopView) -> tuple
     return (*rows, *[blank] * (room - len(rows)))
 
 
-def _why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+def why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+    """What stands in a table without rows."""
     glyphs = view.options.glyphs
     if snapshot.rows:
         wanted = " ".join(text for text in (view.status or "", safe(view.words, glyphs)) if text)

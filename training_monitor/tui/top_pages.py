@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from training_monitor.policy.run_values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot
 from training_monitor.tui.numbers_text import NOT_KNOWN, format_date, format_number, format_percent
-from training_monitor.tui.text import Glyphs, Piece, fit, panel, safe, wrap
+from training_monitor.tui.text import Glyphs, Piece, cells, fit, panel, safe, wrap
 from training_monitor.tui.top_acts import PHRASE, SIGNALS, with_signal
 from training_monitor.tui.top_columns import COLUMNS, format_rate, format_seconds
 from training_monitor.tui.top_keys import keys_of
 from training_monitor.tui.top_panels import footer, header, problem_of, stale_line
 from training_monitor.tui.top_view import DeleteRun, SendSignal, TopFrame, TopView, run_row, state_style
-from training_monitor.units import format_bytes, format_sparkline, known_number, plural
+from training_monitor.units import format_bytes, format_duration, format_sparkline, known_number, plural
 
 GONE = "this run is there no more: its file was deleted"
-_LABEL = 12  # cells
+_LABEL, _LEAST_TEXT = 12, 24  # cells
 _HELP_SECTIONS = {
     "main": "the table",
     "filter": "while the name is typed",
@@ -35,6 +35,19 @@ _COLUMN_HELP = (
     ("CPU", "per cent of one core, over all processes; then the share of all cores"),
     ("RAM GPU", "over all processes, and the share of what there is"),
 )
+# What is the same on every screen is told once.
+_COMMON_HELP = (
+    ("Up Down", "a row or a line; the mouse wheel does, too"),
+    ("PgUp PgDn", "a page"),
+    ("Home End", "to the first, to the last"),
+    ("Esc", "back from a page"),
+    ("r", "look now, also while paused"),
+    ("Ctrl-L", "draw the screen anew"),
+    ("?", "this help"),
+    ("q", "quit; Ctrl+C does, too"),
+    ("Backspace", "erase the last character that was typed; Ctrl-U all"),
+)
+_COMMON = frozenset("up down page-up page-down wheel-up wheel-down home end r ctrl-l ? q backspace ctrl-u".split())
 _SIGNAL_HELP = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
 
 
@@ -58,9 +71,28 @@ def page_room(snapshot: RunsSnapshot, view: TopView, width: int, height: int) ->
     return max(1, height - 2 - len(stale_line(snapshot, view, width)) - len(footer(view, width, height)))
 
 
-def wrapped(text: object, style: str, width: int, glyphs: Glyphs) -> list[list[Piece]]:
+def wrapped(text: object, style: str, width: int, glyphs: Glyphs, indent: str = "") -> list[list[Piece]]:
     """A text from outside over as many lines as it takes."""
-    return [[(line, style)] for line in wrap(safe(text, glyphs), width, glyphs)]
+    lines = _lines(safe(text, glyphs), max(1, width - len(indent)), glyphs)
+    return [[(indent + line, style)] for line in lines]
+
+
+def broken(text: str, width: int) -> Sequence[str]:
+    """The text in pieces of at most `width` cells; at least one."""
+    rows, taken = [""], 0
+    for char in text:
+        taken += cells(char)
+        if taken > width:
+            rows.append("")
+            taken = cells(char)
+        rows[-1] += char
+    return rows
+
+
+def _lines(text: str, width: int, glyphs: Glyphs) -> list[str]:
+    """The text broken at spaces, and where a word is longer than a line, as of a path, in the word."""
+    words = (broken(word, width) if cells(word) > width else [word] for word in text.split(" "))
+    return wrap(" ".join(part for parts in words for part in parts), width, glyphs)
 
 
 # ---------------------------------------------------------------- one run
@@ -71,7 +103,7 @@ def render_detail(snapshot: RunsSnapshot, view: TopView, width: int, height: int
     row, glyphs = run_row(snapshot, view.selected.path), view.options.glyphs
     if row is None:
         return page(snapshot, view, [("run", "bold")], [[(GONE, "warn")]], (width, height))
-    return page(snapshot, view, run_title(row, glyphs), _about(row, width, glyphs), (width, height))
+    return page(snapshot, view, run_title(row, glyphs), _about(row, snapshot.timestamp, width, glyphs), (width, height))
 
 
 def run_title(row: RunRow, glyphs: Glyphs) -> list[Piece]:
@@ -104,28 +136,32 @@ def _of(name: str, at: int | None, total: int | None) -> str:
     return f"{name} {at}" + (f" of {total}" if total is not None else "")
 
 
-def _about(row: RunRow, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
+def _about(row: RunRow, now: float, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
     run = row.run
     body: list[Sequence[Piece]] = []
     body += wrapped(problem, "warn", width, glyphs) if (problem := problem_of(row)) else []
     facts = [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
-    facts += [(name, text) for name, text in _facts(row) if text]
-    body += [_fact(name, text, glyphs) for name, text in facts]
+    facts += [(name, text) for name, text in _facts(row, now) if text]
+    body += [line for name, text in facts for line in _fact(name, text, width, glyphs)]
     room = max(1, width - _LABEL)
     if run.losses:
         curve = format_sparkline(run.losses, min(room, len(run.losses)), ascii=glyphs.ascii)
         body.append([("loss curve".ljust(_LABEL), "dim"), (curve, "")])
     body += [[("metrics", "bold")]] if run.metrics else []
-    return body + [_fact(f"  {safe(name, glyphs)}", _shown(value), glyphs) for name, value in run.metrics.items()]
+    metrics = ((f"  {safe(name, glyphs)}", _shown(value)) for name, value in run.metrics.items())
+    return body + [line for name, text in metrics for line in _fact(name, text, width, glyphs)]
 
 
-def _fact(name: str, text: str, glyphs: Glyphs) -> list[Piece]:
-    label = name if len(name) >= _LABEL else fit(name, _LABEL, glyphs)
-    return [(f"{label} " if label == name else label, "dim"), (safe(text, glyphs), "")]
+def _fact(name: str, text: str, width: int, glyphs: Glyphs, style: str = "dim") -> list[list[Piece]]:
+    """A name, and beside it a text over as many lines as it takes."""
+    indent = max(_LABEL, min(cells(name) + 1, width - _LEAST_TEXT))
+    lines = _lines(safe(text, glyphs), max(1, width - indent), glyphs)
+    labels = [f"{fit(name, indent - 1, glyphs)} ", *[" " * indent] * (len(lines) - 1)]
+    return [[(label, style), (line, "")] for label, line in zip(labels, lines, strict=True)]
 
 
 def _shown(value: object) -> str:
-    number = known_number(value)
+    number = None if isinstance(value, int) else known_number(value)
     return str(value) if number is None else format_number(number)
 
 
@@ -140,15 +176,25 @@ def _span(times: Estimate) -> str:
     return f"{shown}  rate {format_rate(times.rate)}"
 
 
-def _facts(row: RunRow) -> tuple[tuple[str, str], ...]:
+def _date(at: float, now: float) -> str:
+    """A moment, and how long ago it was."""
+    ago = known_number(now - at)
+    return format_date(at) + (f", {format_duration(ago)} ago" if ago is not None and ago >= 0 else "")
+
+
+def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
     run, process = row.run, row.run.process
     host = process and process.hostname
-    times = (("started", run.started_at), ("ended", run.ended_at), ("last batch", run.step_at))
+    times = (
+        ("started", run.started_at),
+        ("ended", run.ended_at),
+        ("last batch", run.step_at),
+        ("updated", run.updated_at),
+    )
     return (
         ("script", run.script or ""),
         ("host", host or ""),
-        *((name, format_date(at)) for name, at in times if at is not None),
-        ("updated", "" if run.updated_at is None else format_date(run.updated_at)),
+        *((name, _date(at, now)) for name, at in times if at is not None),
         ("error", run.error_message or ""),
         ("file", run.path),
         ("folder", run.folder or ""),
@@ -171,7 +217,7 @@ def render_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: in
         style = "selected" if chosen else ""
         body.append([(f"{'>' if chosen else ' '} SIG{name:<6}", style), (means, style or "dim")])
     if isinstance(request, SendSignal):
-        body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), glyphs)]
+        body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), width, glyphs)]
     what = safe(request.what, glyphs) if isinstance(request, SendSignal) else ""
     at = max(0, view.choice - page_room(snapshot, view, width, height) + 1)
     return page(snapshot, replace(view, scroll=at), [(f"a signal to {what}", "bold")], body, (width, height))
@@ -184,7 +230,7 @@ def render_confirm(snapshot: RunsSnapshot, view: TopView, width: int, height: in
     if isinstance(request, SendSignal):
         means = next(text for name, _, text in SIGNALS if name == request.signal)
         title = f"send SIG{request.signal} to {safe(request.what, glyphs)}?"
-        body += [*wrapped(f"SIG{request.signal}: {means}.", "warn", width, glyphs), [], *_hit(request, glyphs)]
+        body += [*wrapped(f"SIG{request.signal}: {means}.", "warn", width, glyphs), [], *_hit(request, width, glyphs)]
     elif isinstance(request, DeleteRun):
         title = f"delete {safe(request.run.name, glyphs)}?"
         body += _deleted(request.run, run_row(snapshot, request.run.path), width, glyphs)
@@ -193,9 +239,10 @@ def render_confirm(snapshot: RunsSnapshot, view: TopView, width: int, height: in
     return page(snapshot, view, [(title, "bad")], body, (width, height))
 
 
-def _hit(request: SendSignal, glyphs: Glyphs) -> list[Sequence[Piece]]:
-    told = f"It goes to {plural(len(request.names), 'process', 'processes')}, in this order:"
-    return [[(told, "")], *([(f"  {safe(name, glyphs)}", "")] for name in request.names)]
+def _hit(request: SendSignal, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
+    count = len(request.names)
+    told = f"It goes to {plural(count, 'process', 'processes')}{', in this order' if count > 1 else ''}:"
+    return [[(told, "")], *(line for name in request.names for line in wrapped(name, "", width, glyphs, "  "))]
 
 
 def _deleted(run: Run, row: RunRow | None, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
@@ -205,7 +252,7 @@ def _deleted(run: Run, row: RunRow | None, width: int, glyphs: Glyphs) -> list[S
     body: list[Sequence[Piece]] = [*wrapped(what, "warn", width, glyphs)]
     if row is not None and row.status == UNKNOWN:
         body += wrapped(f"Whether it has ended is not known. {row.reason}", "bad", width, glyphs)
-    return [*body, [], [(f"  {safe(run.folder or run.path, glyphs)}", "")]]
+    return [*body, [], *wrapped(run.folder or run.path, "", width, glyphs, "  ")]
 
 
 # ---------------------------------------------------------------- messages and help
@@ -222,15 +269,26 @@ def render_messages(snapshot: RunsSnapshot, view: TopView, width: int, height: i
 def render_help(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> TopFrame:
     """Draw what every key does, out of the tables that `update` reads, and what the columns mean."""
     body: list[Sequence[Piece]] = []
+    for title, rows in _help_sections(view):
+        body.append([(title, "bold")])
+        lines = (line for name, text in rows for line in _fact(f"  {name}", text, width, view.options.glyphs, "good"))
+        body += lines
+    return page(snapshot, view, [("keys", "bold")], body, (width, height))
+
+
+def _help_sections(view: TopView) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The titles of the help, and below each (what people press, what it does); no key is told twice."""
+    told = {"back"}
     for screen, section in _HELP_SECTIONS.items():
-        keys = keys_of(replace(view, screen=screen))
         if view.options.read_only and screen in ("signals", "confirm", "edit"):
             continue
-        body.append([(section, "bold")])
-        body += [[(f"  {key.shown:<10}", "good"), (key.help, "")] for key in keys]
-        body += [[(f"  {_SIGNAL_HELP}", "")]] if screen == "signals" else []
-    body.append([("columns", "bold")])
-    body += [[(f"  {name:<10} ", "good"), (text, "")] for name, text in _COLUMN_HELP]
-    told = f"  {len(COLUMNS)} columns beside the name: Left and Right scroll them, a click on a title sorts"
-    body.append([(told, "")])
-    return page(snapshot, view, [("keys", "bold")], body, (width, height))
+        keys = [key for key in keys_of(replace(view, screen=screen)) if not _COMMON.issuperset(key.names)]
+        rows = [(key.shown, key.help) for key in keys if key.help not in told]
+        told.update(key.help for key in keys)
+        rows += [("", _SIGNAL_HELP)] if screen == "signals" else []
+        if rows:
+            yield section, rows
+        if screen == "main":
+            yield "on every screen", list(_COMMON_HELP)
+    count = f"{len(COLUMNS)} beside the name: Left and Right scroll them, a click on a title sorts"
+    yield "columns", [*_COLUMN_HELP, ("", count)]

@@ -74,7 +74,7 @@ def problem_of(row: RunRow) -> str:
     """Why a run's status is what it is, or why its file cannot be read; empty where all is well."""
     run = row.run
     parts = [f"its file cannot be read: {run.error}"] if run.error else []
-    parts += [f"{row.status}: {row.reason}"] if row.reason else []
+    parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
     parts += [f"{FAILED}: {run.error_message or 'it named no error'}"] if row.status == FAILED else []
     parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
     parts += [quiet] if (quiet := quiet_text(row)) else []
@@ -127,7 +127,7 @@ class _Used:
 
 def _bar(each: _Used, glyphs: Glyphs) -> list[Piece]:
     percent = share_percent(each.used, each.limit)
-    if each.used is None and each.error:
+    if each.error and not each.used:  # also where no run is there that could use some
         return [(f"{each.title} ", "bold"), (f"? {clip(safe(each.error, glyphs), _MOST_ERROR, glyphs)}", "warn")]
     bar = "" if percent is None else f"{format_bar(percent, _BAR, glyphs)} "
     return [(f"{each.title} ", "bold"), (f"{bar}{each.text}{share(each.used, each.limit)}", "")]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from training_monitor.policy.run_values import RunsSnapshot
 from training_monitor.tui.text import UNICODE, Glyphs, Line, fit_line, safe
 from training_monitor.tui.top_columns import COLUMNS, heading, lay_out, table_line
+from training_monitor.tui.top_main import why_empty
 from training_monitor.tui.top_panels import problem_of, stale_line, usage_lines
 from training_monitor.tui.top_view import Item, TopView
 from training_monitor.tui.view import Options
@@ -27,6 +28,7 @@ def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> 
         *stale_line(snapshot, view, width),
         heading(layout, width, "", glyphs),
         *(table_line(item, layout, snapshot.usage, width, view, selected=False) for item in items),
+        *(() if items else (why_empty(snapshot, view, width),)),
         *(
             fit_line([(f"{safe(name, glyphs)}: ", "bold"), (safe(text, glyphs), "warn")], width, glyphs)
             for name, text in problems

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from training_monitor.policy.run_values import RunsSnapshot
 from training_monitor.tui.text import MOST_CHARACTERS, Line, Piece, cells, fit_line, rule, safe, wrap
-from training_monitor.tui.top_pages import GONE
+from training_monitor.tui.top_pages import GONE, broken
 from training_monitor.tui.top_panels import footer, header
 from training_monitor.tui.top_view import BOTH, Pane, TopFrame, TopView, run_row
 from training_monitor.units import format_bytes
@@ -76,7 +77,7 @@ def _window(pane: Pane, view: TopView, width: int, room: int) -> list[Line]:
     else:
         rows = _rows(pane, view, width, room)
     style = "warn" if pane.path is None or (pane.error and not pane.lines) else ""
-    drawn = [fit_line([(row, style)], width, glyphs) for row in rows]
+    drawn = [fit_line(_marked(row, safe(view.searched, glyphs), style), width, glyphs) for row in rows]
     return drawn + [fit_line([], width, glyphs)] * (room - len(drawn))
 
 
@@ -86,8 +87,16 @@ def _rows(pane: Pane, view: TopView, width: int, room: int) -> list[str]:
     texts = ["".join(safe(part, glyphs) for part in _parts(line)) for line in pane.lines[-room:]]
     if not view.wraps:
         return [_shifted(text, view.aside) for text in texts]
-    rows = [row for text in texts for row in _broken(text, width)]
+    rows = [row for text in texts for row in broken(text, width)]
     return rows[-room:] if pane.follows else rows[:room]
+
+
+def _marked(row: str, words: str, style: str) -> list[Piece]:
+    """The row with what was searched for standing out."""
+    if not words.strip():
+        return [(row, style)]
+    parts = re.split(f"({re.escape(words)})", row, flags=re.IGNORECASE)
+    return [(part, "selected" if number % 2 else style) for number, part in enumerate(parts)]
 
 
 def _parts(line: str) -> Sequence[str]:
@@ -103,15 +112,3 @@ def _shifted(text: str, aside: int) -> str:
             return " " * -left + text[place:]
         left -= cells(char)
     return ""
-
-
-def _broken(text: str, width: int) -> Sequence[str]:
-    """The text in pieces of at most `width` cells; at least one."""
-    rows, taken = [""], 0
-    for char in text:
-        taken += cells(char)
-        if taken > width:
-            rows.append("")
-            taken = cells(char)
-        rows[-1] += char
-    return rows

@@ -153,9 +153,12 @@ def test_t_shows_the_tree_of_the_selected_run_and_its_threads_are_asked_for() ->
     assert after("down", "t", view=view).selected == START.selected
 
 
-def test_t_on_a_run_without_processes_says_that_none_is_seen() -> None:
-    view = after("t", view=on("done"))
-    assert view.expanded == frozenset() and "done: no process" in view.message
+@pytest.mark.parametrize(
+    ("name", "said"), [("done", "done: it has ended"), ("elsewhere", "elsewhere: no process of it")]
+)
+def test_t_on_a_run_without_processes_says_why_none_is_shown(name: str, said: str) -> None:
+    view = after("t", view=on(name))
+    assert view.expanded == frozenset() and view.message.startswith(said)
 
 
 def test_capital_t_shows_all_trees_and_hides_them() -> None:

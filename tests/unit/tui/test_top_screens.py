@@ -83,6 +83,10 @@ def test_the_table_as_plain_text_is_as_recorded() -> None:
     assert text_of(tuple(table_text(SNAPSHOT, 160))) == (FRAMES / "top_table_160.txt").read_text("utf-8")
 
 
+def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
+    assert "no runs here yet: TrainingMonitor(" in text_of(tuple(table_text(EMPTY, 100)))
+
+
 # ---------------------------------------------------------------- nothing breaks a frame
 
 
@@ -206,6 +210,12 @@ def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(name:
     assert f"\n{said}" in shown(replace(START, selected=place))
 
 
+def test_why_a_file_cannot_be_read_is_told_once() -> None:
+    broken = RunRow(run("broken", error="no JSON (line 1)"), UNKNOWN, "no JSON (line 1)")
+    line = shown(replace(START, selected=Place()), replace(EMPTY, rows=(broken,)), width=200)
+    assert "\nbroken: its file cannot be read: no JSON (line 1)\n" in line
+
+
 def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
     text = shown(after(START, "t", "down"), width=120)
     assert "\nllama: process 4711 python3 (S)  CPU 99.5%  RAM 2048 MB  GPU 40211 MiB  12 threads" in text
@@ -263,6 +273,41 @@ def test_what_is_not_known_is_no_zero() -> None:
     assert "bare: whether it runs is not known" in text
 
 
+def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
+    none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="no nvidia-smi here")
+    assert "GPU ? no nvidia-smi here" in shown(START, none)
+
+
+def test_the_time_left_and_what_a_run_uses_are_on_the_screen_before_it_is_scrolled() -> None:
+    assert "ETA" in shown(START).splitlines()[1]
+    titles = shown(START, replace(SNAPSHOT, rows=ROWS[:2]), width=118).splitlines()[1]
+    assert all(title in titles for title in ("Rate", "Loss", "Val Batch", "CPU", "RAM (MB)", "GPU (MiB)"))
+
+
+@pytest.mark.parametrize("width", range(40, 320, 7))
+def test_columns_right_of_the_screen_are_pointed_at(width: int) -> None:
+    frame = render_top(SNAPSHOT, START, width, 24)
+    is_all = frame.view.headings[-1][0] == COLUMNS[-1].title
+    assert drawn(frame).splitlines()[1].endswith(">") is not is_all
+
+
+def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
+    words = "CUDA error: " + "device-side assert triggered, " * 9
+    failed = replace(
+        EMPTY, rows=(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED),)
+    )
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=failed), failed, 40, 99)
+    assert "".join(words.split()) in "".join(text.split()) and "/x" * 90 in "".join(text.split())
+    assert not any("…" in line for line in text.splitlines()[1:])
+
+
+def test_the_page_of_a_run_says_how_long_ago_things_were_and_counts_in_whole_numbers() -> None:
+    counted = run("a", metrics={"samples": 123456, "loss": 0.5}, step_at=NOW - 90)
+    snapshot = replace(EMPTY, rows=(RunRow(counted, "RUNNING"),))
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+    assert "last batch  2026-02-02 02:38, 1m30s ago\n" in text and "samples   123456\n" in text
+
+
 def test_the_cursor_is_always_on_the_screen() -> None:
     many = replace(SNAPSHOT, rows=tuple(row(f"run-{number}", tree=()) for number in range(300)))
     view = START
@@ -298,13 +343,22 @@ def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() ->
 
 def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None:
     everything = shown(VIEWS["help"], height=120)
+    common = everything.partition("on every screen\n")[2].partition("while the name is typed")[0]
     for screen in TABLES:
         for key in TABLES[screen]:
-            assert f"  {key.shown:<10}{key.help}\n" in everything
+            is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
+            assert is_told_there or key.shown in common.replace("wheel", "Wheel")
     read_only = replace(VIEWS["help"], options=Options(read_only=True))
     assert "delete" not in shown(read_only, height=120) and "signal" not in shown(read_only, height=120)
     assert "signal" not in shown(replace(read_only, screen="main"), width=200)
     assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
+
+
+def test_help_tells_nothing_twice_and_is_short() -> None:
+    lines = [line for line in shown(VIEWS["help"], height=120).splitlines()[2:-1] if line.strip()]
+    assert len(lines) == len(set(lines)) < 70
+    narrow = " ".join(shown(VIEWS["help"], width=40, height=200).split())
+    assert "KILL, STOP and CONT go to all processes of a run, the others to its own one" in narrow
 
 
 def test_the_question_names_every_process_that_would_be_hit() -> None:
@@ -323,6 +377,18 @@ def test_the_menu_shows_the_chosen_signal_also_on_the_least_screen() -> None:
         assert line.startswith(f"> SIG{SIGNALS[view.choice][0]}")
 
 
+def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -> None:
+    folder = "/data/" + "very-long-name-" * 8 + "end"
+    gone = replace(EMPTY, rows=(RunRow(run("old", folder=folder, status=FINISHED, process=None), FINISHED),))
+    view = after(replace(START, selected=Place()), "c", snapshot=gone)
+    assert folder in "".join(shown(view, gone, 40, 30).split())
+
+
+def test_a_signal_to_one_process_has_no_order() -> None:
+    assert "It goes to 1 process:\n" in shown(after(START, "k"))
+    assert "processes, in this order:\n" in shown(VIEWS["confirm"])
+
+
 def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
     view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
     assert "Whether it has ended is not known. it runs on gpu-7" in shown(view)
@@ -337,6 +403,15 @@ def test_the_editor_tells_what_is_applied_pending_and_refused_and_what_the_run_u
     assert "refused: expected true or false" in text
     later = replace(SNAPSHOT, rows=(row("llama", cpu_percent=12.5), *ROWS[1:]))
     assert "CPU 12.5%" in shown(VIEWS["editor"], later)
+
+
+def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
+    path = "s3://bucket/" + "checkpoints/" * 4
+    variables = (Variable("data", path, "str", None, None, f"{path}new"), Variable("n", 1, "int"))
+    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
+    view = after(replace(START, selected=Place()), "e", snapshot=snapshot)
+    assert f"{path} " in shown(view, snapshot, 180) and f"{path}new " in shown(view, snapshot, 180)
+    assert "pending" in shown(view, snapshot, 60)
 
 
 def test_the_chosen_variable_is_always_on_the_screen() -> None:
@@ -382,6 +457,13 @@ def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost()
     assert long[2420:] in shown(replace(view, aside=2420))
     broken = shown(replace(view, wraps=True), height=60).splitlines()
     assert "".join(broken[2:34]) == long
+
+
+def test_what_was_searched_for_stands_out_whatever_its_case() -> None:
+    lines = ("a (Loss) b (loss)", "nothing here")
+    view = replace(output(), panes=(Pane("stdout", "/data/out", lines, 0, 8),), searched="(loss)")
+    marked = [text for line in render_top(SNAPSHOT, view, 80, 24).lines for text, style in line if style == "selected"]
+    assert marked == ["(Loss)", "(loss)"]
 
 
 def test_a_wide_character_cut_through_half_is_a_blank() -> None:
