@@ -85,6 +85,7 @@ def script(tmp_path: Path) -> Script:
         ("monitor.start_batch(); sys.exit(3)", 3, "FAILED", "exit status 3"),
         ("monitor.start_batch(); sys.exit('no data')", 1, "FAILED", "exit status 1: no data"),
         ("with monitor: raise SystemExit(5)", 5, "FAILED", "exit status 5"),
+        ("with monitor: raise GeneratorExit", 1, "CANCELED", "GeneratorExit"),
         ("monitor.start_batch(); raise KeyboardInterrupt", 130, "CANCELED", "KeyboardInterrupt"),
         ("monitor.set_failed('mine'); sys.exit(0)", 0, "FAILED", "mine"),
         ("monitor.start_batch(); monitor.set_finished(); 1 / 0", 1, "FINISHED", None),
@@ -182,6 +183,73 @@ def test_an_ignored_signal_stays_ignored_and_handlers_are_as_they_were(script: S
         print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, signal.getsignal(signal.SIGINT) is before)
     """)
     assert out == "True True\n" and script.has("FINISHED")
+
+
+def test_an_error_after_a_signal_that_the_script_handled_is_told_with_it(script: Script) -> None:
+    script.run("""
+        signal.signal(signal.SIGTERM, lambda *signalled: None)
+        monitor.start_batch()
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise ValueError("broken")
+    """)
+    document = script.read()
+    assert (document["status"], document["error_message"]) == ("CANCELED", "SIGTERM, then ValueError: broken")
+
+
+def test_a_signal_reaches_the_second_monitor_when_the_first_one_has_ended(script: Script) -> None:
+    code, out, _ = script.run("""
+        second = TrainingMonitor("progress/second.json")
+        monitor.start_batch()
+        second.start_batch()
+        monitor.set_finished()
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+        finally:
+            print("saved")
+    """)
+    assert (code, out) == (143, "saved\n") and script.has("FINISHED")
+    second = json.loads((script.file.parent / "second.json").read_text())
+    assert (second["status"], second["error_message"]) == ("CANCELED", "SIGTERM")
+
+
+def test_a_script_that_fails_before_its_prompt_has_failed(script: Script) -> None:
+    (script.folder / "train.py").write_text(BEGIN + "monitor.start_batch()\n1 / 0\n")
+    for typed, status in (("nonsense\n", "FAILED"), ("monitor.start_batch()\n", "FINISHED")):
+        subprocess.run(
+            [sys.executable, "-i", "train.py"],
+            cwd=script.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert script.has(status)
+
+
+def test_a_gpu_that_hangs_holds_up_neither_the_end_nor_a_sigterm(script: Script) -> None:
+    code, out, err = script.run("""
+        class Tensor:
+            def item(self):
+                print("converted", flush=True)
+                time.sleep(3600)
+        monitor.start_batch()
+        monitor.update_metrics(loss=Tensor())
+        time.sleep(.3)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    """)
+    assert (code, out, err) == (143, "converted\n", "") and script.has("CANCELED")
+
+
+def test_nothing_is_left_open_at_the_end(script: Script) -> None:
+    (script.folder / "train.py").write_text(TEE + "monitor.start_batch()\ntime.sleep(.2)\n")
+    argv = [sys.executable, "-X", "dev", "-W", "error", "train.py"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(argv, cwd=script.folder, env=environ, capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"") and script.has("FINISHED")
 
 
 def test_a_monitor_made_in_another_thread_leaves_signals_alone(script: Script) -> None:
@@ -317,6 +385,16 @@ def test_a_disk_that_is_full_for_ever_does_not_hinder_the_training(script: Scrip
         begin=BEGIN.replace("progress/run.json", "/proc/self/progress/run.json"),
     )
     assert (code, out) == (0, "trained\n") and err.count("cannot be written") == 1
+
+
+def test_a_last_status_that_cannot_be_written_is_tried_again_at_exit(script: Script) -> None:
+    script.file.parent.write_text("a file where the folder belongs")
+    code, _, err = script.run("""
+        with monitor:
+            monitor.start_batch()
+        os.unlink("progress")
+    """)
+    assert code == 0 and err.count("cannot be written") == 1 and script.has("FINISHED")
 
 
 # ---------------------------------------------------------------- edits
@@ -481,7 +559,7 @@ def test_no_read_beside_a_hundred_writers_is_torn_and_no_last_status_lost(script
         script.folder / "progress" / (f"run-{number}.json" if number % 2 else f"run-{number}/progress.json")
         for number in range(WRITERS)
     ]
-    reads, seen = 0, set()
+    reads, seen = 0, set[Path]()
     with script.start("", begin=STEPPING.format(writers=WRITERS, seconds=SECONDS)) as process:
         while process.poll() is None:
             for path in paths:
@@ -496,6 +574,36 @@ def test_no_read_beside_a_hundred_writers_is_torn_and_no_last_status_lost(script
         assert json.loads(path.read_text())["state"]["step"] > 0
     left = [name for _, _, names in os.walk(script.folder / "progress") for name in names]
     assert len(left) == WRITERS
+
+
+ENDING = """
+import os, sys, time
+from training_monitor.progress.monitor import TrainingMonitor
+for number in range({writers}):
+    if os.fork() == 0:
+        monitor = TrainingMonitor(f"progress/run-{{number}}.json", interval=0.05)
+        monitor.start_epoch(1, 10**6, 1)
+        while True:
+            monitor.start_batch()
+            monitor.update_metrics(loss=1.0)
+            time.sleep(0.01)
+while True:
+    os.wait()
+"""
+
+
+def test_a_hundred_writers_that_get_a_sigterm_at_once_say_so(script: Script) -> None:
+    paths = [script.folder / "progress" / f"run-{number}.json" for number in range(WRITERS)]
+    with script.start("", begin=ENDING.format(writers=WRITERS)) as process:
+        assert wait_until(lambda: all(path.exists() for path in paths), 60)
+        for path in paths:
+            os.kill(json.loads(path.read_text())["metadata"]["pid"], signal.SIGTERM)
+        while process.poll() is None:  # it ends when it has no child left
+            for path in paths:
+                assert json.loads(path.read_text())["status"] in ("RUNNING", "CANCELED")
+        process.communicate(timeout=30)
+    documents = [json.loads(path.read_text()) for path in paths]
+    assert {(each["status"], each["error_message"]) for each in documents} == {("CANCELED", "SIGTERM")}
 
 
 def test_a_million_steps_take_less_than_a_megabyte(script: Script) -> None:

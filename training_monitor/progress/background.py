@@ -5,6 +5,7 @@ Whoever ends the run writes the last document itself, under the same lock, so th
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -18,7 +19,15 @@ from training_monitor.clock import Clock
 from training_monitor.errors import ParseError
 from training_monitor.parse.progress_file import parse_control_file, parse_progress_file
 from training_monitor.policy.run_values import RUNNING, OwnResources
-from training_monitor.progress.files import SUFFIX, RunFiles, read_file, read_text, run_files, write_atomically
+from training_monitor.progress.files import (
+    SUFFIX,
+    RunFiles,
+    log_paths,
+    read_file,
+    read_text,
+    run_files,
+    write_atomically,
+)
 from training_monitor.progress.outputs import Outputs, output_paths
 from training_monitor.progress.own_resources import INTERVAL, Busiest, OwnResourceReader
 from training_monitor.progress.processes import is_alive
@@ -28,7 +37,8 @@ from training_monitor.targets.transport import Transport
 
 HEARTBEAT, CONTROL_INTERVAL = 2.0, 1.0
 _LAST_TRIES, _BETWEEN_TRIES = 5, 0.2
-_LOCK_LIMIT, _JOIN_LIMIT, _START_LIMIT = 5.0, 2.0, 5.0
+_LOCK_LIMIT, _JOIN_LIMIT, _START_LIMIT = 5.0, 5.0, 5.0
+_MOST_WARNINGS = 50
 _THREAD = "training_monitor writes "
 
 
@@ -39,7 +49,7 @@ class Warnings:
         self._told: set[str] = set()
 
     def warn(self, kind: str, message: str, stacklevel: int = 2) -> None:
-        if kind in self._told:
+        if kind in self._told or len(self._told) >= _MOST_WARNINGS:
             return
         self._told.add(kind)
         with suppress(Exception):
@@ -62,7 +72,8 @@ class Background:
         transport: Transport | None,
     ) -> None:
         self.files = files
-        self._record, self._metadata, self._interval = record, metadata, interval
+        self._record, self._metadata = record, metadata
+        self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
         self._troubles, self._clock = troubles, clock
         self._tee_outputs, self._outputs = tee_outputs, Outputs(("", ""))
         self._resources = OwnResourceReader(transport=transport, clock=clock)
@@ -89,10 +100,22 @@ class Background:
             self._started.wait(_START_LIMIT)
 
     def finish(self) -> None:
-        """Write the last document, in this thread, and end the other one."""
+        """End the other thread, which converts the last metrics, and write the last document in this one.
+
+        A GPU that hangs costs these metrics, but not the status. What cannot be written now is tried again at exit.
+        """
         self._closing.set()
-        if self._thread:
+        if self._thread is None:
+            self._record.take_metrics()
+        elif self._thread is not threading.current_thread():
             self._started.wait(_START_LIMIT)
+            self._thread.join(_JOIN_LIMIT)
+        atexit.unregister(self.finish)
+        self._write_last()
+        if not self._is_final:
+            atexit.register(self.finish)
+
+    def _write_last(self) -> None:
         if not self._writing.acquire(timeout=_LOCK_LIMIT):
             self._troubles.warn("disk", f"the last status was not written: {self.files.progress_path!r} hangs")
             return
@@ -105,8 +128,6 @@ class Background:
                     self._clock.sleep(_BETWEEN_TRIES)
         finally:
             self._writing.release()
-        if self._thread and self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_LIMIT)
 
     def stop_copying(self) -> None:
         """End the tees, which otherwise last until the process exits."""
@@ -125,9 +146,10 @@ class Background:
         while True:
             self._guarded(self._turn)
             if self._clock.wait(self._closing, self._interval):
-                return
+                break
+        self._guarded(self._record.take_metrics)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guarded(self, act: Callable[[], object]) -> None:
         try:
             act()
         except Exception as error:  # a training is never disturbed by its monitor
@@ -146,7 +168,7 @@ class Background:
         }
         stdout, stderr = output_paths()
         if self._tee_outputs:
-            outputs = Outputs(_logs(self.files))
+            outputs = Outputs(log_paths(self.files))
             try:
                 outputs.start()
                 self._outputs, (stdout, stderr) = outputs, outputs.paths
@@ -204,8 +226,6 @@ class Background:
 
     def _write(self) -> bool:
         """Replace the file by what is known now, its folder made again where it is gone; False when that failed."""
-        if self._closing.is_set():
-            self._record.take_metrics()
         with self._record.lock:
             self._record.observe()
             version = self._record.version
@@ -262,12 +282,6 @@ class Background:
 
 def _state(read: os.stat_result) -> tuple[int, int, int]:
     return read.st_mtime_ns, read.st_size, read.st_ino
-
-
-def _logs(files: RunFiles) -> tuple[str, str]:
-    folder = os.path.dirname(files.progress_path)
-    before = "" if files.folder else f"{files.name}_"
-    return os.path.join(folder, f"{before}stdout.log"), os.path.join(folder, f"{before}stderr.log")
 
 
 def _renamed(files: RunFiles, suffix: str) -> RunFiles:

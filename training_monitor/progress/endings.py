@@ -37,8 +37,8 @@ def outcome_of(error: BaseException | None) -> tuple[str, str | None]:
     """The status, and the message where there is one, of a script that ends with this exception or with none."""
     if error is None:
         return FINISHED, None
-    if isinstance(error, KeyboardInterrupt):
-        return CANCELED, "KeyboardInterrupt"
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        return CANCELED, type(error).__name__
     if isinstance(error, SystemExit):
         return outcome_of_exit(error.code)
     return FAILED, bounded(f"{type(error).__name__}: {text_of(error)}")
@@ -51,6 +51,12 @@ def outcome_of_exit(code: object) -> tuple[str, str | None]:
     if isinstance(code, int):
         return FAILED, f"exit status {int(code)}"
     return FAILED, bounded(f"exit status 1: {text_of(code)}")
+
+
+def outcome_after(signalled: str, status: str, message: str | None) -> tuple[str, str]:
+    """The same where a signal was received before: what failed then is not hidden by it."""
+    is_more = status == FAILED and message and not message.startswith("exit status")
+    return CANCELED, f"{signalled}, then {message}" if is_more else signalled
 
 
 def text_of(value: object) -> str:
@@ -80,7 +86,7 @@ class Hooks:
         self._excepthook = sys.excepthook
         self._handlers: dict[int, Any] = {}
         self._installed: dict[int, Any] = {}
-        self._noted: tuple[object, int] | None = None  # what sys.exit was called with, and how far the script was
+        self._noted: tuple[tuple[str, str | None], int] | None = None  # a possible end, and how far the script was
         self._is_active = False
         self._our_exit, self._our_excepthook = self._see_exit, self._see_exception
 
@@ -115,13 +121,20 @@ class Hooks:
             self._handlers[number], self._installed[number] = before, ours
 
     def _restore(self, number: int) -> None:
-        before, ours = self._handlers.get(number), self._installed.get(number)
+        before, ours = self._before(number), self._installed.get(number)
         with suppress(OSError, ValueError):  # not the main thread: ours stays, and passes on
             if signal.getsignal(number) is ours:
                 signal.signal(number, before)
 
-    def _see_signal(self, number: int, frame: FrameType | None) -> None:
+    def _before(self, number: int) -> Any:
+        """The handler that was there before ours and before those of monitors that have ended since."""
         before = self._handlers.get(number)
+        while isinstance(owner := getattr(before, "__self__", None), Hooks) and not owner._is_active:
+            before = owner._handlers.get(number)
+        return before
+
+    def _see_signal(self, number: int, frame: FrameType | None) -> None:
+        before = self._before(number)
         if self._is_active:
             self._ending.note_signal(signal.Signals(number).name)
         if callable(before):
@@ -135,7 +148,7 @@ class Hooks:
 
     def _see_exit(self, code: Any = None, /) -> NoReturn:
         if self._is_active and threading.current_thread() is threading.main_thread():
-            self._noted = code, self._ending.count()
+            self._noted = outcome_of_exit(code), self._ending.count()
         self._exit(code)
         raise SystemExit(code)  # where somebody's own exit returned
 
@@ -143,12 +156,15 @@ class Hooks:
         try:
             self._excepthook(kind, error, traceback)
         finally:
-            if self._is_active and not (sys.flags.interactive or hasattr(sys, "ps1")):
-                self._ending.end(*outcome_of(error))
+            if self._is_active and not hasattr(sys, "ps1"):  # else it was typed at a prompt
+                if sys.flags.interactive:
+                    self._noted = outcome_of(error), self._ending.count()
+                else:
+                    self._ending.end(*outcome_of(error))
 
     def _at_exit(self) -> None:
         noted = self._noted
         if noted and noted[1] == self._ending.count():  # else it was caught, and the script went on
-            self._ending.end(*outcome_of_exit(noted[0]))
+            self._ending.end(*noted[0])
         else:
             self._ending.end(FINISHED, None)

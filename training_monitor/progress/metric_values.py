@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 
 from training_monitor.errors import redact
 from training_monitor.policy.run_values import Scalar
@@ -17,22 +18,23 @@ _LARGEST = 2**63
 class MetricValues:
     """The metrics as written last: an object that is still the same one is not converted again.
 
-    Converting a tensor on a GPU waits for the GPU. It is done at most once a write, in the background.
+    Converting a tensor on a GPU waits for the GPU. It is done at most once a write, in the background. Nothing is kept
+    alive here: what a tensor was computed from may be large.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[object, Scalar]] = {}
+        self._known: dict[str, tuple[Callable[[], object], Scalar]] = {}
 
     def update(self, metrics: Mapping[str, object]) -> bool:
         """Convert what is new, of the first 200; True when anything differs from the last time."""
-        before = self._known
-        self._known = {}
+        before, now = self._known, {}
         has_changed = len(before) != min(len(metrics), MOST_METRICS)
         for name, value in list(metrics.items())[:MOST_METRICS]:
             known = before.get(name)
-            if known is None or known[0] is not value:
-                has_changed, known = True, (value, plain_value(value))
-            self._known[name] = known
+            if known is None or known[0]() is not value:
+                has_changed, known = True, (_reference(value), plain_value(value))
+            now[name] = known
+        self._known = now  # at once: another thread may be writing what was known
         return has_changed
 
     def plain(self) -> dict[str, Scalar]:
@@ -42,10 +44,16 @@ class MetricValues:
     def loss(self) -> float | None:
         """The loss of the training; nan or infinite where it is, None when there is none."""
         for name in LOSSES:
-            value = self._known.get(name, (None, None))[1]
+            value = self._known[name][1] if name in self._known else None
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return None
+
+
+class Discarded(dict[str, object]):
+    """Where metrics go that nobody writes any more: nothing of them is kept."""
+
+    def update(self, *mappings: object, **metrics: object) -> None: ...
 
 
 class LossHistory:
@@ -75,6 +83,13 @@ class LossHistory:
 
 def plain_value(value: object) -> Scalar:
     """A number, boolean or text for any object, such as a tensor or array of one element; never raises."""
+    try:
+        return _plain(value)
+    except Exception as error:  # whatever somebody's own class raises
+        return redact(f"{type(value).__name__}: {text_of(error)}")[:MOST_TEXT]
+
+
+def _plain(value: object) -> Scalar:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -100,11 +115,14 @@ def _large(value: int) -> float:
 
 def _converted(value: object) -> Scalar:
     """By `item()` as tensors, arrays and their scalars have it, else by float()."""
+    item = getattr(value, "item", None)
+    number = item() if callable(item) else float(value)  # type: ignore[arg-type]
+    return _plain(number) if isinstance(number, bool | int | float | str) else float(number)
+
+
+def _reference(value: object) -> Callable[[], object]:
+    """What gives the object while it is there; one that cannot be referred to so, such as a number, is kept."""
     try:
-        item = getattr(value, "item", None)
-        number = item() if callable(item) else float(value)  # type: ignore[arg-type]
-        if isinstance(number, bool | int | float | str):
-            return plain_value(number)
-        return float(number)
-    except Exception as error:  # whatever somebody's own class raises
-        return redact(f"{type(value).__name__}: {text_of(error)}")[:MOST_TEXT]
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value

@@ -14,9 +14,8 @@ into the training: what goes wrong is a warning, once. Checkpoints are the scrip
 * A forked child, a copy made by pickle: the monitor does nothing there. A script that forks itself into the background
   makes its monitor afterwards.
 * `sys.exit(3)` is told as a failure; `raise SystemExit(3)` and `exit(3)` only within `with`, since nothing sees them.
-* Values handed to `update_metrics` are kept until the next ones come. A tensor on a GPU is converted in the background,
-  at most once a write, which waits for the GPU and may not happen while CUDA graphs are captured: hand in numbers
-  (`loss.item()`) or detached copies where that matters.
+* A metric is kept until its next value or the end. A tensor on a GPU is converted in the background, at most once a
+  write, which waits for the GPU and may not be while CUDA graphs are captured: `loss.item()` where that matters.
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
 from training_monitor.policy.run_values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
 from training_monitor.progress.background import Background, Warnings
-from training_monitor.progress.endings import Hooks, bounded, outcome_of, text_of
+from training_monitor.progress.endings import Hooks, bounded, outcome_after, outcome_of, text_of
 from training_monitor.progress.files import RunFiles, run_files
+from training_monitor.progress.metric_values import Discarded
 from training_monitor.progress.run_record import RunRecord, counted
 from training_monitor.progress.script_values import amount, default_file, is_rank_zero, metadata, whole
 from training_monitor.progress.variables import Callback, Change
@@ -76,8 +76,8 @@ class TrainingMonitor:
         rank: of this process; from RANK by default. Only rank 0 writes.
         tee_outputs: Also copy stdout and stderr to files beside the progress file.
         handle_signals: Tell SIGTERM and SIGINT as CANCELED. A SIGTERM that nobody handles then raises SystemExit(143),
-            so that `finally` is run; a second one kills.
-        interval: Seconds between two looks of the background thread.
+            so that `finally` is run; a second one kills. Like Ctrl-C it waits for C code to return.
+        interval: Seconds between two looks of the background thread, at most 2.
         wandb_url, wandb_run_name: shown; by default those of the run that `wandb.init` began.
     """
 
@@ -112,14 +112,13 @@ class TrainingMonitor:
             record,
             files,
             metadata(run_name or files.name, rank, wandb_run_name, wandb_url),
-            interval=max(0.01, interval) if isinstance(interval, int | float) else 0.25,
-            tee_outputs=bool(tee_outputs),
+            interval=interval,
+            tee_outputs=tee_outputs,
             troubles=self._troubles,
             clock=clock,
             transport=transport,
         )
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
+        os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
 
     # ------------------------------------------------------------ each step
 
@@ -184,7 +183,7 @@ class TrainingMonitor:
     def end(self, status: str, message: str | None) -> None:
         """End the run, unless it was said before how it ended; a signal that was received makes it CANCELED."""
         if self._record.signal:
-            status, message = CANCELED, self._record.signal
+            status, message = outcome_after(self._record.signal, status, message)
         self._finish(status, message, is_explicit=False)
 
     def note_signal(self, name: str) -> None:
@@ -218,6 +217,8 @@ class TrainingMonitor:
             raise
         finally:
             self._hooks.remove()
+            self._metrics = Discarded()
+            record.metrics.clear()
 
     # ------------------------------------------------------------ epochs and parts
 
@@ -358,17 +359,15 @@ class TrainingMonitor:
     def _place(self, batch: int, number: int) -> None:
         if batch - number == self._offset:
             return
-        place = whole("batch", batch)
-        if place is not None:
-            with self._record.lock:
-                self._record.observe()
-                self._record.progress.place(place, number + 1)
-                self._offset = batch - number
+        place = whole("batch", batch) or 0
+        with self._record.lock:
+            self._record.observe()
+            self._record.progress.place(place, number + 1)
+            self._offset = batch - number
 
     @_harmless(None)
     def _update_from(self, mappings: tuple[Mapping[str, object], ...]) -> None:
-        for mapping in mappings:
-            self._metrics.update({text_of(name): value for name, value in mapping.items()})
+        self._metrics.update({text_of(name): value for mapping in mappings for name, value in mapping.items()})
 
     def _files(self, output_file: str | os.PathLike[str] | None) -> RunFiles | None:
         try:
@@ -379,6 +378,7 @@ class TrainingMonitor:
 
     def _become_inert(self) -> None:
         self._is_active = False
+        self._metrics = Discarded()  # what a parent handed in stays in its record: a child must not free its tensors
         self._record.needs_training_thread = False
 
     def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:

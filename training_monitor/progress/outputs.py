@@ -8,7 +8,8 @@ training, so that its last words are kept, and subprocesses that go on printing.
 What is given up: a program that asks finds no terminal but a pipe. A log on a disk that hangs makes the output wait,
 as `python train.py | tee` does; on a full disk the tee complains and goes on with the terminal alone. The reading end
 of the pipe stays open here, so that nobody dies of a tee that was killed: output waits until `watch` finds it gone,
-puts the old descriptor back and has a thread pass on what is in the pipe.
+puts the old descriptor back and has a thread pass on what is in the pipe. The tees are children of the script: one that
+waits for all its children (`os.wait()` in a loop) waits for them, too.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ class Part:
     Attributes:
         total: batches in this epoch. count: batches begun in the whole run, as they were counted.
         first: of them, those begun before this epoch (or this validation).
-        skipped: batches of this epoch that another process made before a resume.
+        skipped: how far the script's own number of the last batch is ahead of those counted in this epoch.
+        leaps: batches of the whole run that the script's own numbers passed over (below zero: counted more than once).
+        made, made_of: batches of the last epoch, and how many had been said.
         seconds: in which such batches were made, in the whole run; before: of them, those before this epoch.
         changed_at: `seconds` when the last batch began.
         durations: of the last epochs.
@@ -74,6 +76,10 @@ class Part:
     count: int = 0
     first: int = 0
     skipped: int = 0
+    leaps: int = 0
+    from_zero: bool = False
+    made: int | None = None
+    made_of: int | None = None
     seconds: float = 0.0
     before: float = 0.0
     changed_at: float = 0.0
@@ -89,15 +95,38 @@ class Part:
 
     def mark(self) -> None:
         """Note that the next batch begins here, or would, were this not the end."""
-        self.pace.add(self.seconds, self.count + 1)
+        self.pace.add(self.seconds, self.count + self.leaps + 1)
 
     def observe(self, count: int) -> bool:
         """Note the counter; True when batches were begun."""
         if count <= self.count:
             return False
         self.count, self.changed_at = count, self.seconds
-        self.pace.add(self.seconds, count)
+        self.pace.add(self.seconds, count + self.leaps)
         return True
+
+    def place(self, batch: int, begun: int) -> None:
+        """Note the script's own number of the batch that was begun as number `begun` of all.
+
+        The first number of an epoch may be that of a resume. Later ones that pass some over, or come again, tell how
+        many batches of `total` a counted one is. One that is less begins anew.
+        """
+        self.from_zero = self.from_zero or batch == 0
+        counted = max(1, begun - self.first)
+        skipped = batch + self.from_zero - counted
+        if counted > 1 and skipped >= self.skipped - 1:
+            self.leaps += skipped - self.skipped
+        self.skipped = skipped
+
+    def end_epoch(self) -> None:
+        self.mark()
+        self.durations.append(self.elapsed)
+        self.made, self.made_of = self.batch, self.total
+
+    @property
+    def expected(self) -> int | None:
+        """Batches of this epoch: as many as the last one made of the same total, until that proves to be too few."""
+        return self.made if self.made and self.made_of == self.total and self.made >= (self.batch or 0) else self.total
 
     @property
     def batch(self) -> int | None:
@@ -112,10 +141,11 @@ class Part:
     def remaining(self) -> float | None:
         """Seconds until the last batch has ended, by the rate, else by the durations of earlier epochs."""
         rate = self.pace.rate()
-        if self.total is None or not rate:
+        total = self.expected
+        if total is None or not rate:
             return max(0.0, median(self.durations) - self.elapsed) if self.durations else None
-        waiting = max(0, self.total - (self.batch or 0))
-        current = 1.0 - rate * (self.seconds - self.changed_at) if self.batch and self.batch <= self.total else 0.0
+        waiting = max(0, total - (self.batch or 0))
+        current = 1.0 - rate * (self.seconds - self.changed_at) if self.batch and self.batch <= total else 0.0
         return (waiting + max(0.0, current)) / rate
 
 
@@ -190,10 +220,9 @@ class RunClock:
         if not self._in_epoch:
             return
         self._end_part()
-        self.training.mark()
         self._epoch_elapsed = self._last - self._epoch_started
         self.epoch_durations.append(self._epoch_elapsed)
-        self.training.durations.append(self.training.elapsed)
+        self.training.end_epoch()
         self._validations.append(self.validation.seconds - self._validation_seconds)
         self._in_epoch, self.mode = False, IDLE
 
@@ -232,10 +261,7 @@ class RunClock:
 
     def place(self, batch: int, begun: int) -> None:
         """Note that the batch which was begun as number `begun` of all has the script's own number `batch`."""
-        part = self.validation if self.mode == VALIDATION else self.training
-        counted = max(1, begun - part.first)
-        if part.skipped or batch != counted - 1:  # a script that counts from zero is one behind, and stays so
-            part.skipped = max(0, batch - counted)
+        (self.validation if self.mode == VALIDATION else self.training).place(batch, begun)
 
     def end(self) -> None:
         """Stop all spans: the run has ended."""
@@ -308,14 +334,15 @@ class RunClock:
         return None if self.dataset_ratio is None or seconds is None else seconds * self.dataset_ratio
 
     def _training_seconds(self) -> float | None:
-        rate, total = self.training.pace.rate(), self.training.total
+        rate, total = self.training.pace.rate(), self.training.expected
         return total / rate if rate and total is not None else None
 
     def _run_remaining(self, epoch: float | None) -> float | None:
         if self._ended:
             return None
         if self.epoch is None:
-            return self._training(None).remaining
+            is_all = self.mode == VALIDATION and not self.training.count
+            return (self._validation() if is_all else self._training(None)).remaining
         if self.total_epochs is None or epoch is None:
             return None
         epochs = max(0, self.total_epochs - self.epoch)

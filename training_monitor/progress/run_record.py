@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 from training_monitor.clock import Clock
 from training_monitor.policy.run_values import FINISHED, RUNNING, Estimate, OwnResources
+from training_monitor.progress.endings import text_of
 from training_monitor.progress.metric_values import MOST_METRICS, LossHistory, MetricValues, plain_value, written
 from training_monitor.progress.own_resources import Busiest
 from training_monitor.progress.run_clock import VALIDATION, RunClock
@@ -128,9 +129,9 @@ class RunRecord:
     def _variable(self, name: str) -> dict[str, object]:
         answer, kind = self.variables.answers.get(name), self.variables.kind(name)
         value = self.variables.current(name)
-        shown = plain_value(value) if kind else f"{type(value).__name__}"
+        shown = plain_value(value) if kind else type(value).__name__
         return {
-            "value": written(value[:1000] if isinstance(value, str) else shown),
+            "value": text_of(value)[:1000] if kind == "str" else written(shown),
             "type": kind or type(value).__name__,
             "edit": answer.edit if answer else None,
             "error": answer.error if answer else None,

@@ -17,8 +17,12 @@ def is_rank_zero(rank: int | None) -> bool:
 
 def default_file() -> str:
     """progress/SCRIPT.json, and progress/run.json where there is no script."""
-    script = os.path.basename(sys.argv[0] if sys.argv else "").removesuffix(".py")
-    return os.path.join("progress", f"{script if script and script[0] not in '.-' else 'run'}.json")
+    folder, file = os.path.split(os.path.abspath(sys.argv[0] if sys.argv and sys.argv[0] else "run"))
+    script = (os.path.basename(folder) if file == "__main__.py" else file).removesuffix(".py")
+    if not script or script[0] in ".-":
+        script = "run"
+    before = "run_" if script in ("control", "progress") or script.startswith("control_") else ""
+    return os.path.join("progress", f"{before}{script}.json")
 
 
 def metadata(run_name: object, rank: int | None, wandb_run_name: object, wandb_url: object) -> dict[str, object]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.parse.progress_file import MAX_VALUE, Edit
 from training_monitor.progress.endings import text_of
 
-MOST_VARIABLES, MOST_NAME = 200, 100
+MOST_VARIABLES, MOST_NAME, MOST_ERROR = 200, 100, 200
 RESTARTS_DATALOADER = ("batch_size", "num_workers")
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _EARLIER_RUN = "was asked of an earlier run"
@@ -92,7 +93,10 @@ class TrackedVariables:
     def current(self, name: str) -> object:
         """The value that the script uses now: it may have set it by itself."""
         owner = self._owners.get(name)
-        return owner[name] if owner is not None and name in owner else self.values.get(name)
+        with suppress(Exception):  # of a mapping of the script's own
+            if owner is not None and name in owner:
+                return owner[name]
+        return self.values.get(name)
 
     def kind(self, name: str) -> str | None:
         return self._kinds.get(name)
@@ -123,8 +127,12 @@ class TrackedVariables:
             edit, value = self._pending.pop(name)
             old = self.current(name)
             owner = self._owners.get(name)
-            if owner is not None:
-                owner[name] = value
+            try:
+                if owner is not None:
+                    owner[name] = value
+            except Exception as error:  # of a mapping of the script's own
+                self.answers[name] = Answered(edit.edit, f"{type(error).__name__}: {text_of(error)}"[:MOST_ERROR])
+                continue
             self.values[name] = value
             self.answers[name] = Answered(edit.edit, None, now)
             changes.append((name, old, value))

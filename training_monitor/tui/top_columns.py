@@ -218,6 +218,8 @@ def _name_width(items: Sequence[Item], width: int, glyphs: Glyphs) -> int:
 
 
 def _width_of(column: TopColumn, items: Sequence[Item], usage: Usage, glyphs: Glyphs) -> int:
+    if column.least == column.most:
+        return column.most
     needed = (cells(column.show(Cell(item.row, usage, glyphs))) for item in items if item.node is None)
     return max(column.least, min(column.most, max(needed, default=0)), len(column.heading))
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import tracemalloc
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +22,11 @@ from typing import Any
 import pytest
 
 from training_monitor.parse.progress_file import parse_progress_file
+from training_monitor.progress.files import run_files
 from training_monitor.progress.metric_values import LossHistory, MetricValues, plain_value, written
 from training_monitor.progress.monitor import TrainingMonitor
 from training_monitor.progress.run_record import counted
+from training_monitor.progress.script_values import default_file
 
 
 def monitor_in(folder: Path, name: str = "run.json", **options: Any) -> TrainingMonitor:
@@ -52,6 +55,26 @@ class Raises:
         raise RuntimeError("no text")
 
     __repr__ = __str__
+
+
+class BadNumber(int):
+    def __abs__(self) -> int:
+        raise RuntimeError("no size")
+
+
+class BadText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unbound:
+    """As a proxy for something that is not there."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("unbound")
 
 
 class Scalar:
@@ -260,6 +283,34 @@ def test_a_path_that_can_be_none_warns_and_nothing_is_written(tmp_path: Path, fi
     assert len(messages) == 1 and "progress is not written" in messages[0]
 
 
+@pytest.mark.parametrize("interval", [math.inf, math.nan, -1, "1", None])
+def test_an_interval_that_makes_no_sense_is_none_that_hurts(tmp_path: Path, interval: Any) -> None:
+    with told() as messages, monitor_in(tmp_path, interval=interval) as monitor:
+        pause = threading.Event()
+        while not (tmp_path / "run.json").exists():
+            pause.wait(0.01)
+        monitor.start_batch()
+    assert read(tmp_path / "run.json")["state"]["step"] == 1 and messages == []
+
+
+@pytest.mark.parametrize(
+    ("script", "file"),
+    [
+        ("/a/train.py", "train"),
+        ("/a/evaluation/__main__.py", "evaluation"),
+        ("-c", "run"),
+        ("", "run"),
+        ("/a/control.py", "run_control"),
+        ("control_x.py", "run_control_x"),
+        ("progress.py", "run_progress"),
+    ],
+)
+def test_the_default_file_has_the_name_of_the_script(monkeypatch: pytest.MonkeyPatch, script: str, file: str) -> None:
+    monkeypatch.setattr(sys, "argv", [script])
+    assert default_file() == f"progress/{file}.json"
+    assert run_files(default_file()).name == file
+
+
 @pytest.mark.parametrize("rank", ["1", "7", "x"])
 def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
     monkeypatch.setenv("RANK", rank)
@@ -323,10 +374,20 @@ def test_a_failing_callback_is_told_and_the_value_applied(tmp_path: Path) -> Non
         (fractions.Fraction(1, 4), 0.25),
         ([1, 2], "list: float() argument must be a string or a real number, not 'list'"),
         (Raises(), "Raises: password=***"),
+        (BadNumber(3), "BadNumber: no size"),
+        (BadText("x"), "BadText: no text"),
     ],
 )
 def test_any_value_becomes_a_number_or_a_short_text(value: object, plain: object) -> None:
     assert plain_value(value) == plain
+
+
+def test_an_object_that_hides_what_it_is_costs_no_status(tmp_path: Path) -> None:
+    with told() as messages, monitor_in(tmp_path) as monitor:
+        monitor.update_metrics(loss=1.0, proxy=Unbound())
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["metrics"]) == ("FINISHED", {"loss": 1.0, "proxy": "Unbound: unbound"})
+    assert messages == []
 
 
 def test_json_has_no_nan_but_its_text() -> None:
@@ -337,6 +398,29 @@ def test_an_object_that_stays_is_converted_once() -> None:
     values, loss = MetricValues(), Scalar(0.5)
     assert values.update({"loss": loss}) and not values.update({"loss": loss})
     assert loss.conversions == 1 and values.loss() == 0.5
+
+
+def test_nothing_that_was_handed_in_is_kept_alive(tmp_path: Path) -> None:
+    values, loss = MetricValues(), Scalar(0.5)
+    values.update({"loss": loss})
+    kept = weakref.ref(loss)
+    del loss
+    assert kept() is None and values.plain() == {"loss": 0.5}
+    monitor, last = monitor_in(tmp_path), Scalar(0.25)
+    kept = weakref.ref(last)
+    with monitor:
+        monitor.update_metrics(loss=last)
+        del last
+    assert kept() is None and read(tmp_path / "run.json")["metrics"] == {"loss": 0.25}
+
+
+def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -> None:
+    ended, other = monitor_in(tmp_path), monitor_in(tmp_path, rank=3)
+    with ended, other:
+        pass
+    for monitor in (ended, other):
+        monitor.update_metrics({"a": 1}, loss=1.0)
+        assert not monitor._metrics
 
 
 def test_the_losses_of_a_long_run_are_thinned_evenly() -> None:

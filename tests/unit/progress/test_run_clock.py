@@ -179,6 +179,61 @@ def test_epochs_and_batches_from_zero_are_shown_from_one() -> None:
     assert script.clock.epoch == 3
 
 
+def test_numbers_that_begin_anew_without_an_epoch_are_shown_as_they_are() -> None:
+    script = Script()
+    for _ in range(2):
+        for batch in range(10):
+            script.train(1)
+            script.clock.place(batch, script.trained)
+            assert script.clock.training.batch == batch + 1
+
+
+def test_calls_that_are_several_batches_each_are_counted_by_their_numbers() -> None:
+    script = Script()
+    script.start_epoch(1, 100, 1)
+    for batch in range(4, 52, 4):
+        script.train(1, seconds=4.0)
+        script.clock.place(batch, script.trained)
+    assert script.clock.training.batch == 48 and script.clock.training.count == 12
+    assert script.clock.estimates().training.remaining == pytest.approx(52, abs=5)
+
+
+def test_several_calls_for_one_batch_are_counted_by_its_number() -> None:
+    script = Script()
+    script.start_epoch(1, 100, 1)
+    for batch in range(1, 41):
+        for _ in range(4):
+            script.train(1, seconds=0.5)
+            script.clock.place(batch, script.trained)
+    assert script.clock.training.batch == 40
+    assert script.clock.estimates().training.remaining == pytest.approx(120, abs=4)
+
+
+def test_an_epoch_that_made_fewer_batches_than_were_said_tells_of_the_next_one() -> None:
+    script = Script()
+    script.start_epoch(1, 100, 2)
+    script.train(25, seconds=4.0)
+    script.end_epoch()
+    script.start_epoch(2, 100, 2)
+    script.train(10, seconds=4.0)
+    assert script.clock.estimates().training.remaining == pytest.approx(60, abs=5)
+    script.train(30, seconds=4.0)
+    assert script.clock.estimates().training.remaining == pytest.approx(240, abs=10)
+
+
+def test_a_run_that_only_validates_says_how_long_it_takes() -> None:
+    script = Script()
+    script.validate(30, seconds=1.0, total=100)
+    assert script.clock.estimates().run.remaining == pytest.approx(70, abs=2)
+
+
+def test_a_resumed_run_counts_only_the_epochs_that_are_left() -> None:
+    script = Script()
+    script.start_epoch(5, 100, 10)
+    script.train(50)
+    assert script.clock.estimates().run.remaining == pytest.approx(50 + 5 * 100, abs=8)
+
+
 def test_a_resumed_epoch_has_the_number_that_the_script_says() -> None:
     script = Script()
     script.start_epoch(4, 1000, 10)

@@ -64,6 +64,22 @@ def test_an_edit_waits_for_the_safe_point_and_appears_in_the_dict_of_the_script(
     assert (answer.edit, answer.error, answer.applied_at) == ("id-of-0.01", None, 5.0)
 
 
+def test_a_mapping_that_refuses_a_value_is_answered_and_hinders_no_other_edit() -> None:
+    class Frozen(dict[str, object]):
+        def __setitem__(self, name: str, value: object) -> None:
+            raise TypeError("frozen")
+
+        def __getitem__(self, name: str) -> object:
+            raise KeyError(name)
+
+    tracked, mine = TrackedVariables(), {"b": 1}
+    tracked.track(Frozen(a=1))
+    tracked.track(mine)
+    tracked.take(asked(a="2", b="3"))
+    assert [name for name, _, _ in tracked.apply(1.0)] == ["b"] and mine == {"b": 3}
+    assert tracked.answers["a"].error == "TypeError: frozen" and tracked.current("a") == 1
+
+
 def test_the_same_edit_is_applied_once() -> None:
     tracked = TrackedVariables()
     tracked.track({"x": 1})
