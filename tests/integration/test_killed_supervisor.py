@@ -86,6 +86,8 @@ def test_a_run_killed_at_ten_random_moments_goes_on_with_one_job_and_the_same_co
     try:
         while killed < KILLS:
             supervisor = supervise(tmp_path, output)
+            if not killed and supervisor.stdout:
+                supervisor.stdout.readline()  # it has started the job: a slow machine may kill all ten before that
             try:
                 supervisor.wait(chance.uniform(0.1, 1.1))
             except subprocess.TimeoutExpired:
