@@ -295,7 +295,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         ),
         (
             r"refused|no such host|could not resolve|timed? ?out|unreachable|reset by peer|no route|EOF|"
-            r"connection closed|broken pipe|lost connection|TLS handshake|unable to connect",
+            r"connection closed|closed idle connection|broken pipe|lost connection|TLS handshake|unable to connect",
             TargetUnreachable,
             "check the network and that the server is up",
         ),

@@ -30,7 +30,7 @@ from training_monitor.targets.transport import (
     explain_failure,
 )
 
-ERRORS = Path(__file__).parents[2] / "recorded" / "kubectl" / "1.32.4" / "errors.txt"
+RECORDED = Path(__file__).parents[2] / "recorded" / "kubectl"
 
 
 class Recorder:
@@ -92,7 +92,8 @@ def test_a_program_in_a_pod_gets_its_words_unquoted() -> None:
 
 def recorded(comment: str) -> CommandResult:
     """One call of the recorded kubectl, found by its comment."""
-    for part in re.split(r"^\$ ", ERRORS.read_text(), flags=re.MULTILINE):
+    errors = "\n".join(file.read_text() for file in sorted(RECORDED.glob("*/errors.txt")))
+    for part in re.split(r"^\$ ", errors, flags=re.MULTILINE):
         if comment in part.partition("\n")[0]:
             code = int(re.search(r"exit status: (\d+)", part)[1])  # type: ignore[index]
             return CommandResult(("kubectl", "exec"), code, "", part.partition("stderr: ")[2], 0.1)
@@ -101,7 +102,14 @@ def recorded(comment: str) -> CommandResult:
 
 @pytest.mark.parametrize(
     ("comment", "kind"),
-    [("no such pod", TargetNotFound), ("no kubeconfig", TargetUnreachable), ("API server down", TargetUnreachable)],
+    [
+        ("no such pod", TargetNotFound),
+        ("no kubeconfig", TargetUnreachable),
+        ("API server down", TargetUnreachable),
+        ("each connection closed at once", TargetUnreachable),
+        ("closed before the first question", TargetUnreachable),
+        ("closed before a later question", TargetUnreachable),
+    ],
 )
 def test_what_kubectl_says_is_understood(comment: str, kind: type[CommandError]) -> None:
     error = explain_failure(recorded(comment), "k8s://ml/nope")
