@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from training_monitor.cli.argument_types import seconds_from
 from training_monitor.cli.service_arguments import add_telling
-
-
-def _interval(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, from 1")
-    return value
 
 
 def _instances(text: str) -> list[int]:
@@ -49,7 +40,9 @@ def add_fleet(command: argparse.ArgumentParser) -> None:
 
 def _add_screen(command: argparse.ArgumentParser) -> None:
     command.add_argument("--group", metavar="NAME", help="begin with this group; Tab shows the next")
-    command.add_argument("--interval", type=_interval, metavar="SECONDS", help="between refreshes (default: 10)")
+    command.add_argument(
+        "--interval", type=seconds_from(1, below=1e6), metavar="SECONDS", help="between refreshes (default: 10)"
+    )
     command.add_argument(
         "--log-path",
         action="append",

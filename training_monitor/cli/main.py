@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
+from training_monitor.cli.argument_types import seconds_from
 from training_monitor.cli.config import add_config
 from training_monitor.cli.fleet_arguments import add_fleet, add_vast
 from training_monitor.cli.history import add_history
@@ -21,6 +22,7 @@ from training_monitor.cli.service_arguments import add_launch, add_queue, add_sw
 from training_monitor.cli.top_arguments import add_top
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
+_SECONDS = seconds_from(0, below=1e9)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_stall(add("stall", "whether a running job makes no progress (then the exit status is 1)", job=True))
     _add_wait(add("wait", "wait until a job ends or stalls", job=True))
     add("stop", "stop a job and see it gone", job=True).add_argument(
-        "--grace", type=_seconds, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
+        "--grace", type=_SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
     )
     _add_watch(add("watch", "follow a run by its log or job id, tell, and end it when it stalls (if you say so)"))
     _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
@@ -115,20 +117,20 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--retry-delay",
-        type=_seconds,
+        type=_SECONDS,
         default=60.0,
         metavar="SECONDS",
         help="before a restart; doubles while there is no progress (default: %(default)g)",
     )
     command.add_argument(
         "--stagnation-threshold",
-        type=_seconds,
+        type=_SECONDS,
         default=300.0,
         metavar="SECONDS",
         help="without progress before it counts as stalled (default: %(default)g)",
     )
     command.add_argument(
-        "--check-interval", type=_seconds, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
+        "--check-interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
     )
     command.add_argument(
         "--resume-argument",
@@ -171,10 +173,10 @@ def _add_health(command: argparse.ArgumentParser) -> None:
 
 
 def _add_stall(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threshold", type=_seconds, default=300.0, metavar="SECONDS", help="(default: %(default)g)")
+    command.add_argument("--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help="(default: %(default)g)")
     command.add_argument(
         "--sample",
-        type=_seconds,
+        type=_SECONDS,
         default=60.0,
         metavar="SECONDS",
         help="watch this long when the log's age does not tell (default: %(default)g)",
@@ -182,10 +184,10 @@ def _add_stall(command: argparse.ArgumentParser) -> None:
 
 
 def _add_wait(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="(default: none)")
-    command.add_argument("--interval", type=_seconds, default=30.0, metavar="SECONDS", help="(default: %(default)g)")
+    command.add_argument("--timeout", type=_SECONDS, metavar="SECONDS", help="(default: none)")
+    command.add_argument("--interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="(default: %(default)g)")
     command.add_argument(
-        "--threshold", type=_seconds, default=300.0, metavar="SECONDS", help="stall (default: %(default)g)"
+        "--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help="stall (default: %(default)g)"
     )
 
 
@@ -213,7 +215,7 @@ def _add_watched(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--destroy-without-upload", action="store_true", help="even without a verified upload: what is on it is lost"
     )
-    command.add_argument("--stop-grace", type=_seconds, metavar="SECONDS", help="between TERM and KILL (default: 10)")
+    command.add_argument("--stop-grace", type=_SECONDS, metavar="SECONDS", help="between TERM and KILL (default: 10)")
 
 
 def _add_watch(command: argparse.ArgumentParser) -> None:
@@ -233,7 +235,7 @@ def _add_watch(command: argparse.ArgumentParser) -> None:
         ("--cost-per-hour", "MONEY", "of the machine"),
         ("--budget", "MONEY", "tell when it is spent"),
     ):
-        command.add_argument(option, type=_seconds, metavar=metavar, help=text)
+        command.add_argument(option, type=_SECONDS, metavar=metavar, help=text)
 
 
 def _add_terminate(command: argparse.ArgumentParser) -> None:
@@ -252,16 +254,6 @@ def _add_notify(command: argparse.ArgumentParser) -> None:
     from training_monitor.cli.notifying import add_notify
 
     add_notify(command)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, from 0")
-    return value
 
 
 def _name(text: str) -> str:

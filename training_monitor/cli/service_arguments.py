@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
-    return value
+from training_monitor.cli.argument_types import positive_number
 
 
 def _count(text: str) -> int:
@@ -29,9 +21,9 @@ def add_launch(command: argparse.ArgumentParser) -> None:
     for option, kind, metavar, text in (
         ("--steps", _count, "N", "(default: 4000)"),
         ("--save-every", _count, "N", "steps between checkpoints (default: 250)"),
-        ("--learning-rate", _number, "X", "(default: 0.0001)"),
+        ("--learning-rate", positive_number, "X", "(default: 0.0001)"),
         ("--rank", _count, "N", "of the LoRA (default: 32)"),
-        ("--alpha", _number, "X", "of the LoRA (default: 32)"),
+        ("--alpha", positive_number, "X", "of the LoRA (default: 32)"),
     ):
         command.add_argument(option, type=kind, metavar=metavar, help=text)
     command.add_argument("--base-model", metavar="OWNER/NAME", help="(default: black-forest-labs/FLUX.1-dev)")
@@ -65,7 +57,7 @@ def _add_machine(command: argparse.ArgumentParser) -> None:
         ("--soft-timeout", "SECONDS", "on rented machines: somebody is told"),
         ("--hard-timeout", "SECONDS", "on rented machines: it is saved and ended (default: 14400)"),
     ):
-        command.add_argument(option, type=_number, metavar=metavar, help=text)
+        command.add_argument(option, type=positive_number, metavar=metavar, help=text)
     command.add_argument("--num-gpus", type=_count, metavar="N", help="(default: 1)")
     command.add_argument("--bid", action="store_true", help="a cheaper machine that may be taken away at any time")
     command.add_argument("--max-machines", type=_count, metavar="N", help="that it may use up (default: 3)")
@@ -115,7 +107,7 @@ def add_sweep(command: argparse.ArgumentParser) -> None:
     command.add_argument("--confirm", metavar="TEXT", help="for --all --force without a terminal: what it asks to type")
     command.add_argument(
         "--every",
-        type=_number,
+        type=positive_number,
         nargs="?",
         const=900.0,
         metavar="SECONDS",

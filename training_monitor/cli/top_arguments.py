@@ -4,27 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from training_monitor.cli.argument_types import positive_number, seconds_from
+
 CSV_DIR = "./train/statistics/data"
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
-    return value
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, from 0.1")
-    return value
+_SECONDS = seconds_from(0.1, below=1e6)
 
 
 def add_top(command: argparse.ArgumentParser) -> None:
@@ -39,7 +22,7 @@ def add_top(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-i",
         "--interval",
-        type=_seconds,
+        type=_SECONDS,
         default=2.0,
         metavar="SECONDS",
         help="between refreshes (default: %(default)g)",
@@ -49,9 +32,9 @@ def add_top(command: argparse.ArgumentParser) -> None:
         ("--max-ram", "GB", "of memory that they may use (default: all)"),
         ("--max-gpu", "GB", "of GPU memory that they may use (default: all)"),
     ):
-        command.add_argument(option, type=_positive, metavar=metavar, help=text)
+        command.add_argument(option, type=positive_number, metavar=metavar, help=text)
     command.add_argument(
-        "--csv-interval", type=_seconds, metavar="SECONDS", help="between rows in CSV files (default: no CSV)"
+        "--csv-interval", type=_SECONDS, metavar="SECONDS", help="between rows in CSV files (default: no CSV)"
     )
     command.add_argument(
         "--csv-dir", default=CSV_DIR, metavar="PATH", help="the folder of the CSV files (default: %(default)s)"

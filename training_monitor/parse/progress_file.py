@@ -88,7 +88,7 @@ def parse_progress_file(
         validation_seconds=_last_duration(_table(estimates, "validation")),
         metrics={key[:_MAX_NAME]: _scalar(metrics[key]) for key in _first(metrics) if _is_scalar(metrics[key])},
         losses=_losses(document.get("losses")),
-        variables=_variables(_table(document, "variables"), _edits_or_none(control)),
+        variables=_variables(_table(document, "variables"), read_edits(control or "")),
         process=_identity(metadata),
         started_at=_time(document.get("start_time")) or _time(metadata.get("start_time")),
         ended_at=_time(document.get("end_time")),
@@ -125,6 +125,14 @@ def parse_control_file(text: str) -> dict[str, Edit]:
         known = entry if isinstance(entry, dict) else {}
         found[name] = Edit(value, _text(known.get("edit")) or value, _time(known.get("edited_at")))
     return found
+
+
+def read_edits(control: str) -> dict[str, Edit]:
+    """The edits in the text of a control file; none where it is no such text."""
+    try:
+        return parse_control_file(control) if control else {}
+    except ParseError:
+        return {}
 
 
 def _load(text: str, source: str) -> _Document:
@@ -243,15 +251,6 @@ def _variable(name: str, entry: _Document, asked: Edit | None) -> Variable:
         error=_text(entry.get("error"), _MAX_MESSAGE),
         pending=asked.value if asked and asked.edit != edit else None,
     )
-
-
-def _edits_or_none(control: str | None) -> Mapping[str, Edit]:
-    if not control:
-        return {}
-    try:
-        return parse_control_file(control)
-    except ParseError:
-        return {}
 
 
 def _edited_text(value: object) -> str | None:

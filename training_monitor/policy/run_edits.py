@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from training_monitor.errors import ParseError, TrainingMonitorError
-from training_monitor.parse.progress_file import MAX_VALUE, Edit, parse_control_file
+from training_monitor.errors import TrainingMonitorError
+from training_monitor.parse.progress_file import MAX_VALUE, Edit, read_edits
 from training_monitor.policy.run_values import RUNNING, UNKNOWN, Run
 
 
@@ -32,11 +32,3 @@ def merge_edits(control: str, run: Run, added: Mapping[str, Edit]) -> str:
     answered = {variable.name: variable.edit for variable in run.variables}
     kept = {name: edit for name, edit in read_edits(control).items() if edit.edit != answered.get(name)}
     return json.dumps({"edits": {name: asdict(edit) for name, edit in (kept | dict(added)).items()}}, indent=1) + "\n"
-
-
-def read_edits(control: str) -> dict[str, Edit]:
-    """The edits in the text of a control file; none where it is no such text."""
-    try:
-        return parse_control_file(control)
-    except ParseError:
-        return {}

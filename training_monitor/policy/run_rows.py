@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from training_monitor.policy.run_life import judge_life
 from training_monitor.policy.run_values import (
+    PROCESS,
     RUNNING,
+    THREAD,
     UNKNOWN,
     FolderLook,
     Identity,
@@ -25,7 +27,6 @@ from training_monitor.policy.run_values import (
     Usage,
 )
 
-PROCESS, THREAD = "P", "T"
 _GIB, _MIB_PER_GIB = 2.0**30, 1024.0
 _LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
 _START_SLACK = 1.0  # seconds in which a process may have begun before a look that has not seen it

@@ -11,6 +11,7 @@ from typing import Protocol
 
 RUNNING, FINISHED, FAILED, CANCELED, KILLED = "RUNNING", "FINISHED", "FAILED", "CANCELED", "KILLED"
 UNKNOWN = "UNKNOWN"  # the file says RUNNING, and nobody here can see whether that is still so
+PROCESS, THREAD = "P", "T"  # kinds of the rows of a tree
 STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
 
 Scalar = bool | int | float | str | None
@@ -232,7 +233,7 @@ class RunSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A process or a thread below a run: kind is P or T, `depth` from 0, CPU in per cent of one core."""
+    """A process or a thread below a run: kind is PROCESS or THREAD, `depth` from 0, CPU in per cent of one core."""
 
     kind: str
     depth: int

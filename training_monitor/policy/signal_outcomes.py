@@ -7,7 +7,18 @@ from training_monitor.policy.run_values import Identity
 
 ENDED_STATES = ("Z", "X", "x")  # zombie: it has ended, and waits for its parent
 STOP, CONTINUE = 19, 18  # numbers of Linux, as all are here: the watched side has /proc, whatever this one is
-_NAMES = {1: "HUP", 2: "INT", 3: "QUIT", 9: "KILL", 10: "USR1", 12: "USR2", 15: "TERM", CONTINUE: "CONT", STOP: "STOP"}
+SIGNAL_NUMBERS = {
+    "TERM": 15,
+    "INT": 2,
+    "KILL": 9,
+    "STOP": STOP,
+    "CONT": CONTINUE,
+    "HUP": 1,
+    "USR1": 10,
+    "USR2": 12,
+    "QUIT": 3,
+}
+_NAMES = {number: name for name, number in SIGNAL_NUMBERS.items()}
 _LAST = 64
 _NOTHING = {
     "own": "it is the one that looks",

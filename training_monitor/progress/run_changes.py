@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TrainingMonitorError
-from training_monitor.parse.progress_file import Edit
-from training_monitor.policy.run_edits import check_edits, merge_edits, read_edits
+from training_monitor.parse.progress_file import Edit, read_edits
+from training_monitor.policy.run_edits import check_edits, merge_edits
 from training_monitor.policy.run_values import RUNNING, Run
 from training_monitor.progress.files import RunFiles, paths_of_run, read_text, write_atomically
 from training_monitor.progress.processes import is_alive

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from training_monitor.policy.run_values import KILLED, RUNNING, UNKNOWN, Identity, RunRow, RunsSnapshot, Variable
+from training_monitor.policy.run_values import (
+    KILLED,
+    PROCESS,
+    RUNNING,
+    UNKNOWN,
+    Identity,
+    RunRow,
+    RunsSnapshot,
+    Variable,
+)
 from training_monitor.progress.variables import convert
 from training_monitor.tui.top_view import (
     OUTPUTS,
-    PROCESS,
     Command,
     DeleteRun,
     EditVariable,
@@ -27,22 +35,20 @@ Result = tuple[TopView, tuple[Command, ...]]
 Act = Callable[[TopView, RunsSnapshot], Result]
 
 PHRASE = "yes"
-# Numbers of Linux: the watched side has /proc, whatever machine this screen is on.
-SIGNALS: tuple[tuple[str, int, str], ...] = (
-    ("TERM", 15, "ask it to end"),
-    ("INT", 2, "as Ctrl+C in its terminal"),
-    ("KILL", 9, "end it at once; it cannot save anything"),
-    ("STOP", 19, "halt it until CONT"),
-    ("CONT", 18, "let it go on after STOP"),
-    ("HUP", 1, "its terminal hung up"),
-    ("USR1", 10, "what the script makes of it"),
-    ("USR2", 12, "what the script makes of it"),
-    ("QUIT", 3, "end it with a core dump"),
+SIGNALS: tuple[tuple[str, str], ...] = (
+    ("TERM", "ask it to end"),
+    ("INT", "as Ctrl+C in its terminal"),
+    ("KILL", "end it at once; it cannot save anything"),
+    ("STOP", "halt it until CONT"),
+    ("CONT", "let it go on after STOP"),
+    ("HUP", "its terminal hung up"),
+    ("USR1", "what the script makes of it"),
+    ("USR2", "what the script makes of it"),
+    ("QUIT", "end it with a core dump"),
 )
 # The others are for the run's own process, which ends or tells those below it: a worker or a `tee` that dies before it
 # would spoil its last words.
 _FOR_THE_TREE = ("KILL", "STOP", "CONT")
-SIGNAL_NUMBERS = {name: number for name, number, _ in SIGNALS}
 _NOTHING = "nothing is selected"
 
 

@@ -6,10 +6,10 @@ import sys
 from dataclasses import replace
 
 from training_monitor.policy.run_values import RunsSnapshot
+from training_monitor.policy.signal_outcomes import SIGNAL_NUMBERS
 from training_monitor.supervise.run_collector import RunCollector
 from training_monitor.tui.log_feed import gain
 from training_monitor.tui.terminal import Terminal, open_terminal, terminal_glyphs
-from training_monitor.tui.top_acts import SIGNAL_NUMBERS
 from training_monitor.tui.top_keys import update
 from training_monitor.tui.top_output import OutputReader
 from training_monitor.tui.top_screens import render_top

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from training_monitor.policy.run_columns import COLUMNS as VALUES, MIB, loss_of
-from training_monitor.policy.run_values import UNKNOWN, Run, RunRow, TreeRow, Usage
+from training_monitor.policy.run_values import PROCESS, UNKNOWN, Run, RunRow, TreeRow, Usage
 from training_monitor.tui.columns import UNKNOWN_WORD
 from training_monitor.tui.numbers_text import NOT_KNOWN, format_number, format_percent
 from training_monitor.tui.text import Glyphs, Line, Piece, cells, fit, fit_line, safe
-from training_monitor.tui.top_view import PROCESS, Item, TopView, is_quiet, state_style
+from training_monitor.tui.top_view import Item, TopView, is_quiet, state_style
 from training_monitor.units import format_duration, format_sparkline, known_number, plural
 
 NAME = "Run Name"

@@ -9,7 +9,7 @@ from training_monitor.policy.run_values import RunsSnapshot
 from training_monitor.tui.text import Line, fit_line, safe
 from training_monitor.tui.top_columns import heading, lay_out, table_line
 from training_monitor.tui.top_panels import LOW, detail_line, footer, header, stale_line, usage_lines
-from training_monitor.tui.top_view import Item, Place, TopFrame, TopView, run_row, selected_index, shown_items
+from training_monitor.tui.top_view import Item, Place, TopFrame, TopView, selected_index, shown_items
 
 _MOST_USAGE = 3  # lines
 
@@ -52,7 +52,7 @@ def _scrolled(view: TopView, items: Sequence[Item], snapshot: RunsSnapshot) -> T
     """The cursor on a row that is there, and the table scrolled no more than it takes to show it."""
     top = max(0, min(view.top, view.index, len(items) - view.page), view.index - view.page + 1)
     view = replace(view, top=top)
-    if not items or (view.selected.path and _is_only_hidden(view.selected, snapshot, view)):
+    if not items or items[view.index].place == view.selected or _is_only_hidden(view.selected, snapshot, view):
         return view
     return replace(view, selected=items[view.index].place)
 
@@ -60,7 +60,7 @@ def _scrolled(view: TopView, items: Sequence[Item], snapshot: RunsSnapshot) -> T
 def _is_only_hidden(place: Place, snapshot: RunsSnapshot, view: TopView) -> bool:
     """Whether the selected run is there, and only the filter does not show it."""
     items = shown_items(snapshot, replace(view, words="", status=None))
-    return run_row(snapshot, place.path) is not None and place in [item.place for item in items]
+    return place in [item.place for item in items]
 
 
 def _filled(rows: Sequence[Line], room: int, width: int, view: TopView) -> tuple[Line, ...]:

@@ -212,7 +212,7 @@ def render_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: in
     """Draw the menu of signals, and whom one would hit."""
     request, glyphs = view.request, view.options.glyphs
     body: list[Sequence[Piece]] = []
-    for number, (name, _, means) in enumerate(SIGNALS):
+    for number, (name, means) in enumerate(SIGNALS):
         chosen = number == view.choice
         style = "selected" if chosen else ""
         body.append([(f"{'>' if chosen else ' '} SIG{name:<6}", style), (means, style or "dim")])
@@ -228,7 +228,7 @@ def render_confirm(snapshot: RunsSnapshot, view: TopView, width: int, height: in
     request, glyphs = view.request, view.options.glyphs
     body: list[Sequence[Piece]] = [[(f"To go on, type   {PHRASE}   and press Enter.", "bold")]]
     if isinstance(request, SendSignal):
-        means = next(text for name, _, text in SIGNALS if name == request.signal)
+        means = next(text for name, text in SIGNALS if name == request.signal)
         title = f"send SIG{request.signal} to {safe(request.what, glyphs)}?"
         body += [*wrapped(f"SIG{request.signal}: {means}.", "warn", width, glyphs), [], *_hit(request, width, glyphs)]
     elif isinstance(request, DeleteRun):

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from training_monitor.policy.run_columns import MIB
-from training_monitor.policy.run_values import FAILED, STATUSES, UNKNOWN, RunRow, RunsSnapshot
+from training_monitor.policy.run_filters import filter_rows
+from training_monitor.policy.run_values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
 from training_monitor.tui.numbers_text import NOT_KNOWN, format_clock, format_percent
 from training_monitor.tui.text import Glyphs, Line, Piece, cells, clip, fit_line, flow, format_bar, safe
 from training_monitor.tui.top_columns import cores_percent, quiet_text, resource_texts, share, share_percent
 from training_monitor.tui.top_keys import keys_of
-from training_monitor.tui.top_view import PROCESS, Item, TopView, shown_runs
+from training_monitor.tui.top_view import Item, TopView
 from training_monitor.units import format_bytes, plural
 
 LOW = 16  # below this many lines usage, counts, messages and keys share two
@@ -25,7 +26,7 @@ _PROMPTS = {"filter": "name: ", "search": "/", "edit": "= ", "confirm": "> "}
 def header(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
     """Title, where, how many runs, when they were looked at, and what is filtered, sorted, paused."""
     glyphs = view.options.glyphs
-    shown, total = len(shown_runs(snapshot, view)), len(snapshot.rows)
+    shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
     counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
     parts: list[Piece] = [(f" {_last_cells(safe(view.options.title, glyphs), width // 3, glyphs)} ", "title")]
     parts.append((f"  {counted}", "bold"))

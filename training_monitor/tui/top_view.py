@@ -11,6 +11,7 @@ from training_monitor.policy.run_values import (
     FAILED,
     FINISHED,
     KILLED,
+    PROCESS,
     RUNNING,
     STATUSES,
     UNKNOWN,
@@ -23,7 +24,6 @@ from training_monitor.policy.run_values import (
 from training_monitor.tui.text import Line
 from training_monitor.tui.view import Options
 
-PROCESS, THREAD = "P", "T"
 STATUS_FILTERS = (None, RUNNING, FINISHED, CANCELED, FAILED, KILLED, UNKNOWN)  # None: all
 BOTH = "both"
 OUTPUTS = ("stdout", "stderr", BOTH)

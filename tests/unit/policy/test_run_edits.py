@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.policy.run_world import run
 from training_monitor.errors import TrainingMonitorError
-from training_monitor.parse.progress_file import Edit, parse_control_file
-from training_monitor.policy.run_edits import check_edits, merge_edits, read_edits
+from training_monitor.parse.progress_file import Edit, parse_control_file, read_edits
+from training_monitor.policy.run_edits import check_edits, merge_edits
 from training_monitor.policy.run_values import Variable
 
 RUN = run(variables=(Variable("lr", 0.1, "float", edit="answered"), Variable("wd", 0, "int")))

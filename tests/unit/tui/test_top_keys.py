@@ -247,9 +247,9 @@ def test_k_asks_which_signal_then_for_yes_and_hits_the_whole_tree_from_the_top()
     assert (view.screen, view.message) == ("main", "SIGKILL to 3 processes: asked for")
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in SIGNALS if name not in ("KILL", "STOP", "CONT")])
+@pytest.mark.parametrize("name", [name for name, _ in SIGNALS if name not in ("KILL", "STOP", "CONT")])
 def test_a_signal_that_asks_goes_to_the_runs_own_process_alone(name: str) -> None:
-    number = [each for each, _, _ in SIGNALS].index(name)
+    number = [each for each, _ in SIGNALS].index(name)
     _, commands = press(START, "k", *["down"] * number, "enter", *"yes", "enter")
     assert [command.targets for command in commands if isinstance(command, SendSignal)] == [(identity(4711),)]
 
@@ -296,7 +296,7 @@ def test_a_run_that_has_ended_gets_no_signal(name: str) -> None:
 
 
 def test_every_signal_can_be_chosen() -> None:
-    for number, (name, _, _) in enumerate(SIGNALS):
+    for number, (name, _) in enumerate(SIGNALS):
         _, commands = press(START, "k", *["down"] * number, "enter", *"yes", "enter")
         assert [command.signal for command in commands if isinstance(command, SendSignal)] == [name]
     assert after("k", *["down"] * 99).choice == len(SIGNALS) - 1 and after("k", "up").choice == 0
