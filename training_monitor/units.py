@@ -37,7 +37,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 def format_bytes(count: float | None) -> str:
     """512 B, 1.5 KiB, 7.0 GiB; '?' when unknown."""
-    if count is None or count != count:
+    if count is None or not isfinite(count):
         return "?"
     if count < 1024:
         return f"{int(count)} B"

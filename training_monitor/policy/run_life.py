@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from training_monitor.errors import TrainingMonitorError
 from training_monitor.policy.run_values import KILLED, RUNNING, UNKNOWN, FolderLook, ProcessSample, Run
 from training_monitor.policy.signal_outcomes import ENDED_STATES
 from training_monitor.units import format_duration
@@ -16,17 +17,33 @@ from training_monitor.units import format_duration
 _FRESH_SECONDS = 30.0  # a run writes its file every 2 s
 _MOST_AHEAD = 60.0  # seconds by which the clock of another machine may be ahead
 _LOOK_SLACK = 0.1  # between the clocks of the run and of the look, which are read in different ways
+_HALTED = {"T": "is stopped: SIGCONT lets it go on", "t": "is held by a debugger"}
 _BEFORE_RUN, _BEHIND_RUN = 3600.0, 5.0  # by which its process may have begun before and after what the run says
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What is known of a run's life; `reason` says why, `process` is its own one while that is there."""
+    """What is known of a run's life; `reason` says why, `process` is its own one while that is there.
+
+    `is_halted`: the process is there, and does nothing until somebody lets it go on.
+    """
 
     status: str
     reason: str = ""
     is_alive: bool | None = None
     process: ProcessSample | None = None
+    is_halted: bool = False
+
+
+def is_same_attempt(one: Run, other: Run) -> bool:
+    """Whether two runs of the same name were started once."""
+    return (one.process, one.started_at) == (other.process, other.started_at)
+
+
+def check_same_attempt(asked: Run, now: Run) -> None:
+    """Raise TrainingMonitorError when a name means another training now than when somebody looked and asked."""
+    if not is_same_attempt(asked, now):
+        raise TrainingMonitorError(f"run {now.name!r} was started again since", hint="look at it, and ask again")
 
 
 def judge_life(run: Run, look: FolderLook) -> Life:
@@ -40,7 +57,7 @@ def judge_life(run: Run, look: FolderLook) -> Life:
         return _by_word(run, look.timestamp, life.reason)
     if run.error and not life.is_alive:  # it may have written since how it ended
         return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
-    return replace(life, reason=run.error) if run.error else life
+    return replace(life, reason=life.reason or run.error) if run.error else life
 
 
 def _by_word(run: Run, now: float, why: str) -> Life:
@@ -78,6 +95,8 @@ def _see(run: Run, look: FolderLook) -> Life:
         if own.start_ticks is not None or _may_be_its_own(run, booted_at + sample.start_ticks / machine.ticks):
             return _by_state(sample)
     if own.start_ticks is None or None in (own.boot_id, here.boot_id, own.pid_namespace, here.pid_namespace):
+        if sample is None:
+            return Life(UNKNOWN, f"no process {own.pid} is here, and whether its own one was here is not known")
         return Life(UNKNOWN, f"whether process {own.pid} of this machine was its own is not known")
     if sample is None and not machine.sees_all:
         return Life(UNKNOWN, "the processes of others are hidden on this machine (hidepid)")
@@ -97,6 +116,8 @@ def _wrote_since(run: Run, look: FolderLook) -> bool:
 def _by_state(sample: ProcessSample) -> Life:
     if sample.state in ENDED_STATES:
         return Life(KILLED, f"its process {sample.pid} has ended, and waits for its parent (zombie)", False)
+    if sample.state in _HALTED:
+        return Life(RUNNING, f"its process {sample.pid} {_HALTED[sample.state]}", True, sample, True)
     return Life(RUNNING, "", True, sample)
 
 

@@ -25,7 +25,7 @@ from training_monitor.units import plural
 _FAR = 10**9
 _MOST_TYPED = 200
 _ANSWERS = ("stopped", "destroyed", "failed", "refused")  # kinds of alerts that say what came of an act
-_EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,39}")
+_EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with the word before it, it fits on any screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ FleetKey = Key[View, FleetSnapshot, Result]
 
 
 def update(view: View, key: str, snapshot: FleetSnapshot) -> Result:
-    """The view after a key, and what is to be done; a key that means nothing changes nothing."""
+    """The view after a key, and what is to be done; a key that means nothing says so."""
     view = replace(view, message="")
     entry = _BY_NAME[view.screen].get(key)
     if entry is not None and entry.changes and view.options.read_only:
@@ -53,7 +53,7 @@ def update(view: View, key: str, snapshot: FleetSnapshot) -> Result:
         return entry.act(view, snapshot)
     if view.screen in TYPING and len(key) == 1 and key.isprintable():
         return TYPING[view.screen](view, (view.typed + key)[:_MOST_TYPED]), ()
-    return view, ()
+    return (view if view.screen in TYPING else replace(view, message=f"{key} does nothing here")), ()
 
 
 def keys_of(view: View) -> tuple[FleetKey, ...]:
@@ -84,11 +84,16 @@ def _scroll(by: Callable[[View], int]) -> Act:
 
 
 def _open(screen: str) -> Act:
-    return lambda view, snapshot: (replace(view, screen=screen, back=view.screen, scroll=0), ())
+    return lambda view, snapshot: (_opened(view, screen), ())
+
+
+def _opened(view: View, screen: str) -> View:
+    return replace(view, screen=screen, back=view.screen, scroll=0, back_scroll=view.scroll)
 
 
 def _go_back(view: View, snapshot: FleetSnapshot) -> Result:
-    return replace(view, screen=view.back, back="main", scroll=0, typed="", request=None), ()
+    view = replace(view, screen=view.back, back="main", scroll=view.back_scroll, back_scroll=0)
+    return replace(view, typed="", request=None), ()
 
 
 def _detail(view: View, snapshot: FleetSnapshot) -> Result:
@@ -121,7 +126,7 @@ def _reverse(view: View, snapshot: FleetSnapshot) -> Result:
 def _group(by: int) -> Act:
     def act(view: View, snapshot: FleetSnapshot) -> Result:
         groups = [None, *snapshot.groups]
-        if len(groups) == 1:
+        if groups == [view.group]:
             return replace(view, message="there are no groups: the settings file may name some"), ()
         place = groups.index(view.group) if view.group in groups else 0
         return replace(view, group=groups[(place + by) % len(groups)]), ()
@@ -184,7 +189,7 @@ def _ask(action: str) -> Act:
         if not rows:
             return replace(view, message=f"there is nothing to {action}"), ()
         request = Request(action, tuple(row.key for row in rows), _phrase(action, rows))
-        return replace(view, screen="confirm", back=view.screen, request=request, typed="", scroll=0), ()
+        return replace(_opened(view, "confirm"), request=request, typed=""), ()
 
     return act
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from math import isfinite
 
 from training_monitor.policy.training_metrics import TrainingMetrics
-from training_monitor.units import format_duration
+from training_monitor.units import format_bytes, format_duration, known_number
 
 NOT_KNOWN = "-"
 _LOSS_WIDTH = 6
@@ -44,6 +44,12 @@ def format_total(dollars: float | None) -> str:
     if dollars is None:
         return NOT_KNOWN
     return f"${dollars:.2f}" if dollars < 100 else f"${dollars:.1f}" if dollars < 1000 else f"${dollars:.0f}"
+
+
+def format_memory(count: float | None, unit: float = 1) -> str:
+    """4.0 GiB, of so many units of so many bytes."""
+    known = known_number(count)
+    return NOT_KNOWN if known is None else format_bytes(known * unit)
 
 
 def format_eta(metrics: TrainingMetrics) -> str:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from training_monitor.policy.fleet_values import FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
-from training_monitor.tui.columns import Member, heading, table_columns, table_line
+from training_monitor.tui.columns import Column, Member, heading, table_columns, table_line
 from training_monitor.tui.keys import keys_of
 from training_monitor.tui.numbers_text import format_price, format_total
 from training_monitor.tui.panels import alert_line, footer, header, member_names
-from training_monitor.tui.text import Piece, panel, wrap
+from training_monitor.tui.text import Piece, broken, clip, panel, safe, wrap
 from training_monitor.tui.view import Frame, View, health_of, visible_rows
 from training_monitor.units import plural
 
@@ -22,6 +22,7 @@ _HELP_SECTIONS = {
     "comparison": "comparison, alerts",
     "confirm": "stop and destroy",
 }
+_INDENT = 4
 _MEANS = {
     "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
     "destroy": "The machines and all that is on their disks are gone for good. What was not copied is lost.",
@@ -66,12 +67,30 @@ def render_confirm(snapshot: FleetSnapshot, view: View, width: int, height: int)
         return page(snapshot, view, [], [], (width, height))
     rows = [row for row in snapshot.rows if row.key in request.keys]
     columns = table_columns(rows, width)
-    body: list[Sequence[Piece]] = [[(f"To go on, type exactly   {request.phrase}   and press Enter.", "bold")]]
+    body: list[Sequence[Piece]] = [[(line, "bold")] for line in _what_to_type(request.phrase, width)]
     body += [[(line, "warn")] for line in wrap(f"{_MEANS[request.action]} {_costs(rows)}", width, glyphs)]
     body += [[], heading(columns, width, "", glyphs)]
-    body += [table_line(_member(row, snapshot, view), columns, width) for row in rows]
+    body += [line for row in rows for line in _asked_lines(row, snapshot, view, columns, width)]
     title = [(f"{request.action} {plural(len(request.keys), 'member')}?", "bad")]
     return page(snapshot, view, title, body, (width, height))
+
+
+def _what_to_type(phrase: str, width: int) -> Sequence[str]:
+    """What is to be done to go on; the phrase is never broken or cut."""
+    line = f"To go on, type exactly   {phrase}   and press Enter."
+    return [line] if len(line) <= width else ["To go on, type exactly", f"  {phrase}", "and press Enter."]
+
+
+def _asked_lines(
+    row: TrainingMetrics, snapshot: FleetSnapshot, view: View, columns: Sequence[tuple[Column, int]], width: int
+) -> list[Sequence[Piece]]:
+    """A member that is asked for; by its whole key too where another one looks like it in so narrow a column."""
+    glyphs = view.options.glyphs
+    its_width = next(its_width for column, its_width in columns if column.title == "ID")
+    shown = [clip(safe(each.instance_id, glyphs), its_width, glyphs) for each in (row, *snapshot.rows)]
+    key = broken(safe(row.key, glyphs), width - _INDENT) if shown.count(shown[0]) > 2 else ()
+    line = table_line(_member(row, snapshot, view), columns, width)
+    return [line, *([(" " * _INDENT + part, "")] for part in key)]
 
 
 def _member(row: TrainingMetrics, snapshot: FleetSnapshot, view: View) -> Member:
@@ -79,6 +98,7 @@ def _member(row: TrainingMetrics, snapshot: FleetSnapshot, view: View) -> Member
 
 
 def _costs(rows: Sequence[TrainingMetrics]) -> str:
+    rows = list({row.instance_id: row for row in rows}.values())  # several of one machine cost what it costs
     prices = [row.cost_per_hour for row in rows if row.cost_per_hour is not None]
     totals = [row.total_cost for row in rows if row.total_cost is not None]
     if not prices:

@@ -9,12 +9,14 @@ from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.tui.columns import LEVEL_STYLES, LEVEL_WORDS
 from training_monitor.tui.keys import TABLES, keys_of
 from training_monitor.tui.numbers_text import format_age, format_clock, format_price, format_total
-from training_monitor.tui.text import Glyphs, Line, Piece, fit, fit_line, flow, rule, safe
+from training_monitor.tui.text import Glyphs, Line, Piece, fit, fit_line, flow, last_cells, rule, safe
 from training_monitor.tui.view import View, health_of, label, member_row
-from training_monitor.units import format_duration
+from training_monitor.units import format_duration, plural
 
 _LABEL = 12  # cells of a member's name before its lines
 _ALERT_STYLES = {"error": "bad", "warning": "warn"}
+_PROMPTS = {"filter": "/", "confirm": "> "}
+_PROMPT_CELLS = 3  # of a prompt, and of the cursor after what is typed
 _COUNTED = ("healthy", "warning", "error", "unknown")
 
 
@@ -25,20 +27,20 @@ def header(snapshot: FleetSnapshot, view: View, shown: int, width: int) -> Line:
     """Title, group, how many members, how old it all is, and what is wrong with the listing."""
     glyphs = view.options.glyphs
     total = len(snapshot.rows)
-    counted = f"{total} members" if shown == total else f"{shown} of {total} members"
+    counted = plural(total, "member") if shown == total else f"{shown} of {plural(total, 'member')}"
     group = "all" if view.group is None else f"group {safe(view.group, glyphs)}"
     parts: list[Piece] = [
         (f" {safe(view.options.title, glyphs)} ", "title"),
         (f"  {group}, {counted}", "bold"),
-        (f"  {_freshness(snapshot)}", ""),
     ]
     parts += [("  PAUSED", "warn")] if snapshot.paused else []
-    parts += [("  refreshing", "dim")] if snapshot.refreshing else []
-    parts += [("  read-only", "dim")] if view.options.read_only else []
+    parts += [(f"  filter: {safe(view.words, glyphs)}", "warn")] if view.words else []
     if view.sort or view.reverse:
         arrow = glyphs.falling if view.reverse else glyphs.rising
         parts.append((f"  {arrow} {view.sort or 'order'}", "dim"))
-    parts += [(f"  filter: {safe(view.words, glyphs)}", "warn")] if view.words else []
+    parts += [("  read-only", "dim")] if view.options.read_only else []
+    parts.append((f"  {_freshness(snapshot)}", ""))
+    parts += [("  refreshing", "dim")] if snapshot.refreshing else []
     return fit_line(parts, width, glyphs)
 
 
@@ -129,7 +131,9 @@ def _log_line(snapshot: FleetSnapshot, key: str, line: str, width: int, glyphs: 
 def summary_lines(snapshot: FleetSnapshot, view: View, width: int, height: int) -> tuple[Line, ...]:
     """Counts, what it costs, what it will cost, and how long the credit lasts."""
     summary = snapshot.summary
-    segments = [_counts(summary), *([(text, "")] for text in _money(summary))]
+    is_part = view.group is not None or view.words
+    scope: list[Piece] = [(f"of all {plural(len(snapshot.rows), 'member')}:", "dim")] if is_part else []
+    segments = [scope, _counts(summary), *([(text, "")] for text in _money(summary))]
     lines = flow([each for each in segments if each], width, height, view.options.glyphs)
     return (*lines, *[fit_line([], width, view.options.glyphs)] * (height - len(lines)))
 
@@ -146,23 +150,31 @@ def _counts(summary: FleetSummary) -> list[Piece]:
 def _money(summary: FleetSummary) -> list[str]:
     parts = []
     if summary.dollars_per_hour:
-        at_least = "at least " if summary.unpriced else ""
-        parts.append(f"{at_least}{format_price(summary.dollars_per_hour)}/h")
+        parts.append(f"{_at_least(summary.unpriced)}{format_price(summary.dollars_per_hour)}/h")
     elif summary.unpriced:
         parts.append("nobody knows the price")
     if summary.dollars_spent:
-        parts.append(f"spent {format_total(summary.dollars_spent)}")
+        parts.append(f"spent {_at_least(summary.without_total)}{format_total(summary.dollars_spent)}")
     if summary.credit is not None:
-        lasts = "" if summary.credit_hours is None else f" lasts {format_duration(summary.credit_hours * 3600)}"
+        most = "at most " if summary.unpriced else ""
+        hours = summary.credit_hours
+        lasts = "" if hours is None else f" lasts {most}{format_duration(hours * 3600)}"
         parts.append(f"credit {format_total(summary.credit)}{lasts}")
     if summary.seconds_to_completion is not None:
-        cost = "" if summary.dollars_to_completion is None else f"{format_total(summary.dollars_to_completion)} "
+        dollars, least = summary.dollars_to_completion, _at_least(summary.without_price)
+        cost = "" if dollars is None else f"{least}{format_total(dollars)} "
         parts.append(f"to completion {cost}in {format_duration(summary.seconds_to_completion)}")
     if summary.without_eta:
         parts.append(f"{summary.without_eta} without ETA")
     if summary.hidden:
-        parts.append(f"{summary.hidden} not shown, {format_price(summary.hidden_dollars_per_hour)}/h")
+        hidden = summary.hidden_dollars_per_hour
+        parts.append(f"{summary.hidden} not shown" + (f": {format_price(hidden)}/h of that" if hidden else ""))
     return parts
+
+
+def _at_least(unknown: int) -> str:
+    """What goes before a sum in which so many numbers are not known."""
+    return "at least " if unknown else ""
 
 
 # ---------------------------------------------------------------- last line
@@ -171,10 +183,9 @@ def _money(summary: FleetSummary) -> list[str]:
 def footer(view: View, width: int) -> Line:
     """What is typed, a message, or the keys of this screen."""
     glyphs = view.options.glyphs
-    if view.screen == "filter":
-        return fit_line([("/", "bold"), (f"{safe(view.typed, glyphs)}_", ""), *_hint(view)], width, glyphs)
-    if view.screen == "confirm":
-        return fit_line([("> ", "bold"), (f"{safe(view.typed, glyphs)}_", ""), *_hint(view)], width, glyphs)
+    if view.screen in _PROMPTS:
+        typed = last_cells(safe(view.typed, glyphs), width - _PROMPT_CELLS, glyphs)
+        return fit_line([(_PROMPTS[view.screen], "bold"), (f"{typed}_", ""), *_hint(view)], width, glyphs)
     if view.message:
         return fit_line([(safe(view.message, glyphs), "warn")], width, glyphs)
     words = [[(key.shown.split()[0], "bold"), (f" {key.word}", "dim")] for key in keys_of(view) if key.word]

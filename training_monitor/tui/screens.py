@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from training_monitor.policy.fleet_values import FleetSnapshot
 from training_monitor.tui.comparison_screen import render_comparison
 from training_monitor.tui.detail_screen import render_detail
+from training_monitor.tui.key_table import Key
+from training_monitor.tui.keys import keys_of
 from training_monitor.tui.main_screen import render_main
 from training_monitor.tui.pages import render_alerts, render_confirm, render_help
-from training_monitor.tui.text import fit_line
+from training_monitor.tui.text import Glyphs, Line, fit_line
 from training_monitor.tui.view import Frame, Recent, View
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
@@ -41,14 +44,14 @@ def render(snapshot: FleetSnapshot, view: View, width: int, height: int, recent:
     """
     width, height = max(1, width), max(1, height)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return _too_small(view, width, height)
+        return Frame(too_small(keys_of(view), width, height, view.options.glyphs), view)
     if view.screen in _SCREENS_WITH_HISTORY:
         return _SCREENS_WITH_HISTORY[view.screen](snapshot, view, width, height, recent)
     return _SCREENS[view.screen](snapshot, view, width, height)
 
 
-def _too_small(view: View, width: int, height: int) -> Frame:
-    glyphs = view.options.glyphs
-    hint = f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed; q quits"
-    blank = (fit_line([], width, glyphs),) * (height - 1)
-    return Frame((fit_line([(hint, "warn")], width, glyphs), *blank), view)
+def too_small(keys: Iterable[Key[Any, Any, Any]], width: int, height: int, glyphs: Glyphs) -> tuple[Line, ...]:
+    """What a terminal without room for a screen shows: what is needed, and which of its keys leads out."""
+    out = "q quits" if any("q" in key.names for key in keys) else "Esc cancels"
+    hint = f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed; {out}"
+    return (fit_line([(hint, "warn")], width, glyphs), *[fit_line([], width, glyphs)] * (height - 1))

@@ -17,6 +17,7 @@ Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
 MOST_CHARACTERS = 1000  # of one text from outside that are looked at
+_RULE = 5  # cells of a rule before its title, of the blank after it, and of the sign that it was cut
 _MOST_MARKS = 2  # accents over one character
 _CONTROLS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 # What only changes how the character before it looks, and on which terminals disagree.
@@ -130,6 +131,19 @@ def _begin(text: str, width: int) -> str:
     return text
 
 
+def last_cells(text: str, width: int, glyphs: Glyphs) -> str:
+    """The end of a text: of a path it says more than the beginning, and of what is typed it is where one types."""
+    if cells(text) <= width:
+        return text
+    place, left = len(text), width - 1
+    while place and cells(text[place - 1]) <= left:
+        place -= 1
+        left -= cells(text[place])
+    while place < len(text) and cells(text[place]) == 0:  # an accent whose letter was cut away
+        place += 1
+    return glyphs.ellipsis + text[place:]
+
+
 def fit(text: str, width: int, glyphs: Glyphs, align: str = "<") -> str:
     """The text in exactly `width` cells; `align` is < or >."""
     text = clip(text, width, glyphs)
@@ -182,6 +196,18 @@ def wrap(text: str, width: int, glyphs: Glyphs) -> list[str]:
     return lines
 
 
+def broken(text: str, width: int) -> Sequence[str]:
+    """The text in pieces of at most `width` cells; at least one."""
+    rows, taken = [""], 0
+    for char in text:
+        taken += cells(char)
+        if taken > width:
+            rows.append("")
+            taken = cells(char)
+        rows[-1] += char
+    return rows
+
+
 def rule(title: Sequence[Piece], width: int, glyphs: Glyphs) -> Line:
     """The line above a panel, with its title in it."""
     pieces = [(glyphs.rule * 2 + " ", "dim"), *title, (" ", "")]
@@ -210,7 +236,9 @@ def panel(
     width, room = size
     scroll = max(0, min(scroll, len(body) - room))
     more = len(body) - scroll - room
-    hidden = [(f" ({plural(more, 'more line')} below)", "dim")] if more > 0 else []
+    hidden = f" ({plural(more, 'more line')} below)" if more > 0 else ""
+    most = width - _RULE - cells(hidden.partition(" line")[0])  # of the title: how many more there are is always seen
     shown = [fit_line(pieces, width, glyphs) for pieces in body[scroll : scroll + room]]
     blank = [fit_line([], width, glyphs)] * (room - len(shown))
-    return (rule([*title, *hidden], width, glyphs), *shown, *blank), scroll
+    title = fit_line(title, min(most, sum(cells(text) for text, _ in title)), glyphs)
+    return (rule([*title, (hidden, "dim")], width, glyphs), *shown, *blank), scroll

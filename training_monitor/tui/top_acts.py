@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from training_monitor.parse.progress_file import MAX_VALUE
+from training_monitor.policy.run_life import is_same_attempt
 from training_monitor.policy.run_values import (
     KILLED,
     PROCESS,
@@ -52,9 +54,15 @@ _FOR_THE_TREE = ("KILL", "STOP", "CONT")
 _NOTHING = "nothing is selected"
 
 
+def opened(view: TopView, screen: str) -> TopView:
+    """A page, from its beginning, over the screen that `go_back` leads back to."""
+    return replace(view, screen=screen, back=view.screen, scroll=0, back_scroll=view.scroll)
+
+
 def go_back(view: TopView, snapshot: RunsSnapshot) -> Result:
     """Leave a page for the screen it was opened from."""
-    return replace(view, screen=view.back, back="main", scroll=0, typed="", request=None), ()
+    view = replace(view, screen=view.back, back="main", scroll=view.back_scroll, back_scroll=0)
+    return replace(view, typed="", request=None), ()
 
 
 def cancel(view: TopView, snapshot: RunsSnapshot) -> Result:
@@ -89,10 +97,13 @@ def ask_signal_of_all(view: TopView, snapshot: RunsSnapshot) -> Result:
 
 
 def _menu(view: TopView, what: str, hit: Sequence[Sequence[tuple[Identity, str]]]) -> TopView:
-    """The menu for the processes of some runs, of each its own one first."""
-    targets, names = zip(*(process for processes in hit for process in processes))
-    below = frozenset(identity for processes in hit for identity, _ in processes[1:])
-    return replace(view, screen="signals", back=view.screen, choice=0, request=SendSignal(what, targets, names, below))
+    """The menu for the processes of some runs, of each its own one first; one that several runs have is hit once."""
+    names: dict[Identity, str] = {}
+    for identity, name in (process for processes in hit for process in processes):
+        names.setdefault(identity, name)
+    below = frozenset(names) - {processes[0][0] for processes in hit}
+    request = SendSignal(what, tuple(names), tuple(names.values()), below)
+    return replace(opened(view, "signals"), choice=0, request=request)
 
 
 def with_signal(request: SendSignal, name: str) -> SendSignal:
@@ -162,7 +173,7 @@ def ask_delete(view: TopView, snapshot: RunsSnapshot) -> Result:
         return replace(view, message=_NOTHING), ()
     if refusal := _why_not_deleted(item.row):
         return replace(view, message=f"{item.row.run.name} is not deleted: {refusal}"), ()
-    return replace(view, screen="confirm", back=view.screen, request=DeleteRun(item.row.run), typed="", scroll=0), ()
+    return replace(opened(view, "confirm"), request=DeleteRun(item.row.run), typed=""), ()
 
 
 def _why_not_deleted(row: RunRow) -> str:
@@ -179,9 +190,12 @@ def confirm(view: TopView, snapshot: RunsSnapshot) -> Result:
         asked = f"SIG{request.signal} to {plural(len(request.targets), 'process', 'processes')}"
         return replace(view, message=f"{asked}: asked for"), (request,)
     row = run_row(snapshot, request.run.path)
-    if row is not None and (refusal := _why_not_deleted(row)):
-        return replace(view, message=f"{row.run.name} is not deleted: {refusal}"), ()
-    return replace(view, screen="main", back="main", message=f"deleting {request.run.name}"), (request,)
+    refusal = "" if row is None else _why_not_deleted(row)
+    if row is not None and not is_same_attempt(row.run, request.run):
+        refusal = "it was started again since it was asked for; ask again"
+    if refusal:
+        return replace(view, message=f"{request.run.name} is not deleted: {refusal}"), ()
+    return replace(view, screen="main", back="main", scroll=0, message=f"deleting {request.run.name}"), (request,)
 
 
 # ---------------------------------------------------------------- variables
@@ -194,7 +208,7 @@ def open_editor(view: TopView, snapshot: RunsSnapshot) -> Result:
         return replace(view, message=_NOTHING), ()
     variables = item.row.run.variables
     first = variables[0].name if variables else ""
-    return replace(view, screen="editor", back=view.screen, selected=item.place, variable=first, scroll=0), ()
+    return replace(opened(view, "editor"), selected=item.place, variable=first), ()
 
 
 def edited(view: TopView, snapshot: RunsSnapshot) -> tuple[RunRow | None, Variable | None]:
@@ -223,11 +237,18 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
     row, variable = edited(view, snapshot)
     if row is None or variable is None:
         return replace(view, message="there is no variable: the script names them with track_variables"), ()
-    if row.status not in (RUNNING, UNKNOWN):
-        said = "was killed" if row.status == KILLED else "has ended"
-        return replace(view, message=f"the run {said}: nobody would read it"), ()
+    if refusal := _why_not_edited(row):
+        return replace(view, message=refusal), ()
     value = variable.value if variable.pending is None else variable.pending
+    if len(str(value)) >= MAX_VALUE:  # it is cut there when it is read
+        return replace(view, message=f"{variable.name}: too long to be edited here"), ()
     return replace(view, screen="edit", typed="" if value is None else str(value)), ()
+
+
+def _why_not_edited(row: RunRow) -> str:
+    if row.status in (RUNNING, UNKNOWN):
+        return ""
+    return f"the run {'was killed' if row.status == KILLED else 'has ended'}: nobody would read it"
 
 
 def send_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
@@ -235,12 +256,14 @@ def send_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
     row, variable = edited(view, snapshot)
     if row is None or variable is None:
         return replace(view, screen="editor", typed="", message="the variable is there no more"), ()
+    if refusal := _why_not_edited(row):
+        return replace(view, screen="editor", typed="", message=refusal), ()
     try:
         convert(view.typed, variable.type)
     except ValueError as error:
         return replace(view, message=str(error)), ()
     edit = EditVariable(row.run, variable.name, view.typed)
-    said = f"{variable.name}: asked for; pending until the run answers"
+    said = f"{variable.name}: asked for; VALUE changes when the run answers"
     return replace(view, screen="editor", typed="", message=said), (edit,)
 
 
@@ -254,7 +277,7 @@ def open_output(view: TopView, snapshot: RunsSnapshot) -> Result:
         return replace(view, message=_NOTHING), ()
     run = item.row.run
     shown = OUTPUTS[1] if run.stdout_path is None and run.stderr_path is not None else OUTPUTS[0]
-    view = replace(view, screen="output", back=view.screen, selected=item.place, shown=shown, panes=(), aside=0)
+    view = replace(opened(view, "output"), selected=item.place, shown=shown, panes=(), aside=0)
     return view, (OpenOutput(run),)
 
 

@@ -153,4 +153,4 @@ class _Top:
 
     def _edit(self, command: EditVariable) -> str:
         self._collector.source.edit(command.run, {command.variable: command.text})
-        return "asked for; pending until the run answers"
+        return "asked for; VALUE changes when the run answers"

@@ -17,7 +17,7 @@ NAME = "Run Name"
 _MARGIN = 2  # before the name: the cursor, and whether there is a tree
 _LEAST_NAME, _MOST_NAME = 10, 40
 CURVE, _CURVE_CELLS = "Loss Curve", 12
-_INDENT = 2
+_INDENT, _LEAST_LABEL = 2, 8
 _MORE = ">"  # at the end of the titles: there are columns right of the screen
 
 
@@ -213,7 +213,7 @@ def lay_out(
 
 
 def _name_width(items: Sequence[Item], width: int, glyphs: Glyphs) -> int:
-    longest = max((cells(_label(item, glyphs)) for item in items), default=0)
+    longest = max((cells(_label(item, _MOST_NAME, glyphs)) for item in items), default=0)
     return max(_LEAST_NAME, min(longest, _MOST_NAME, width * 3 // 10))
 
 
@@ -250,12 +250,12 @@ def table_line(item: Item, layout: Layout, usage: Usage, width: int, view: TopVi
     if item.node is not None:
         pieces: list[Piece] = [
             (f"{cursor} ", base),
-            (fit(_label(item, glyphs), layout.name, glyphs), base),
+            (fit(_label(item, layout.name, glyphs), layout.name, glyphs), base),
             (f" {_node_text(item.node)}", base),
         ]
         return fit_line(pieces, width, glyphs, base)
     mark = "-" if item.row.run.path in view.expanded else "+" if item.row.tree else " "
-    pieces = [(cursor + mark, base), (fit(_label(item, glyphs), layout.name, glyphs), strong)]
+    pieces = [(cursor + mark, base), (fit(_label(item, layout.name, glyphs), layout.name, glyphs), strong)]
     for column, its_width in layout.columns:
         text = fit(column.show(Cell(item.row, usage, glyphs)), its_width, glyphs, column.align)
         pieces += [(" ", base), (text, _cell_style(column, item.row, strong, base, selected))]
@@ -268,11 +268,12 @@ def _cell_style(column: TopColumn, row: RunRow, strong: str, base: str, selected
     return strong if column.title in ("Status", "Phase") else base
 
 
-def _label(item: Item, glyphs: Glyphs) -> str:
+def _label(item: Item, width: int, glyphs: Glyphs) -> str:
+    """The name of a row; of a process deep in a tree so far to the right that it is still seen in so many cells."""
     if item.node is None:
         return safe(item.row.run.name, glyphs)
-    depth = min(item.node.depth, _LEAST_NAME)
-    return f"{' ' * (_INDENT + depth)}[{item.node.kind}] {safe(item.node.name, glyphs)}"
+    indent = _INDENT + min(item.node.depth, _LEAST_NAME, max(0, width - _INDENT - _LEAST_LABEL))
+    return f"{' ' * indent}[{item.node.kind}] {safe(item.node.name, glyphs)}"
 
 
 def _node_text(node: TreeRow) -> str:

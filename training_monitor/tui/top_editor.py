@@ -40,9 +40,12 @@ def render_editor(snapshot: RunsSnapshot, view: TopView, width: int, height: int
     if row is None:
         return page(snapshot, view, [("variables", "bold")], [[(GONE, "warn")]], (width, height))
     variables = row.run.variables
+    if chosen is None and variables and view.screen == "editor":  # not while a value is typed that is for another one
+        chosen = variables[0]
+        view = replace(view, variable=chosen.name)
     problem = problem_of(row)
     body: list[Sequence[Piece]] = [
-        [(safe(problem, glyphs), "warn")] if problem else [(progress_line(row), "")],
+        [(safe(problem, glyphs), "warn")] if problem else [(safe(progress_line(row), glyphs), "")],
         [(resource_line(row), "dim")],
     ]
     widths = _widths(variables, width, glyphs)

@@ -21,6 +21,7 @@ from training_monitor.tui.top_acts import (
     go_back,
     open_editor,
     open_output,
+    opened,
     send_edit,
     show_other_output,
     start_edit,
@@ -61,7 +62,7 @@ TopKey = Key[TopView, RunsSnapshot, Result]
 
 
 def update(view: TopView, key: str, snapshot: RunsSnapshot) -> Result:
-    """The view after a key or a click, and what is to be done; a key that means nothing changes nothing."""
+    """The view after a key or a click, and what is to be done; a key that means nothing says so."""
     view = replace(view, message="")
     if key.startswith("click "):
         return _click(view, key, snapshot), ()
@@ -72,7 +73,7 @@ def update(view: TopView, key: str, snapshot: RunsSnapshot) -> Result:
         return entry.act(view, snapshot)
     if view.screen in TYPING and len(key) == 1 and key.isprintable():
         return type_text(view, (view.typed + key)[:_MOST_TYPED]), ()
-    return view, ()
+    return (view if view.screen in TYPING else replace(view, message=f"{key} does nothing here")), ()
 
 
 def keys_of(view: TopView) -> tuple[TopKey, ...]:
@@ -88,7 +89,7 @@ def _do(name: str) -> Act:
 
 
 def _open(screen: str) -> Act:
-    return lambda view, snapshot: (replace(view, screen=screen, back=view.screen, scroll=0), ())
+    return lambda view, snapshot: (opened(view, screen), ())
 
 
 def _move(by: Callable[[TopView], int]) -> Act:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from training_monitor.policy.run_values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot
-from training_monitor.tui.numbers_text import NOT_KNOWN, format_date, format_number, format_percent
-from training_monitor.tui.text import Glyphs, Piece, cells, fit, panel, safe, wrap
+from training_monitor.policy.run_values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot, Variable
+from training_monitor.tui.numbers_text import NOT_KNOWN, format_date, format_memory, format_number, format_percent
+from training_monitor.tui.text import Glyphs, Piece, broken, cells, fit, panel, safe, wrap
 from training_monitor.tui.top_acts import PHRASE, SIGNALS, with_signal
 from training_monitor.tui.top_columns import COLUMNS, format_rate, format_seconds
 from training_monitor.tui.top_keys import keys_of
 from training_monitor.tui.top_panels import footer, header, problem_of, stale_line
 from training_monitor.tui.top_view import DeleteRun, SendSignal, TopFrame, TopView, run_row, state_style
-from training_monitor.units import format_bytes, format_duration, format_sparkline, known_number, plural
+from training_monitor.units import format_duration, format_sparkline, known_number, plural
 
 GONE = "this run is there no more: its file was deleted"
 _LABEL, _LEAST_TEXT = 12, 24  # cells
@@ -77,18 +77,6 @@ def wrapped(text: object, style: str, width: int, glyphs: Glyphs, indent: str = 
     return [[(indent + line, style)] for line in lines]
 
 
-def broken(text: str, width: int) -> Sequence[str]:
-    """The text in pieces of at most `width` cells; at least one."""
-    rows, taken = [""], 0
-    for char in text:
-        taken += cells(char)
-        if taken > width:
-            rows.append("")
-            taken = cells(char)
-        rows[-1] += char
-    return rows
-
-
 def _lines(text: str, width: int, glyphs: Glyphs) -> list[str]:
     """The text broken at spaces, and where a word is longer than a line, as of a path, in the word."""
     words = (broken(word, width) if cells(word) > width else [word] for word in text.split(" "))
@@ -115,11 +103,10 @@ def resource_line(row: RunRow) -> str:
     """The process of a run and what its tree uses."""
     pid = NOT_KNOWN if row.run.process is None else str(row.run.process.pid)
     cpu = NOT_KNOWN if row.cpu_percent is None else f"{format_percent(row.cpu_percent)}%"
-    ram = NOT_KNOWN if row.rss_bytes is None else format_bytes(row.rss_bytes)
     gpu = NOT_KNOWN if row.gpu_mib is None else f"{row.gpu_mib:.0f} MiB"
     counts = (("processes", row.processes), ("threads", row.threads))
     counted = "  ".join(f"{NOT_KNOWN if count is None else count} {word}" for word, count in counts)
-    return f"PID {pid}  CPU {cpu}  RAM {ram}  GPU {gpu}  {counted}"
+    return f"PID {pid}  CPU {cpu}  RAM {format_memory(row.rss_bytes)}  GPU {gpu}  {counted}"
 
 
 def progress_line(row: RunRow) -> str:
@@ -162,7 +149,9 @@ def _fact(name: str, text: str, width: int, glyphs: Glyphs, style: str = "dim") 
 
 def _shown(value: object) -> str:
     number = None if isinstance(value, int) else known_number(value)
-    return str(value) if number is None else format_number(number)
+    if number is None:
+        return NOT_KNOWN if value is None else str(value)
+    return format_number(number)
 
 
 def _times(run: Run) -> list[tuple[str, str]]:
@@ -201,8 +190,12 @@ def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
         ("stdout", run.stdout_path or ""),
         ("stderr", run.stderr_path or ""),
         ("wandb", run.wandb_url or ""),
-        ("variables", ", ".join(f"{each.name}={each.value}" for each in run.variables)),
+        ("variables", ", ".join(f"{each.name}={_value(each)}" for each in run.variables)),
     )
+
+
+def _value(variable: Variable) -> str:
+    return NOT_KNOWN if variable.value is None else str(variable.value)
 
 
 # ---------------------------------------------------------------- menu and question

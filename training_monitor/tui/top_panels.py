@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from training_monitor.policy.run_columns import MIB
 from training_monitor.policy.run_filters import filter_rows
 from training_monitor.policy.run_values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
-from training_monitor.tui.numbers_text import NOT_KNOWN, format_clock, format_percent
-from training_monitor.tui.text import Glyphs, Line, Piece, cells, clip, fit_line, flow, format_bar, safe
+from training_monitor.tui.numbers_text import NOT_KNOWN, format_clock, format_memory, format_percent
+from training_monitor.tui.text import Glyphs, Line, Piece, clip, fit_line, flow, format_bar, last_cells, safe
 from training_monitor.tui.top_columns import cores_percent, quiet_text, resource_texts, share, share_percent
 from training_monitor.tui.top_keys import keys_of
 from training_monitor.tui.top_view import Item, TopView
-from training_monitor.units import format_bytes, plural
+from training_monitor.units import plural
 
 LOW = 16  # below this many lines usage, counts, messages and keys share two
 _BAR, _MOST_ERROR = 10, 40  # cells
@@ -28,7 +28,7 @@ def header(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
     glyphs = view.options.glyphs
     shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
     counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
-    parts: list[Piece] = [(f" {_last_cells(safe(view.options.title, glyphs), width // 3, glyphs)} ", "title")]
+    parts: list[Piece] = [(f" {last_cells(safe(view.options.title, glyphs), width // 3, glyphs)} ", "title")]
     parts.append((f"  {counted}", "bold"))
     parts += [("  PAUSED", "warn")] if view.paused else []
     parts += [(f"  {view.status}", "warn")] if view.status else []
@@ -103,7 +103,7 @@ def usage_lines(snapshot: RunsSnapshot, view: TopView, width: int, height: int) 
 def _usage(snapshot: RunsSnapshot, glyphs: Glyphs, *, is_short: bool) -> list[list[Piece]]:
     usage = snapshot.usage
     cpu = NOT_KNOWN if usage.cpu_percent is None else f"{format_percent(usage.cpu_percent)}%"
-    cpu += "" if usage.max_cores is None else f" of {usage.max_cores:g} cores"
+    cpu += "" if usage.max_cores is None else f" of {usage.max_cores:g} {'core' if usage.max_cores == 1 else 'cores'}"
     ram, gpu = _of(usage.rss_bytes, usage.max_rss_bytes, 1), _of(usage.gpu_mib, usage.max_gpu_mib, MIB)
     used = (
         _Used("CPU", cpu, usage.cpu_percent, cores_percent(usage), snapshot.machine_error),
@@ -135,8 +135,8 @@ def _bar(each: _Used, glyphs: Glyphs) -> list[Piece]:
 
 
 def _of(used: float | None, limit: float | None, unit: float) -> str:
-    shown = NOT_KNOWN if used is None else format_bytes(used * unit)
-    return shown if limit is None else f"{shown} of {format_bytes(limit * unit)}"
+    shown = format_memory(used, unit)
+    return shown if limit is None else f"{shown} of {format_memory(limit, unit)}"
 
 
 def _counts(rows: Sequence[RunRow]) -> list[Piece]:
@@ -161,17 +161,9 @@ def footer(view: TopView, width: int, height: int) -> tuple[Line, ...]:
     message: Piece = (safe(view.message, glyphs), "warn")
     if view.screen in _PROMPTS:
         hint = [message] if view.message else [piece for word in words for piece in (*word, ("  ", ""))]
-        typed = _last_cells(safe(view.typed, glyphs), width // 2, glyphs)
+        typed = last_cells(safe(view.typed, glyphs), width // 2, glyphs)
         last = fit_line([(_PROMPTS[view.screen], "bold"), (f"{typed}_   ", ""), *hint], width, glyphs)
         message = ("", "")
     if height >= LOW:
         return fit_line([message], width, glyphs), last
     return (fit_line([message], width, glyphs),) if message[0] else (last,)
-
-
-def _last_cells(text: str, width: int, glyphs: Glyphs) -> str:
-    """The end of a text: of a path it says more than the beginning, and of what is typed it is where one types."""
-    kept = text
-    while kept and cells(kept) > width - (kept != text):
-        kept = kept[1:]
-    return kept if kept == text else glyphs.ellipsis + kept

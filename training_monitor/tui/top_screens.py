@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from training_monitor.policy.run_values import RunsSnapshot
-from training_monitor.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
-from training_monitor.tui.text import fit_line
+from training_monitor.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, too_small
 from training_monitor.tui.top_editor import render_editor
+from training_monitor.tui.top_keys import keys_of
 from training_monitor.tui.top_main import render_main
 from training_monitor.tui.top_pages import (
     render_confirm,
@@ -48,7 +49,5 @@ def render_top(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -
     width, height = max(1, width), max(1, height)
     if width >= LEAST_WIDTH and height >= LEAST_HEIGHT:
         return _SCREENS[view.screen](snapshot, view, width, height)
-    hint = f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed; q quits"
-    glyphs = view.options.glyphs
-    blank = (fit_line([], width, glyphs),) * (height - 1)
-    return TopFrame((fit_line([(hint, "warn")], width, glyphs), *blank), view)
+    lines = too_small(keys_of(view), width, height, view.options.glyphs)
+    return TopFrame(lines, replace(view, headings=(), page=0))  # a click hits nothing that is not drawn

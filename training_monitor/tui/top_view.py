@@ -144,7 +144,8 @@ class TopView:
         back: the screen that Esc goes back to.
         selected: the row the cursor is on; `index` is its number, for when it is gone.
         top: number of the first row that is shown; across: of the first column after the name.
-        page: how many rows fit on the screen; scroll: how many lines of a long page are above it.
+        page: how many rows fit on the screen; scroll: how many lines of a long page are above it; back_scroll: how
+            many were above the one that Esc goes back to.
         status: only runs of this status are shown; words: and whose names have all of these.
         typed: what is being typed; before: what it was when the typing began.
         sort: title of the column, empty for the natural order of names.
@@ -165,6 +166,7 @@ class TopView:
     across: int = 0
     page: int = 10
     scroll: int = 0
+    back_scroll: int = 0
     status: str | None = None
     words: str = ""
     typed: str = ""

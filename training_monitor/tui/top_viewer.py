@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from training_monitor.policy.run_values import RunsSnapshot
-from training_monitor.tui.text import MOST_CHARACTERS, Line, Piece, cells, fit_line, rule, safe, wrap
-from training_monitor.tui.top_pages import GONE, broken
+from training_monitor.tui.text import MOST_CHARACTERS, Line, Piece, broken, cells, fit_line, rule, safe, wrap
+from training_monitor.tui.top_pages import GONE
 from training_monitor.tui.top_panels import footer, header
 from training_monitor.tui.top_view import BOTH, Pane, TopFrame, TopView, run_row
 from training_monitor.units import format_bytes
@@ -108,7 +108,7 @@ def _shifted(text: str, aside: int) -> str:
     """The text without its first cells; of a wide character that is cut through half is a blank."""
     left = aside
     for place, char in enumerate(text):
-        if left <= 0:
+        if left <= 0 and cells(char) > 0:  # not an accent of what is left of the screen
             return " " * -left + text[place:]
         left -= cells(char)
     return ""

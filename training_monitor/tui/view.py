@@ -42,7 +42,8 @@ class View:
         screen: main, filter (main while its filter is typed), detail, comparison, alerts, help or confirm.
         back: the screen that Esc goes back to.
         selected: key of the member the cursor is on; `index` is its row, for when it is gone.
-        page: how many rows fit on the screen; scroll: how many lines of a long page are above it.
+        page: how many rows fit on the screen; scroll: how many lines of a long page are above it; back_scroll: how
+            many were above the one that Esc goes back to.
         group: only its members are shown; None: all.
         sort: title of the column, empty for the fleet's own order.
         words: what the filter looks for; typed: what is being typed.
@@ -58,6 +59,7 @@ class View:
     index: int = 0
     page: int = 10
     scroll: int = 0
+    back_scroll: int = 0
     group: str | None = None
     sort: str = ""
     reverse: bool = False

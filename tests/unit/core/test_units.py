@@ -56,6 +56,6 @@ def test_bytes_are_in_powers_of_1024(count: float, text: str) -> None:
     assert format_bytes(count) == text
 
 
-@pytest.mark.parametrize("unknown", [None, math.nan])
+@pytest.mark.parametrize("unknown", [None, math.nan, math.inf, -math.inf])
 def test_a_size_that_is_not_known_is_a_question_mark(unknown: float | None) -> None:
     assert format_bytes(unknown) == "?"

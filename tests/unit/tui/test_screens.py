@@ -132,7 +132,7 @@ def test_a_failed_listing_is_told_in_red_with_since_when_and_why() -> None:
 def test_the_header_tells_what_is_paused_refreshing_filtered_and_sorted() -> None:
     snapshot = replace(SNAPSHOT, paused=True, refreshing=True)
     first = text_of(replace(START, group="odd", words="rtx", sort="LOSS", reverse=True), snapshot, 120).splitlines()[0]
-    assert first == " vast   group odd, 3 of 8 members  refreshed 3s ago  PAUSED  refreshing  ▼ LOSS  filter: rtx"
+    assert first == " vast   group odd, 3 of 8 members  PAUSED  filter: rtx  ▼ LOSS  refreshed 3s ago  refreshing"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_member_that_left_is_said_to_be_gone_on_its_screen() -> None:
 def test_a_message_takes_the_place_of_the_keys_until_the_next_key() -> None:
     view = replace(START, message="something\x1b[2J was done")
     assert text_of(view).splitlines()[-1] == "something was done"
-    assert text_of(update(view, "f12", SNAPSHOT)[0]).splitlines()[-1].startswith("q quit  r refresh  p pause  c clear")
+    assert text_of(update(view, "down", SNAPSHOT)[0]).splitlines()[-1].startswith("q quit  r refresh  p pause  c clear")
 
 
 def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> None:
@@ -200,6 +200,13 @@ def test_the_question_names_whom_it_concerns_what_they_cost_and_what_to_type() -
     for row in ROWS[:3]:
         assert str(row.instance_id) in text
     assert "They cost $14.67/h, and at least $30.46 so far." in " ".join(text.split())
+
+
+def test_two_members_of_one_machine_cost_what_it_costs() -> None:
+    twin = replace(ROWS[0], key=f"{ROWS[0].key}#process:train")
+    view = replace(START, marked=frozenset((ROWS[0].key, twin.key)))
+    text = text_of(update(view, "x", both := replace(SNAPSHOT, rows=(ROWS[0], twin)))[0], both)
+    assert "type exactly   stop 2   and" in text and "They cost $0.467/h" in text
 
 
 def test_an_unknown_price_is_no_zero_in_the_question() -> None:

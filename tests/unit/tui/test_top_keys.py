@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.tui.top_runs import EMPTY, ROWS, SNAPSHOT, ended, identity, row, run
-from training_monitor.policy.run_values import FINISHED, RUNNING, UNKNOWN, RunRow, RunsSnapshot
+from training_monitor.parse.progress_file import MAX_VALUE
+from training_monitor.policy.run_values import FINISHED, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
 from training_monitor.tui.top_acts import SIGNALS
 from training_monitor.tui.top_columns import SORTS
 from training_monitor.tui.top_keys import TABLES, update
@@ -68,10 +69,11 @@ def test_every_key_of_every_table_is_answered_with_any_snapshot(screen: str) -> 
 
 
 @pytest.mark.parametrize("screen", TABLES)
-def test_a_key_without_a_meaning_changes_nothing(screen: str) -> None:
+def test_a_key_without_a_meaning_changes_nothing_and_says_so_where_nothing_is_typed(screen: str) -> None:
     view = replace(START, screen=screen)
     for key in ("f12", "ctrl-z", "insert", "", "\x01"):
-        assert press(view, key) == (view, [])
+        said = "" if screen in ("filter", "search", "edit", "confirm") else f"{key} does nothing here"
+        assert press(view, key) == (replace(view, message=said), [])
 
 
 @pytest.mark.parametrize("screen", TABLES)
@@ -352,7 +354,7 @@ def test_enter_in_the_editor_edits_the_selected_variable_from_what_it_is() -> No
     assert (view.screen, view.typed) == ("edit", "0.0003")
     view, commands = press(view, "ctrl-u", *"1e-4", "enter")
     assert commands == [EditVariable(ROWS[0].run, "learning_rate", "1e-4")]
-    assert (view.screen, view.message) == ("editor", "learning_rate: asked for; pending until the run answers")
+    assert (view.screen, view.message) == ("editor", "learning_rate: asked for; VALUE changes when the run answers")
 
 
 def test_an_edit_that_is_pending_is_what_the_next_one_begins_with() -> None:
@@ -384,6 +386,12 @@ def test_esc_changes_nothing() -> None:
 def test_a_run_that_has_ended_is_not_edited() -> None:
     view, commands = press(on("done"), "e", "enter")
     assert commands == [] and view.screen == "editor" and "nobody would read it" in view.message
+
+
+def test_a_value_that_was_cut_when_it_was_read_is_not_edited() -> None:
+    long = row("llama-70b", {"variables": (Variable("prompt", "x" * MAX_VALUE, "str"),)})
+    view, commands = press(START, "e", "enter", snapshot=replace(SNAPSHOT, rows=(long,)))
+    assert commands == [] and (view.screen, view.message) == ("editor", "prompt: too long to be edited here")
 
 
 def test_the_cursor_of_the_editor_stays_on_its_variable() -> None:
