@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SshServer, Surroundings, wait_until
+from tests.integration.conftest import SshServer, Surroundings, kill, parent_of, pids, wait_until
 from tests.integration.screens import PATIENCE, ROOT, Screen
 from training_monitor.policy.run_values import Identity
 from training_monitor.progress.procfs import identify
@@ -341,3 +341,19 @@ def test_a_stream_that_was_closed_before_is_no_failure(folder: Folder, closed: s
     )
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert ("alive" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_one_look_knows_the_cpu_of_a_whole_tree(folder: Folder) -> None:
+    busy = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    with subprocess.Popen([sys.executable, "-c", busy]) as process:
+        try:
+            folder.write("busy", pid=process.pid)
+            assert wait_until(lambda: any(parent_of(pid) == process.pid for pid in pids()))
+            row = ask(folder.path, status=0)["busy"]
+            assert row["processes"] == 2 and row["cpu_percent"] > 1
+            assert row["cpu_percent"] == pytest.approx(sum(each["cpu_percent"] for each in row["tree"]))
+        finally:
+            for pid in pids():
+                if parent_of(pid) == process.pid:
+                    kill(pid)
+            process.kill()

@@ -384,7 +384,9 @@ def test_a_signal_ends_the_process_and_says_so(sleeper: subprocess.Popen[bytes])
 def test_stopping_and_going_on_is_seen(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     process, source = identify(sleeper.pid), LocalRuns(tmp_path)
     assert source.send_signal((process,), signal.SIGSTOP)[0].endswith("SIGSTOP was sent, it is stopped")
-    assert source.send_signal((process,), signal.SIGTERM)[0].endswith("it is still there (stopped)")
+    assert source.send_signal((process,), signal.SIGTERM)[0].endswith(
+        "it is still there, stopped: it gets that with SIGCONT"
+    )
     assert source.send_signal((process,), signal.SIGCONT)[0].endswith(("it goes on", "it has ended"))
     assert sleeper.wait() == -signal.SIGTERM
 
@@ -506,9 +508,11 @@ def test_what_the_file_says_now_decides_and_not_what_was_seen(tmp_path: Path, sl
     write(path, identify(NO_PID), status="FINISHED")
     source = LocalRuns(tmp_path)
     run = the_run(source)
-    write(path, identify(sleeper.pid))
-    with pytest.raises(TrainingMonitorError, match="is alive"):
-        source.delete(run)
+    for status in ("RUNNING", "FINISHED"):
+        write(path, identify(sleeper.pid), status=status)
+        with pytest.raises(TrainingMonitorError, match="run 'a' was started again since"):
+            source.delete(run)
+    assert path.exists()
 
 
 def test_a_file_that_became_something_else_is_kept(tmp_path: Path) -> None:

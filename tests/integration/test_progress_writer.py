@@ -84,6 +84,8 @@ def script(tmp_path: Path) -> Script:
         ("monitor.start_batch(); sys.exit(0)", 0, "FINISHED", None),
         ("monitor.start_batch(); sys.exit(3)", 3, "FAILED", "exit status 3"),
         ("monitor.start_batch(); sys.exit('no data')", 1, "FAILED", "exit status 1: no data"),
+        ("monitor.start_batch(); exit(3)", 3, "FAILED", "exit status 3"),
+        ("monitor.start_batch(); quit()", 0, "FINISHED", None),
         ("with monitor: raise SystemExit(5)", 5, "FAILED", "exit status 5"),
         ("with monitor: raise GeneratorExit", 1, "CANCELED", "GeneratorExit"),
         ("monitor.start_batch(); raise KeyboardInterrupt", 130, "CANCELED", "KeyboardInterrupt"),
@@ -119,6 +121,26 @@ def test_an_exit_that_was_caught_is_no_end(script: Script) -> None:
             pass
         monitor.start_batch()
     """)
+    assert script.has("FINISHED")
+
+
+def test_exit_and_quit_are_as_they_were_once_a_run_has_ended(script: Script) -> None:
+    code, out, _ = script.run("""
+        before = type(exit).__call__
+        monitor.start_batch()
+        second = TrainingMonitor("progress/second.json")
+        second.start_batch()
+        monitor.set_finished()
+        try:
+            exit(3)
+        except SystemExit as error:
+            print(error.code)
+        second.set_finished()
+        monitor.shutdown()
+        print(repr(exit))
+        quit("no data")
+    """)
+    assert code == 1 and out.startswith("3\nUse exit() or")
     assert script.has("FINISHED")
 
 
@@ -171,6 +193,19 @@ def test_a_handler_of_the_script_goes_on_as_before(script: Script) -> None:
     """)
     assert (code, out) == (0, "mine\nwent on\n")
     assert script.read()["status"] == "CANCELED" and script.read()["error_message"] == "SIGTERM"
+
+
+def test_a_signal_that_a_script_outlasts_to_its_last_batch_cancels_nothing(script: Script) -> None:
+    script.run("""
+        signal.signal(signal.SIGTERM, lambda *signalled: print("a checkpoint"))
+        for epoch in (1, 2):
+            monitor.start_epoch(epoch, 5, 2)
+            for batch in range(5):
+                monitor.start_batch()
+                if batch == 3:
+                    os.kill(os.getpid(), signal.SIGTERM)
+    """)
+    assert script.has("FINISHED")
 
 
 def test_an_ignored_signal_stays_ignored_and_handlers_are_as_they_were(script: Script) -> None:

@@ -343,6 +343,15 @@ class TestDeleting:
         assert folder.names() == ["keep.txt"]
         assert folder.runs.look(frozenset()).runs == ()
 
+    def test_a_run_that_was_started_again_since_it_was_seen_is_kept(self, folder: Folder) -> None:
+        folder.write("a", status="FINISHED")
+        seen = folder.run("a")
+        folder.write("a", replace(identify(), hostname="gpu-7"), status="FINISHED")
+        with pytest.raises(TrainingMonitorError, match="run 'a' was started again since"):
+            folder.runs.delete(seen)
+        folder.runs.delete(folder.run("a"))
+        assert folder.names() == []
+
     def test_a_run_that_is_alive_is_kept(self, folder: Folder, sleeper: subprocess.Popen[bytes]) -> None:
         file = folder.write("a", identify(sleeper.pid), flat=False, status="FINISHED")
         os.utime(file, (1, 1))

@@ -19,6 +19,8 @@ from training_monitor.supervise.threads import begin_thread
 from training_monitor.units import plural
 
 PIPED_WIDTH = 200
+_CPU_SECONDS = 1.0
+LEAVE_SECONDS = 2.0  # that what is under way is waited for; Ctrl-C ends that, too
 _COLOURS = {
     "loading": "yellow",
     "batch": "green",
@@ -50,7 +52,7 @@ def top(args: Namespace) -> int:
     elif is_screen:
         _show(collector, args)
         return OK
-    snapshot = collector.look_once()
+    snapshot = look_with_cpu(collector)
     if args.json:
         print_json(snapshot)
     elif snapshot.error is None:
@@ -58,6 +60,16 @@ def top(args: Namespace) -> int:
     if snapshot.error:
         complain(snapshot.error)
     return _status(snapshot)
+
+
+def look_with_cpu(collector: RunCollector) -> RunsSnapshot:
+    """Look once; a second later again where the CPU of processes is not known, since that takes two looks."""
+    first = collector.look_once()
+    if first.error or all(row.cpu_percent is not None for row in first.rows if row.tree):
+        return first
+    collector.clock.sleep(_CPU_SECONDS)
+    second = collector.look_once()
+    return first if second.error else second
 
 
 def _is_screen(args: Namespace) -> bool:
@@ -138,6 +150,22 @@ def _show(collector: RunCollector, args: Namespace) -> None:
         run_top(collector, read_only=args.read_only, title=args.folder)
     finally:
         ended.set()
+        _await_acts(collector)
+
+
+def _await_acts(collector: RunCollector) -> None:
+    """Wait a moment for what was asked for last: it would end, perhaps half done, with this program."""
+    from training_monitor.tui.log_feed import gain
+
+    acts, told = collector.acts(), collector.messages()
+    if not acts:
+        return
+    hint(f"waiting at most {LEAVE_SECONDS:g} s for: {'; '.join(acts)}")
+    left = collector.wait_for_acts(LEAVE_SECONDS)
+    for message in gain(told, collector.messages()):
+        hint(message)
+    for act in left:
+        complain(f"{act}: not answered yet, so what comes of it is not known. Try: look at the run again")
 
 
 def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: threading.Event) -> None:

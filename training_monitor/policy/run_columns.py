@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from training_monitor.policy.run_values import Estimate, RunRow, Scalar
+from training_monitor.policy.run_values import LOSSES, Estimate, RunRow, Scalar
 
 MIB = 2.0**20
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # what JSON has no number for
 
 
 def loss_of(row: RunRow) -> float | None:
-    """The loss a run told last: nan and infinities are values, None is not known."""
-    loss = row.run.metrics.get("loss")
-    if isinstance(loss, str):
-        return _WORDED.get(loss)
-    return None if loss is None or isinstance(loss, bool) else float(loss)
+    """The loss a run told last, by the first of LOSSES: nan and infinities are values, None is not known."""
+    for name in LOSSES:
+        loss = row.run.metrics.get(name)
+        if isinstance(loss, str):
+            loss = _WORDED.get(loss)
+        if loss is not None and not isinstance(loss, bool):
+            return float(loss)
+    return None
 
 
 def _estimate(part: Callable[[RunRow], Estimate], title: str) -> dict[str, Callable[[RunRow], Scalar]]:

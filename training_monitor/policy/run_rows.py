@@ -7,14 +7,16 @@ guessed to be of a run. CPU is what was used between the two looks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from training_monitor.policy.run_life import judge_life
 from training_monitor.policy.run_values import (
+    FINISHED,
     PROCESS,
     RUNNING,
     THREAD,
     UNKNOWN,
+    Estimate,
     FolderLook,
     Identity,
     Limits,
@@ -39,7 +41,7 @@ def judge_look(look: FolderLook, before: FolderLook | None, limits: Limits) -> t
     Args:
         look: its `timestamp` is by the clock of the machine that was looked at.
         before: an earlier look at the same folder, for CPU shares. Without one, or with one just before, what a run
-            measured of itself stands for its CPU.
+            measured of itself stands for its CPU, unless there are processes below it.
         limits: of what the uses are parts; what they leave open is all the machine has.
 
     Returns:
@@ -160,6 +162,7 @@ def _identity(process: ProcessSample, here: Identity) -> Identity:
 def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
     life = judge_life(run, look)
     goes_on = life.status == RUNNING
+    run = run if life.status == FINISHED or (goes_on and not life.is_halted) else _without_outlook(run)
     own = run.resources if goes_on else _NOTHING
     tree = _tree(life.process, view) if life.process and view else ()
     processes = [row for row in tree if row.kind == PROCESS]
@@ -171,7 +174,7 @@ def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
         life.status,
         life.reason,
         life.is_alive,
-        cpu_percent=own.cpu_percent if cpu is None else cpu,
+        cpu_percent=own.cpu_percent if cpu is None and len(processes) <= 1 else cpu,
         rss_bytes=own.rss_bytes if rss is None else int(rss),
         gpu_mib=own.gpu_mib if gpu is None else gpu,
         processes=len(processes) or gone,
@@ -181,6 +184,21 @@ def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
         rate=run.training.rate if run.run.rate is None else run.run.rate,
         quiet_seconds=max(0.0, look.timestamp - run.step_at) if goes_on and run.step_at is not None else None,
     )
+
+
+def _without_outlook(run: Run) -> Run:
+    """The run without what it said of the time that is left: its file was written before it stood still."""
+    return replace(
+        run,
+        run=_gone_by(run.run),
+        epoch_time=_gone_by(run.epoch_time),
+        training=_gone_by(run.training),
+        validation=_gone_by(run.validation),
+    )
+
+
+def _gone_by(span: Estimate) -> Estimate:
+    return Estimate(span.rate, span.elapsed)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 RUNNING, FINISHED, FAILED, CANCELED, KILLED = "RUNNING", "FINISHED", "FAILED", "CANCELED", "KILLED"
 UNKNOWN = "UNKNOWN"  # the file says RUNNING, and nobody here can see whether that is still so
 PROCESS, THREAD = "P", "T"  # kinds of the rows of a tree
+LOSSES = ("loss", "train_loss", "training_loss")  # the metrics that are the loss of the training
 STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
 
 Scalar = bool | int | float | str | None

@@ -84,4 +84,6 @@ def has_obeyed(state: str, number: int) -> bool:
 def _left(state: str, number: int) -> str:
     if has_obeyed(state, number):
         return "it is stopped" if number == STOP else "it goes on"
+    if state == "T" and number != CONTINUE:
+        return "it is still there, stopped: it gets that with SIGCONT"
     return f"it is still there ({_STATES.get(state, '?')})"

@@ -37,7 +37,8 @@ from training_monitor.targets.transport import Transport
 
 HEARTBEAT, CONTROL_INTERVAL = 2.0, 1.0
 _LAST_TRIES, _BETWEEN_TRIES = 5, 0.2
-_LOCK_LIMIT, _JOIN_LIMIT, _START_LIMIT = 5.0, 5.0, 5.0
+_JOIN_LIMIT, _START_LIMIT = 5.0, 5.0
+_LOCK_LIMIT = 20.0  # seconds that an ending script waits for a write that is under way: a disk may be that slow
 _MOST_WARNINGS = 50
 _THREAD = "training_monitor writes "
 

@@ -75,26 +75,30 @@ def bounded(text: str) -> str:
 class Hooks:
     """What is put into the interpreter while a run is watched, and taken out again at its end.
 
-    `sys.exit`, `sys.excepthook` and the handlers of SIGTERM and SIGINT call what was there before. A handler is only
-    put in the main thread, and never where the signal is ignored or handled outside of Python. What others have put
-    over ours since stays where it is, and ours under it only passes on.
+    `sys.exit`, `exit` and `quit`, `sys.excepthook` and the handlers of SIGTERM and SIGINT call what was there before.
+    A handler is only put in the main thread, and never where the signal is ignored or handled outside of Python. What
+    others have put over ours since stays where it is, and ours under it only passes on.
     """
 
     def __init__(self, ending: Ending) -> None:
         self._ending = ending
         self._exit: Callable[..., Any] = sys.exit
         self._excepthook = sys.excepthook
+        self._quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # class of `exit` and `quit`
+        self._quit: Callable[..., Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._installed: dict[int, Any] = {}
         self._noted: tuple[tuple[str, str | None], int] | None = None  # a possible end, and how far the script was
         self._is_active = False
-        self._our_exit, self._our_excepthook = self._see_exit, self._see_exception
+        self._our_exit, self._our_excepthook, self._our_quit = self._see_exit, self._see_exception, self._quitting()
 
     def install(self, *, signals: bool) -> None:
         self._is_active = True
         self._exit, self._excepthook = sys.exit, sys.excepthook
         sys.exit = self._our_exit
         sys.excepthook = self._our_excepthook
+        if self._quitter:
+            self._quit, self._quitter.__call__ = self._quitter.__call__, self._our_quit
         atexit.register(self._at_exit)
         if signals and threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
@@ -106,6 +110,8 @@ class Hooks:
             sys.exit = self._exit
         if sys.excepthook is self._our_excepthook:
             sys.excepthook = self._excepthook
+        if self._quit and self._quitter and self._quitter.__call__ is self._our_quit:
+            self._quitter.__call__ = self._quit
         with suppress(Exception):  # during the exit callbacks themselves
             atexit.unregister(self._at_exit)
         for number in list(self._handlers):
@@ -147,10 +153,21 @@ class Hooks:
         signal.raise_signal(number)
 
     def _see_exit(self, code: Any = None, /) -> NoReturn:
-        if self._is_active and threading.current_thread() is threading.main_thread():
-            self._noted = outcome_of_exit(code), self._ending.count()
+        self._note(code)
         self._exit(code)
         raise SystemExit(code)  # where somebody's own exit returned
+
+    def _quitting(self) -> Callable[..., None]:
+        def call(quitter: Callable[..., None], code: Any = None) -> None:
+            self._note(code)
+            assert self._quit is not None
+            self._quit(quitter, code)
+
+        return call
+
+    def _note(self, code: object) -> None:
+        if self._is_active and threading.current_thread() is threading.main_thread():
+            self._noted = outcome_of_exit(code), self._ending.count()
 
     def _see_exception(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         try:

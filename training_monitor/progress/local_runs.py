@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TrainingMonitorError
 from training_monitor.policy.gpu_memory import with_gpus
+from training_monitor.policy.run_life import check_same_attempt
 from training_monitor.policy.run_values import FolderLook, Identity, MachineSample, OutputChunk, Run
 from training_monitor.progress import run_changes
 from training_monitor.progress.files import RunFiles, list_run_files, open_regular, read_file
@@ -103,6 +104,7 @@ class LocalRuns:
         known = _look_at(files, _Known(files, None, None, run))
         if known is None or known.run is None:
             raise self._is_gone(run)
+        check_same_attempt(run, known.run)
         run_changes.delete(self.folder, files, known.run, now=self._clock.time())
 
     def _list(self) -> list[RunFiles]:

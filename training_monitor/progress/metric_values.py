@@ -7,11 +7,10 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from training_monitor.errors import redact
-from training_monitor.policy.run_values import Scalar
+from training_monitor.policy.run_values import LOSSES, Scalar
 from training_monitor.progress.endings import text_of
 
 MOST_METRICS, MOST_TEXT, MOST_NAME, MOST_LOSSES = 200, 200, 100, 64
-LOSSES = ("loss", "train_loss", "training_loss")
 _LARGEST = 2**63
 
 

@@ -13,7 +13,7 @@ into the training: what goes wrong is a warning, once. Checkpoints are the scrip
 * With RANK in the environment and not 0 a monitor does nothing, unless `rank` says otherwise. No other variable counts.
 * A forked child, a copy made by pickle: the monitor does nothing there. A script that forks itself into the background
   makes its monitor afterwards.
-* `sys.exit(3)` is told as a failure; `raise SystemExit(3)` and `exit(3)` only within `with`, since nothing sees them.
+* `sys.exit(3)` and `exit(3)` are told as a failure; `raise SystemExit(3)` only within `with`, since nothing sees it.
 * A metric is kept until its next value or the end. A tensor on a GPU is converted in the background, at most once a
   write, which waits for the GPU and may not be while CUDA graphs are captured: `loss.item()` where that matters.
 """
@@ -33,7 +33,7 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
 from training_monitor.policy.run_values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
 from training_monitor.progress.background import Background, Warnings
-from training_monitor.progress.endings import Hooks, bounded, outcome_after, outcome_of, text_of
+from training_monitor.progress.endings import Hooks, bounded, outcome_of, text_of
 from training_monitor.progress.files import RunFiles, run_files
 from training_monitor.progress.metric_values import Discarded
 from training_monitor.progress.run_record import RunRecord, counted
@@ -181,10 +181,8 @@ class TrainingMonitor:
         self.end(*outcome_of(error))
 
     def end(self, status: str, message: str | None) -> None:
-        """End the run, unless it was said before how it ended; a signal that was received makes it CANCELED."""
-        if self._record.signal:
-            status, message = outcome_after(self._record.signal, status, message)
-        self._finish(status, message, is_explicit=False)
+        """End the run, unless it was said before how it ended; a signal that came before makes it CANCELED."""
+        self._finish(*self._record.after_signal(status, message), is_explicit=False)
 
     def note_signal(self, name: str) -> None:
         """Remember a signal; called by its handler."""

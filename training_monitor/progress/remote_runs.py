@@ -30,6 +30,7 @@ from training_monitor.parse.remote_look import (
 )
 from training_monitor.policy.gpu_memory import GpuMemory, add_up_gpus, with_gpus
 from training_monitor.policy.run_edits import check_edits, merge_edits
+from training_monitor.policy.run_life import check_same_attempt
 from training_monitor.policy.run_values import RUNNING, FolderLook, Identity, OutputChunk, Run, RunSource
 from training_monitor.policy.signal_outcomes import check_signal
 from training_monitor.probes.gpu import gpu_question
@@ -222,6 +223,7 @@ class RemoteRuns:
         now = known.run
         if now is None:
             raise self._is_gone(run)
+        check_same_attempt(run, now)
         is_running = now.status in (RUNNING, None)
         script = scripts.delete_script(listing.root, known.files, now.process, is_running=is_running, word=word)
         state, said = self._change("delete", script, word)

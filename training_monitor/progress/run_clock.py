@@ -68,7 +68,7 @@ class Part:
         leaps: batches of the whole run that the script's own numbers passed over (below zero: counted more than once).
         made, made_of: batches of the last epoch, and how many had been said.
         seconds: in which such batches were made, in the whole run; before: of them, those before this epoch.
-        changed_at: `seconds` when the last batch began.
+        changed_at: `seconds` when the last batch began; is_over: it has ended, and no other one has begun.
         durations: of the last epochs.
     """
 
@@ -83,6 +83,7 @@ class Part:
     seconds: float = 0.0
     before: float = 0.0
     changed_at: float = 0.0
+    is_over: bool = False
     pace: Pace = field(default_factory=Pace)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_DURATIONS))
 
@@ -101,7 +102,7 @@ class Part:
         """Note the counter; True when batches were begun."""
         if count <= self.count:
             return False
-        self.count, self.changed_at = count, self.seconds
+        self.count, self.changed_at, self.is_over = count, self.seconds, False
         self.pace.add(self.seconds, count + self.leaps)
         return True
 
@@ -145,7 +146,8 @@ class Part:
         if total is None or not rate:
             return max(0.0, median(self.durations) - self.elapsed) if self.durations else None
         waiting = max(0, total - (self.batch or 0))
-        current = 1.0 - rate * (self.seconds - self.changed_at) if self.batch and self.batch <= total else 0.0
+        is_under_way = self.batch and self.batch <= total and not self.is_over
+        current = 1.0 - rate * (self.seconds - self.changed_at) if is_under_way else 0.0
         return (waiting + max(0.0, current)) / rate
 
 
@@ -174,7 +176,8 @@ class RunClock:
         self.told: Estimate = Estimate()
         self.epoch_durations: deque[float] = deque(maxlen=MOST_DURATIONS)
         self._validations: deque[float] = deque(maxlen=MOST_DURATIONS)  # seconds of validation in each past epoch
-        self._started = self._last = self._epoch_started = now
+        self._gaps: deque[float] = deque(maxlen=MOST_DURATIONS)  # seconds between past epochs
+        self._started = self._last = self._epoch_started = self._epoch_ended = now
         self._epoch_elapsed: float | None = None  # once it has ended
         self._in_epoch = self._training_ended = self._from_zero = False
         self._validated = False
@@ -206,6 +209,8 @@ class RunClock:
     def start_epoch(self, epoch: int | None, total_batches: int | None, total_epochs: int | None) -> None:
         """Begin an epoch, the next one when `epoch` is None; one that was not ended ends here."""
         self.end_epoch()
+        if self._epoch_elapsed is not None:
+            self._gaps.append(self._last - self._epoch_ended)
         self._from_zero = self._from_zero or epoch == 0
         number = None if epoch is None else epoch + self._from_zero
         self.epoch = (self.epoch or 0) + 1 if number is None else number
@@ -220,6 +225,7 @@ class RunClock:
         if not self._in_epoch:
             return
         self._end_part()
+        self._epoch_ended = self._last
         self._epoch_elapsed = self._last - self._epoch_started
         self.epoch_durations.append(self._epoch_elapsed)
         self.training.end_epoch()
@@ -240,13 +246,14 @@ class RunClock:
         if self.mode == TRAINING:
             self.mode = IDLE
             self.training.mark()
+        self.training.is_over = True
         self._training_ended = True
         if not self._in_epoch:
             self.training.durations.append(self.training.elapsed)
 
     def start_validation(self, total_batches: int | None) -> None:
         self.end_validation()
-        self._mode_before = self.mode
+        self._mode_before, self.training.is_over = self.mode, True
         self.validation.begin(total_batches)
         self._phase_before, self.phase, self.mode = self.phase, VALIDATION, VALIDATION
 
@@ -280,6 +287,14 @@ class RunClock:
             self.phase = TRAINING
 
     # ------------------------------------------------------------ what follows from it
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last batch of the last epoch was begun, as far as the script said how many there are."""
+        if self.total_epochs is None or self.epoch is None or self.epoch < self.total_epochs:
+            return False
+        total = self.training.total
+        return not self._in_epoch or (total is not None and (self.training.batch or 0) >= total)
 
     def estimates(self) -> Estimates:
         """All estimates at the time of the last observation; None is what cannot be known yet."""
@@ -349,7 +364,13 @@ class RunClock:
         if not epochs:
             return epoch
         each = self._epoch_seconds()
-        return None if each is None else epoch + epochs * each
+        return None if each is None else epoch + epochs * each + self._gaps_remaining(epochs)
+
+    def _gaps_remaining(self, epochs: int) -> float:
+        """Seconds between epochs, as of a checkpoint, before so many that are to come."""
+        gap = median(self._gaps) if self._gaps else 0.0
+        passed = 0.0 if self._in_epoch else self._last - self._epoch_ended
+        return epochs * gap - min(gap, passed)
 
     def _epoch_seconds(self) -> float | None:
         """How long a whole epoch takes."""

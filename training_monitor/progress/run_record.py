@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from training_monitor.clock import Clock
 from training_monitor.policy.run_values import FINISHED, RUNNING, Estimate, OwnResources
-from training_monitor.progress.endings import text_of
+from training_monitor.progress.endings import outcome_after, text_of
 from training_monitor.progress.metric_values import MOST_METRICS, LossHistory, MetricValues, plain_value, written
 from training_monitor.progress.own_resources import Busiest
 from training_monitor.progress.run_clock import VALIDATION, RunClock
@@ -80,6 +80,14 @@ class RunRecord:
         self.status, self.message, self.is_explicit = status, message, is_explicit
         self.version += 1
         return True
+
+    def after_signal(self, status: str, message: str | None) -> tuple[str, str | None]:
+        """How the run ended, where a signal may have come: CANCELED then, unless it went on to its last batch."""
+        with self.lock:
+            self.observe()
+            if self.signal is None or (status == FINISHED and self.progress.is_complete):
+                return status, message
+        return outcome_after(self.signal, status, message)
 
     def document(self, metadata: Mapping[str, object], resources: OwnResources, busiest: Busiest) -> dict[str, object]:
         """The progress file of docs/progress_files.md."""

@@ -58,8 +58,9 @@ class RunCollector:
         self._expanded: frozenset[int] = frozenset()
         self._messages: deque[str] = deque(maxlen=MOST_MESSAGES)
         self._listeners: list[Callable[[], None]] = []
-        self._failures = self._acts = 0
-        self._begun = False
+        self._acts: list[str] = []  # those under way, by their descriptions
+        self._acted = threading.Event()  # set when one of them has ended
+        self._failures, self._begun = 0, False
 
     # ------------------------------------------------------------ looking
 
@@ -156,12 +157,26 @@ class RunCollector:
         The runs are looked at again after it.
         """
         with self._lock:
-            is_one_too_many = self._acts >= MOST_ACTS
-            self._acts += not is_one_too_many
+            is_one_too_many = len(self._acts) >= MOST_ACTS
+            if not is_one_too_many:
+                self._acts.append(description)
         if is_one_too_many:
             self.tell(f"{description}: not done: {MOST_ACTS} others are under way. Try: again when one has ended")
         elif not begin_thread(lambda: self._act(description, call), "act"):
-            self._end_act(f"{description}: not done: there is no thread left here. Try: again")
+            self._end_act(description, "not done: there is no thread left here. Try: again")
+
+    def acts(self) -> tuple[str, ...]:
+        """The acts that are under way, by their descriptions."""
+        with self._lock:
+            return tuple(self._acts)
+
+    def wait_for_acts(self, seconds: float) -> tuple[str, ...]:
+        """Wait until no act is under way, so many seconds at most. Returns those that still are."""
+        end = self.clock.monotonic() + seconds
+        while (left := self.acts()) and (rest := end - self.clock.monotonic()) > 0:
+            self.clock.wait(self._acted, rest)
+            self._acted.clear()
+        return left
 
     def _act(self, description: str, call: Callable[[], str]) -> None:
         try:
@@ -172,18 +187,23 @@ class RunCollector:
             get_logger().exception("%s failed", description)
             result = f"failed: {error!r}"
         self.refresh()
-        self._end_act(f"{description}: {result}")
+        self._end_act(description, result)
 
-    def _end_act(self, message: str) -> None:
-        with self._lock:
-            self._acts -= 1
-        self.tell(message)
+    def _end_act(self, description: str, result: str) -> None:
+        with self._lock:  # whoever sees that it is under way no more can read what came of it
+            self._acts.remove(description)
+            self._add(f"{description}: {result}")
+        self._acted.set()
+        self._tell_listeners()
 
     def tell(self, message: str) -> None:
         """Add a message."""
         with self._lock:
-            self._messages.append(message[:MOST_WORDS])
+            self._add(message)
         self._tell_listeners()
+
+    def _add(self, message: str) -> None:
+        self._messages.append(message[:MOST_WORDS])
 
     def messages(self) -> tuple[str, ...]:
         """What came of the last acts, oldest first."""

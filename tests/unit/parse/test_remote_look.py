@@ -231,7 +231,10 @@ class TestSignals:
         [
             ("ended\npython", "process 7 (python): SIGTERM was sent, it has ended"),
             ("left S\npython", "process 7 (python): SIGTERM was sent, it is still there (sleeping)"),
-            ("left T\npython", "process 7 (python): SIGTERM was sent, it is still there (stopped)"),
+            (
+                "left T\npython",
+                "process 7 (python): SIGTERM was sent, it is still there, stopped: it gets that with SIGCONT",
+            ),
             ("left ?\npython", "process 7 (python): SIGTERM was sent, it is still there (?)"),
             ("denied\npython", "process 7 (python) belongs to another user: SIGTERM may not be sent"),
             ("failed\npython", "process 7 (python): SIGTERM could not be sent"),

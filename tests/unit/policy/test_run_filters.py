@@ -56,6 +56,12 @@ def test_sorting_goes_by_value_then_by_name_and_what_is_unknown_stands_last_both
     assert names(sort_rows(rows, "Rate", True)) == ["a", "c", "z", "b9", "b10"]
 
 
+def test_a_loss_of_another_name_is_the_loss_that_the_curve_is_of() -> None:
+    assert loss_of(row("a", metrics={"train_loss": 0.5, "validation_loss": 9.0})) == 0.5
+    assert loss_of(row("a", metrics={"loss": None, "training_loss": "inf"})) == float("inf")
+    assert loss_of(row("a", metrics={"loss": 2.0, "train_loss": 0.5})) == 2.0
+
+
 def test_a_loss_of_nan_stands_last_and_one_of_infinity_is_the_largest() -> None:
     rows = [row(name, metrics={"loss": loss}) for name, loss in [("n", "nan"), ("i", "inf"), ("m", "-inf"), ("x", 1)]]
     rows += [row("f", metrics={"loss": float("nan")}), row("t", metrics={"loss": "low"}), row("b", metrics={})]

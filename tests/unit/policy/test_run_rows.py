@@ -17,6 +17,7 @@ from training_monitor.policy.run_values import (
     KILLED,
     RUNNING,
     UNKNOWN,
+    Estimate,
     FolderLook,
     Identity,
     Limits,
@@ -282,6 +283,11 @@ def test_without_an_earlier_look_at_this_machine_cpu_is_what_the_run_measured_of
     assert (row.cpu_percent, row.tree[0].cpu_percent) == (99.0, None)
 
 
+def test_what_a_run_measured_of_itself_does_not_stand_for_the_processes_below_it() -> None:
+    now = look(run(), machine(*FAMILY))
+    assert judged(now).cpu_percent is None and usage(now).cpu_percent is None
+
+
 def test_cpu_of_a_process_that_was_there_unseen_is_not_known() -> None:
     row = judged(look(run(), machine(process(100, cpu_ticks=500))), look(run(), machine(at=AT - 2)))
     assert row.tree[0].cpu_percent is None and row.cpu_percent == 99.0
@@ -325,6 +331,28 @@ def test_eta_rate_and_quiet_time_are_of_a_run_that_goes_on() -> None:
     assert judged(look(run(step_at=None), machine(process(100)))).quiet_seconds is None
     killed = judged(look(run(updated_at=EPOCH - 60), machine()))
     assert (killed.eta_seconds, killed.quiet_seconds, killed.rate) == (None, None, 4.0)
+
+
+@pytest.mark.parametrize(("state", "said"), [("T", "SIGCONT lets it go on"), ("t", "debugger")])
+def test_a_process_that_is_halted_is_alive_and_nobody_knows_for_how_long_the_run_still_takes(
+    state: str, said: str
+) -> None:
+    row = judged(look(run(), machine(process(100, state=state))))
+    assert (row.status, row.is_alive, row.eta_seconds, row.run.run.remaining) == (RUNNING, True, None, None)
+    assert said in row.reason and len(row.tree) == 1
+
+
+def test_only_a_run_that_goes_on_or_is_finished_has_time_left() -> None:
+    part = Estimate(4.0, 10.0, 30.0, 40.0)
+    spans = {"epoch_time": part, "training": part, "validation": part}
+    killed = judged(look(run(updated_at=EPOCH - 60, **spans), machine())).run
+    for span in (killed.run, killed.epoch_time, killed.training, killed.validation):
+        assert span.elapsed and span.rate and (span.remaining, span.total) == (None, None)
+    lost = judged(look(run(process=on(hostname="gpu-7"), updated_at=EPOCH - 900, **spans), machine()))
+    assert (lost.status, lost.run.epoch_time.remaining) == (UNKNOWN, None)
+    finished = judged(look(run(status=FINISHED, run=Estimate(4.0, 9.0, 0.0, 9.0)), machine()))
+    assert (finished.run.run.remaining, finished.run.run.total) == (0.0, 9.0)
+    assert judged(look(run(), machine(process(100)))).run.run.remaining == 900.0
 
 
 # ---------------------------------------------------------------- all runs

@@ -126,6 +126,50 @@ def test_a_validation_says_how_long_it_still_takes() -> None:
     assert script.clock.mode == TRAINING and script.clock.phase == "training"
 
 
+def test_what_is_done_between_epochs_counts_for_those_that_are_to_come() -> None:
+    script = Script()
+    for epoch in (1, 2):
+        script.start_epoch(epoch, 100, 4)
+        script.train(100)
+        script.end_epoch()
+        if epoch == 1:
+            script.pass_time(50)  # a checkpoint, or a validation behind the epoch
+    assert script.clock.estimates().run.remaining == pytest.approx(2 * 100 + 2 * 50, abs=3)
+    script.pass_time(20)
+    assert script.clock.estimates().run.remaining == pytest.approx(2 * 100 + 2 * 50 - 20, abs=3)
+    script.pass_time(100)
+    assert script.clock.estimates().run.remaining == pytest.approx(2 * 100 + 50, abs=3)
+    script.start_epoch(3, 100, 4)
+    script.train(50)
+    gap = (50 + 120) / 2
+    assert script.clock.estimates().run.remaining == pytest.approx(50 + gap + 100, abs=3)
+    script.train(50)
+    script.end_epoch()
+    script.start_epoch(4, 100, 4)
+    assert script.clock.estimates().run.remaining == pytest.approx(100, abs=3)
+
+
+def test_epochs_that_are_never_ended_have_nothing_between_them() -> None:
+    script = Script()
+    for epoch in (1, 2, 3):
+        script.start_epoch(epoch, 10, 5)
+        script.train(10)
+    assert script.clock.estimates().run.remaining == pytest.approx(20, abs=2)
+
+
+def test_a_batch_ends_where_the_validation_begins_however_short_it_was() -> None:
+    script = Script()
+    script.start_epoch(1, 100, 1)
+    script.train(99, seconds=10.0)
+    script.train(1, seconds=1.0)
+    assert script.clock.estimates().training.remaining == pytest.approx(9, abs=0.5)
+    script.validate(5, total=10)
+    assert script.clock.estimates().training.remaining == 0
+    assert script.clock.estimates().epoch.remaining == pytest.approx(2.5, abs=0.6)
+    script.clock.end_validation()
+    assert script.clock.estimates().training.remaining == 0
+
+
 def test_validations_within_an_epoch_do_not_slow_the_training_rate() -> None:
     script = Script()
     script.start_epoch(1, 100, 1)

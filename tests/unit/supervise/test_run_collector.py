@@ -319,3 +319,46 @@ def test_messages_are_bounded_in_number_and_length() -> None:
         collector.tell(f"{number} " + "x" * 1000)
     messages = collector.messages()
     assert len(messages) == MOST_MESSAGES and messages[0].startswith("5 ") and len(messages[0]) == MOST_WORDS
+
+
+# ---------------------------------------------------------------- leaving
+
+
+def test_acts_under_way_are_waited_for_and_their_messages_are_there_then() -> None:
+    collector, folder = collect()
+    released = threading.Event()
+
+    def slow() -> str:
+        assert released.wait(PATIENCE)
+        return "deleted"
+
+    collector.act("delete llama", slow)
+    assert collector.acts() == ("delete llama",)
+    folder.clock.at(1.0, lambda: (released.set(), eventually(collector.messages, PATIENCE)))
+    assert collector.wait_for_acts(60.0) == ()
+    assert collector.messages() == ("delete llama: deleted",) and collector.acts() == ()
+
+
+def test_an_act_that_does_not_end_is_waited_for_no_longer_than_asked_and_named() -> None:
+    collector, folder = collect()
+    released = threading.Event()
+    collector.act("delete llama", lambda: str(released.wait(PATIENCE)))
+    assert collector.wait_for_acts(2.0) == ("delete llama",)
+    assert folder.clock.elapsed == pytest.approx(2.0)
+    released.set()
+
+
+def test_nothing_is_waited_for_where_nothing_is_under_way() -> None:
+    collector, folder = collect()
+    assert collector.wait_for_acts(60.0) == () and folder.clock.slept == []
+
+
+def test_two_acts_of_one_name_are_two() -> None:
+    collector, _ = collect()
+    released = threading.Event()
+    collector.act("CONT to llama", lambda: str(released.wait(PATIENCE)))
+    collector.act("CONT to llama", lambda: "done")
+    assert eventually(collector.messages, PATIENCE)
+    assert collector.acts() == ("CONT to llama",)
+    released.set()
+    assert eventually(lambda: not collector.acts(), PATIENCE)

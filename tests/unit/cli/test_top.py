@@ -1,0 +1,71 @@
+"""How `top --once` comes to know CPU: by a second look, where the first one cannot know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from tests.fakes import EPOCH, FakeClock
+from tests.unit.policy.run_world import look, machine, process, run
+from training_monitor.cli.top import look_with_cpu
+from training_monitor.errors import TargetUnreachable
+from training_monitor.policy.run_values import FINISHED, FolderLook, RunSource
+from training_monitor.supervise.run_collector import RunCollector
+
+
+@dataclass
+class Folder:
+    """A source that only looks; `answer` gives the looks by their number."""
+
+    clock: FakeClock
+    answer: Callable[[int], FolderLook]
+    looks: list[float] = field(default_factory=list)
+
+    def look(self, threads_of: frozenset[int]) -> FolderLook:
+        self.looks.append(self.clock.elapsed)
+        return self.answer(len(self.looks))
+
+
+def collect(answer: Callable[[FakeClock, int], FolderLook]) -> tuple[RunCollector, Folder]:
+    clock = FakeClock()
+    folder = Folder(clock, lambda number: answer(clock, number))
+    return RunCollector(cast(RunSource, folder), where="/runs", clock=clock), folder
+
+
+def busy(clock: FakeClock, number: int) -> FolderLook:
+    """A run with a process below it that uses half a core."""
+    below = process(200, 100, cpu_ticks=int(clock.elapsed * 50))
+    sample = machine(process(100), below, at=10_000.0 + clock.elapsed)
+    return look(run(), sample, timestamp=EPOCH + clock.elapsed)
+
+
+def test_the_cpu_of_a_tree_takes_two_looks_a_second_apart() -> None:
+    collector, folder = collect(busy)
+    (row,) = look_with_cpu(collector).rows
+    assert row.cpu_percent == 50.0 and folder.looks == [0.0, 1.0]
+
+
+def test_where_no_process_is_there_one_look_is_enough() -> None:
+    collector, folder = collect(lambda clock, number: look(run(status=FINISHED), machine()))
+    assert look_with_cpu(collector).error is None and len(folder.looks) == 1
+
+
+def test_a_folder_that_cannot_be_asked_is_not_asked_twice() -> None:
+    def silent(clock: FakeClock, number: int) -> FolderLook:
+        raise TargetUnreachable("no answer")
+
+    collector, folder = collect(silent)
+    assert look_with_cpu(collector).error == "no answer" and len(folder.looks) == 1
+
+
+def test_a_second_look_that_fails_takes_nothing_from_the_first() -> None:
+    def once(clock: FakeClock, number: int) -> FolderLook:
+        if number > 1:
+            raise TargetUnreachable("no answer")
+        return busy(clock, number)
+
+    collector, folder = collect(once)
+    snapshot = look_with_cpu(collector)
+    assert snapshot.error is None and len(folder.looks) == 2
+    assert [(row.run.name, row.cpu_percent) for row in snapshot.rows] == [("llama", None)]
