@@ -98,6 +98,15 @@ def test_all_members_are_in_a_table_with_loss_and_gpu(cli: Cli, watched: float) 
     assert rows["ssh://old"][2:4] == ["-", "-"]
 
 
+def test_how_a_time_changes_is_told_as_a_time(cli: Cli, folder: str) -> None:
+    history, begin = History(Store(folder)), math.floor(time.time()) - 1200.0
+    for second in range(0, 1200, 60):
+        values = {"eta_seconds": 7200.0 - second, "runtime_seconds": 100.0 + second}
+        history.add({"vast://7001": FleetSample(begin + second, values, "running")})
+    rows = table(cli("7001").stdout)
+    assert (rows["eta_seconds"][-1], rows["runtime_seconds"][-1]) == ("-1h00m", "+1h00m")
+
+
 def test_of_many_members_the_last_minutes_are_shown(cli: Cli, folder: str) -> None:
     history, now = History(Store(folder)), math.floor(time.time()) - 60.0
     keys = [f"vast://{number:02}" for number in range(25)]

@@ -17,6 +17,7 @@ from training_monitor.history import History
 from training_monitor.policy.fleet_config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.policy.fleet_values import FleetEntry
 from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.probes.host import log_host_question
 from training_monitor.probes.logs import log_question_of
 from training_monitor.probes.process_jobs import start_process_job
 from training_monitor.probes.watched_jobs import log_expression
@@ -100,6 +101,14 @@ def test_a_file_that_is_called_like_a_pattern_is_meant_before_what_it_matches(sh
     write(tmp_path / "run1.log", "other\n")
     write(tmp_path / "run[1].log", "literal\n", age=1000)
     assert newest(f"{tmp_path}/run[1].log").text == "literal\n"
+
+
+def test_how_long_ago_the_log_was_written_to_comes_with_it(shell: str, tmp_path: Path) -> None:
+    write(tmp_path / "a b" / "it's.log", "step 3/9\n", age=4000)
+    [answer] = ask("local", log_host_question(log_expression(WatchedJob(log_paths=(f"{tmp_path}/*/it's.log",)))))
+    assert answer.get().log_path == f"{tmp_path}/a b/it's.log" and 4000 <= answer.get().log_age < 4100
+    [answer] = ask("local", log_host_question(log_expression(WatchedJob(log_paths=(f"{tmp_path}/nothing",)))))
+    assert (answer.get().log_path, answer.get().log_age) == (None, None)
 
 
 def test_logs_of_process_jobs_are_found_where_they_are(shell: str, tmp_path: Path) -> None:

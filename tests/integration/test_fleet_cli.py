@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -443,6 +444,19 @@ def test_an_account_that_fails_makes_the_screen_stale_and_keeps_its_rows(screen:
     screen.ended(0)
 
 
+def test_what_fails_is_logged_where_stderr_is_sent(screen: Screen, account: Account) -> None:
+    account.rent(1)
+    screen.start("80x24", "sh", "-c", shlex.join(account.vast()) + " 2>err.log")
+    screen.shows(row(FIRST), "1 ok")
+    account.api.fail_with = 500
+    screen.press("r")
+    screen.shows("^stale since .* it answers HTTP 500: something broke *$")
+    screen.press("q")
+    screen.ended(0)
+    logged = (screen.folder / "err.log").read_text()
+    assert re.search(r"^\d{4}-\d\d-\d\d .* WARNING the account was not listed: .* HTTP 500", logged, re.M)
+
+
 def test_while_the_account_hangs_every_key_is_answered(screen: Screen, account: Account) -> None:
     account.rent(5)
     account.settings({"groups": {"nightly": [f"vast://{FIRST}"], "day": [f"vast://{FIRST + 1}"]}})
@@ -531,22 +545,29 @@ def test_pods_hosts_instances_and_jobs_are_one_fleet(screen: Screen, account: Ac
     ]
 
 
-def test_the_groups_of_the_settings_file_are_shown_by_name(screen: Screen, account: Account) -> None:
+def set_groups(account: Account) -> None:
     account.rent(3)
     named = {"target": f"vast://{FIRST + 2}", "name": "llama", "log_paths": [account.pattern]}
     account.settings({"groups": {"nightly": [f"vast://{FIRST}#{account.pattern}", named], "by day": ["local"]}})
+
+
+def test_a_group_of_the_settings_file_is_shown_by_name(screen: Screen, account: Account) -> None:
+    set_groups(account)
     screen.start("200x60", *COMMAND, "fleet", "nightly")
     screen.shows("all, 2 members", "2 ok", "llama")
     screen.press("q")
     screen.ended(0)
-    (screen.folder / "after").unlink()
-    screen.tmux("kill-session")
+    rows = ask("fleet", "--group", "nightly", status=0)["rows"]
+    assert [(row["instance_id"], row["name"]) for row in rows] == [(FIRST, "*/training.log"), (FIRST + 2, "llama")]
+
+
+def test_the_groups_of_the_settings_file_are_shown_one_after_another(screen: Screen, account: Account) -> None:
+    set_groups(account)
     screen.start("200x60", *COMMAND, "fleet", "--group", "by day")
-    press_each(screen, [("g", "group by day, 1 of 3"), ("Tab", "all, 3"), ("Tab", "group nightly, 2 of 3 members")])
+    screen.shows("group by day, 1 of 3")
+    press_each(screen, [("Tab", "all, 3"), ("Tab", "group nightly, 2 of 3 members")])
     screen.press("q")
     screen.ended(0)
-    rows = ask("fleet", "--group", "nightly", status=0)["rows"]
-    assert [(row["instance_id"], row["name"]) for row in rows] == [(FIRST, str(FIRST)), (FIRST + 2, "llama")]
 
 
 # ---------------------------------------------------------------- without a screen
@@ -590,6 +611,21 @@ def test_the_exit_status_says_how_the_fleet_is(account: Account) -> None:
     account.api.instances.clear()
     nobody = run("vast")
     assert nobody.returncode == 0 and "none runs" in nobody.stdout
+
+
+def test_a_log_that_nobody_has_written_to_for_days_is_not_healthy(account: Account) -> None:
+    days_ago = account.log.stat().st_mtime - 3 * 86_400
+    os.utime(account.log, (days_ago, days_ago))
+    told = run("fleet", f"local#{account.log}", "--once")
+    assert told.returncode == 3 and "? nothing new in its log for 3d00h: step 10/100\n" in told.stdout
+    assert " run's 1/training.log " in told.stdout
+
+
+def test_a_table_that_is_not_for_a_terminal_is_not_cut(account: Account) -> None:
+    reason = "Error: " + "the container was killed, " * 7
+    account.add(FIRST, actual_status="exited", status_msg=reason)
+    lines = run("vast", "--once").stdout.splitlines()
+    assert f" error exited: {reason[:150]}" in lines[1] and lines[-1].startswith("1 error")
 
 
 def test_without_the_cli_it_is_unknown_and_says_what_to_install(surroundings: Surroundings) -> None:

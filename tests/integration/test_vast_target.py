@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SshServer, Surroundings, plain
-from tests.loopback.vast import KEY, VastApi
+from tests.loopback.vast import KEY, LIST, VastApi
 from training_monitor.errors import (
     AccessDenied,
-    CommandError,
     InstanceNotFound,
     TargetUnreachable,
     ToolNotFound,
@@ -90,9 +90,20 @@ def test_a_service_that_is_down_is_unreachable(vast: VastApi) -> None:
     assert KEY not in str(error)
 
 
-def test_an_instance_that_makes_the_cli_fail_is_unreachable(vast: VastApi) -> None:
-    vast.add_instance(7, extra_env=None)  # the CLI expects a list here and ends with a traceback
-    assert isinstance(failure("vast://7"), CommandError)
+@pytest.mark.parametrize("details", [{"start_date": None}, {"extra_env": None}])
+def test_an_instance_over_which_the_cli_fails_is_found_in_the_list(vast: VastApi, details: dict[str, Any]) -> None:
+    for number in range(1, 61):
+        vast.add_instance(number)
+    vast.add_instance(57, ssh_host="ssh57.example", **details)  # the CLI ends with a traceback when it shows this one
+    assert resolve_target("vast://57").address == "ssh57.example"
+    assert vast.about_instances()[-4:] == ["GET /api/v0/instances/57/", LIST, f"{LIST} after 25", f"{LIST} after 50"]
+
+
+def test_an_instance_over_which_the_cli_fails_is_unreachable_when_the_list_fails_too(vast: VastApi) -> None:
+    vast.add_instance(7, start_date=None)
+    vast.answers[LIST] = 500, {"msg": "no"}
+    error = failure("vast://7")
+    assert type(error) is TargetUnreachable and "TypeError" in str(error)
 
 
 def test_a_missing_vastai_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -20,11 +20,13 @@ from training_monitor.policy.fleet_config import FleetConfig, parse_entry
 from training_monitor.policy.fleet_values import FleetEntry, FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.probes.settings_file import load_fleet_config, load_log_patterns
+from training_monitor.settings import LOG_FILE
 from training_monitor.supervise.fleet import FleetMonitor
+from training_monitor.supervise.logs import setup_logging
 from training_monitor.supervise.mock_fleet import MockFleet
 from training_monitor.targets.target import parse_target
 
-PIPED_WIDTH = 160
+PIPED_WIDTH = 400  # nothing is cut, the reasons least of all
 _COLOURS = {"good": "green", "warn": "yellow", "bad": "red", "dim": "dim", "bold": "bold"}
 
 
@@ -90,6 +92,7 @@ def _show(fleet: FleetMonitor | MockFleet, args: Namespace, title: str, config: 
     if on_screen and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
         from training_monitor.tui.fleet_app import run_fleet
 
+        _log_beside_the_screen()
         run_fleet(fleet, read_only=args.read_only, title=title, group=args.group, thresholds=config.thresholds)
         return OK
     fleet.update_all_metrics()
@@ -102,6 +105,13 @@ def _show(fleet: FleetMonitor | MockFleet, args: Namespace, title: str, config: 
     if snapshot.error:
         complain(snapshot.error)
     return _status(snapshot, config)
+
+
+def _log_beside_the_screen() -> None:
+    """What fails is logged where stderr was sent; on a terminal it would be written over the screen."""
+    if sys.stderr is not None and not sys.stderr.isatty() and LOG_FILE not in os.environ:
+        with suppress(SettingsError):
+            setup_logging(log_file="/dev/stderr")
 
 
 def _row(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any]:
@@ -120,7 +130,9 @@ def _print_table(snapshot: FleetSnapshot, config: FleetConfig, title: str) -> No
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
     view = View(Options(title, glyphs=terminal_glyphs(), thresholds=config.thresholds), index=-1)
     size = width, len(snapshot.rows) + 2
-    for line in (*table_lines(snapshot, view, snapshot.rows, -1, size), *summary_lines(snapshot, view, width, 2)):
+    summary = summary_lines(snapshot, view, width, 3)
+    shown = [line for line in summary if any(text.strip() for text, _ in line)]
+    for line in (*table_lines(snapshot, view, snapshot.rows, -1, size), *shown):
         text = "".join(paint(printable(text), _COLOURS.get(style), sys.stdout) for text, style in line)
         put(f"{text.rstrip()}\n")
 

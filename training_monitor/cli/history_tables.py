@@ -116,8 +116,7 @@ def _print_member(
         if each.known == 0.0 and not view.fields:
             continue
         numbers = [_number(field, value) for value in (each.first, each.last, each.low, each.high)]
-        change = "-" if each.per_hour is None else f"{each.per_hour:+.3g}"
-        rows.append((field, _sparkline(samples, field, width, view.until), *numbers, change))
+        rows.append((field, _sparkline(samples, field, width, view.until), *numbers, _change(field, each.per_hour)))
     if rows:
         print_table(("FIELD", "", "FIRST", "LAST", "LOW", "HIGH", "PER HOUR"), rows, gives_way=())
     say(f"cost  {_cost_in_words(cost) if cost else _why_not(samples)}")
@@ -208,6 +207,15 @@ def _number(field: str, value: float | None) -> str:
     if isinstance(value, int) and abs(value) < 1e8:
         return str(value)
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}" if abs(value) < 1000 else f"{value:.2g}"
+
+
+def _change(field: str, per_hour: float | None) -> str:
+    """With its sign; of a time as a time."""
+    if per_hour is None:
+        return "-"
+    if field in _DURATIONS and per_hour:
+        return f"{'+' if per_hour > 0 else '-'}{format_duration(abs(per_hour))}"
+    return f"{per_hour:+.3g}"
 
 
 def plain(value: object) -> object:

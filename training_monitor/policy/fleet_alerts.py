@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import floor, isfinite
 
 from training_monitor.policy.alert_rules import RuleState, advance_rule
-from training_monitor.policy.cost import DAY
+from training_monitor.policy.cost import DAY, HOUR
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSummary
 from training_monitor.policy.training_metrics import (
@@ -24,6 +24,7 @@ from training_monitor.policy.training_metrics import (
     is_full,
     stall_level,
 )
+from training_monitor.units import format_duration
 
 MOST_GENERATION = 2**53
 RUN = 2**32  # generations of one run
@@ -171,7 +172,7 @@ def _judge_stall(told: ToldMember, found: _Found) -> ToldMember:
         return told
     if stall.is_stalling:
         at = stall.current_step if stall.current_step is not None else step
-        text = f"{stall.kind}{_at_step(found.metrics)}: {stall.reason}"
+        text = f"{stall.kind}: {stall.reason}"
         judged = found.judge(told, "stall", True, stall_level(stall), text, at)
         return judged if judged is told else replace(judged, stalled_step=at)
     if "stall" not in told.open or step is None or step == told.stalled_step:
@@ -274,11 +275,14 @@ def decide_account_alerts(
     alerts = []
     is_passed = told.budget or (config.budget is not None and summary.dollars_spent >= config.budget)
     if is_passed and not told.budget:
-        text = f"the budget of ${config.budget:.2f} is passed: ${summary.dollars_spent:.2f} spent"
+        least = "at least " if summary.without_total else ""
+        text = f"the budget of ${config.budget:.2f} is passed: {least}${summary.dollars_spent:.2f} spent"
         alerts.append(FleetAlert(now, "", "budget", text, "error", round(1000 * (config.budget or 0.0))))
     day, hours = int(now // DAY), summary.credit_hours
     is_short = hours is not None and 0 < config.warn_hours_left and hours <= config.warn_hours_left
     if is_short and day != told.credit_day:
-        text = f"the credit of ${summary.credit or 0.0:.2f} lasts {hours:.1f} h at ${summary.dollars_per_hour:.2f}/h"
+        most, more = ("at most ", " or more") if summary.unpriced else ("", "")
+        lasts = f"lasts {most}{format_duration(HOUR * (hours or 0.0))}"
+        text = f"the credit of ${summary.credit or 0.0:.2f} {lasts} at ${summary.dollars_per_hour:.2f}/h{more}"
         alerts.append(FleetAlert(now, "", "credit", text, "warning", day))
     return ToldAccount(is_passed, day if is_short else told.credit_day), alerts

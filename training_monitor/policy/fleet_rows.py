@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from training_monitor.models import Gpu, JobStatus
@@ -23,11 +25,20 @@ from training_monitor.renting import read_label
 from training_monitor.units import known_number
 
 MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters
+MOST_AHEAD = 300.0  # seconds by which a service's clock may be ahead of ours
 FRESH_SECONDS = 60.0  # a look that is older than the listing by more than that is not preferred to it
 MB_PER_GB = 1024.0
 MOST_GPUS = 1000
 _INSTANCE = re.compile(r"vast://([0-9]{1,18})")
 _DOWN = ("lost", "stopped", "exited", "offline", "frozen", "rebooting", *STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """What an instance had come to at `until` (epoch seconds), in dollars; what it costs since is another price."""
+
+    dollars: float
+    until: float
 
 
 def metrics_of(
@@ -41,6 +52,7 @@ def metrics_of(
     error: str | None,
     stale_since: float | None,
     lost: bool = False,
+    billed: Billed | None = None,
 ) -> TrainingMetrics:
     """Put together what is known of one member.
 
@@ -53,6 +65,7 @@ def metrics_of(
         now: epoch seconds.
         error: why the last look failed; stale_since: since when they do.
         lost: a complete listing has it no more.
+        billed: see `bill`.
     """
     listed: Mapping[str, Any] = row or {}
     status = "lost" if lost else _status(entry, row, reading)
@@ -70,7 +83,7 @@ def metrics_of(
         message=_message(listed, reading, is_up),
         error=error,
         stale_since=stale_since,
-        **_costs(listed, status, listed_at if lost else now),
+        **_costs(listed, status, listed_at if lost else now, billed),
         **(_progress(reading, is_up) if reading else {}),
         **(_values(listed, listed_at, reading) if is_up else {}),
     )
@@ -101,10 +114,13 @@ def _instance_id(entry: FleetEntry, listed: Mapping[str, Any]) -> int | str:
 
 
 def _name(entry: FleetEntry, listed: Mapping[str, Any]) -> str:
-    """What people call it: by the entry, by our label (the job it was rented for), by any label, by its id."""
+    """What people call it: by the entry; by our label (the job it was rented for) or any label, and the job or log
+    that tells it from others there; by its id."""
     label = listed.get("label")
     ours = read_label(label)
-    return entry.name or (clean_text(ours[1]) if ours else _words(label)) or str(_instance_id(entry, listed))
+    rented_as = clean_text(ours[1]) if ours else _words(label)
+    called = " ".join(word for word in (rented_as, _words(entry.which)) if word)
+    return entry.name or called or str(_instance_id(entry, listed))
 
 
 def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str | None:
@@ -141,18 +157,41 @@ def _message(listed: Mapping[str, Any], reading: TargetReading | None, is_up: bo
 # ---------------------------------------------------------------- what it costs
 
 
-def _costs(listed: Mapping[str, Any], status: str, until: float | None) -> dict[str, Any]:
-    """Its price, and what it came to at that price since the rental began: the service does not tell the sum.
+def bill(before: Mapping[str, Any] | None, billed: Billed | None, row: Mapping[str, Any], now: float) -> Billed | None:
+    """What an instance had come to when it was last seen to change: its price, its status or its start.
 
-    Of one that is stopped nobody knows the sum: it cost less since, but nobody knows since when.
+    Args:
+        before: as it was listed before; None: it was not.
+        billed: what came of that.
+        row: as it is listed now.
+        now: when that is, epoch seconds.
+    """
+    if before is None or _terms(before) == _terms(row):
+        return billed
+    total = _costs(before, _listed_status(before), now, billed)["total_cost"]
+    return billed if total is None else Billed(total, now)
+
+
+def _terms(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return cost_per_hour(row), _listed_status(row), known_number(row.get("start_date"))
+
+
+def _costs(listed: Mapping[str, Any], status: str, until: float | None, billed: Billed | None) -> dict[str, Any]:
+    """Its price, and what it came to since the rental began: the service does not tell the sum.
+
+    That is what was billed, and the time since then at its price. Of one that was never seen to run nobody knows it: it
+    cost less while it was stopped, but nobody knows since when.
     """
     price, started = cost_per_hour(listed), known_number(listed.get("start_date"))
-    if started is not None and started < EARLIEST_START:
+    latest = inf if until is None else until + MOST_AHEAD
+    if started is not None and not EARLIEST_START <= started <= latest:
         started = None
     runs = status == "running" or (status == "lost" and _listed_status(listed) == "running")
+    if billed is None and runs and started is not None:
+        billed = Billed(0.0, started)
     total = None
-    if runs and price is not None and started is not None and until is not None:
-        total = price * max(0.0, until - started) / HOUR
+    if billed is not None and price is not None and until is not None:
+        total = billed.dollars + price * max(0.0, until - billed.until) / HOUR
     return {"cost_per_hour": None if status == "lost" else price, "total_cost": total, "started_at": started}
 
 
@@ -191,6 +230,7 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
         "steps_per_second": progress.steps_per_second,
         "eta_seconds": progress.eta_seconds if progress.eta_scope != "epoch" else None,
         "stall": seen.stall,
+        "log_age": reading.log_age,
     }
 
 

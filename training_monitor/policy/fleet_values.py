@@ -32,6 +32,11 @@ class FleetEntry:
         which = self.job or next(iter(self.log_paths), None)
         return f"{self.target}#{which}" if which else self.target
 
+    @property
+    def which(self) -> str | None:
+        """What tells it from others on its target, short: its job, or the end of its log's path."""
+        return self.job or next(("/".join(path.split("/")[-2:]) for path in self.log_paths), None)
+
 
 MOST_RUN = 2**20
 
@@ -41,7 +46,8 @@ class TargetReading:
     """What one round trip to a member found at `timestamp` (epoch seconds); per cent, None is not known.
 
     `absent` says that there is no such job, or no log where there was one: `status` is of before then. `run` is a
-    number below MOST_RUN for the training that was started, 0 where nobody knows which.
+    number below MOST_RUN for the training that was started, 0 where nobody knows which. `log_age` is how many seconds
+    before the look its log was written to.
     """
 
     timestamp: float
@@ -53,6 +59,7 @@ class TargetReading:
     extra: Mapping[str, float] = field(default_factory=dict)
     absent: str | None = None
     run: int = 0
+    log_age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,12 @@ class FleetSummary:
     Attributes:
         levels: how many members are healthy, warning, error, unknown.
         dollars_per_hour: of what has a price; `unpriced` is of how many rented machines nobody knows it.
-        dollars_spent: by the members shown since their rentals began, of what has a price.
-        credit: of the account; `credit_hours`: how long it lasts at this rate, None when nobody knows.
-        dollars_to_completion: what the rest of the trainings with an ETA and a price will cost.
+        dollars_spent: by the members shown since their rentals began, as far as it is known; `without_total` is of how
+            many rented machines among them it is not.
+        credit: of the account; `credit_hours`: how long it lasts at this rate, None when nobody knows; at most that
+            when some are `unpriced`.
+        dollars_to_completion: what the rest of the trainings with an ETA and a price will cost; `without_price` is how
+            many have an ETA, and nobody knows what their rented machine costs.
         seconds_to_completion: until the last of them; `without_eta`: how many run and have none.
         hidden: instances of the account that are not shown, and what they cost in an hour, as far as that is known.
     """
@@ -91,10 +101,12 @@ class FleetSummary:
     dollars_per_hour: float = 0.0
     unpriced: int = 0
     dollars_spent: float = 0.0
+    without_total: int = 0
     credit: float | None = None
     credit_hours: float | None = None
     dollars_to_completion: float | None = None
     seconds_to_completion: float | None = None
+    without_price: int = 0
     without_eta: int = 0
     hidden: int = 0
     hidden_dollars_per_hour: float = 0.0

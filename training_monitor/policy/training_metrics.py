@@ -16,6 +16,7 @@ from training_monitor.units import format_duration
 
 KEPT_LOGS = 10
 MOST_REASON = 200  # characters
+QUIET_SECONDS, QUIET_WHILE_IT_RUNS = 600.0, 3600.0  # after which a log without a new line shows no progress
 LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; what is further away than that is no forecast
 STARTING = ("created", "loading", "pending", "scheduling")
 FAILED = ("exited", "failed", "dead")
@@ -73,6 +74,7 @@ class TrainingMetrics:
         message: what the service or the job says of itself.
         absent: why nothing is known of its training any more: what is shown of that is of before.
         run: tells a training from others on the same machine; 0: nobody knows.
+        log_age: how many seconds before the last look its log was written to.
         error: why the last look failed; stale_since: since when nothing was seen, epoch seconds, None while it is.
     """
 
@@ -114,6 +116,7 @@ class TrainingMetrics:
     stale_since: float | None = None
     absent: str | None = None
     run: int = 0
+    log_age: float | None = None
 
     def progress_percentage(self) -> float | None:
         """How much of its steps is done, 0 to 100; of a log without steps, of its epochs. None is not known."""
@@ -132,12 +135,12 @@ class TrainingMetrics:
     def seconds_left(self) -> float | None:
         """How many seconds until the last step, by the training's own clock; None while nobody knows.
 
-        Nobody knows it of a training that has ended, hangs or is not seen any more. The log's own word comes first,
-        then its speed, then how long its steps took so far.
+        Nobody knows it of a training that has ended, hangs, is not seen any more or says nothing in its log. The log's
+        own word comes first, then its speed, then how long its steps took so far.
         """
         hangs = self.stall is not None and self.stall.is_stalling and self.stall.kind != "slow"
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
-        if has_ended or hangs or self.absent is not None:
+        if has_ended or hangs or self.absent is not None or self.is_quiet():
             return None
         seconds = self._seconds_by_steps() if self.eta_seconds is None else self.eta_seconds
         return seconds if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
@@ -151,6 +154,11 @@ class TrainingMetrics:
             return left / self.steps_per_second
         return None if self.runtime_seconds is None else self.runtime_seconds / step * left
 
+    def is_quiet(self) -> bool:
+        """Whether its log was not written to for so long that it shows no progress."""
+        limit = QUIET_WHILE_IT_RUNS if self.is_running else QUIET_SECONDS
+        return self.log_age is not None and self.log_age > limit
+
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
         """Judge the row by the first of these that holds.
 
@@ -161,7 +169,8 @@ class TrainingMetrics:
         3. What the look showed: a loss that is no number, a hang that is sure enough, a training whose process is gone
            before its end: error. A slow run, or a hang that is not sure: warning. No such job or log any more: unknown.
         4. A loss that diverges or jumps or is high, GPUs of a running training with little to do, a full disk: warning.
-        5. Nothing is known of its log, and nothing of its GPUs or of what runs there: unknown. Else healthy.
+        5. Nothing is known of its log, and nothing of its GPUs or of what runs there, or its log was not written to for
+           so long that it shows no progress: unknown. Else healthy.
 
         Args:
             thresholds: from where on a value is worth a warning.
@@ -222,6 +231,9 @@ class TrainingMetrics:
         has_log = any(value is not None for value in (self.step, self.epoch, self.loss))
         is_missing = self.status == "unknown" or (self.message is not None and self.is_running is not True)
         seen = ", ".join(self._seen())
+        if self.is_quiet():
+            quiet = f"nothing new in its log for {format_duration(self.log_age)}"
+            return Health("unknown", f"{quiet}: {seen}"[:MOST_REASON])
         if seen and (has_log or not is_missing):
             return Health("healthy", seen)
         said = self.message or f"no log found, {seen or 'and no GPU seen'}"

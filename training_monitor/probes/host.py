@@ -42,17 +42,20 @@ printf '%s\\n' "$@" --; df -Pk "$@" 2>/dev/null; :"""
 @dataclass(frozen=True, slots=True)
 class LogHost:
     """Where a log lies: its path there (None: there is no such file), the disk under it (else the one under `/`) and
-    the memory of the machine, in per cent; None is not known."""
+    the memory of the machine, in per cent; `log_age` is how many seconds ago it was written to, by the clock there.
+    None is not known."""
 
     log_path: str | None
     disk_percent: float | None
     ram_percent: float | None
+    log_age: float | None = None
 
 
 _LOG_HOST = r"""
 file=FILE
 [ -e "$file" ] || file=
 cat /proc/meminfo 2>/dev/null
+[ "$file" ] && echo "written $(stat -L -c %Y "$file" 2>/dev/null) now $(date +%s)"
 echo --
 df -Pk "${file:-/}" 2>/dev/null
 echo --
@@ -61,12 +64,12 @@ printf '%s' "$file"
 
 
 def log_host_question(expression: str) -> Question[LogHost]:
-    """The disk and the memory behind the log that a shell expression names."""
+    """The disk and the memory behind the log that a shell expression names, and when that was written to."""
 
     def parse(reply: Reply) -> LogHost:
         memory, _, rest = reply.output.partition("--\n")
         table, _, path = rest.partition("--\n")
-        return LogHost(path or None, _read_disk(table), _read_memory(memory))
+        return LogHost(path or None, _read_disk(table), _read_memory(memory), _read_age(memory))
 
     return Question("host", _LOG_HOST.replace("FILE", expression, 1), parse, limit=5.0)
 
@@ -85,3 +88,9 @@ def _read_memory(text: str) -> float | None:
     sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     return None if not total or available is None else 100.0 * max(0.0, 1 - available / total)
+
+
+def _read_age(text: str) -> float | None:
+    """Seconds since the log was written to; a file of the future was written to just now."""
+    found = re.search(r"^written (\d{1,12}) now (\d{1,12})$", text, re.MULTILINE)
+    return max(0.0, float(int(found[2]) - int(found[1]))) if found else None

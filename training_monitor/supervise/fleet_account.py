@@ -8,8 +8,10 @@ from typing import Any
 
 from training_monitor.clock import Clock
 from training_monitor.errors import TrainingMonitorError
+from training_monitor.policy.fleet_rows import bill
 from training_monitor.supervise.fleet_member import Listed
 from training_monitor.supervise.fleet_schedule import wait_after
+from training_monitor.supervise.logs import get_logger
 from training_monitor.targets.transport import Transport
 from training_monitor.vast.account import account_balance
 from training_monitor.vast.instances import is_stopped, list_instances_at_once
@@ -34,8 +36,11 @@ class Account:
 
     def about(self, number: int, before: Listed) -> Listed:
         """What it says of an instance, of which `before` was known. Gone is only what a complete listing lacks."""
-        if self.listed_at is None or number in self.rows:
-            return Listed(self.rows.get(number), self.listed_at, False, self.error, self.stale_since)
+        if self.listed_at is None:
+            return Listed(error=self.error, stale_since=self.stale_since)
+        if row := self.rows.get(number):
+            billed = bill(before.row, before.billed, row, self.listed_at)
+            return Listed(row, self.listed_at, False, self.error, self.stale_since, billed)
         if before.row is not None:
             return replace(before, lost=True, error=None, stale_since=None)
         return Listed(None, None, True, f"vast://{number}: no such instance in this account")
@@ -64,12 +69,16 @@ class AccountLister:
         except TrainingMonitorError as error:
             self.fail(str(error), began)
             return
+        if before.error is not None:
+            get_logger().info("the account is listed again")
         self._failures, self._not_before = 0, 0.0
         self.account = Account({row["id"]: row for row in rows}, self._clock.time(), credit=before.credit)
 
     def fail(self, error: str, now: float) -> None:
         """A listing failed."""
         before = self.account
+        if before.error is None:
+            get_logger().warning("the account was not listed: %s", error)
         since = next((when for when in (before.stale_since, before.listed_at) if when is not None), now)
         self._failures += 1
         self._not_before = self._clock.monotonic() + wait_after(self._failures, self._interval)

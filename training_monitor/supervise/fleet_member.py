@@ -20,7 +20,7 @@ from training_monitor.models import Answer, NewLog, ProgressSample
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.policy.fleet_alerts import ToldMember
 from training_monitor.policy.fleet_config import FleetConfig
-from training_monitor.policy.fleet_rows import metrics_of
+from training_monitor.policy.fleet_rows import Billed, metrics_of
 from training_monitor.policy.fleet_values import (
     MOST_RUN,
     REPORTED,
@@ -34,6 +34,7 @@ from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
 from training_monitor.supervise.fleet_samples import LastSamples
+from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.watch_state import WatchState
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import read_address
@@ -64,13 +65,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing of the account says of a member, at `listed_at`; `error` is why nobody knows more of it."""
+    """What a listing of the account says of a member, at `listed_at`; `error` is why nobody knows more of it, `billed`
+    what it had come to by prices that were seen before."""
 
     row: Mapping[str, Any] | None = None
     listed_at: float | None = None
     lost: bool = False
     error: str | None = None
     stale_since: float | None = None
+    billed: Billed | None = None
 
 
 class LastLines:
@@ -189,12 +192,16 @@ class FleetMember:
         except TrainingMonitorError as error:
             self.fail(str(error), now)
             return False
+        if self.seen.error is not None:
+            get_logger().info("%s: it answers again", self.key)
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
         return True
 
     def fail(self, error: str, now: float) -> None:
         """A look failed."""
+        if self.seen.error is None:
+            get_logger().warning("%s: no answer: %s", self.key, error)
         with self._lock:
             before = self.seen
             last = before.reading.timestamp if before.reading else now
@@ -235,6 +242,7 @@ class FleetMember:
             extra=dict(self._extra),
             absent=absent,
             run=self._run_number(look),
+            log_age=host.log_age,
         )
 
     def _shorten(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
@@ -310,6 +318,7 @@ class FleetMember:
             error=error,
             stale_since=since,
             lost=listed.lost,
+            billed=listed.billed,
         )
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:

@@ -257,6 +257,7 @@ def _row(member: MockMember, look: MockLook, now: float) -> TrainingMetrics:
         error=look.error,
         stale_since=look.stale_since,
         lost=look.lost,
+        billed=look.billed,
     )
 
 

@@ -13,6 +13,8 @@ from math import cos, exp, nan, pi, sin
 from typing import Any
 
 from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis
+from training_monitor.policy.cost import HOUR
+from training_monitor.policy.fleet_rows import Billed
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.training_metrics import KEPT_LOGS
 from training_monitor.units import format_duration
@@ -44,6 +46,7 @@ LOADING_AT, RUNNING_AT, LOST_AT, DEARER_AT = 8.0, 20.0, 25.0, 40.0
 HUNG_AT, EXITED_AT, FINISHED_AT, UNREACHABLE_AT, STOPPED_AT = -640.0, -300.0, -900.0, -130.0, -1800.0
 LINE_SECONDS = 10.0
 SETUP_SECONDS = 240.0
+_DEARER = 1.08
 _ENDS = {"hanging": HUNG_AT, "exited": EXITED_AT, "stopped": STOPPED_AT, "lost": LOST_AT}
 _SHARE_HEALTHY = 0.75
 _DISK_GB, _RAM_GB = 200.0, 128.0
@@ -86,6 +89,7 @@ class MockLook:
     error: str | None = None
     stale_since: float | None = None
     lost: bool = False
+    billed: Billed | None = None
 
 
 def make_member(number: int, instance_id: int, seed: int) -> MockMember:
@@ -125,10 +129,11 @@ def look_at(member: MockMember, at: float, epoch: float, act: MockAct | None = N
     act = act if act and at >= act.at else None
     status = _status(member, at, act)
     ended = min(_ENDS.get(member.scenario, at), act.at if act else at, at)
+    billed = _billed(member, at, ended, epoch)
     if status == "lost":
         row = _row(member, ended, epoch, "running")
         reading = _reading(member, ended, ended, epoch)
-        return MockLook(row, epoch + ended, reading, _lines(member, ended, logs_after), lost=True)
+        return MockLook(row, epoch + ended, reading, _lines(member, ended, logs_after), lost=True, billed=billed)
     row = _row(member, at, epoch, status)
     if status in ("created", "loading"):
         return MockLook(row, epoch + at, None)
@@ -136,7 +141,8 @@ def look_at(member: MockMember, at: float, epoch: float, act: MockAct | None = N
         since, reading = epoch + UNREACHABLE_AT, _reading(member, UNREACHABLE_AT, UNREACHABLE_AT, epoch)
         lines = _lines(member, UNREACHABLE_AT, logs_after)
         return MockLook(row, epoch + at, reading, lines, "ssh: no answer within 15 s", since)
-    return MockLook(row, epoch + at, _reading(member, ended, at, epoch), _lines(member, ended, logs_after))
+    reading = _reading(member, ended, at, epoch)
+    return MockLook(row, epoch + at, reading, _lines(member, ended, logs_after), billed=billed)
 
 
 def _status(member: MockMember, at: float, act: MockAct | None) -> str:
@@ -148,10 +154,25 @@ def _status(member: MockMember, at: float, act: MockAct | None) -> str:
     return member.scenario if ended is not None and at >= ended else "running"
 
 
+def _billed(member: MockMember, at: float, ended: float, epoch: float) -> Billed | None:
+    """What it came to before its price changed, or it ended."""
+    first = min(ended, DEARER_AT) if member.scenario == "full" else ended
+    if first >= at:
+        return None
+    until = ended if ended < at else first
+    seconds = first - member.rented + _DEARER * (until - first)
+    return Billed(_price(member) * seconds / HOUR, epoch + until)
+
+
+def _price(member: MockMember) -> float:
+    """Dollars per hour, at first."""
+    return GPUS[member.instance_id % len(GPUS)][2] * (7.6 if member.number % 7 == 3 else 1.0)
+
+
 def _row(member: MockMember, at: float, epoch: float, status: str) -> dict[str, Any]:
     """The instance, as vast.ai lists it."""
-    name, memory_mb, price = GPUS[member.instance_id % len(GPUS)]
-    dearer = 1.08 if member.scenario == "full" and at >= DEARER_AT else 1.0
+    name, memory_mb, _ = GPUS[member.instance_id % len(GPUS)]
+    dearer = _DEARER if member.scenario == "full" and at >= DEARER_AT else 1.0
     gpu = _gpu_percent(member, at) if status == "running" and member.scenario != "silent" else None
     fill = 96.4 if member.scenario == "full" else 20.0 + 50.0 * _noise(member.number, 11.0)
     return {
@@ -170,7 +191,7 @@ def _row(member: MockMember, at: float, epoch: float, status: str) -> dict[str, 
         "disk_usage": _DISK_GB * (fill + 1.2 * (1.0 - exp(-max(0.0, at) / 3600.0))) / 100.0,
         "mem_limit": _RAM_GB,
         "mem_usage": _RAM_GB * (0.2 + 0.5 * _noise(member.number, 13.0)),
-        "dph_total": price * dearer * (7.6 if member.number % 7 == 3 else 1.0),
+        "dph_total": _price(member) * dearer,
         "storage_total_cost": 0.012,
         "start_date": epoch + member.rented,
     }
@@ -237,7 +258,7 @@ def _stall(progress: Progress, hung: float | None) -> StallAnalysis:
     )
     if hung is None:
         return found
-    reason = f"no step for {format_duration(hung)}, GPUs at 100 % and idle power"
+    reason = f"no step after step {progress.step} for {format_duration(hung)}, GPUs at 100 % and idle power"
     return replace(
         found, is_stalling=True, kind="hang_spinning", confidence="high", reason=reason, recommendation="terminate"
     )

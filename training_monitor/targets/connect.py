@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_monitor.errors import InstanceNotFound, SettingsError, TargetUnreachable
+from training_monitor.models import CommandResult
 from training_monitor.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import (
@@ -21,6 +22,7 @@ from training_monitor.targets.transport import (
 )
 
 VAST_TIMEOUT = 60.0
+_PAGE, _MOST_PAGES = 25, 400
 
 
 def connect(target: Target, transport: Transport | None = None) -> Transport:
@@ -44,15 +46,39 @@ def resolve_target(target: str | Target, *, namespace: str = "default", transpor
 def resolve_vast(target: Target, inner: Transport) -> Target:
     """Ask the vastai CLI for the instance's ssh address; it exits 0 with empty output when it could not ask."""
     result = inner.run(["vastai", "show", "instance", target.name, "--raw"], timeout=VAST_TIMEOUT)
-    try:
-        row = json.loads(result.stdout)
-    except (ValueError, RecursionError):
-        raise explain_failure(result, str(target)) from None
+    row = _read_json(result)
+    if row is None and result.exit_code:  # the CLI ends like this over a row without a start date, which the list has
+        row = _listed_row(int(target.name), inner)
     if row == {"instances": None}:
         raise InstanceNotFound(f"{target}: no such instance in this account", hint="vastai show instances")
     if not isinstance(row, dict):
         raise explain_failure(result, str(target))
     return read_address(target, row)
+
+
+def _listed_row(number: int, inner: Transport) -> Mapping[str, Any] | None:
+    """The instance's row in the listing, page by page; None where that cannot be had, or is not seen to have it."""
+    token = ""
+    for _ in range(_MOST_PAGES):
+        paged = ["vastai", "show", "instances", "--raw", "--limit", str(_PAGE)]
+        page = _read_json(inner.run([*paged, *([f"--next-token={token}"] if token else [])], timeout=VAST_TIMEOUT))
+        rows = page.get("instances") if isinstance(page, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and row.get("id") == number:
+                return row
+        following = page.get("next_token") if isinstance(page, dict) else None
+        if not isinstance(following, str) or following in ("", token):
+            break
+        token = following
+    return None
+
+
+def _read_json(result: CommandResult) -> Any:
+    """What a command printed; None for what is no JSON."""
+    try:
+        return json.loads(result.stdout)
+    except (ValueError, RecursionError):
+        return None
 
 
 def read_address(target: Target, row: Mapping[str, Any]) -> Target:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.errors import AccessDenied, CommandError, last_lines
+from training_monitor.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
 from training_monitor.models import CommandResult
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames
 
 OTHER_KEY_NEXT = "Trying again with your normal API Key"  # a 2FA session ended: this goes before the JSON, once
+_REFUSAL = re.compile(r"""^\{"error": true, "status_code": (\d{3}), "msg": "?(.*?)"?\}\s*$""", re.MULTILINE)
 _DENIED = re.compile(
     r"^.*(?:\"status_code\": |failed with error |HTTPError: )40[13]\b.*$|^.*session (?:has )?expired.*$",
     re.IGNORECASE | re.MULTILINE,
@@ -43,7 +44,13 @@ def read_answer(result: CommandResult) -> Any:
 
 def explain(result: CommandResult) -> CommandError:
     """The error that an answer stands for which is none."""
-    return find_denial(result) or explain_failure(result, "vast.ai")
+    said = _REFUSAL.search(result.stderr)
+    if denial := find_denial(result):
+        return denial
+    if said is None or result.exit_code:
+        return explain_failure(result, "vast.ai")
+    what = f"it answers HTTP {said[1]}: {last_lines(said[2]) or 'no more'}"
+    return TargetUnreachable(what, target="vast.ai", argv=result.argv, result=result)
 
 
 def find_denial(result: CommandResult) -> AccessDenied | None:

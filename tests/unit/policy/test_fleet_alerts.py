@@ -387,11 +387,19 @@ def test_a_budget_stays_passed_when_the_cost_of_a_machine_is_known_no_more() -> 
 def test_credit_that_does_not_last_is_told_once_a_day() -> None:
     short = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0)
     day = int(NOW // DAY)
-    text = "the credit of $5.00 lasts 2.5 h at $2.00/h"
+    text = "the credit of $5.00 lasts 2h30m at $2.00/h"
     assert account(short, short, short, config=CONFIG, every=DAY / 4) == [
         f"0 credit warning {day} {text}",
         f"2 credit warning {day + 1} {text}",
     ]
+
+
+def test_sums_in_which_something_is_not_known_are_told_as_the_least_that_they_can_be() -> None:
+    credit = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0, unpriced=1)
+    [told] = account(credit, config=CONFIG)
+    assert told.endswith("the credit of $5.00 lasts at most 2h30m at $2.00/h or more")
+    [told] = account(FleetSummary(dollars_spent=12.0, without_total=2), config=FleetConfig(budget=10.0))
+    assert told.endswith("the budget of $10.00 is passed: at least $12.00 spent")
 
 
 @pytest.mark.parametrize("hours", [None, 12.5, 1e9])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis
-from training_monitor.policy.fleet_rows import clean_text, metrics_of
+from training_monitor.policy.fleet_rows import Billed, bill, clean_text, metrics_of
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.watching import TrainingStatus
@@ -151,8 +151,32 @@ def test_without_a_start_nobody_knows_what_it_came_to(start: Any) -> None:
     assert (seen.total_cost, seen.started_at) == (None, None)
 
 
-def test_a_start_in_the_future_costs_nothing_yet() -> None:
+def test_a_start_that_is_to_come_costs_nothing_yet_by_another_clock_and_is_not_known_hours_ahead() -> None:
     assert listed(start_date=NOW + 60).total_cost == 0.0
+    seen = listed(start_date=NOW + 9999)
+    assert (seen.total_cost, seen.started_at) == (None, None)
+
+
+def test_what_a_machine_came_to_does_not_jump_when_its_price_its_status_or_its_start_changes() -> None:
+    dearer = {**ROW, "dph_total": 0.9}
+    billed = bill(ROW, None, dearer, NOW)
+    assert billed and row_of(row=dearer, billed=billed).total_cost == pytest.approx(4.67)
+    assert row_of(row=dearer, billed=billed, now=NOW + HOUR).total_cost == pytest.approx(5.57)
+    stopped = {**dearer, "actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
+    billed = bill(dearer, billed, stopped, NOW + HOUR)
+    assert row_of(row=stopped, billed=billed, now=NOW + 2 * HOUR).total_cost == pytest.approx(5.58)
+    again = {**ROW, "start_date": NOW + 2 * HOUR}
+    billed = bill(stopped, billed, again, NOW + 2 * HOUR)
+    assert row_of(row=again, billed=billed, now=NOW + 3 * HOUR).total_cost == pytest.approx(5.58 + 0.467)
+
+
+def test_nothing_is_billed_of_what_was_not_known_or_did_not_change() -> None:
+    assert bill(None, None, ROW, NOW) is None and bill(ROW, None, dict(ROW), NOW) is None
+    assert bill({**ROW, "start_date": None}, None, ROW, NOW) is None
+    known = Billed(3.0, NOW - HOUR)
+    without_price = {**ROW, "dph_total": None}
+    assert bill(without_price, known, ROW, NOW) == known
+    assert row_of(row=without_price, billed=known).total_cost is None
 
 
 def test_what_was_lost_cost_until_it_was_listed_last() -> None:
@@ -181,6 +205,10 @@ def test_what_was_never_listed_and_is_not_there_is_lost_for_that_reason() -> Non
         (VAST, None, "30007001"),
         (VAST, 7, "30007001"),
         (FleetEntry("ssh://gpu1"), None, "ssh://gpu1"),
+        (FleetEntry("local", "process:train"), None, "process:train"),
+        (FleetEntry("vast://7", "process:train"), "my run", "my run process:train"),
+        (FleetEntry("local", log_paths=("/data/runs/a/train.log",)), None, "a/train.log"),
+        (FleetEntry("local", log_paths=("~/train.log",), name="mine"), None, "mine"),
     ],
 )
 def test_a_row_is_called_what_people_call_it(entry: FleetEntry, label: Any, name: str) -> None:

@@ -73,20 +73,36 @@ def test_unknown_credit_lasts_nobody_knows_how_long() -> None:
 
 
 def test_what_was_spent_is_the_sum_of_what_is_known() -> None:
-    assert total(row(total_cost=1.5), row(total_cost=None), row(status="lost", total_cost=2.0)).dollars_spent == 3.5
+    found = total(row(1, total_cost=1.5), row(2), row(3, "lost", total_cost=2.0), row("gpu1"))
+    assert (found.dollars_spent, found.without_total) == (3.5, 1)
+
+
+def test_two_members_on_one_machine_cost_what_one_costs() -> None:
+    machine_of_two = {"cost_per_hour": 2.0, "total_cost": 6.0}
+    found = total(row(1, eta_seconds=3600.0, **machine_of_two), row(1, eta_seconds=7200.0, **machine_of_two))
+    assert (found.dollars_per_hour, found.dollars_spent, found.dollars_to_completion) == (2.0, 6.0, 4.0)
 
 
 def test_the_rest_costs_each_member_s_time_at_its_price_and_takes_as_long_as_the_longest() -> None:
     rows = (
-        row(eta_seconds=3600.0, cost_per_hour=2.0),
-        row(eta_seconds=1800.0, cost_per_hour=1.0),
-        row(eta_seconds=7200.0),
-        row(step=5),
-        row(finished=True),
-        row(status="loading"),
+        row(1, eta_seconds=3600.0, cost_per_hour=2.0),
+        row(2, eta_seconds=1800.0, cost_per_hour=1.0),
+        row(3, eta_seconds=7200.0),
+        row("gpu1", eta_seconds=60.0),
+        row(4, step=5),
+        row(5, finished=True),
+        row(6, "loading"),
     )
     found = total(*rows)
     assert (found.dollars_to_completion, found.seconds_to_completion, found.without_eta) == (2.5, 7200.0, 1)
+    assert found.without_price == 1
+
+
+def test_the_rest_of_a_training_that_is_not_seen_any_more_gets_shorter_until_nobody_knows_it() -> None:
+    seen = {"eta_seconds": 3600.0, "cost_per_hour": 2.0, "error": "no answer"}
+    soon, over = total(row(stale_since=NOW - 1800.0, **seen)), total(row(stale_since=NOW - 3600.0, **seen))
+    assert (soon.seconds_to_completion, soon.dollars_to_completion, soon.without_eta) == (1800.0, 1.0, 0)
+    assert (over.seconds_to_completion, over.dollars_to_completion, over.without_eta) == (None, None, 1)
 
 
 def test_without_any_end_in_sight_there_is_no_forecast_rather_than_zero() -> None:

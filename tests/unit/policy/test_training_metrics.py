@@ -173,6 +173,16 @@ def test_health_and_its_reason(values: dict[str, Any], expected: Health) -> None
     assert row(**values).health() == expected
 
 
+def test_a_log_to_which_nothing_comes_shows_no_progress_and_no_end() -> None:
+    days = row(**BUSY, log_age=3 * 86_400.0, eta_seconds=60.0)
+    assert days.health() == Health("unknown", "nothing new in its log for 3d00h: step 70/100, GPU 85 %")
+    assert days.seconds_left() is None
+    assert row(**BUSY, log_age=590.0, eta_seconds=60.0).health().level == "healthy"
+    assert row(**BUSY, log_age=1800.0, is_running=True, eta_seconds=60.0).seconds_left() == 60.0
+    assert row(**BUSY, log_age=3700.0, is_running=True).health().level == "unknown"
+    assert row(**BUSY, log_age=9999.0, finished=True).health() == Health("healthy", "finished")
+
+
 @pytest.mark.parametrize("status", ["created", "loading", "exited", "stopped", "offline", "lost", "rebooting"])
 def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(status: str) -> None:
     assert "GPU" not in row(status, gpu_util=0.0).health().reason

@@ -21,6 +21,14 @@ def test_used_memory_is_what_no_program_can_get_and_the_disk_is_that_of_the_log(
 
 
 @pytest.mark.parametrize(
+    ("said", "age"),
+    [("written 1000 now 1600", 600.0), ("written 1000 now 900", 0.0), ("written  now 1600", None), ("", None)],
+)
+def test_how_long_ago_a_log_was_written_to_is_by_the_clock_there(said: str, age: float | None) -> None:
+    assert parse(f"{MEMORY}{said}\n--\n{HEAD}--\n/workspace/a.log").log_age == age
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", LogHost(None, None, None)),

@@ -337,6 +337,37 @@ def test_where_no_thread_can_be_begun_the_next_round_asks(monkeypatch: pytest.Mo
     assert watch.row().step == 2 and watch.world.listings() == 2
 
 
+def test_what_was_spent_neither_jumps_with_a_price_nor_falls_when_an_instance_is_stopped() -> None:
+    watch = Watch(1)
+    hour = watch.row().total_cost
+    assert hour == pytest.approx(0.5, abs=0.01)
+    watch.world.rows[1] |= {"dph_total": 2.0}
+    assert watch.row().total_cost == pytest.approx(hour, abs=0.01)
+    stopped = {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
+    watch.world.rows[1] |= {**stopped, "storage_total_cost": 0.01}
+    assert watch.row().total_cost == pytest.approx(hour, abs=0.02)
+    assert watch.monitor.snapshot().summary.without_total == 0
+
+
+def test_what_fails_is_logged_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch(1)
+    watch.look()
+    with caplog.at_level("INFO", "training_monitor"):
+        watch.world.listing, watch.world.machine(1).error = "", unreachable()
+        watch.look()
+        watch.look()
+        watch.world.listing = watch.world.machine(1).error = None
+        watch.look(after=400)
+    said = sorted(record.getMessage() for record in caplog.records)
+    assert [text.partition(":")[0] for text in said] == [
+        "the account is listed again",
+        "the account was not listed",
+        "vast",
+        "vast",
+    ]
+    assert "vast://1: it answers again" in said and "vast://1: no answer: connection refused" in said
+
+
 def test_whoever_listens_may_close_it() -> None:
     watch, heard = Watch(1), threading.Event()
     watch.look()

@@ -71,6 +71,22 @@ def test_states_change_with_time() -> None:
     assert len(told) == len(set(told)), "each is told once"
 
 
+def test_what_a_machine_came_to_grows_at_its_price_also_when_that_rises_or_it_is_stopped() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    clock.elapsed = 39.0
+    before = row(fleet, "full")
+    clock.elapsed = 41.0
+    after = row(fleet, "full")
+    assert (before.cost_per_hour or 0.0) < (after.cost_per_hour or 0.0)
+    assert after.total_cost == pytest.approx((before.total_cost or 0.0) + 0.0003, abs=1e-4)
+    fleet.act("stop", [key("full")])
+    clock.elapsed = 3643.0
+    stopped = row(fleet, "full")
+    assert (stopped.status, stopped.cost_per_hour) == ("stopped", 0.012)
+    assert stopped.total_cost == pytest.approx((after.total_cost or 0.0) + 0.012, abs=1e-3)
+
+
 def test_a_training_moves_plausibly() -> None:
     clock = FakeClock()
     fleet = MockFleet(clock=clock)

@@ -86,6 +86,34 @@ def test_an_answer_that_is_none_is_no_missing_instance(stdout: str) -> None:
         resolve_target("vast://7", transport=vastai('{"instances": null}'))
 
 
+def test_an_instance_over_which_the_cli_fails_is_looked_for_in_the_pages_of_the_list() -> None:
+    there = {"id": 7, "ssh_host": "ssh5.vast.ai", "ssh_port": 40022}
+    first, second = {"instances": [None, {"id": "7"}], "next_token": "t"}, {"instances": [{"id": 8}, there]}
+
+    def answer(words: tuple[str, ...], said: str | None) -> CommandResult:
+        if words[2] == "instance":
+            return CommandResult(words, 1, "", "TypeError: no start date", 0.1)
+        return CommandResult(words, 0, json.dumps(second if words[-1] == "--next-token=t" else first), "", 0.1)
+
+    transport = FakeTransport(lambda script: ("", 127))
+    transport.register(["vastai"], answer)
+    assert resolve_target("vast://7", transport=transport) == INSTANCE
+    with pytest.raises(TargetUnreachable, match="no start date"):
+        resolve_target("vast://9", transport=transport)
+
+
+@pytest.mark.parametrize("page", ["", "[]", "null", '{"instances": 7}', '{"instances": [], "next_token": {}}'])
+def test_a_list_that_is_none_does_not_make_an_instance_missing(page: str) -> None:
+    def answer(words: tuple[str, ...], said: str | None) -> CommandResult:
+        failed = words[2] == "instance"
+        return CommandResult(words, int(failed), "" if failed else page, "TypeError", 0.1)
+
+    transport = FakeTransport(lambda script: ("", 127))
+    transport.register(["vastai"], answer)
+    with pytest.raises(TargetUnreachable, match="TypeError"):
+        resolve_target("vast://7", transport=transport)
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -421,6 +421,20 @@ def test_a_flat_listing_that_proves_nothing_leaves_it_to_the_complete_one(said: 
     assert len(cli.calls) == 2 and "--limit" in cli.calls[1]
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ('{"error": true, "status_code": 500, "msg": "it broke"}\n', "vast.ai: it answers HTTP 500: it broke"),
+        ('nudge\n{"error": true, "status_code": 429, "msg": null}\n', "vast.ai: it answers HTTP 429: null"),
+        ('{"error": true, "status_code": 503, "msg": ""}', "vast.ai: it answers HTTP 503: no more"),
+    ],
+)
+def test_a_refusal_is_told_in_few_words(said: str, expected: str) -> None:
+    with pytest.raises(TargetUnreachable) as caught:
+        list_instances(transport=Cli((0, "", said)).transport)
+    assert str(caught.value) == expected
+
+
 def test_where_neither_listing_tells_anything_nobody_knows() -> None:
     with pytest.raises(TargetUnreachable):
         list_instances_at_once(transport=Cli((0, "", '{"error": true, "status_code": 500}')).transport)
