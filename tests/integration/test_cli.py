@@ -283,7 +283,8 @@ def test_a_command_in_a_pod_that_ended_and_was_stopped_is_not_started_again(pod:
         stopped = cli("stop", "head", "again")
         assert stopped.returncode == 0 and "again-attempt-1 FAILED" in stopped.stdout
         out, err = child.communicate(timeout=30)
-    assert child.returncode == 1 and "stopped: by a person" in out and "attempt-2" not in cli("status", "head").stdout
+    assert child.returncode == 1 and "stopped: by a person" in out
+    assert "again-attempt-2" not in cli("status", "head").stdout
     assert "exit status 3" in out and "logs head process:again-attempt-1" in out
     assert "supervising again on head" in err
 
