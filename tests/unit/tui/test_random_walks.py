@@ -1,13 +1,15 @@
-"""What holds on the fleet's screens whatever is pressed while the fleet and the terminal's size change."""
+"""What holds on the screens of a fleet, some of it on all, whatever is pressed while all changes, also the size."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.unit.tui import random_runs
 from tests.unit.tui.random_fleet import ACTIONS, ANSWERS, READ_ONLY, SEEDS, WITH_NAN, Press, walk
 from tests.unit.tui.snapshots import ROWS, SNAPSHOT, member, misfits
 from training_monitor.policy.fleet_values import FleetSnapshot
@@ -15,6 +17,8 @@ from training_monitor.tui.keys import TABLES, Command, update
 from training_monitor.tui.screens import render
 from training_monitor.tui.text import Line, cells, safe
 from training_monitor.tui.view import ORDERS, Frame, View, selected_row, visible_rows
+
+Walk = Callable[[int], Any]  # of the fleet or of runs, by its seed
 
 
 def text_of(line: Line) -> str:
@@ -33,17 +37,19 @@ def every_walk(test: Callable[[int], None]) -> Callable[[int], None]:
 # ---------------------------------------------------------------- what is drawn
 
 
+@pytest.mark.parametrize("walk_of", [walk, random_runs.walk])
 @every_walk
-def test_every_frame_has_the_size_of_the_terminal_and_nothing_that_steers_it(seed: int) -> None:
-    for shot, frame in walk(seed)[1]:
+def test_every_frame_has_the_size_of_the_terminal_and_nothing_that_steers_it(seed: int, walk_of: Walk) -> None:
+    for shot, frame in walk_of(seed)[1]:
         assert len(frame.lines) == shot.size[1]
         assert misfits(frame.lines, shot.size[0]) == []
         assert all(cells(text_of(line)[0]) for line in frame.lines), "an accent without a letter"
 
 
+@pytest.mark.parametrize("walk_of", [walk, random_runs.walk])
 @every_walk
-def test_a_frame_drawn_again_is_the_same(seed: int) -> None:
-    for shot, frame in walk(seed)[1][::2]:
+def test_a_frame_drawn_again_is_the_same(seed: int, walk_of: Walk) -> None:
+    for shot, frame in walk_of(seed)[1][::2]:
         assert shot.draw(frame.view) == frame
 
 

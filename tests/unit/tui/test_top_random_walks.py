@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from tests.unit.tui.random_runs import READ_ONLY, SEEDS, WITH_NAN, Press, walk
-from tests.unit.tui.snapshots import misfits
-from tests.unit.tui.test_random_walks import text_of
+from tests.unit.tui.test_random_walks import every_walk, text_of
 from training_monitor.policy.run_values import PROCESS, RUNNING, UNKNOWN, Identity, RunRow
-from training_monitor.tui.text import cells, safe
+from training_monitor.tui.text import safe
 from training_monitor.tui.top_acts import SIGNALS
 from training_monitor.tui.top_keys import TABLES, TYPING, update
 from training_monitor.tui.top_view import (
@@ -40,25 +38,7 @@ def cursors(frame: TopFrame) -> list[int]:
     return [number for number, line in enumerate(frame.lines) if line[0] in marks]
 
 
-def every_walk(test: Callable[[int], None]) -> Callable[[int], None]:
-    return pytest.mark.parametrize("seed", SEEDS)(test)
-
-
 # ---------------------------------------------------------------- what is drawn
-
-
-@every_walk
-def test_every_frame_has_the_size_of_the_terminal_and_nothing_that_steers_it(seed: int) -> None:
-    for shot, frame in walk(seed)[1]:
-        assert len(frame.lines) == shot.size[1]
-        assert misfits(frame.lines, shot.size[0]) == []
-        assert all(cells(text_of(line)[0]) for line in frame.lines), "an accent without a letter"
-
-
-@every_walk
-def test_a_frame_drawn_again_is_the_same(seed: int) -> None:
-    for shot, frame in walk(seed)[1][::2]:
-        assert shot.draw(frame.view) == frame
 
 
 @every_walk
