@@ -290,10 +290,11 @@ class TestDeleting:
     DELETE = "rm -rf"
 
     def test_it_is_judged_by_what_the_file_says_now(self) -> None:
-        machine = Machine({"a.json": progress("FINISHED")})
+        process = {"pid": 99, "start_ticks": 4, "hostname": "h"}
+        machine = Machine({"a.json": progress("FINISHED", metadata=process)})
         runs = machine.runs()
         [run] = runs.look(frozenset()).runs
-        machine.files["a.json"] = progress(metadata={"pid": 99, "start_ticks": 4, "hostname": "h"})
+        machine.files["a.json"] = progress(metadata=process)
         machine.change(self.DELETE, ("alive", ""))
         with pytest.raises(CommandFailed, match="was not deleted: its process 99 is alive, end it first"):
             runs.delete(run)
