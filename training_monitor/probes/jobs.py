@@ -28,6 +28,7 @@ from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
 MOST_ATTEMPTS = 20
+_RECENT_SECONDS = 60.0
 PERSON = "a person"
 SUPERVISOR = "its supervisor, to restart it"
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
@@ -59,6 +60,11 @@ def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
     )
 
 
+def _may_have_said_more(view: JobView) -> bool:
+    """Whether a Ray job failed so recently that its log, which is read beside its status, may lack its last words."""
+    return view.status is JobStatus.FAILED and view.log_age is not None and view.log_age < _RECENT_SECONDS
+
+
 def _view_of(job: RayJob) -> JobView:
     """A Ray job without its log; Ray's message without the end of the log that it may carry."""
     message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
@@ -76,6 +82,9 @@ def look_at_job(
     """
     answers = ask(target, *look_questions(job_id), namespace=namespace, transport=transport)
     view = read_look(job_id, answers)
+    if view is not None and not is_process_job(job_id) and _may_have_said_more(view):
+        [log] = ask(target, ray_jobs.log_question(job_id), namespace=namespace, transport=transport)
+        view = read_look(job_id, [answers[0], log]) if log.known else view
     if view is None:
         raise JobNotFound(
             f"{target}: there is no job {job_id!r}",
