@@ -74,7 +74,7 @@ def _view_of(job: RayJob) -> JobView:
 def look_at_job(
     target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> JobView:
-    """One look at a job, in one round trip.
+    """One look at a job, in one round trip; a second one for the log of a Ray job that has just failed.
 
     Raises:
         JobNotFound: the target answered and has no such job.

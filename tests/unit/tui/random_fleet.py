@@ -10,12 +10,13 @@ from functools import cache
 from typing import Any
 
 from tests.unit.tui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, member
+from tests.unit.tui.walks import Press, Shot
 from training_monitor.models import LossAnalysis, StallAnalysis
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.tui.keys import TABLES, Command, update
 from training_monitor.tui.log_feed import follow
-from training_monitor.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, render
+from training_monitor.tui.screens import render
 from training_monitor.tui.text import ASCII, UNICODE
 from training_monitor.tui.view import Frame, Options, View
 
@@ -148,56 +149,37 @@ def keys_to_press(rng: random.Random, view: View) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Press:
-    """A key pressed on a snapshot: the view before it, and what `update` made of it."""
-
-    before: View
-    key: str
-    snapshot: FleetSnapshot
-    after: View
-    commands: tuple[Command, ...]
-
-
-@dataclass(frozen=True)
-class Shot:
-    """What was drawn of a view, after the fleet and the terminal may have changed."""
-
-    view: View
-    snapshot: FleetSnapshot
-    size: tuple[int, int]
+class FleetShot(Shot[View, FleetSnapshot]):
     samples: Mapping[str, Sequence[FleetSample]]
 
     def draw(self, view: View) -> Frame:
         return render(self.snapshot, view, *self.size, lambda key: self.samples.get(key, ()))
 
-    @property
-    def is_large_enough(self) -> bool:
-        return self.size[0] >= LEAST_WIDTH and self.size[1] >= LEAST_HEIGHT
 
-
-Shots = Sequence[tuple[Shot, Frame]]
+FleetPress = Press[View, FleetSnapshot, Command]
+Shots = Sequence[tuple[FleetShot, Frame]]
 
 
 @cache
-def walk(seed: int) -> tuple[Sequence[Press], Shots]:
+def walk(seed: int) -> tuple[Sequence[FleetPress], Shots]:
     """Press some hundreds of keys, and draw after each of them, and after each text that was pasted."""
     rng = random.Random(seed)
     numbers = NUMBERS + NOT_FINITE if seed in WITH_NAN else NUMBERS
     view = View(Options(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE))
-    shot = Shot(view, replace(SNAPSHOT, rows=ROWS[2:], alerts=()), (80, 24), remembered(rng, numbers))
-    presses: list[Press] = []
+    shot = FleetShot(view, replace(SNAPSHOT, rows=ROWS[2:], alerts=()), (80, 24), remembered(rng, numbers))
+    presses: list[FleetPress] = []
     shots = [(shot, shot.draw(view))]
     for _ in range(STEPS):
         view, snapshot, size = shots[-1][1].view, shot.snapshot, shot.size
         for key in keys_to_press(rng, view):
             after, commands = update(view, key, snapshot)
-            presses.append(Press(view, key, snapshot, after, commands))
+            presses.append(FleetPress(view, key, snapshot, after, commands))
             view = after
             if {command.name for command in commands} & {"pause", "resume"}:
                 snapshot = replace(snapshot, paused=not snapshot.paused)
         snapshot = a_fleet(rng, snapshot, numbers) if rng.random() < 0.35 else snapshot
         snapshot = told(rng, snapshot, view) if rng.random() < 0.2 else snapshot
         view = replace(view, feed=follow(view.feed, snapshot.rows))
-        shot = Shot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size, shot.samples)
+        shot = FleetShot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size, shot.samples)
         shots.append((shot, shot.draw(view)))
     return presses, shots

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from tests.unit.tui.random_fleet import NOT_FINITE, any_size, any_text
 from tests.unit.tui.top_runs import NOW, SNAPSHOT, node, row
+from tests.unit.tui.walks import Press, Shot
 from training_monitor.policy.run_values import (
     RUNNING,
     STATUSES,
@@ -22,7 +23,6 @@ from training_monitor.policy.run_values import (
     Usage,
     Variable,
 )
-from training_monitor.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
 from training_monitor.tui.text import ASCII, UNICODE
 from training_monitor.tui.top_keys import TABLES, update
 from training_monitor.tui.top_screens import render_top
@@ -157,52 +157,33 @@ def keys_to_press(rng: random.Random, view: TopView) -> list[str]:
 # ---------------------------------------------------------------- the walks
 
 
-@dataclass(frozen=True)
-class Press:
-    """A key pressed on a snapshot: the view before it, and what `update` made of it."""
-
-    before: TopView
-    key: str
-    snapshot: RunsSnapshot
-    after: TopView
-    commands: tuple[Command, ...]
-
-
-@dataclass(frozen=True)
-class Shot:
-    """What was drawn of a view, after the runs and the terminal may have changed."""
-
-    view: TopView
-    snapshot: RunsSnapshot
-    size: tuple[int, int]
-
+class RunsShot(Shot[TopView, RunsSnapshot]):
     def draw(self, view: TopView) -> TopFrame:
         return render_top(self.snapshot, view, *self.size)
 
-    @property
-    def is_large_enough(self) -> bool:
-        return self.size[0] >= LEAST_WIDTH and self.size[1] >= LEAST_HEIGHT
+
+RunsPress = Press[TopView, RunsSnapshot, Command]
 
 
 @cache
-def walk(seed: int) -> tuple[Sequence[Press], Sequence[tuple[Shot, TopFrame]]]:
+def walk(seed: int) -> tuple[Sequence[RunsPress], Sequence[tuple[RunsShot, TopFrame]]]:
     """Press some hundreds of keys, and draw after each of them, and after each text that was pasted."""
     rng = random.Random(seed)
     numbers = NUMBERS + NOT_FINITE if seed in WITH_NAN else NUMBERS
     view = TopView(Options(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE))
-    shot = Shot(view, replace(SNAPSHOT, rows=SNAPSHOT.rows[:-1]), (80, 24))
-    presses: list[Press] = []
+    shot = RunsShot(view, replace(SNAPSHOT, rows=SNAPSHOT.rows[:-1]), (80, 24))
+    presses: list[RunsPress] = []
     shots = [(shot, shot.draw(view))]
     for _ in range(STEPS):
         view, snapshot, size = shots[-1][1].view, shot.snapshot, shot.size
         for key in keys_to_press(rng, view):
             after, commands = update(view, key, snapshot)
-            presses.append(Press(view, key, snapshot, after, commands))
+            presses.append(RunsPress(view, key, snapshot, after, commands))
             view = after
         if rng.random() < 0.4 and not view.paused:
             snapshot = some_runs(rng, snapshot, view.selected.path, numbers)
         view = replace(view, panes=some_panes(rng) if view.screen in ("output", "search") else ())
         view = replace(view, messages=(*view.messages, any_text(rng))[-9:] if rng.random() < 0.2 else view.messages)
-        shot = Shot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size)
+        shot = RunsShot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size)
         shots.append((shot, shot.draw(view)))
     return presses, shots

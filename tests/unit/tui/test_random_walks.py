@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.unit.tui import random_runs
-from tests.unit.tui.random_fleet import ACTIONS, ANSWERS, READ_ONLY, SEEDS, WITH_NAN, Press, walk
+from tests.unit.tui.random_fleet import ACTIONS, ANSWERS, READ_ONLY, SEEDS, WITH_NAN, walk
 from tests.unit.tui.snapshots import ROWS, SNAPSHOT, member, misfits
+from tests.unit.tui.walks import Press
 from training_monitor.policy.fleet_values import FleetSnapshot
 from training_monitor.tui.keys import TABLES, Command, update
 from training_monitor.tui.screens import render

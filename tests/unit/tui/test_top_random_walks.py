@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.tui.random_runs import READ_ONLY, SEEDS, WITH_NAN, Press, walk
+from tests.unit.tui.random_runs import READ_ONLY, SEEDS, WITH_NAN, walk
 from tests.unit.tui.test_random_walks import every_walk, text_of
+from tests.unit.tui.walks import Press
 from training_monitor.policy.run_values import PROCESS, RUNNING, UNKNOWN, Identity, RunRow
 from training_monitor.tui.text import safe
 from training_monitor.tui.top_acts import SIGNALS
