@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from stall_traces import Trace, generate  # noqa: E402
 
-from training_monitor import ProgressSample, analyze_stall  # noqa: E402
+from training_monitor import Observation, analyze_stall  # noqa: E402
 
-Detector = Callable[[list[ProgressSample], float], "str | None"]
+Detector = Callable[[list[Observation], float], "str | None"]
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Outcome:
         return self.hit[0] - self.trace.fault_at if self.hit else None
 
 
-def current(samples: list[ProgressSample], now: float) -> str | None:
+def current(samples: list[Observation], now: float) -> str | None:
     """analyze_stall: why the job stalls, None if it does not."""
     analysis = analyze_stall(samples, now=now)
     return f"{analysis.kind} ({analysis.confidence}): {analysis.reason}" if analysis.is_stalling else None
@@ -54,7 +54,7 @@ def fixed_timeout(seconds: float = 300.0) -> Detector:
     """Stalling when the step was not seen to change for `seconds`."""
     seen: list[tuple[int | None, float]] = []  # the newest step and when it was first seen
 
-    def ask(samples: list[ProgressSample], now: float) -> str | None:
+    def ask(samples: list[Observation], now: float) -> str | None:
         if not seen or samples[-1].step != seen[0][0]:
             seen[:] = [(samples[-1].step, samples[-1].timestamp)]
         silent = now - seen[0][1]
@@ -63,7 +63,7 @@ def fixed_timeout(seconds: float = 300.0) -> Detector:
     return ask
 
 
-def earlier(samples: list[ProgressSample], now: float) -> str | None:
+def earlier(samples: list[Observation], now: float) -> str | None:
     """The earlier detector: of the last 20 samples (4 at least), the printed ETA falls by less than half the time.
 
     Its other signal, a speed below half of the best one ever printed, never decides alone and so is left out here.

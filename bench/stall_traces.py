@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from training_monitor import ProgressSample
+from training_monitor import Observation
 
 MINUTE, HOUR = 60.0, 3600.0
 Range = tuple[float, float]
@@ -29,7 +29,7 @@ class Trace:
     seed: str
     poll_interval: float
     fault_at: float | None
-    samples: list[ProgressSample]
+    samples: list[Observation]
 
 
 class Job:
@@ -144,13 +144,13 @@ class Job:
         return float(round(min(100.0, max(0.0, util)))), power if self.has_power else None
 
 
-def watch(job: Job, when: float) -> Iterator[ProgressSample]:
+def watch(job: Job, when: float) -> Iterator[Observation]:
     """Look at the job about every `job.poll` seconds from `when` on, but not within `job.gaps`, until it ends."""
     while when < job.now:
         if not any(start <= when < end for start, end in job.gaps):
             _, said = job.lines[bisect_right(job.lines, when, key=lambda line: line[0]) - 1]
             util, power = job.gpu(when)
-            yield ProgressSample(job.launched + when, gpu_utilization=util, gpu_power_fraction=power, **said)
+            yield Observation(job.launched + when, gpu_utilization=util, gpu_power_fraction=power, **said)
         when += job.poll + abs(job.rng.gauss(0, 0.02 * job.poll))
 
 

@@ -46,14 +46,15 @@ if TYPE_CHECKING:
         NcclTransport as NcclTransport,
         NewLog as NewLog,
         PodState as PodState,
+        Observation as Observation,
         Progress as Progress,
-        ProgressSample as ProgressSample,
         Question as Question,
         RayJob as RayJob,
         RayResources as RayResources,
         Reply as Reply,
         RunEvent as RunEvent,
         StallAnalysis as StallAnalysis,
+        Verdict as Verdict,
     )
     from training_monitor.notify.channels import (
         CommandChannel as CommandChannel,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
         FleetSummary as FleetSummary,
     )
     from training_monitor.policy.goodput import goodput as goodput
+    from training_monitor.policy.judge import judge as judge
     from training_monitor.policy.loss import analyze_loss as analyze_loss
     from training_monitor.policy.restart import (
         LedgerEntry as LedgerEntry,
@@ -243,8 +245,8 @@ _HOME = {  # module: the names of ours that are in it
     "history": "History",
     "models": (
         "Answer Checkpoint Event Failure Goodput Gpu GpuProcess GpuTable JobStatus JobView LogCursor LossAnalysis "
-        "NcclTransport NewLog PodState Progress ProgressSample Question RayJob RayResources Reply RunEvent "
-        "StallAnalysis"
+        "NcclTransport NewLog Observation PodState Progress Question RayJob RayResources Reply RunEvent "
+        "StallAnalysis Verdict"
     ),
     "notify.channels": (
         "CommandChannel Desktop DiscordUser DiscordWebhook Email NotifiedUser Ntfy SlackWebhook Telegram WebList "
@@ -263,6 +265,7 @@ _HOME = {  # module: the names of ours that are in it
     "policy.fleet_config": "FleetConfig",
     "policy.fleet_values": "FleetAlert FleetEntry FleetSample FleetSnapshot FleetSummary",
     "policy.goodput": "goodput",
+    "policy.judge": "judge",
     "policy.loss": "analyze_loss",
     "policy.restart": "LedgerEntry RestartDecision RestartPolicy decide_restart",
     "policy.run_values": "Run RunRow RunSource RunsSnapshot",

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import isfinite, sqrt
 from statistics import median
 
-from training_monitor.models import LossAnalysis, ProgressSample
+from training_monitor.models import LossAnalysis, Observation
 
 WINDOW = 50
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.25
@@ -26,7 +26,7 @@ LEAST = 20
 LEAST_FOR_PLATEAU = 100
 
 
-def analyze_loss(samples: Sequence[ProgressSample]) -> LossAnalysis:
+def analyze_loss(samples: Sequence[Observation]) -> LossAnalysis:
     """Judge the losses of a run's samples, oldest first.
 
     A loss counts once for each step it was seen at. Returns kind nan | spike | divergence | plateau, or None when
@@ -45,7 +45,7 @@ def analyze_loss(samples: Sequence[ProgressSample]) -> LossAnalysis:
     return LossAnalysis(None, "nothing stands out" if len(finite) >= LEAST else "too few losses to judge", last, best)
 
 
-def _by_step(samples: Sequence[ProgressSample]) -> list[float]:
+def _by_step(samples: Sequence[Observation]) -> list[float]:
     losses: list[float] = []
     step: int | None = None
     for sample in samples:

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import ProgressSample, StallAnalysis
+from training_monitor.models import Observation, StallAnalysis
 from training_monitor.units import format_duration
 
 WINDOW = 720  # samples: six hours at one every 30 s
@@ -95,11 +95,11 @@ class _Run:
     advances: list[_Advance] = field(default_factory=list)
     first_step_at: float | None = None
     since: float = 0.0  # the last step, or the first look after a gap
-    waiting: list[ProgressSample] = field(default_factory=list)  # looks since then, the first and the newest included
+    waiting: list[Observation] = field(default_factory=list)  # looks since then, the first and the newest included
 
 
 def analyze_stall(
-    samples: Sequence[ProgressSample], *, now: float, policy: StallPolicy = DEFAULT_POLICY
+    samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY
 ) -> StallAnalysis:
     """Judge a run by its samples, oldest first; the last 720 are looked at.
 
@@ -113,7 +113,7 @@ def analyze_stall(
         first, and after `grace_period` is to be ended, unless it is merely slow.
     """
     seen = [each for each in samples[-WINDOW:] if each.timestamp <= now]
-    last = seen[-1] if seen else ProgressSample(now, None)
+    last = seen[-1] if seen else Observation(now, None)
     if len(seen) < policy.min_samples:
         return _healthy(last, f"Insufficient samples ({len(seen)}/{policy.min_samples})", {})
     if _is_finished(last):
@@ -130,12 +130,12 @@ def analyze_stall(
 # ---------------------------------------------------------------- reading
 
 
-def _is_finished(last: ProgressSample) -> bool:
+def _is_finished(last: Observation) -> bool:
     done = last.step is not None and bool(last.total_steps) and last.step >= (last.total_steps or 0)
     return done or (last.phase or "").lower().startswith(("finish", "done", "complet"))
 
 
-def _read_run(seen: Sequence[ProgressSample]) -> _Run:
+def _read_run(seen: Sequence[Observation]) -> _Run:
     poll = median(b.timestamp - a.timestamp for a, b in zip(seen, seen[1:]))
     limit = 3.0 * poll + 30.0  # longer between two samples, and the watcher was away
     run, step = _Run(seen[0].timestamp, poll, since=seen[0].timestamp), None
@@ -156,14 +156,14 @@ def _read_run(seen: Sequence[ProgressSample]) -> _Run:
     return run
 
 
-def _is_blank(before: ProgressSample | None, sample: ProgressSample) -> bool:
+def _is_blank(before: Observation | None, sample: Observation) -> bool:
     """A look that saw no step although the log is as long as before: it scrolled out of sight."""
     if before is None or sample.step is not None:
         return False
     return sample.log_size is None or (before.log_size is not None and sample.log_size >= before.log_size)
 
 
-def _pause_of(waiting: Sequence[ProgressSample]) -> str:
+def _pause_of(waiting: Sequence[Observation]) -> str:
     """What is known about a pause: phase | spinning | idle | spoken | busy | growing | unknown."""
     if any((each.phase or "").lower().startswith(PHASES) for each in waiting[-3:]):
         return "phase"
@@ -188,7 +188,7 @@ def _pause_of(waiting: Sequence[ProgressSample]) -> str:
 _Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
 
 
-def _signals(run: _Run, seen: Sequence[ProgressSample], policy: StallPolicy) -> dict[str, Any]:
+def _signals(run: _Run, seen: Sequence[Observation], policy: StallPolicy) -> dict[str, Any]:
     """The numbers behind the verdict, for whoever shows it; None is not known."""
     pause = _pause_of(run.waiting)
     calm = _calm(run, policy)
@@ -328,7 +328,7 @@ def _is_growing(logs: Sequence[float], count: int) -> bool:
     return second - first >= 0.14 and third - second >= 0.14
 
 
-def _eta_convergence(seen: Sequence[ProgressSample], started: float) -> float | None:
+def _eta_convergence(seen: Sequence[Observation], started: float) -> float | None:
     """By how much of the elapsed time the ETA shrank in the last half hour: 1 is on schedule, below 0 it grows."""
     known = [
         (each.timestamp, each.eta_seconds)
@@ -348,12 +348,12 @@ def _quantile(values: Sequence[float], share: float) -> float:
 # ---------------------------------------------------------------- answering
 
 
-def _healthy(last: ProgressSample, reason: str, signals: dict[str, Any]) -> StallAnalysis:
+def _healthy(last: Observation, reason: str, signals: dict[str, Any]) -> StallAnalysis:
     return StallAnalysis(False, None, "none", reason, "continue", last.step, last.total_steps, None, None, signals)
 
 
 def _stalling(
-    last: ProgressSample,
+    last: Observation,
     kind: str,
     confidence: str,
     reason: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from training_monitor.models import ProgressSample, StallAnalysis
+from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.stall import DEFAULT_POLICY, WINDOW, StallPolicy, analyze_stall
 
 
@@ -14,10 +14,10 @@ class StallDetector:
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
         self.policy = policy
-        self._samples: deque[ProgressSample] = deque(maxlen=WINDOW)
+        self._samples: deque[Observation] = deque(maxlen=WINDOW)
         self._notified_at: float | None = None
 
-    def record_sample(self, sample: ProgressSample) -> None:
+    def record_sample(self, sample: Observation) -> None:
         """Add one look; an older one than the last is not counted."""
         if not self._samples or sample.timestamp > self._samples[-1].timestamp:
             self._samples.append(sample)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import Answer, NewLog, ProgressSample
+from training_monitor.models import Answer, NewLog, Observation
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.policy.fleet_alerts import ToldMember
 from training_monitor.policy.fleet_config import FleetConfig
@@ -373,7 +373,7 @@ def _last_drawing(line: str) -> str:
     return drawn.rpartition("\r")[2] + line[len(drawn) :][:1]
 
 
-def _speed_of(samples: Sequence[ProgressSample]) -> float | None:
+def _speed_of(samples: Sequence[Observation]) -> float | None:
     """Steps per second over the last ten minutes, by the watcher's clock; None: nobody knows yet."""
     last = samples[-1] if samples else None
     if last is None or last.step is None:

@@ -14,7 +14,7 @@ from training_monitor.models import (
     LossAnalysis,
     NewLog,
     Progress,
-    ProgressSample,
+    Observation,
     StallAnalysis,
 )
 from training_monitor.parse.log_events import find_phase
@@ -50,7 +50,7 @@ class WatchState:
     partial: str = ""
     ended_partial: str = ""
     job_tail: str = ""
-    samples: deque[ProgressSample] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    samples: deque[Observation] = field(default_factory=lambda: deque(maxlen=WINDOW))
     identity: ProcessIdentity | None = None
     is_running: bool | None = None
     generation: int = 0
@@ -121,7 +121,7 @@ class WatchState:
             self.stall, self.loss = self.judge(now, config), analyze_loss(tuple(self.samples))
         return self._status(look, progress, step, now)
 
-    def _add_sample(self, sample: ProgressSample) -> None:
+    def _add_sample(self, sample: Observation) -> None:
         """Keep a sample; those of a time that is still to come are of a clock that was set back since."""
         while self.samples and self.samples[-1].timestamp > sample.timestamp:
             self.samples.pop()
@@ -181,11 +181,11 @@ class WatchState:
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
 
-    def _sample(self, look: Look, progress: Progress, step: int | None, now: float, *, fresh: float) -> ProgressSample:
+    def _sample(self, look: Look, progress: Progress, step: int | None, now: float, *, fresh: float) -> Observation:
         """What was seen; a checkpoint that was written to less than `fresh` seconds ago is being written."""
         size = look.view.log_size if look.view else None
         written = any(each.age is not None and each.age < fresh for each in look.checkpoints or ())
-        return ProgressSample(
+        return Observation(
             now,
             step,
             progress.total_steps,
@@ -232,7 +232,7 @@ class WatchState:
         plain["cursor"] = LogCursor(**state["cursor"]) if state["cursor"] else None
         plain["identity"] = ProcessIdentity(**state["identity"]) if state["identity"] else None
         plain["totals"] = LogTotals.from_state(state["totals"])
-        plain["samples"] = deque((ProgressSample(*each) for each in state["samples"]), maxlen=WINDOW)
+        plain["samples"] = deque((Observation(*each) for each in state["samples"]), maxlen=WINDOW)
         plain["stall"] = StallAnalysis(**state["stall"])
         plain["loss"] = LossAnalysis(**state["loss"]) if state.get("loss") else None
         return cls(**plain)

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from training_monitor.models import ProgressSample
+from training_monitor.models import Observation
 from training_monitor.policy.loss import analyze_loss
 
 
 def kind_of(losses: list[float]) -> str | None:
-    return analyze_loss([ProgressSample(30.0 * at, at, loss=loss) for at, loss in enumerate(losses)]).kind
+    return analyze_loss([Observation(30.0 * at, at, loss=loss) for at, loss in enumerate(losses)]).kind
 
 
 def falling(count: int, *, seed: int = 1, noise: float = 0.05) -> list[float]:
@@ -63,11 +63,11 @@ def test_negative_losses_are_judged_by_their_size() -> None:
 
 
 def test_a_step_that_is_seen_twice_counts_once() -> None:
-    twice = [ProgressSample(10.0 * at, at // 2, loss=2.0) for at in range(30)]
+    twice = [Observation(10.0 * at, at // 2, loss=2.0) for at in range(30)]
     assert analyze_loss(twice).reason == "too few losses to judge"
 
 
-@pytest.mark.parametrize("samples", [[], [ProgressSample(0.0, None)]])
-def test_where_no_loss_was_seen_nothing_is_said(samples: list[ProgressSample]) -> None:
+@pytest.mark.parametrize("samples", [[], [Observation(0.0, None)]])
+def test_where_no_loss_was_seen_nothing_is_said(samples: list[Observation]) -> None:
     found = analyze_loss(samples)
     assert (found.kind, found.last, found.reason) == (None, None, "no loss was seen")

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import ProgressSample, StallAnalysis
+from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.stall import StallPolicy, analyze_stall
 from training_monitor.policy.stall_detector import StallDetector
 
@@ -26,11 +26,11 @@ class Run:
     def __init__(self, poll: float = 30.0, **always: object) -> None:
         self.poll, self.always = poll, always
         self.now, self.step = START, 0.0
-        self.samples: list[ProgressSample] = []
+        self.samples: list[Observation] = []
         self.verdicts: list[StallAnalysis] = []
 
     def see(self, step: int | None, **more: object) -> StallAnalysis:
-        self.samples.append(ProgressSample(self.now, step, **{**self.always, **more}))  # type: ignore[arg-type]
+        self.samples.append(Observation(self.now, step, **{**self.always, **more}))  # type: ignore[arg-type]
         self.verdicts.append(analyze_stall(self.samples, now=self.now))
         return self.verdicts[-1]
 
@@ -256,7 +256,7 @@ def test_the_detector_says_what_the_whole_history_says() -> None:
     state = detector.get_state()
     assert detector.has_notified() and state["stall_notified_at"] == run.now and state["stall_detected_at"] < run.now
     assert state["sample_count"] == len(run.samples) and state["current_step"] == int(run.step)
-    detector.record_sample(ProgressSample(run.now + 30, int(run.step) + 30))
+    detector.record_sample(Observation(run.now + 30, int(run.step) + 30))
     assert not detector.analyze().is_stalling and not detector.has_notified()
     detector.reset()
     assert detector.get_state()["sample_count"] == 0
@@ -279,6 +279,6 @@ def test_a_wrong_policy_is_refused_by_name(wrong: dict[str, float]) -> None:
         lambda samples: [replace(each, step=-5) for each in samples],
     ],
 )
-def test_odd_samples_raise_nothing(spoil: Callable[[Iterable[ProgressSample]], list[ProgressSample]]) -> None:
+def test_odd_samples_raise_nothing(spoil: Callable[[Iterable[Observation]], list[Observation]]) -> None:
     samples = spoil(Run().train(600).samples)
     assert analyze_stall(samples, now=START + 1e6).recommendation in ("continue", "alert", "terminate")

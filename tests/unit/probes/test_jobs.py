@@ -21,7 +21,7 @@ def ray(age: int, *logs: str | None) -> FakeTransport:
         if MARKS["log"] not in script:
             return f"{FAILED}\nhttp 200\n", 0
         text = left.pop(0)
-        return ("cli\nno\nray exit 1\n", 0) if text is None else (f"file {len(text)} {1000 - age} 1000\n{text}", 0)
+        return ("cli\nno\nray exit 1\n", 0) if text is None else (f"file {len(text)} {9000 - age} 9000\n{text}", 0)
 
     return FakeTransport(answer)
 

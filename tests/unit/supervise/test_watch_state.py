@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress, ProgressSample
+from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress, Observation
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
@@ -248,7 +248,7 @@ def test_a_run_that_made_all_its_steps_and_does_not_end_is_told_and_never_ended(
     watched = Watched()
     state, config = watched.state, WatchConfig(stall_after=60)
     for minute in range(12):
-        state.samples.append(ProgressSample(EPOCH + 60.0 * minute, min(minute, 4), 4))
+        state.samples.append(Observation(EPOCH + 60.0 * minute, min(minute, 4), 4))
     state.is_running = True
     found = state.judge(EPOCH + 60 * 11, config)
     assert (found.is_stalling, found.confidence, found.recommendation) == (True, "low", "alert")
