@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis
+from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 
@@ -54,7 +54,8 @@ class TrainingStatus:
 
     `step` is the job's, also where its log counts within epochs only: then of all epochs that were seen. `checkpoints`
     are those of the output directory, lowest step first. `totals` are the 15 values of `LogTotals`. `errors` says what
-    could not be asked. `started_at` and `timestamp` are epoch seconds, by the clock of the target and of the watcher.
+    could not be asked. `verdict` is what `judge` says, `stall` the part of it about stalls. `started_at` and `timestamp`
+    are epoch seconds, by the clock of the target and of the watcher.
     """
 
     is_running: bool | None
@@ -72,6 +73,7 @@ class TrainingStatus:
     totals: Mapping[str, Any] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     step: int | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,15 @@
 """The one judge: from what was seen of a training to one verdict. Pure.
 
-`auto_restart`, `wait`, `watch`, `launch`, `terminate`, `fleet`, `top`, `stall`, `status`, `health` and `check` show what it
-says, and none of them judges for itself. docs/verdicts.md says what each state means, and how well it is told.
+`auto_restart`, `wait`, `watch`, `launch`, `terminate`, `fleet`, `top`, `stall`, `status`, `health` and `check` show what
+it says, and none of them judges for itself. docs/verdicts.md says what each state means, and how well it is told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from training_monitor.models import JobStatus, Observation, StallAnalysis, Verdict
-from training_monitor.policy.stall import DEFAULT_POLICY, StallPolicy, analyze_stall
+from training_monitor.models import Observation, Verdict
+from training_monitor.policy.stall import DEFAULT_POLICY, StallPolicy
 
 STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")
 VERDICTS = ("ok", "warning", "unknown", "failed")  # better ones first

@@ -13,8 +13,8 @@ from training_monitor.models import (
     LogCursor,
     LossAnalysis,
     NewLog,
-    Progress,
     Observation,
+    Progress,
     StallAnalysis,
 )
 from training_monitor.parse.log_events import find_phase
