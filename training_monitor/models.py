@@ -430,7 +430,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One look at a job: its status, and what its log says. None is 'not there', never zero."""
+    """One look at a job: its status, and what its log says. None is 'not there', never zero.
+
+    `command` is what a Ray job was submitted to run.
+    """
 
     job_id: str
     status: JobStatus
@@ -443,6 +446,7 @@ class JobView:
     log_known: bool = True
     started_at: float | None = None
     survivors: int = 0
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

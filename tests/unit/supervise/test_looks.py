@@ -9,7 +9,9 @@ import pytest
 
 from training_monitor.models import Failure, JobStatus, Observation
 from training_monitor.store import ALL_LOOKS, MOST_LOOKS, Store
-from training_monitor.supervise.looks import Looks, decode_observation, encode_observation
+from training_monitor.supervise.looks import Looks, decode_observation, encode_observation, look_key
+from training_monitor.targets.target import parse_target
+from training_monitor.watching import WatchedJob
 
 SEEN = Observation(
     1000.5,
@@ -29,9 +31,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def looks(store: Store | None, key: str = "local job") -> Looks:
-    opened = Looks(store)
-    opened.open(key)
-    return opened
+    return Looks(store, key)
 
 
 @pytest.mark.parametrize("seen", [SEEN, Observation(5.0, None), Observation(5.0, 0, loss=0.0, is_running=False)])
@@ -61,12 +61,12 @@ def test_one_command_judges_with_what_another_saw(store: Store) -> None:
     assert looks(store, "local other").all() == ()
 
 
-def test_looks_made_before_the_training_was_known_come_behind_older_ones(store: Store) -> None:
-    looks(store).add(Observation(1.0, 1))
-    late = Looks(store)
-    late.add(Observation(2.0, 2))
-    late.open("local job")
-    assert [each.step for each in late.all()] == [1, 2]
+def test_a_training_is_the_same_one_however_it_is_named() -> None:
+    target = parse_target("ssh://box")
+    by_file, by_pid = WatchedJob(log_file="train.log"), WatchedJob(pid=7)
+    assert look_key(target, by_file, "/home/u/train.log") == look_key(target, by_pid, "/home/u/train.log")
+    assert look_key(target, WatchedJob("process:a"), "/j/a/log") == "ssh://box process:a"
+    assert look_key(target, by_pid, None) == "ssh://box pid 7"
 
 
 def test_looks_from_the_time_before_a_clock_was_set_back_are_forgotten(store: Store) -> None:
