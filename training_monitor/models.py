@@ -166,7 +166,10 @@ class RayResources:
 class Progress:
     """The newest progress a log shows; None means not seen. `step` is the optimizer step of the job.
 
-    `epoch_step` of `epoch_steps` is a counter inside the epoch, for logs that count nothing else.
+    `epoch_step` of `epoch_steps` is a counter inside the epoch, for logs that count nothing else; `job_progress` says
+    where the job stands by it. `epoch` and `total_epochs` are the numbers as printed. `epochs_done` of `epochs_planned`
+    are done, with the fraction of the epoch under way; an epoch that has begun is not done. `steps_before` counts the
+    steps of the epochs before, where the log does not tell how many an epoch has.
     """
 
     step: int | None = None
@@ -185,6 +188,9 @@ class Progress:
     finished: bool | None = None
     epoch_step: int | None = None
     epoch_steps: int | None = None
+    epochs_done: float | None = None
+    epochs_planned: int | None = None
+    steps_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

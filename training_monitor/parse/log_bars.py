@@ -72,7 +72,7 @@ def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
     epochs = unit in _EPOCH_UNITS or _EPOCHS_NAME.search(name) is not None
     fields.update(_name_fields(name))
     if epochs:
-        fields.update(epoch=float(count), total_epochs=total)
+        fields.update(epoch=float(count), total_epochs=total, epochs_done=float(count))
     elif _is_epoch_bar(fields, count):
         fields.update(epoch_step=count, epoch_steps=total, eta_scope="epoch")
     else:

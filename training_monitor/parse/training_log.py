@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from training_monitor.models import Progress
+from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.parse.log_bars import BAR, bar_key, read_bar, read_spelled_bar, split_name
 from training_monitor.parse.log_fields import read_fields
 from training_monitor.parse.log_text import last_match, log_pieces, message_start
@@ -66,6 +67,8 @@ _ANNOUNCED = (
         re.compile(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
     ),
     ("total_epochs", re.compile(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
+    ("total_epochs", re.compile(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
+    ("total_epochs", re.compile(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
 )
 
 
@@ -80,7 +83,12 @@ def parse_progress(text: str) -> Progress:
         an epoch is `epoch_step` of `epoch_steps`. Times in seconds; throughput as printed (some frameworks print it
         per GPU); `eta_scope` is "job" or "epoch"; `finished` is True on an unmistakable last line, else None.
     """
-    reader = _Reader()
+    return read_progress(text, EpochCount())
+
+
+def read_progress(text: str, epochs: EpochCount) -> Progress:
+    """The same of the next part of a log, by what the parts before it showed of its epochs; `epochs` takes it in."""
+    reader = _Reader(epochs)
     for piece in log_pieces(text):
         reader.read(piece)
     return reader.progress
@@ -97,8 +105,9 @@ class _Job(NamedTuple):
 class _Reader:
     """Reads pieces in text order; what a later piece says replaces what an earlier one said."""
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: EpochCount) -> None:
         self.progress = Progress()
+        self._epochs = epochs
         self._finished_at: int | None = None
         self._job: _Job | None = None
         self._after_job: tuple[_Job, Mapping[str, Any]] | None = None  # a bar behind the full one, and what it shows
@@ -123,6 +132,7 @@ class _Reader:
         if _NEW_ATTEMPT.search(line):
             self._job = self._after_job = self._other_total = None
             self._other_begins = self._epochs_drawn = False
+            self._epochs.restart()
         self._read_announced(line)
         message = message_start(line)
         self._other_begins = self._other_begins or _OTHER_WORK_BEGINS.fullmatch(line, message) is not None
@@ -130,7 +140,7 @@ class _Reader:
             self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
         if _NOT_PROGRESS.search(line):
             return
-        self._take(self._line_fields(line[: _training_end(line, message)], message))
+        self._take(self._line_fields(line[: _training_end(line, message)], message), line)
 
     def _line_fields(self, line: str, message: int) -> dict[str, Any]:
         fields = {**read_fields(line), **read_spelled_bar(line)} if line else {}
@@ -165,7 +175,7 @@ class _Reader:
             found = pattern.search(line)
             if found:
                 total = int(found[1].replace(",", ""))
-                self._take({field: total})
+                self._show({field: total, **self._epochs.announce({field: total})})
                 if field == "total_steps":
                     self._job = _Job(None, total, False)
 
@@ -178,7 +188,7 @@ class _Reader:
             fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
         if "total_steps" not in fields or self._is_job_bar(bar_key(name), fields):
-            self._take(fields)
+            self._take(fields, f"{name} {bar['notes']}".lower())
 
     def _is_job_bar(self, key: str, fields: Mapping[str, Any]) -> bool:
         """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, inside it or after."""
@@ -205,16 +215,18 @@ class _Reader:
         if self._after_job is not None:
             self._job, fields = self._after_job
             self._after_job = None
-            self._take(fields)
+            self._take(fields, "")
         if self._job is None:
             self._other_total = None
         else:
             self._job = self._job._replace(measured=True)
 
-    def _take(self, fields: Mapping[str, Any]) -> None:
-        if not fields:
+    def _take(self, fields: Mapping[str, Any], text: str) -> None:
+        self._show(self._epochs.read(fields, text))
+
+    def _show(self, changes: dict[str, Any]) -> None:
+        if not changes:
             return
-        changes = dict(fields)
         step, before = changes.get("step"), self.progress
         if step is not None and "total_steps" not in changes and step > (before.total_steps or step):
             changes["total_steps"] = None
