@@ -69,6 +69,8 @@ class EfaClusterReport(EfaReport):
 
 
 class NodeGpuReport(TypedDict):
+    """`pod` is the whole name of the pod, or another target as people write it."""
+
     pod: str
     util: float | None
     mem_used: float | None
@@ -110,6 +112,8 @@ class HealthRayReport(TypedDict):
 
 
 class JobReport(TypedDict):
+    """`state`, `verdict` and `reason` are what `judge` says, see `Verdict`."""
+
     job_id: str
     status: str
     message: str | None
@@ -118,6 +122,9 @@ class JobReport(TypedDict):
     loss: float | None
     log_age: float | None
     error: str | None
+    state: str
+    verdict: str
+    reason: str
 
 
 class PodReport(TypedDict):

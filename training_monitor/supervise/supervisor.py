@@ -22,6 +22,7 @@ from training_monitor.errors import (
     TrainingMonitorError,
 )
 from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
+from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.checkpoints import list_checkpoints
@@ -39,7 +40,7 @@ from training_monitor.probes.jobs import (
 from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.store import Store
 from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.ledger import decide, failure_evidence, failure_of, note_end, note_look, own_failure
+from training_monitor.supervise.ledger import decide, failure_evidence, note_end, note_look, own_failure
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.observer import Observer
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
