@@ -115,7 +115,7 @@ def _add_service(add: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_check(command: argparse.ArgumentParser) -> None:
     command.add_argument("target", metavar="TARGET", nargs="?", default="local", help="see below (default: local)")
     command.add_argument(
-        "what", metavar="WHAT", nargs="?", help="a PID, log file or pattern, job or name (default: all that train there)"
+        "what", metavar="WHAT", nargs="?", help=_WHAT
     )
     command.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
 

@@ -24,12 +24,9 @@ from training_monitor.models import (
     Question,
     Reply,
 )
-from training_monitor.parse.evidence import Evidence, observe_evidence
-from training_monitor.parse.log_events import find_phase
-from training_monitor.parse.log_pace import LogPace, read_log_pace
-from training_monitor.policy.failure import classify_failure
+from training_monitor.parse.evidence import Evidence
 from training_monitor.policy.gpu_load import gpu_load
-from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.observing import observe_job, observe_log
 from training_monitor.probes.checkpoints import checkpoints_question
 from training_monitor.probes.evidence import (
     evidence_question,
@@ -98,7 +95,6 @@ class Look:
 
 # A log that is read stays the log for as long as it is written to, also while others are written beside it.
 STAYS_SECONDS = 120
-FRESH_SECONDS = 60.0  # a log that nobody is known to write is read for how it ended when it is older than that
 _JOBS = "~/.training_monitor/jobs/"
 _ACTIVE = re.compile(r"([*?\[\]!^-]+)")  # what a pattern may hold unquoted; `!`, `^` and `-` mean something in brackets
 
@@ -279,43 +275,15 @@ def observation_of(look: Look, progress: Progress, text: str, now: float, *, fir
         progress: the newest of its log.
         text: the end of its log.
         now: epoch seconds.
-        first: whether nothing was seen of it before: then the log is asked when its newest step was made.
+        first: whether nothing was seen of it lately: then its log is asked when its newest step was made.
     """
-    view = look.view
-    status = view.status if view else JobStatus.UNKNOWN
-    age = view.log_age if view else look.log.age if look.log else None
-    pace = read_log_pace(text) if first and text else LogPace()
-    ended = look.is_running is False or (look.is_running is None and age is not None and age > FRESH_SECONDS)
-    done = job_progress(progress)
-    failure = classify_failure(text, exit_code=view.exit_code if view else None) if ended else None
     ages = [look.file_age, *(each.age for each in look.checkpoints or ())]
-    return Observation(
-        now,
-        done.step,
-        total_steps=done.total_steps,
-        eta_seconds=progress.eta_seconds,
-        steps_per_second=progress.steps_per_second,
-        loss=progress.loss,
-        phase=find_phase(text),
-        gpu_utilization=look.gpu_utilization,
-        gpu_power_fraction=look.gpu_power,
-        log_size=view.log_size if view else look.log.cursor.offset if look.log and look.log.cursor else None,
-        epoch=done.epoch,
-        total_epochs=done.total_epochs,
-        status=status,
-        exit_code=view.exit_code if view else None,
-        message=look.message,
-        is_running=look.is_running,
-        finished=progress.finished,
-        failure=failure,
-        log_age=age,
-        step_age=age + pace.step_lag if age is not None and pace.step_lag is not None else None,
-        step_interval=pace.step_interval,
-        step_time=pace.step_time,
-        gpu_errors=tuple(f"GPU {_number_of(gpu)}: {gpu.error}" for gpu in look.gpus if gpu.error),
-        **observe_evidence(look.evidence, min((each for each in ages if each is not None), default=None)),
+    seen: dict[str, Any] = {"gpus": look.gpus, "evidence": look.evidence, "first": first}
+    seen["file_age"] = min((each for each in ages if each is not None), default=None)
+    if look.view:
+        return observe_job(replace(look.view, progress=progress, log_tail=text), now, **seen)
+    log = look.log
+    size = log.cursor.offset if log and log.cursor else None
+    return observe_log(
+        progress, text, now, is_running=look.is_running, log_age=log.age if log else None, log_size=size, **seen
     )
-
-
-def _number_of(gpu: Gpu) -> str:
-    return "?" if gpu.index is None else str(gpu.index)

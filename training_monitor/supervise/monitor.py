@@ -21,7 +21,6 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.watching import WatchedJob
 
-
 # The status of a training that is no job and has ended, by its state.
 _STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 
