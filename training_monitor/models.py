@@ -211,7 +211,8 @@ class NewLog:
 
     `partial` is the unfinished last line, which the next read gives again. `skipped_bytes` stood in front of `text` and
     were not read. reset: None (the log went on) | truncated (emptied or rewritten) | rotated (another file). A
-    `missing` file has no text, and the cursor it was asked with.
+    `missing` file has no text, and the cursor it was asked with. `age` is seconds since it was written to, by the clock
+    there, and `path` where it lies.
     """
 
     text: str
@@ -220,6 +221,8 @@ class NewLog:
     partial: str = ""
     skipped_bytes: int = 0
     missing: bool = False
+    age: float | None = field(default=None, compare=False)
+    path: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +436,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One look at a job: its status, and what its log says. None is 'not there', never zero."""
+    """One look at a job: its status, and what its log says. None is 'not there', never zero.
+
+    `command` is what a Ray job was submitted to run.
+    """
 
     job_id: str
     status: JobStatus
@@ -446,6 +452,7 @@ class JobView:
     log_known: bool = True
     started_at: float | None = None
     survivors: int = 0
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a GPU's utilization and power say of it: the one place with thresholds for that. Pure.
 
-nvidia-smi's utilization counts the time in which any kernel ran: a collective that waits for a missing rank shows 100 %,
-at little more than the power of an idle GPU (NVIDIA/nccl#968: 100 % at some 70 of 300 W).
+nvidia-smi's utilization counts the time in which any kernel ran: a collective that waits for a missing rank shows
+100 %, at little more than the power of an idle GPU (NVIDIA/nccl#968: 100 % at some 70 of 300 W).
 """
 
 from __future__ import annotations

@@ -7,10 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TargetNotFound, TrainingMonitorError
-from training_monitor.models import Answer, Checkpoint, Gpu, GpuTable, JobView, PodState, Question, RayResources
+from training_monitor.models import (
+    Answer,
+    Checkpoint,
+    GpuTable,
+    JobView,
+    Observation,
+    PodState,
+    Progress,
+    Question,
+    RayResources,
+    Verdict,
+)
 from training_monitor.policy.health import (
     Finding,
+    NodeGpus,
     average,
     judge_disk,
     judge_efa,
@@ -20,6 +33,8 @@ from training_monitor.policy.health import (
     judge_ray,
     worst_verdict,
 )
+from training_monitor.policy.judge import judge
+from training_monitor.policy.observing import observe_job
 from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
 from training_monitor.probes.cluster import format_resources_report
 from training_monitor.probes.efa import EfaReading, combine_efa_reports, efa_question, format_efa_report
@@ -57,6 +72,30 @@ class _Seen:
     pods: dict[str, PodState] | None
     pods_error: str | None
 
+    def name_of(self, target: Target) -> str:
+        """What its node is called in the report: the whole name of a pod, unless another one has the same name."""
+        names = [each.name for each in self.targets]
+        return target.name if target.kind == "pod" and names.count(target.name) == 1 else str(target)
+
+    def gpus(self) -> list[NodeGpus]:
+        """Those of each target; of one that gave no answer at all, `pods` says so."""
+        nodes = []
+        for target, answers in zip(self.targets, self.answers):
+            answer = answers["gpu"]
+            table: GpuTable = answer.value[0] if answer.value else GpuTable(())
+            error = answer.failure.what if answer.failure else table.error
+            nodes.append(NodeGpus(self.name_of(target), table.gpus, None if _silent(answers) else error))
+        return nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The job that was asked for: what was seen of it, and what the judge says; None where it could not be asked."""
+
+    report: JobReport
+    seen: Observation | None = None
+    verdict: Verdict | None = None
+
 
 def get_training_health(
     head_pod: str | Target,
@@ -66,6 +105,7 @@ def get_training_health(
     *,
     job_id: str | None = None,
     transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> HealthReport:
     """Report on GPUs, EFA, checkpoints, Ray, the job, pods and disks; never raises for the outside world.
 
@@ -85,7 +125,7 @@ def get_training_health(
     seen = _look(targets, checkpoint_dir, job_id, transport)
     findings: list[Finding] = []
     job_answers = seen.answers[0]
-    job = _read_job(job_id, job_answers, findings) if job_id else (None, None)
+    job = _judge_job(job_id, seen, clock.time(), findings) if job_id else None
     report = HealthReport(
         schema=1,
         healthy=False,
@@ -93,8 +133,8 @@ def get_training_health(
         issues=[],
         remedies=[],
         pods=_pods(seen, findings),
-        job=job[1],
-        gpu=_gpus(seen, job[0], findings),
+        job=job.report if job else None,
+        gpu=_gpus(seen, job, findings),
         efa=_efa(seen, findings),
         ray=_ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
         checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings, silent=_silent(job_answers)),
@@ -177,37 +217,27 @@ def _silent(answers: Answers) -> bool:
     return len({id(answer.failure) for answer in answers.values()}) == 1 and answers["gpu"].failure is not None
 
 
-def _short(target: Target) -> str:
-    """The documented `pod` of a node: the text after the last dash of a pod's name."""
-    return target.name.rpartition("-")[2] if target.kind == "pod" else str(target)
-
-
-def _gpus(seen: _Seen, job: JobView | None, findings: list[Finding]) -> HealthGpuReport:
-    nodes, all_gpus, errors = list[NodeGpuReport](), list[Gpu](), list[str]()
-    for target, answers in zip(seen.targets, seen.answers):
-        answer = answers["gpu"]
-        table: GpuTable | None = answer.value[0] if answer.value else None
-        gpus = table.gpus if table else ()
-        error = answer.error or (table.error if table else None)
-        all_gpus += gpus
-        if error and not _silent(answers):  # of a silent one, `pods` says so
-            errors.append(answer.failure.what if answer.failure else error)
-        nodes.append(
-            NodeGpuReport(
-                pod=_short(target),
-                util=average(gpu.utilization for gpu in gpus),
-                mem_used=_sum(g.memory_used_mb for g in gpus),
-                mem_total=_sum(g.memory_total_mb for g in gpus),
-                power_draw=_sum(g.power_draw_watts for g in gpus),
-                gpu_count=len(gpus) if gpus else None,
-                error=error,
-            )
-        )
-    findings += judge_gpus(all_gpus, errors, job, in_pods=any(target.kind == "pod" for target in seen.targets))
+def _gpus(seen: _Seen, job: _Job | None, findings: list[Finding]) -> HealthGpuReport:
+    nodes = seen.gpus()
+    in_pods = any(target.kind == "pod" for target in seen.targets)
+    findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
+    all_gpus = [gpu for node in nodes for gpu in node.gpus]
     return HealthGpuReport(
         total_gpus=len(all_gpus) if all_gpus else None,
         avg_utilization=average(gpu.utilization for gpu in all_gpus),
-        per_node=nodes,
+        per_node=[_node_report(node, answers["gpu"]) for node, answers in zip(nodes, seen.answers)],
+    )
+
+
+def _node_report(node: NodeGpus, answer: Answer[Any]) -> NodeGpuReport:
+    return NodeGpuReport(
+        pod=node.node,
+        util=average(gpu.utilization for gpu in node.gpus),
+        mem_used=_sum(gpu.memory_used_mb for gpu in node.gpus),
+        mem_total=_sum(gpu.memory_total_mb for gpu in node.gpus),
+        power_draw=_sum(gpu.power_draw_watts for gpu in node.gpus),
+        gpu_count=len(node.gpus) if node.gpus else None,
+        error=answer.error or node.error,
     )
 
 
@@ -223,7 +253,7 @@ def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
     readings: list[tuple[Target, EfaReading]] = [
         (target, answers["efa"].value) for target, answers in zip(seen.targets, seen.answers) if answers["efa"].value
     ]
-    nodes = [NodeEfaReport(pod=_short(target), **format_efa_report(reading)) for target, reading in readings]
+    nodes = [NodeEfaReport(pod=seen.name_of(target), **format_efa_report(reading)) for target, reading in readings]
     findings += judge_efa([node["efa_active"] for node in nodes], sum(reading.devices for _, reading in readings))
     found = combine_efa_reports(nodes) if nodes else None
     silent = found is not None and not any(reading.transport.evidence for _, reading in readings)
@@ -300,32 +330,40 @@ def _checkpoints(
     )
 
 
-def _read_job(job_id: str, answers: Answers, findings: list[Finding]) -> tuple[JobView | None, JobReport]:
-    names = [question.name for question in look_questions(job_id)]
-    view, error = None, None
+def _judge_job(job_id: str, seen: _Seen, now: float, findings: list[Finding]) -> _Job:
+    answers = seen.answers[0]
     try:
-        view = read_look(job_id, [answers[name] for name in names])
+        view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
     except TrainingMonitorError as failure:
-        error = str(failure)
+        verdict = Verdict("unknown", "unknown", f"could not be asked: {failure.what}")
         if not _silent(answers):
-            said = f"job {job_id} could not be asked: {failure.what}"
-            findings.append(Finding("unknown", said, failure.hint or "try again"))
-    else:
-        findings += (
-            judge_job(view)
-            if view
-            else [Finding("failed", f"there is no job {job_id}", "ray job list in the head pod shows what there is")]
-        )
-    progress = view.progress if view else None
-    return view, JobReport(
+            findings.append(Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again"))
+        return _Job(_job_report(job_id, None, verdict, str(failure)))
+    if view is None:
+        verdict = Verdict("unknown", "failed", f"there is no job {job_id}")
+        findings.append(Finding("failed", verdict.reason, "ray job list in the head pod shows what there is"))
+        return _Job(_job_report(job_id, None, verdict))
+    gpus = [gpu for node in seen.gpus() for gpu in node.gpus]
+    observation = observe_job(view, now, gpus=gpus, checkpoints=answers["checkpoints"].value or ())
+    verdict = judge([observation], now=now)
+    findings += judge_job(job_id, verdict)
+    return _Job(_job_report(job_id, view, verdict), observation, verdict)
+
+
+def _job_report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:
+    progress = view.progress if view else Progress()
+    return JobReport(
         job_id=job_id,
         status=view.status.value if view else "UNKNOWN",
         message=view.message if view else None,
-        step=progress.step if progress else None,
-        total_steps=progress.total_steps if progress else None,
-        loss=progress.loss if progress else None,
+        step=progress.step,
+        total_steps=progress.total_steps,
+        loss=progress.loss,
         log_age=view.log_age if view else None,
         error=error,
+        state=verdict.state,
+        verdict=verdict.verdict,
+        reason=verdict.reason,
     )
 
 
@@ -334,10 +372,10 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
     for target, answers in zip(seen.targets, seen.answers):
         disks: tuple[Disk, ...] = answers["disk"].value or ()
         for disk in disks:
-            findings += judge_disk(_short(target), disk.path, disk.used_percent)
+            findings += judge_disk(seen.name_of(target), disk.path, disk.used_percent)
             reports.append(
                 DiskReport(
-                    pod=_short(target),
+                    pod=seen.name_of(target),
                     path=disk.path,
                     free_bytes=disk.free_bytes,
                     used_percent=round(disk.used_percent, 1),
@@ -346,6 +384,8 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
             )
         if not disks:
             reports.append(
-                DiskReport(pod=_short(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error)
+                DiskReport(
+                    pod=seen.name_of(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error
+                )
             )
     return reports

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress, Observation
+from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Observation, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
