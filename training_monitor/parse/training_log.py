@@ -88,7 +88,7 @@ def parse_progress(text: str) -> Progress:
 
 def read_progress(text: str, epochs: EpochCount) -> Progress:
     """The same of the next part of a log, by what the parts before it showed of its epochs; `epochs` takes it in."""
-    reader = _Reader(epochs)
+    reader = ProgressReader(epochs)
     for piece in log_pieces(text):
         reader.read(piece)
     return reader.progress
@@ -102,7 +102,7 @@ class _Job(NamedTuple):
     measured: bool
 
 
-class _Reader:
+class ProgressReader:
     """Reads pieces in text order; what a later piece says replaces what an earlier one said."""
 
     def __init__(self, epochs: EpochCount) -> None:
