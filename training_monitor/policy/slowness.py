@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import exp, inf, log
+from math import exp, gcd, inf, log
 from statistics import median
 
 from training_monitor.policy.stall_history import Advance, Run
@@ -26,6 +26,7 @@ COUNTS = (5, 8, 12, 20, 32, 64)  # of intervals whose median is compared
 ENTER, LEAVE = 0.85, 0.5  # shares of the threshold, as logarithms: about half the speed measured, and back again
 STEADY = 0.6  # of the threshold: what the mean, and the faster quarter, must show as well
 PACE_GROWTH = 1.36  # by how much steps became slower where an ETA does not converge; longer sequences make up to that
+STILL_SLOW = 1.25
 ETA_SHARE = 0.3  # of itself that must pass until an ETA can be called flat: before, it is noise
 BLOCK_SECONDS = 900.0
 
@@ -66,16 +67,26 @@ class _Series:
 
     def __init__(self, calm: Sequence[Advance]) -> None:
         self.calm = calm
-        self.logs = [log(each.step_time) for each in calm]
         self.seconds = list(accumulate((each.seconds for each in calm), initial=0.0))
         self.steps = list(accumulate((each.steps for each in calm), initial=0.0))
+        self.logs = self._smoothed() if self._is_coarse() else [log(each.step_time) for each in calm]
+
+    def _is_coarse(self) -> bool:
+        """Whether a look sees few lines of the log: now one and now two, which is no change of speed."""
+        line = gcd(*(int(each.steps) for each in self.calm))
+        return median(each.steps for each in self.calm) < 4 * line
+
+    def _smoothed(self) -> list[float]:
+        """Over each advance and its neighbours."""
+        last = len(self.calm)
+        return [self.mean(max(0, at - 1), min(last, at + 2)) for at in range(last)]
 
     def mean(self, begin: int, end: int) -> float:
-        """The logarithm of the mean step time: exact where a look sees now one line of the log and now two."""
+        """The logarithm of the mean step time."""
         return log((self.seconds[end] - self.seconds[begin]) / (self.steps[end] - self.steps[begin]))
 
     def usual(self, begin: int, end: int) -> float:
-        """The lower of mean and median: the mean counts pauses, the median is off where few lines are seen."""
+        """The lower of mean and median: the mean counts pauses."""
         return min(median(self.logs[begin:end]), self.mean(begin, end))
 
 
@@ -102,8 +113,8 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
             return Slowdown(exp(median(series.logs[-size:]) - past.base), True, calm[begin].begin, growing)
     was_slow = any(
         _is_slow(series, end - size, end, past, policy, ENTER * threshold)
-        for size in COUNTS[1:4]
-        for end in range(begin + size, count, 2)
+        for size in COUNTS[:4]
+        for end in range(begin + size - size // 4, count)
     )
     return Slowdown(newest, was_slow, calm[begin].begin, False)
 
@@ -125,18 +136,18 @@ def _best_past(series: _Series) -> _Past | None:
     count = len(series.calm) - 5
     if count < 5:
         return None
-    begin, end = min(_blocks(series, count), key=lambda block: series.mean(*block))
+    begin, end = min(_blocks(series, count), key=lambda block: series.usual(*block))
     logs, size = series.logs[begin:end], end - begin
     middle = median(logs)
     deviation = max(
         1.4826 * median(abs(each - middle) for each in logs), (quantile(logs, 0.75) - quantile(logs, 0.25)) / 1.35
     )
-    return _Past(series.mean(begin, end), max(deviation, 0.25 if size < 10 else 0.05), size)
+    return _Past(series.usual(begin, end), max(deviation, 0.25 if size < 10 else 0.05), size)
 
 
 def _blocks(series: _Series, count: int) -> list[tuple[int, int]]:
     """The first `count` advances, of which older ones may last longer, in blocks of about the same time."""
-    most, blocks, begin = max(5, min(count // 3, 40)), [], 0
+    most, blocks, begin = max(5, min(count // 3, 24)), [], 0
     for end in range(5, count + 1):
         lasts = series.seconds[end] - series.seconds[begin] >= BLOCK_SECONDS
         if end - begin >= most or (end - begin >= 5 and lasts):
@@ -182,8 +193,25 @@ class FlatEta:
         return f"ETA not converging: stayed at ~{_round(self.eta)} over the last {span} despite {self.steps:.0f} steps"
 
 
-def find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
-    """Over the shortest stretch that shows it, of a quarter of an hour at least; both are oldest first."""
+def find_flat_eta(
+    readings: Sequence[Reading], advances: Sequence[Advance], slowdown: Slowdown | None, policy: StallPolicy
+) -> FlatEta | None:
+    """Over the shortest stretch that shows it, of a quarter of an hour at least; readings and advances oldest first.
+
+    What an earlier reading showed counts while the speed is not back.
+    """
+    if found := _find_flat_eta(readings, advances, policy):
+        return found
+    if slowdown is None or slowdown.ratio < STILL_SLOW:
+        return None
+    for share in (0.97, 0.94, 0.88, 0.8):
+        then = readings[: int(share * len(readings))]
+        if then and (found := _find_flat_eta(then, [each for each in advances if each.end <= then[-1][0]], policy)):
+            return found
+    return None
+
+
+def _find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
     if len(readings) < policy.min_samples or len(advances) < 3:
         return None
     end = readings[-1][0]

@@ -105,7 +105,7 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
     readings = [
         (at, eta) for each in seen if (eta := each.eta_seconds) is not None and (at := each.timestamp) >= run.began
     ]
-    flat = find_flat_eta(readings, [each for each in run.advances if each.end > _warm(run, policy)], policy)
+    flat = find_flat_eta(readings, [each for each in run.advances if each.end > _warm(run, policy)], slow, policy)
     recent = run.advances[-5:]
     return {
         "seconds_without_step": waited,
@@ -155,6 +155,8 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         "unknown": policy.unknown_pause,
     }
     floor = floors.get(pause, policy.busy_pause)
+    if pause == "spinning" and any(each.sign == "busy" for each in run.waiting[1:]):
+        floor *= 2.0  # they computed since: perhaps one of them still does, now and then
     if not _has_step(run) or run.rotated:
         return policy.startup_pause * (1.0 if pause in floors else 2.0)
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
