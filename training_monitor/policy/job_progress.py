@@ -58,6 +58,13 @@ def job_progress(progress: Progress) -> JobProgress:
     )
 
 
+def format_position(job: JobProgress) -> str:
+    """`step 1500/3000`, `step 1500`; without a step `epoch 1.5/3`; `step ?` while nothing is known."""
+    if job.step is None and job.epoch is not None:
+        return f"epoch {round(job.epoch, 2):g}" + (f"/{job.total_epochs}" if job.total_epochs else "")
+    return f"step {'?' if job.step is None else job.step}" + (f"/{job.total_steps}" if job.total_steps else "")
+
+
 def _step(progress: Progress, done: float | None) -> int | None:
     """The step of the job; from the counter of an epoch and the epochs done where nothing else counts."""
     inside, steps = progress.epoch_step, progress.epoch_steps
