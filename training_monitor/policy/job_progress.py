@@ -97,8 +97,8 @@ def _eta(progress: Progress, step: int | None, total: int | None) -> float | Non
     """What is left at the job's speed; else what its log says of the whole job."""
     seconds = progress.eta_seconds if progress.eta_scope == "job" else None
     if step is not None and total is not None:
-        pace = _step_seconds(progress)
-        seconds = seconds if pace is None else max(0, total - step) * pace
+        left, pace = max(0, total - step), _step_seconds(progress)
+        seconds = left * pace if pace is not None else seconds if left else 0.0
     return seconds if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
 
 
