@@ -28,7 +28,7 @@ def check(args: Namespace) -> int:
     try:
         report = check_training(target, what, args.namespace)
     except (JobNotFound, CommandFailed) as error:  # it is not there, or not what it was taken for: nothing is judged
-        if error.argv:
+        if isinstance(error, CommandFailed) and error.argv:
             raise  # our own side failed
         tell_error(error, as_json=args.json)
         return USAGE

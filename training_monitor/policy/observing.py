@@ -74,7 +74,7 @@ def observe_log(
     evidence: Evidence | None = None,
     file_age: float | None = None,
 ) -> Observation:
-    """One look at a training without a job, as `observe_job`; `text` is the end of its log, `progress` the newest in it."""
+    """The same of a training without a job; `text` is the end of its log, `progress` the newest in it."""
     done, pace = job_progress(progress), read_log_pace(text) if first and text else LogPace()
     utilization, power = gpu_load(gpus)
     ended = is_running is False or (is_running is None and log_age is not None and log_age > FRESH_SECONDS)

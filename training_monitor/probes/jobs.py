@@ -177,7 +177,8 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
     )
     listed = [process_jobs.PREFIX + name for name in (names.get() or [])[:MOST_LISTED]]
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)][-MOST_LISTED:]
-    questions = [*map(process_jobs.look_question, listed), *map(ray_jobs.log_question, active)]
+    questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
+    questions += [ray_jobs.log_question(job_id) for job_id in active]
     answers: list[Answer[Any]] = []
     if questions:
         answers = ask(target, *questions, namespace=namespace, transport=transport)

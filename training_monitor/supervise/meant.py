@@ -129,7 +129,7 @@ def _by_pid(target: Target, pid: int, answer: Answer[tuple[FoundTraining, ...]])
 def _by_name(
     target: Target, name: str, running: Iterable[FoundTraining], jobs: Sequence[str], ray: Sequence[RayJob]
 ) -> MeantTraining:
-    """The training that a name means: a job of this name, the latest attempt of it, or a process whose command has it."""
+    """The training that a name means: a job, its latest attempt, or a process whose command has it."""
     fits: dict[str, MeantTraining] = {}
     for each in ray:
         if each.submission_id == name:

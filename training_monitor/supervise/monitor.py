@@ -28,7 +28,10 @@ _STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopp
 
 
 class JobMonitor:
-    """Successive looks at one job, or at a log or process; every `update` is one round trip, and counts beside those of other commands."""
+    """Successive looks at one job, log or process; every `update` is one round trip.
+
+    What other commands saw of it counts as well.
+    """
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import (
     JobStatus,
     LogCursor,
@@ -18,12 +19,12 @@ from training_monitor.models import (
     Verdict,
 )
 from training_monitor.parse.log_totals import LogTotals
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import NOBODY_LOOKED, judge
 from training_monitor.policy.loss import analyze_loss
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look, observation_of
-from training_monitor.supervise.looks import Looks, look_key
 from training_monitor.targets.target import Target
 from training_monitor.watching import TrainingStatus, WatchedJob
 
@@ -38,8 +39,7 @@ NOT_STALLING = StallAnalysis(False, None, "none", "not judged yet", "continue")
 
 @dataclass
 class WatchState:
-    """One run: `generation` counts its starts, `epoch_base` the steps of epochs that count from zero again.
-    `looks` is what was seen of it, kept in the store under `look_key`.
+    """One run: `generation` counts its starts. `looks` is what was seen of it, kept in the store under `look_key`.
 
     `read_again` is how much of the log's end is read once more together with a line that is not finished.
     """
@@ -55,8 +55,6 @@ class WatchState:
     identity: ProcessIdentity | None = None
     is_running: bool | None = None
     generation: int = 0
-    epoch_base: int = 0
-    epoch_step: int = 0
     verdict: Verdict = NOBODY_LOOKED
     loss: LossAnalysis | None = None
     read_again: int = READ_AGAIN
@@ -116,7 +114,7 @@ class WatchState:
         if look.is_running is False:
             self.take_last_line()
         progress = self._progress(look)
-        step = self._step(progress)
+        step = job_progress(progress).step
         before = next((each.step for each in reversed(self.looks.all()) if each.step is not None), None)
         fell_back = before is not None and step is not None and step < before
         self.generation += restarted + fell_back
@@ -178,15 +176,6 @@ class WatchState:
         newest = self.totals.read_ahead(self.output[-self.read_again :] + self.partial)
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(known, **seen) if newest.step is not None or newest.epoch_steps is not None else known
-
-    def _step(self, progress: Progress) -> int | None:
-        """The step of the job; of a log that counts within epochs only, the steps seen over all of them."""
-        if progress.step is not None or progress.epoch_step is None:
-            return progress.step
-        if progress.epoch_step < self.epoch_step:
-            self.epoch_base += self.epoch_step
-        self.epoch_step = progress.epoch_step
-        return self.epoch_base + self.epoch_step
 
     # ------------------------------------------------------------ keeping
 

@@ -110,7 +110,7 @@ def test_each_way_of_naming_a_run_shows_the_same_progress(bench: Bench, job: Job
 # ---------------------------------------------------------------- one round trip
 
 
-@pytest.mark.parametrize(("job", "questions"), [(FILES, 4), ("process:training", 3)])
+@pytest.mark.parametrize(("job", "questions"), [(FILES, 6), ("process:training", 4)])
 def test_a_poll_is_one_round_trip(bench: Bench, job: Job, questions: int) -> None:
     bench.polls(bench.watcher(job), 5)
     assert [len(scripts) for scripts in bench.transport.asked] == [questions] * 5
