@@ -205,7 +205,8 @@ class NewLog:
 
     `partial` is the unfinished last line, which the next read gives again. `skipped_bytes` stood in front of `text` and
     were not read. reset: None (the log went on) | truncated (emptied or rewritten) | rotated (another file). A
-    `missing` file has no text, and the cursor it was asked with.
+    `missing` file has no text, and the cursor it was asked with. `age` is seconds since it was written to, by the clock
+    there, and `path` where it lies.
     """
 
     text: str
@@ -214,6 +215,8 @@ class NewLog:
     partial: str = ""
     skipped_bytes: int = 0
     missing: bool = False
+    age: float | None = field(default=None, compare=False)
+    path: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

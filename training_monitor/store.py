@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any
@@ -86,10 +86,19 @@ _MIGRATIONS = (
         packed BLOB NOT NULL            -- a chunk of parse/history_chunk.py
     )""",
     "CREATE INDEX history_chunks_of_members ON history_chunks (member, kind, first, last, samples)",
+    """CREATE TABLE looks (               -- what was seen of a training, by whichever command
+        key TEXT NOT NULL,              -- target and training
+        timestamp REAL NOT NULL,        -- UTC epoch seconds
+        observation TEXT NOT NULL,      -- JSON
+        PRIMARY KEY (key, timestamp)
+    ) WITHOUT ROWID""",
 )
 Execute = Callable[..., list[tuple[Any, ...]]]
 PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
 MOST_NOTICES = 1000
+# Of one training the newest looks are kept whole, of older ones every second is dropped again and again; of all
+# trainings those that were seen last: some 300 bytes a look, so a few MB in all.
+MOST_LOOKS, WHOLE_LOOKS, ALL_LOOKS = 240, 60, 12_000
 _NOT_TRIED = Delivery("none", False)
 
 
@@ -230,6 +239,30 @@ class Store:
                 f"the state file {self.path} holds something else than notices: {error}", hint="move the file away"
             ) from error
 
+    def add_look(self, key: str, timestamp: float, observation: Mapping[str, Any]) -> None:
+        """Remember what was seen of a training; looks of a time that is still to come are of a clock set back since."""
+        name = _storable(key)
+        with self.transaction() as execute:
+            execute("DELETE FROM looks WHERE key = ? AND timestamp >= ?", (name, timestamp))
+            execute("INSERT INTO looks VALUES (?, ?, ?)", (name, timestamp, json.dumps(observation)))
+            [[count]] = execute("SELECT count(*) FROM looks WHERE key = ?", (name,))
+            if count > MOST_LOOKS:
+                execute(
+                    "DELETE FROM looks WHERE key = ? AND timestamp IN (SELECT timestamp FROM (SELECT timestamp, "
+                    "row_number() OVER (ORDER BY timestamp DESC) AS place FROM looks WHERE key = ?) "
+                    "WHERE place > ? AND place % 2 = 0)",
+                    (name, name, WHOLE_LOOKS),
+                )
+            if count in (1, MOST_LOOKS):
+                _forget_looks(execute)
+
+    def looks(self, key: str) -> list[dict[str, Any]]:
+        """What is remembered of a training, oldest first; what cannot be read is left out."""
+        with self._open() as database:
+            asked = "SELECT observation FROM looks WHERE key = ? ORDER BY timestamp"
+            rows = database.execute(asked, (_storable(key),)).fetchall()
+        return [look for row in rows if isinstance(look := _read_look(row[0]), dict)]
+
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
         """Be the only supervisor of `key` on this machine. Raises AlreadySupervised, naming the holder."""
@@ -294,6 +327,23 @@ def _notice_key(user: str, notice: Notice) -> str | None:
 def _read_notice(text: str) -> Notice:
     values = json.loads(text)
     return Notice(**{**values, "fields": tuple((name, value) for name, value in values["fields"])})
+
+
+def _forget_looks(execute: Execute) -> None:
+    """Forget the trainings that were not seen for longest, until few enough looks are left."""
+    [[total]] = execute("SELECT count(*) FROM looks")
+    for key, count in execute("SELECT key, count(*) FROM looks GROUP BY key ORDER BY max(timestamp)"):
+        if total <= ALL_LOOKS:
+            return
+        execute("DELETE FROM looks WHERE key = ?", (key,))
+        total -= count
+
+
+def _read_look(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _migrate(database: sqlite3.Connection) -> None:

@@ -54,8 +54,8 @@ class TrainingStatus:
 
     `step` is the job's, also where its log counts within epochs only: then of all epochs that were seen. `checkpoints`
     are those of the output directory, lowest step first. `totals` are the 15 values of `LogTotals`. `errors` says what
-    could not be asked. `verdict` is what `judge` says, `stall` the part of it about stalls. `started_at` and `timestamp`
-    are epoch seconds, by the clock of the target and of the watcher.
+    could not be asked. `verdict` is what `judge` says, `stall` the part of it about stalls. `started_at` and
+    `timestamp` are epoch seconds, by the clock of the target and of the watcher.
     """
 
     is_running: bool | None

@@ -1,7 +1,7 @@
 """The one judge: from what was seen of a training to one verdict. Pure.
 
-`auto_restart`, `wait`, `watch`, `launch`, `terminate`, `fleet`, `top`, `stall`, `status`, `health` and `check` show what
-it says, and none of them judges for itself. docs/verdicts.md says what each state means, and how well it is told.
+`auto_restart`, `wait`, `watch`, `launch`, `terminate`, `fleet`, `top`, `stall`, `status`, `health` and `check` show
+what it says, and none of them judges for itself. docs/verdicts.md says what each state means, and how well it is told.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ _is_old() {
 [ -r "$file" ] || _say denied
 exec 4<"$file"
 new=/proc/self/fd/4; [ -e $new ] || new=$file
-set -- $(stat -L -c '%s %i' "$new"); size=$1 now=$2
+set -- $(stat -L -c '%s %i %Y' "$new"); size=$1 now=$2 written=$3
 [ "$now" ] || { echo "stat does not tell the size of $file"; exit 1; }
 
 from=0 reset= old= before=0 cut=0
@@ -97,7 +97,9 @@ held=0; [ "$size" -eq $from ] || held=$(_held "$new" $from $((size - from)))
 end=$((size - held))
 [ "$end$reset" = "$offset" ] && [ "$check" ] || check=$(_check "$new" $end)
 echo state=read; echo "inode=$now"; echo "offset=$end"; echo "check=$check"
-echo "reset=$reset"; echo "skipped=$((skip + cut))"; echo "held=$held"; echo log
+echo "reset=$reset"; echo "skipped=$((skip + cut))"; echo "held=$held"
+[ -z "$written" ] || echo "age=$(($(date +%s) - written))"
+echo "path=$(readlink -f "$file")"; echo log
 {
   if [ $count -gt 0 ]; then
     _part "$old" $start $count
@@ -186,12 +188,15 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None) -> NewLog:
     if state != "read":
         raise CommandFailed(f"{path} could not be read: {reply.output.strip()[-300:] or 'it said nothing'}")
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
+    age = fields.get("age", "")
     return NewLog(
         text[:end],
         LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"]),
         fields["reset"] or None,
         text[end:],
         int(fields["skipped"]),
+        age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
+        path=fields.get("path") or None,
     )
 
 

@@ -1,0 +1,101 @@
+"""What was seen of a training is remembered across commands, bounded, and read with care."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from training_monitor.models import Failure, JobStatus, Observation
+from training_monitor.store import ALL_LOOKS, MOST_LOOKS, Store
+from training_monitor.supervise.looks import Looks, decode_observation, encode_observation
+
+SEEN = Observation(
+    1000.5,
+    40,
+    total_steps=200,
+    loss=0.25,
+    status=JobStatus.FAILED,
+    failure=Failure("cuda_error", "hardware", "restart_elsewhere", "CUDA error", 3, "f"),
+    cpu_seconds=12.5,
+    gpu_errors=("GPU 3: lost",),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
+def looks(store: Store | None, key: str = "local job") -> Looks:
+    opened = Looks(store)
+    opened.open(key)
+    return opened
+
+
+@pytest.mark.parametrize("seen", [SEEN, Observation(5.0, None), Observation(5.0, 0, loss=0.0, is_running=False)])
+def test_an_observation_is_the_same_after_json(seen: Observation) -> None:
+    assert decode_observation(json.loads(json.dumps(encode_observation(seen)))) == seen
+
+
+def test_what_is_not_known_takes_no_room() -> None:
+    assert encode_observation(Observation(5.0, None)) == {"timestamp": 5.0, "step": None}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{}, {"step": 3}, {"timestamp": "soon"}, {"timestamp": 1.0, "status": "NEW"}, {"timestamp": 1, "failure": 7}],
+)
+def test_what_cannot_be_read_is_no_observation(kept: dict[str, object]) -> None:
+    assert decode_observation(kept) is None
+
+
+def test_what_a_later_version_has_added_is_left_out() -> None:
+    assert decode_observation({"timestamp": 1.0, "step": 2, "moon_phase": 0.5}) == Observation(1.0, 2)
+
+
+def test_one_command_judges_with_what_another_saw(store: Store) -> None:
+    looks(store).add(SEEN)
+    assert looks(store).all() == (SEEN,)
+    assert looks(store, "local other").all() == ()
+
+
+def test_looks_made_before_the_training_was_known_come_behind_older_ones(store: Store) -> None:
+    looks(store).add(Observation(1.0, 1))
+    late = Looks(store)
+    late.add(Observation(2.0, 2))
+    late.open("local job")
+    assert [each.step for each in late.all()] == [1, 2]
+
+
+def test_looks_from_the_time_before_a_clock_was_set_back_are_forgotten(store: Store) -> None:
+    seen = looks(store)
+    for timestamp in (1.0, 2.0, 9000.0, 3.0):
+        seen.add(Observation(timestamp, None))
+    assert [each.timestamp for each in seen.all()] == [1.0, 2.0, 3.0]
+    assert [each.timestamp for each in looks(store).all()] == [1.0, 2.0, 3.0]
+
+
+def test_many_looks_are_thinned_and_the_newest_and_the_first_are_kept(store: Store) -> None:
+    for number in range(3 * MOST_LOOKS):
+        looks(store).add(Observation(float(number), number))
+    kept = [each.timestamp for each in looks(store).all()]
+    assert len(kept) <= MOST_LOOKS and kept[0] == 0.0
+    assert kept[-50:] == [float(number) for number in range(3 * MOST_LOOKS - 50, 3 * MOST_LOOKS)]
+
+
+def test_of_many_trainings_those_seen_last_are_remembered(store: Store) -> None:
+    with store.transaction() as execute:
+        for number in range(ALL_LOOKS):
+            execute("INSERT INTO looks VALUES (?, ?, '{}')", (f"old {number // 100}", float(number)))
+    looks(store, "new").add(Observation(float(ALL_LOOKS), 1))
+    assert store.looks("old 0") == [] and len(store.looks("old 1")) == 100 and len(store.looks("new")) == 1
+
+
+def test_rows_that_hold_something_else_are_left_out(store: Store) -> None:
+    with store.transaction() as execute:
+        execute("INSERT INTO looks VALUES ('local job', 1.0, 'half a li')")
+        execute("INSERT INTO looks VALUES ('local job', 2.0, '[]')")
+    looks(store).add(Observation(3.0, 1))
+    assert [each.timestamp for each in looks(store).all()] == [3.0]
