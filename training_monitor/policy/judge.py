@@ -7,13 +7,17 @@ what it says, and none of them judges for itself. docs/verdicts.md says what eac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from training_monitor.models import Observation, Verdict
-from training_monitor.policy.stall import DEFAULT_POLICY, StallPolicy
+from training_monitor.models import Failure, JobStatus, Observation, StallAnalysis, Verdict
+from training_monitor.policy.loss import analyze_loss
+from training_monitor.policy.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
+from training_monitor.units import format_duration
 
 STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")
 VERDICTS = ("ok", "warning", "unknown", "failed")  # better ones first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
+UNNAMED_FAILURES = ("none", "unknown")
 
 
 def judge(observations: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> Verdict:
@@ -27,13 +31,197 @@ def judge(observations: Sequence[Observation], *, now: float, policy: StallPolic
     seen = [each for each in observations if each.timestamp <= now]
     if not seen:
         return NOBODY_LOOKED
-    return _judge_end(seen[-1]) or _judge_running(seen, now, policy)
+    return _judge_end(seen, policy) or _judge_running(seen, now, policy)
 
 
-def _judge_end(last: Observation) -> Verdict | None:
-    """The verdict on a training that runs no more; None while it runs, or nobody knows."""
-    raise NotImplementedError
+# ---------------------------------------------------------------- ended, or not begun
+
+
+def _judge_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
+    """The verdict on a training that does not run; None while it runs, or may run."""
+    last = seen[-1]
+    if last.status is JobStatus.SUCCEEDED:
+        return _finished(seen)
+    if last.status is JobStatus.FAILED:
+        return _failed(seen)
+    if last.status is JobStatus.STOPPED:
+        return Verdict("stopped", "warning", _said(f"stopped{_at(last)}", last.message), _ended_at(seen))
+    if last.status is JobStatus.PENDING:
+        return Verdict("starting", "unknown", _said("it waits to be started", last.message), _ended_at(seen))
+    if last.status is JobStatus.RUNNING or last.is_running:
+        return None
+    if last.is_running is None:
+        return _judge_log_end(seen, policy)
+    if last.finished or all_steps_done(last) or last.exit_code == 0:
+        return _finished(seen)
+    if _names_failure(last) or last.exit_code or _is_partial(last):
+        return _failed(seen)
+    return Verdict("unknown", "unknown", "it ended; its log does not tell how", _ended_at(seen))
+
+
+def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict | None:
+    """The same by its log alone: nothing tells whether its processes run."""
+    last = seen[-1]
+    if last.finished or all_steps_done(last):
+        return _finished(seen)
+    is_old = last.log_age is not None and last.log_age >= policy.unknown_pause
+    return _failed(seen) if _names_failure(last) and is_old else None
+
+
+def _finished(seen: Sequence[Observation]) -> Verdict:
+    return Verdict("finished", "ok", f"finished{_at(seen[-1])}", _ended_at(seen), "high")
+
+
+def _failed(seen: Sequence[Observation]) -> Verdict:
+    last = seen[-1]
+    failure = last.failure if _names_failure(last) else None
+    said = (last.failure.evidence if last.failure else "") or last.message
+    if said:
+        reason = f"failed{_at(last)}: {said}"
+    elif last.exit_code:
+        reason = f"failed{_at(last)} with exit status {last.exit_code}"
+    else:
+        reason = f"died{_at(last)} without a word"
+    if failure is None and (memory := _memory_evidence(seen)):
+        reason += f", probably killed for memory ({memory})"
+    return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", failure=failure or last.failure)
+
+
+def _memory_evidence(seen: Sequence[Observation]) -> str | None:
+    """What speaks for an end by the kernel's out-of-memory killer."""
+    counts = [each.oom_kills for each in seen if each.oom_kills is not None]
+    if counts and counts[-1] > (counts[0] if len(counts) > 1 else 0):
+        return "oom_kill counted"
+    return "exit status 137" if seen[-1].exit_code == 137 else None
+
+
+def _names_failure(last: Observation) -> bool:
+    return last.failure is not None and last.failure.category not in UNNAMED_FAILURES
+
+
+def _is_partial(last: Observation) -> bool:
+    """Whether it is known to have had more to do than it did."""
+    return last.step is not None and bool(last.total_steps)
+
+
+def _ended_at(seen: Sequence[Observation]) -> float:
+    """When it was first seen in the state that it is in."""
+    last, since = seen[-1], seen[-1].timestamp
+    for each in reversed(seen):
+        if (each.status, each.is_running, each.finished) != (last.status, last.is_running, last.finished):
+            break
+        since = each.timestamp
+    return since
+
+
+# ---------------------------------------------------------------- running
 
 
 def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy) -> Verdict:
-    raise NotImplementedError
+    last, stall = seen[-1], analyze_stall(seen, now=now, policy=policy)
+    if stall.kind in ("slow", "diverging_eta", "eta_not_converging"):
+        found = Verdict("slow", "warning", f"{_position(last)}: {stall.reason}", stall.signals["slow_since"])
+    elif stall.is_stalling:
+        found = Verdict("stalled", "failed", _with_last_words(stall.reason, last.failure), stall.signals["since"])
+    else:
+        found = _judge_progress(last, stall)
+    found = replace(
+        found,
+        confidence=stall.confidence if stall.is_stalling else found.confidence,
+        recommendation=stall.recommendation if stall.is_stalling else found.recommendation,
+        seconds_without_step=stall.signals["seconds_without_step"],
+        limit_seconds=stall.signals["pause_limit"],
+        stall=stall,
+    )
+    return _add_findings(found, seen)
+
+
+def _judge_progress(last: Observation, stall: StallAnalysis) -> Verdict:
+    """One that does not stall by what is known: whether anything excludes that it does."""
+    signals = stall.signals
+    waited, limit, shown = signals["seconds_without_step"], signals["pause_limit"], _position(last)
+    if not signals["has_step"]:
+        return _judge_start(stall)
+    if all_steps_done(last):
+        return _judge_last_step(stall, shown)
+    if signals["proof"] in ("step", "age"):
+        speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
+        return Verdict("running", "ok", shown + speed, signals["started_at"], "high")
+    if signals["proof"] == "busy":
+        reason = f"{shown}: its GPUs compute; its log does not tell when that step was made"
+        return Verdict("running", "ok", reason, signals["started_at"], "low")
+    remedy = f"look again in {format_duration(60)}"
+    if signals["looks"] == 1:
+        reason = f"one look, and its log does not tell when {shown} was made: {remedy}"
+    else:
+        reason = f"{shown} was there at the first look already, no step for at least {format_duration(waited)}"
+        reason += f", limit {format_duration(limit)}"
+    return Verdict("unknown", "unknown", reason, remedies=(remedy,))
+
+
+def _judge_start(stall: StallAnalysis) -> Verdict:
+    signals = stall.signals
+    waited, limit = signals["seconds_without_step"], signals["pause_limit"]
+    reason = f"no step yet after {format_duration(waited)}, limit {format_duration(limit)}"
+    if signals["works"] and waited < limit:
+        return Verdict("starting", "ok", f"{reason}: {signals['works']}", signals["started_at"], "medium")
+    if signals["works"]:
+        return Verdict("starting", "unknown", f"{reason}, although {signals['works']}", signals["started_at"])
+    remedy = f"look again in {format_duration(60)}"
+    return Verdict("starting", "unknown", f"{reason}; nothing shows that it works", signals["started_at"], "none",
+                   remedies=(remedy,))
+
+
+def _judge_last_step(stall: StallAnalysis, shown: str) -> Verdict:
+    """All steps are done and it still runs: a last save may take long."""
+    waited, limit = stall.signals["seconds_without_step"], stall.signals["pause_limit"]
+    since = stall.signals["since"]
+    if waited < limit:
+        return Verdict("running", "ok", f"{shown}: all steps are done, it is ending", since, "medium")
+    reason = f"all steps are done, and it still runs after {format_duration(waited)}"
+    return Verdict("running", "warning", reason, since, "low", "alert")
+
+
+def _add_findings(found: Verdict, seen: Sequence[Observation]) -> Verdict:
+    """A loss that is no number, and GPUs with errors, are told beside what else was found."""
+    loss, errors = analyze_loss(seen[-60:]), seen[-1].gpu_errors
+    if loss.kind == "nan":
+        found = _worse(found, "failed", loss.reason)
+    return _worse(found, "warning", "; ".join(errors)) if errors else found
+
+
+def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
+    told = "alert" if found.recommendation == "continue" else found.recommendation
+    worst = max(found.verdict, verdict, key=VERDICTS.index)
+    return replace(found, verdict=worst, reason=f"{found.reason}; {reason}", recommendation=told)
+
+
+# ---------------------------------------------------------------- words
+
+
+def _position(last: Observation) -> str:
+    """`step 40 of 200`, or the epochs where no step is known."""
+    if last.step is not None:
+        return f"step {last.step} of {last.total_steps}" if last.total_steps else f"step {last.step}"
+    if last.epoch is not None:
+        return f"epoch {last.epoch:.4g} of {last.total_epochs:g}" if last.total_epochs else f"epoch {last.epoch:.4g}"
+    return "no step"
+
+
+def _at(last: Observation) -> str:
+    return "" if last.step is None and last.epoch is None else f" at {_position(last)}"
+
+
+def _speed(step_time: float | None) -> str:
+    if not step_time:
+        return ""
+    return f", {1.0 / step_time:.3g} steps/s" if step_time < 1.0 else f", {step_time:.3g} s/step"
+
+
+def _said(what: str, message: str | None) -> str:
+    return f"{what}: {message}" if message else what
+
+
+def _with_last_words(reason: str, failure: Failure | None) -> str:
+    named = failure is not None and failure.category not in UNNAMED_FAILURES
+    return f"{reason}; its log ends with: {failure.evidence}" if failure and named else reason

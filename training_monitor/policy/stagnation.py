@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training_monitor.models import JobView, Progress
-from training_monitor.policy.stall import FULL_PERCENT, IDLE_PERCENT, SPINNING_POWER
+from training_monitor.policy.gpu_load import gpu_mode
 from training_monitor.reports import GpuReport
 from training_monitor.units import format_duration
 
@@ -92,8 +92,7 @@ def gpus_work(report: GpuReport) -> bool:
     """Whether a GPU computes; one at full utilization and idle power waits in a collective. False when not known."""
     readings = zip(report["gpu_utilizations"], report["power_draw"], report["power_limit"])
     for used, draw, limit in readings:
-        spins = used is not None and used >= FULL_PERCENT and bool(draw and limit and draw / limit < SPINNING_POWER)
-        if used is not None and used >= IDLE_PERCENT and not spins:
+        if gpu_mode(used, draw / limit if draw and limit else None) == "busy":
             return True
     return False
 

@@ -14,17 +14,17 @@ the step advanced, so that pauses do not count; how many are needed follows from
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from statistics import median
 from typing import Any
 
 from training_monitor.errors import SettingsError
 from training_monitor.models import Observation, StallAnalysis
+from training_monitor.policy.gpu_load import gpu_mode
 from training_monitor.units import format_duration
 
 WINDOW = 720  # samples: six hours at one every 30 s
-IDLE_PERCENT, FULL_PERCENT, SPINNING_POWER = 10.0, 90.0, 0.4
 PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
 
 
@@ -66,6 +66,27 @@ class StallPolicy:
 
 
 DEFAULT_POLICY = StallPolicy()
+
+
+def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> StallPolicy:
+    """The limits with a caller's own `stagnation_threshold`, in seconds; None: the defaults.
+
+    It is the shortest pause that counts as a stall, four times as long while GPUs or processes work, or before the
+    first step. `others` are fields of `StallPolicy`.
+    """
+    policy = StallPolicy(**others)
+    if stagnation_threshold is None:
+        return policy
+    short, long = stagnation_threshold, 4 * stagnation_threshold
+    return replace(
+        policy,
+        idle_pause=short,
+        spinning_pause=short,
+        spoken_pause=short,
+        unknown_pause=short,
+        busy_pause=long,
+        startup_pause=long,
+    )
 
 
 @dataclass(slots=True)
@@ -114,12 +135,14 @@ def analyze_stall(
     """
     seen = [each for each in samples[-WINDOW:] if each.timestamp <= now]
     last = seen[-1] if seen else Observation(now, None)
-    if len(seen) < policy.min_samples:
-        return _healthy(last, f"Insufficient samples ({len(seen)}/{policy.min_samples})", {})
-    if _is_finished(last):
-        return _healthy(last, "finished: the last step is done", {})
+    if not seen:
+        return _healthy(last, f"Insufficient samples (0/{policy.min_samples})", {})
     run = _read_run(seen)
     signals = _signals(run, seen, policy)
+    if _is_finished(last):
+        return _healthy(last, "finished: the last step is done", signals)
+    if len(seen) < policy.min_samples and signals["proof"] != "late":
+        return _healthy(last, f"Insufficient samples ({len(seen)}/{policy.min_samples})", signals)
     for judge in (_judge_start, _judge_pause, _judge_speed):
         if found := judge(run, signals, policy):
             kind, confidence, reason, detected_at = found
@@ -130,13 +153,19 @@ def analyze_stall(
 # ---------------------------------------------------------------- reading
 
 
+def all_steps_done(last: Observation) -> bool:
+    """Whether it has made all its steps, or epochs, as far as its log tells."""
+    if last.step is not None and last.total_steps:
+        return last.step >= last.total_steps
+    return last.step is None and bool(last.epoch and last.total_epochs and last.epoch >= last.total_epochs)
+
+
 def _is_finished(last: Observation) -> bool:
-    done = last.step is not None and bool(last.total_steps) and last.step >= (last.total_steps or 0)
-    return done or (last.phase or "").lower().startswith(("finish", "done", "complet"))
+    return all_steps_done(last) or (last.phase or "").lower().startswith(("finish", "done", "complet"))
 
 
 def _read_run(seen: Sequence[Observation]) -> _Run:
-    poll = median(b.timestamp - a.timestamp for a, b in zip(seen, seen[1:]))
+    poll = median(b.timestamp - a.timestamp for a, b in zip(seen, seen[1:])) if len(seen) > 1 else 60.0
     limit = 3.0 * poll + 30.0  # longer between two samples, and the watcher was away
     run, step = _Run(seen[0].timestamp, poll, since=seen[0].timestamp), None
     for before, sample in zip((None, *seen), seen):
@@ -174,11 +203,9 @@ def _pause_of(waiting: Sequence[Observation]) -> str:
     growths = sum(b > a for a, b in zip(sizes, sizes[1:]))
     growing, spoke = growths > len(sizes) // 3, growths > 0
     if usage:
-        used = median(usage)
-        if used >= FULL_PERCENT and power and median(power) < SPINNING_POWER:
-            return "spinning"
-        if used >= IDLE_PERCENT:
-            return "busy"
+        mode = gpu_mode(median(usage), median(power) if power else None)
+        if mode in ("spinning", "busy"):
+            return mode
         return "growing" if growing else "spoken" if spoke else "idle"
     return "growing" if growing else "unknown"
 
@@ -193,16 +220,50 @@ def _signals(run: _Run, seen: Sequence[Observation], policy: StallPolicy) -> dic
     pause = _pause_of(run.waiting)
     calm = _calm(run, policy)
     slow = _slowdown(calm, policy)
+    last, limit = seen[-1], _pause_limit(run, pause, calm, policy)
+    waited = max(last.timestamp - run.since, last.step_age or 0.0 if run.first_step_at is not None else 0.0)
+    if run.first_step_at is None:
+        waited = max(waited, last.runtime or 0.0)
     return {
-        "seconds_without_step": run.waiting[-1].timestamp - run.since,
+        "seconds_without_step": waited,
         "pause": pause,
-        "pause_limit": _pause_limit(run, pause, calm, policy),
+        "pause_limit": limit,
+        "has_step": run.first_step_at is not None,
+        "proof": _proof(run, last, waited, limit),
+        "works": _works(run, last),
+        "looks": len(run.waiting),
+        "started_at": last.timestamp - last.runtime if last.runtime is not None else run.started,
+        "since": last.timestamp - waited,
+        "step_time": run.advances[-1].step_time if run.advances else None,
         "speed_ratio": 1.0 / slow[0] if slow else None,
         "speed_dropping": bool(slow and slow[1]),
         "slow_since": slow[2] if slow else None,
         "slowing_down": bool(slow and slow[3]),
         "eta_convergence": _eta_convergence(seen, run.started),
     }
+
+
+def _proof(run: _Run, last: Observation, waited: float, limit: float) -> str | None:
+    """What excludes a stall: a step that was seen to be made, or is not old, or GPUs that compute; or `late`."""
+    if last.step_age is not None and last.step_age >= limit:
+        return "late"
+    if waited < limit and run.advances:
+        return "step"
+    if waited < limit and last.step_age is not None:
+        return "age"
+    return "busy" if gpu_mode(last.gpu_utilization, last.gpu_power_fraction) == "busy" else None
+
+
+def _works(run: _Run, last: Observation) -> str | None:
+    """What shows that a training works that has made no step yet."""
+    if gpu_mode(last.gpu_utilization, last.gpu_power_fraction) == "busy":
+        return "its GPUs compute"
+    if last.cpu_cores is not None and last.cpu_cores >= 0.3:
+        return "its processes compute"
+    sizes = [each.log_size for each in run.waiting if each.log_size is not None]
+    if len(sizes) > 1 and sizes[-1] > sizes[-2] or (last.log_age is not None and last.log_age < 120.0):
+        return "its log grows"
+    return None
 
 
 def _calm(run: _Run, policy: StallPolicy) -> list[_Advance]:
@@ -251,25 +312,21 @@ def _judge_start(run: _Run, signals: dict[str, Any], policy: StallPolicy) -> _Fo
 
 def _judge_pause(run: _Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     waited, limit, pause = signals["seconds_without_step"], signals["pause_limit"], signals["pause"]
-    if run.first_step_at is None or waited < limit or len(run.waiting) < 3:
+    if run.first_step_at is None or waited < limit or (len(run.waiting) < 3 and signals["proof"] != "late"):
         return None
     evidence = {
-        "idle": ("hang_idle", "high", " and the GPUs are idle"),
-        "spoken": ("hang_idle", "high", " and the GPUs are idle"),
-        "spinning": ("hang_spinning", "high", " and the GPUs spin at idle power: a collective waits"),
+        "idle": ("hang_idle", "high", ": GPUs idle"),
+        "spoken": ("hang_idle", "high", ": GPUs idle"),
+        "spinning": ("hang_spinning", "high", ": GPUs spin at idle power, a collective waits"),
         "unknown": ("hang_idle", "medium", ""),
     }
     kind, confidence, text = evidence.get(pause, ("hang_idle", "low", f", long even for a {pause} pause"))
     return (
         kind,
         confidence,
-        f"no step after step {last_step(run)} for {format_duration(waited)}{text}",
+        f"no step for {format_duration(waited)}, limit {format_duration(limit)}{text}",
         run.since + limit,
     )
-
-
-def last_step(run: _Run) -> int | None:
-    return next((each.step for each in reversed(run.waiting) if each.step is not None), None)
 
 
 def _judge_speed(run: _Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from training_monitor.errors import SettingsError, closest
-from training_monitor.policy.stall import StallPolicy
+from training_monitor.policy.stall import StallPolicy, stall_policy
 from training_monitor.units import known_number
 
 STALL_DETECTION = ("enabled", "min_samples", "eta_convergence_threshold", "speed_drop_threshold")
@@ -62,20 +62,12 @@ class WatchConfig:
 
     @property
     def stall_policy(self) -> StallPolicy:
-        policy = StallPolicy(
-            self.min_samples, self.eta_convergence_threshold, self.speed_drop_threshold, self.grace_period
-        )
-        if self.stall_after is None:
-            return policy
-        short, long = self.stall_after, 4 * self.stall_after
-        return replace(
-            policy,
-            idle_pause=short,
-            spinning_pause=short,
-            spoken_pause=short,
-            unknown_pause=short,
-            busy_pause=long,
-            startup_pause=long,
+        return stall_policy(
+            self.stall_after,
+            min_samples=self.min_samples,
+            eta_convergence_threshold=self.eta_convergence_threshold,
+            speed_drop_threshold=self.speed_drop_threshold,
+            grace_period=self.grace_period,
         )
 
 
