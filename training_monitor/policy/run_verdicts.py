@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from training_monitor.models import Failure, JobStatus, Observation, Verdict
 from training_monitor.policy.failure import classify_failure
+from training_monitor.policy.judge import judge
 from training_monitor.policy.run_columns import loss_of
 from training_monitor.policy.run_rows import without_outlook
 from training_monitor.policy.run_values import (
@@ -20,6 +21,7 @@ from training_monitor.policy.run_values import (
     KILLED,
     PROCESS,
     RUNNING,
+    UNKNOWN,
     FolderLook,
     Identity,
     Run,
@@ -27,7 +29,7 @@ from training_monitor.policy.run_values import (
 )
 
 MOST_LOOKS = 240  # of one run; every second one of the older half is dropped when there are more
-LOOK_SPACING = 15.0  # seconds between those that are kept
+LOOK_SPACING = 30.0  # seconds between those that are kept
 _JOB_STATUS = {
     RUNNING: JobStatus.RUNNING,
     FINISHED: JobStatus.SUCCEEDED,
@@ -75,8 +77,14 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
     )
 
 
-def with_verdict(row: RunRow, verdict: Verdict) -> RunRow:
-    """The row with what `judge` says of it; when a stalled run will end is not known."""
+def judge_run(row: RunRow, seen: Sequence[Observation], now: float) -> RunRow:
+    """The row with what `judge` says of its looks.
+
+    Of a run that cannot be seen, its last looks prove nothing. When a stalled run will end is not known.
+    """
+    if row.status == UNKNOWN:
+        return replace(row, verdict=Verdict("unknown", "unknown", row.reason or "whether it runs is not known"))
+    verdict = judge(seen, now=now)
     if verdict.state != "stalled":
         return replace(row, verdict=verdict)
     return replace(row, verdict=verdict, run=without_outlook(row.run), eta_seconds=None)
@@ -108,11 +116,16 @@ def _total_steps(run: Run) -> int | None:
 
 
 def _epochs_done(run: Run) -> float | None:
-    """Epochs that are done, with the part of the one under way where that is known."""
+    """Epochs that are done, with the part of the one under way where that is known.
+
+    A validation is a part of the batch after which it comes, so that each of its own batches shows.
+    """
     if run.epoch is None:
         return None
-    part = min(1.0, (run.batch or 0) / run.total_batches) if run.total_batches else 0.0
-    return max(0, run.epoch - 1) + part
+    validated = run.validation_batch or 0
+    part = validated / (max(validated, run.total_validation_batches or 0) + 1)
+    done = (max(0, (run.batch or 0) - 1) + part) / run.total_batches if run.total_batches else part
+    return max(0, run.epoch - 1) + min(1.0, done)
 
 
 def _failure(row: RunRow) -> Failure | None:

@@ -14,10 +14,9 @@ from dataclasses import replace
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TrainingMonitorError
 from training_monitor.models import Observation
-from training_monitor.policy.judge import judge
 from training_monitor.policy.run_rows import judge_look
 from training_monitor.policy.run_values import FolderLook, Limits, RunRow, RunSource, RunsSnapshot, Usage
-from training_monitor.policy.run_verdicts import add_look, observe_run, with_verdict
+from training_monitor.policy.run_verdicts import add_look, judge_run, observe_run
 from training_monitor.supervise.fleet_schedule import wait_after
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.threads import begin_thread
@@ -150,10 +149,8 @@ class RunCollector:
     def _judge(self, rows: tuple[RunRow, ...], look: FolderLook) -> tuple[RunRow, ...]:
         """The rows with the verdict on each, by this look and those before it."""
         now, past = self.clock.time(), self._past
-        self._past = {
-            row.run.path: add_look(past.get(row.run.path, ()), observe_run(row, look, now)) for row in rows
-        }
-        return tuple(with_verdict(row, judge(self._past[row.run.path], now=now)) for row in rows)
+        self._past = {row.run.path: add_look(past.get(row.run.path, ()), observe_run(row, look, now)) for row in rows}
+        return tuple(judge_run(row, self._past[row.run.path], now) for row in rows)
 
     def _fail(self, error: str) -> None:
         self._failures += 1
