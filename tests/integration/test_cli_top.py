@@ -108,7 +108,7 @@ def test_json_says_what_goes_on_what_ended_and_what_was_killed(folder: Folder) -
     folder.write("run9", "FINISHED")
     folder.write("away", pid=Identity(77, 5, "gpu-7", "b", "pid:[9]"))
     folder.write("lost", pid=Identity(77, 5, "gpu-7", "b", "pid:[9]"), updated_at=time.time() - 3600)
-    assert {name: row["status"] for name, row in ask(folder.path, 0).items()} == {
+    assert {name: row["status"] for name, row in ask(folder.path, 3).items()} == {
         "away": "RUNNING",
         "lost": "UNKNOWN",
         "run9": "FINISHED",

@@ -53,8 +53,8 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
     rate = row.rate if row.rate and row.rate > 0 else None
     return Observation(
         seen_at,
-        run.step,
-        total_steps=_total_steps(run),
+        step := _step(run),
+        total_steps=_total_steps(run, step),
         eta_seconds=row.eta_seconds,
         steps_per_second=rate,
         loss=loss_of(row),
@@ -106,13 +106,21 @@ def add_look(past: Sequence[Observation], new: Observation) -> tuple[Observation
     return *kept, new
 
 
-def _total_steps(run: Run) -> int | None:
-    """The steps of the whole run, counted as its steps are: from where it began, which may be amid an epoch."""
-    counted = (run.step, run.batch, run.total_batches, run.epoch, run.total_epochs)
-    if None in counted:
+def _step(run: Run) -> int | None:
+    """The step of the whole run; where it does not count them, as the earlier ttop, by its epoch and batch."""
+    if run.step is not None or run.batch is None:
+        return run.step
+    before = max(0, (run.epoch or 1) - 1)
+    if before and run.total_batches is None:
         return None
-    step, batch, batches, epoch, epochs = (each or 0 for each in counted)
-    return step + max(0, batches - batch) + max(0, epochs - epoch) * batches
+    return before * (run.total_batches or 0) + run.batch
+
+
+def _total_steps(run: Run, step: int | None) -> int | None:
+    """The steps of the whole run, counted as its steps are: from where it began, which may be amid an epoch."""
+    if step is None or run.batch is None or run.total_batches is None or run.epoch is None or run.total_epochs is None:
+        return None
+    return step + max(0, run.total_batches - run.batch) + max(0, run.total_epochs - run.epoch) * run.total_batches
 
 
 def _epochs_done(run: Run) -> float | None:

@@ -73,12 +73,19 @@ def test_what_is_not_known_is_none() -> None:
     seen = observe_run(row_of(now), now, EPOCH)
     known = {"status": JobStatus.RUNNING, "is_running": True, "finished": False, "message": seen.message}
     assert seen == replace(Observation(EPOCH, None), **known)
-    for changes in ({"epoch": None}, {"batch": None}, {"total_batches": None}, {"total_epochs": None}, {"step": None}):
+    for changes in ({"epoch": None}, {"batch": None}, {"total_batches": None}, {"total_epochs": None}):
         assert observe(run(**{**AMID, **changes})).total_steps is None
 
 
 def test_a_run_that_began_amid_an_epoch_counts_its_own_steps() -> None:
     assert observe(run(**{**AMID, "step": 11})).total_steps == 170
+
+
+def test_a_file_that_counts_no_steps_tells_them_by_epoch_and_batch() -> None:
+    counted = [({}, 141, 300), ({"epoch": None}, 41, None), ({"total_batches": None}, None, None)]
+    for changes, step, total in counted:
+        seen = observe(run(**{**AMID, "step": None, **changes}))
+        assert (seen.step, seen.total_steps) == (step, total)
 
 
 def test_the_batches_of_a_validation_move_the_epoch_and_never_back() -> None:
