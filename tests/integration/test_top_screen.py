@@ -144,7 +144,7 @@ KEYS = (
     ("R", "▼ Run Name", r"^ +remote(.|\n)*alive"),
     (">", "▼ Status"),
     ("<", "▼ Run Name"),
-    ("Right", "^< Run Name +Phase"),
+    ("Right", "^< Run Name +State"),
     ("Left", "^  Run Name +Status"),
     ("Escape", r"^>\+alive(.|\n)*remote"),
     ("t", r"\[P\] sleep +PID \d+ +CPU +\S+ +RAM +\d+ MB +GPU +- MiB +1 thread", r"\[T\] sleep +TID \d+"),

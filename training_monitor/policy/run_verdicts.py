@@ -27,8 +27,9 @@ from training_monitor.policy.run_values import (
     Run,
     RunRow,
 )
+from training_monitor.policy.stall_history import thin_looks
 
-MOST_LOOKS = 240  # of one run; every second one of the older half is dropped when there are more
+MOST_LOOKS = 80  # of one run; older ones are thinned
 LOOK_SPACING = 30.0  # seconds between those that are kept
 _JOB_STATUS = {
     RUNNING: JobStatus.RUNNING,
@@ -101,9 +102,7 @@ def add_look(past: Sequence[Observation], new: Observation) -> tuple[Observation
     kept = [each for each in past if each.timestamp < new.timestamp and each.process == new.process]
     if len(kept) > 1 and new.timestamp - kept[-2].timestamp < LOOK_SPACING:
         kept.pop()
-    if len(kept) >= MOST_LOOKS:
-        del kept[1 : MOST_LOOKS // 2 : 2]
-    return *kept, new
+    return tuple(thin_looks([*kept, new], MOST_LOOKS))
 
 
 def _step(run: Run) -> int | None:
