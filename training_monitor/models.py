@@ -166,7 +166,10 @@ class RayResources:
 class Progress:
     """The newest progress a log shows; None means not seen. `step` is the optimizer step of the job.
 
-    `epoch_step` of `epoch_steps` is a counter inside the epoch, for logs that count nothing else.
+    `epoch_step` of `epoch_steps` is a counter inside the epoch, for logs that count nothing else; `job_progress` says
+    where the job stands by it. `epoch` and `total_epochs` are the numbers as printed. `epochs_done` of `epochs_planned`
+    are done, with the fraction of the epoch under way; an epoch that has begun is not done. `steps_before` counts the
+    steps of the epochs before, where the log does not tell how many an epoch has.
     """
 
     step: int | None = None
@@ -185,6 +188,9 @@ class Progress:
     finished: bool | None = None
     epoch_step: int | None = None
     epoch_steps: int | None = None
+    epochs_done: float | None = None
+    epochs_planned: int | None = None
+    steps_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +401,8 @@ class NcclTransport:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
+    """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are of the worst end of its containers."""
+
     name: str
     phase: str
     ready: bool
@@ -404,6 +412,9 @@ class PodState:
     message: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     deleting: bool = False
+    terminated: str | None = None
+    exit_code: int | None = None
+    terminated_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +441,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One look at a job: its status, and what its log says. None is 'not there', never zero."""
+    """One look at a job: its status, and what its log says. None is 'not there', never zero.
+
+    `command` is what a Ray job was submitted to run.
+    """
 
     job_id: str
     status: JobStatus
@@ -443,6 +457,7 @@ class JobView:
     log_known: bool = True
     started_at: float | None = None
     survivors: int = 0
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class EfaClusterReport(EfaReport):
 
 
 class NodeGpuReport(TypedDict):
+    """`pod` is the whole name of the pod, or another target as people write it."""
+
     pod: str
     util: float | None
     mem_used: float | None
@@ -95,7 +97,7 @@ class HealthCheckpointReport(TypedDict):
     latest_step: int | None
     latest_path: str | None
     checkpoint_count: int | None
-    checkpoint_dir: str
+    checkpoint_dir: str | None
     refused: list[dict[str, Any]]
     error: str | None
 
@@ -110,6 +112,8 @@ class HealthRayReport(TypedDict):
 
 
 class JobReport(TypedDict):
+    """`state`, `verdict` and `reason` are what `judge` says, see `Verdict`."""
+
     job_id: str
     status: str
     message: str | None
@@ -118,6 +122,9 @@ class JobReport(TypedDict):
     loss: float | None
     log_age: float | None
     error: str | None
+    state: str
+    verdict: str
+    reason: str
 
 
 class PodReport(TypedDict):
@@ -211,3 +218,49 @@ class RestartReport(TypedDict):
     goodput: float | None
     badput: dict[str, float]
     duration: float
+
+
+class JobCheckReport(TypedDict):
+    """One training that `check_training` found; None is not known, and `progress` is 0 to 1.
+
+    `job` is its job id, `pid` its main process, `log` the path of its log, `name` what people call it, `checkpoint` the
+    newest complete one. `gpus` are those its processes are on, or else all that the target and its sibling pods have.
+    """
+
+    verdict: str
+    state: str
+    reason: str
+    since: float | None
+    confidence: str
+    recommendation: str
+    remedies: list[str]
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    total_epochs: float | None
+    progress: float | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    loss: float | None
+    seconds_without_step: float | None
+    limit_seconds: float | None
+    name: str
+    job: str | None
+    pid: int | None
+    command: str | None
+    log: str | None
+    checkpoint: dict[str, Any] | None
+    gpus: list[dict[str, Any]]
+    failure: dict[str, Any] | None
+    errors: list[str]
+
+
+class CheckReport(TypedDict):
+    """`check_training`: `jobs` worst first; `verdict` is that of the first, and `unknown` when none was found."""
+
+    schema: str
+    target: str
+    verdict: str
+    reason: str
+    remedies: list[str]
+    jobs: list[JobCheckReport]

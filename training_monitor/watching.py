@@ -14,11 +14,12 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """What is watched: a job by its id, or files on the target. Exactly one of `job_id`, `log_file` and `log_paths`.
+    """What is watched: a job by its id, files on the target, or a process there.
 
     `job_id` is a Ray submission id or process:NAME. `log_file` is what the training writes; of `log_paths`, shell
-    patterns, the newest file that matches one of them is. `pid_file` holds the pid of its main process, `output_dir`
-    its checkpoints. `name` is what people read (default: made from the others).
+    patterns, the newest file that matches one of them is. At most one of these three is given; `pid` is the training's
+    main process, beside a log or alone. `pid_file` holds its pid, `output_dir` its checkpoints. `name` is what people
+    read (default: made from the others).
     """
 
     job_id: str | None = None
@@ -27,6 +28,7 @@ class WatchedJob:
     output_dir: str | None = None
     name: str | None = None
     log_paths: tuple[str, ...] = ()
+    pid: int | None = None
 
     def __post_init__(self) -> None:
         for key in ("job_id", "log_file", "pid_file", "output_dir", "name"):
@@ -37,15 +39,23 @@ class WatchedJob:
             isinstance(path, str) and path and "\0" not in path for path in self.log_paths
         ):
             raise SettingsError("log_paths", self.log_paths, "a tuple of patterns such as /workspace/*/training.log")
-        if (self.job_id is not None) + (self.log_file is not None) + bool(self.log_paths) != 1:
-            raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths")
-        if self.job_id is not None and self.pid_file is not None:
-            raise SettingsError("pid_file", self.pid_file, "none: a job id tells its processes")
+        named = (self.job_id is not None) + (self.log_file is not None) + bool(self.log_paths)
+        if named > 1 or (named == 0 and self.pid is None):
+            raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths, or a pid")
+        if self.job_id is not None and (self.pid_file is not None or self.pid is not None):
+            raise SettingsError("pid_file", self.pid_file, "no pid: a job id tells its processes")
+        if self.pid is not None and (self.pid_file is not None or self.pid < 2):
+            raise SettingsError("pid", self.pid, "the number of a process, without a pid file")
 
     @property
     def label(self) -> str:
         """What people call it."""
-        return self.name or self.job_id or self.log_file or " ".join(self.log_paths)
+        return self.name or self.job_id or self.log_file or " ".join(self.log_paths) or f"pid {self.pid}"
+
+    @property
+    def has_log(self) -> bool:
+        """Whether anything tells where its log is."""
+        return self.job_id is not None or self.log_file is not None or bool(self.log_paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from training_monitor.cli.output import hint, print_json, say
-from training_monitor.errors import JobNotFound
-from training_monitor.models import JobStatus, JobView
+from training_monitor.cli.output import complain, hint, print_json, say
+from training_monitor.errors import JobNotFound, TrainingMonitorError
+from training_monitor.models import JobStatus, JobView, Verdict
 from training_monitor.units import format_bytes, format_duration
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
@@ -14,33 +14,45 @@ _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNO
 
 
 def status(args: Namespace) -> int:
-    from training_monitor.parse.log_patterns import parse_metrics
-    from training_monitor.policy.failure import classify_failure
-    from training_monitor.probes.jobs import list_jobs, look_at_job
-    from training_monitor.probes.settings_file import load_log_patterns
+    return _list_jobs(args) if args.job is None else _show_job(args)
 
-    if args.job is None:
-        views = list_jobs(args.target, args.namespace)
-        if args.json:
-            print_json([_job_dict(view) for view in views])
-        elif not views:
-            say(f"{args.target}: no jobs")
-        for view in [] if args.json else views:
-            say(f"{view.job_id:<40} {view.status:<10} {_step(view)}  {view.message or ''}".rstrip())
-        return OK
-    view = look_at_job(args.target, args.job, args.namespace)
-    metrics = parse_metrics(view.log_tail, load_log_patterns())
-    failed = view.status is JobStatus.FAILED
-    failure = classify_failure(view.log_tail, exit_code=view.exit_code) if failed else None
+
+def _list_jobs(args: Namespace) -> int:
+    from training_monitor.supervise.check import judge_jobs
+
+    judged = judge_jobs(args.target, args.namespace)
     if args.json:
-        print_json({**_job_dict(view), "metrics": metrics, "failure": failure})
+        print_json([{**_job_dict(view), **_verdict_dict(verdict)} for view, verdict in judged])
+    elif not judged:
+        say(f"{args.target}: no jobs")
+    for view, verdict in [] if args.json else judged:
+        said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
+        say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_step(view)}  {said}".rstrip())
+    return OK
+
+
+def _show_job(args: Namespace) -> int:
+    from training_monitor.parse.log_patterns import parse_metrics
+    from training_monitor.probes.settings_file import load_log_patterns
+    from training_monitor.supervise.monitor import JobMonitor
+
+    monitor = JobMonitor(args.target, args.job, args.namespace)
+    monitor.update()
+    view, verdict = monitor.view, monitor.verdict()
+    assert view
+    metrics = parse_metrics(view.log_tail, load_log_patterns())
+    if args.json:
+        print_json({**_job_dict(view), **_verdict_dict(verdict), "metrics": metrics, "failure": verdict.failure})
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
         say(f"{view.job_id} {view.status} step {_step(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
-        if failure and failure.category not in ("none", "unknown"):
-            say(f"  {failure.category} ({failure.error_class}): {failure.evidence}")
-    return _EXIT.get(view.status, OK)
+        say(f"  {verdict.state}: {verdict.reason}")
+    return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
+
+
+def _verdict_dict(verdict: Verdict) -> dict[str, object]:
+    return {name: getattr(verdict, name) for name in ("state", "verdict", "reason", "seconds_without_step")}
 
 
 def _job_dict(view: JobView) -> dict[str, object]:
@@ -188,26 +200,38 @@ def checkpoints(args: Namespace) -> int:
 
 
 def stall(args: Namespace) -> int:
-    from training_monitor.supervise.monitor import detect_stall
+    from time import sleep
 
-    stalled = detect_stall(args.target, args.job, args.threshold, args.sample, args.namespace)
-    if args.json:
-        print_json({"job_id": args.job, "stalled": stalled, "threshold": args.threshold})
-    else:
-        say(f"{args.job} {'is stalled' if stalled else 'is not stalled'}")
-    return BAD if stalled else OK
+    from training_monitor.cli.check import EXITS
+    from training_monitor.supervise.check import check_training
+
+    report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
+    if report["verdict"] == "unknown" and args.sample > 0:
+        sleep(args.sample)
+        report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
+    if not report["jobs"]:
+        raise JobNotFound(report["reason"], hint="name a PID, a log file or a job")
+    for found in report["jobs"]:
+        if args.json:
+            stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
+            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.threshold, **found})
+        else:
+            say(f"{found['name']} is {found['state']}: {found['reason']}")
+    return EXITS[report["verdict"]]
 
 
 def wait(args: Namespace) -> int:
+    from training_monitor.supervise.meant import find_one
     from training_monitor.supervise.monitor import monitor_job
 
-    report = monitor_job(args.target, args.job, args.interval, args.timeout, args.threshold, namespace=args.namespace)
+    job = find_one(args.target, args.what, args.namespace).job
+    report = monitor_job(args.target, job, args.interval, args.timeout, args.threshold, namespace=args.namespace)
     if args.json:
         print_json(report)
     else:
         step_text = "?" if report["final_step"] is None else report["final_step"]
         say(
-            f"{args.job} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
+            f"{report['job_id']} {report['status']} at step {step_text} after {format_duration(report['duration'])}: "
             f"{report['reason']}"
         )
     return {"SUCCEEDED": OK, "TIMEOUT": UNKNOWN, "UNKNOWN": UNKNOWN}.get(report["status"], BAD)
@@ -222,6 +246,13 @@ def stop(args: Namespace) -> int:
     else:
         say(f"{args.job} {ended}: nothing of it is left")
     return OK
+
+
+def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
+    """What kept a command from its answer, on stderr; with --json also as JSON on stdout."""
+    if as_json:
+        print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
+    complain(str(error))
 
 
 def exit_status(error: Exception) -> int:

@@ -22,6 +22,7 @@ from training_monitor.cli.service_arguments import add_launch, add_queue, add_sw
 from training_monitor.cli.top_arguments import add_top
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
+_WHAT = "a PID, log file or pattern, Ray job, process:NAME or name (default: what trains there)"
 _SECONDS = seconds_from(0, below=1e9)
 
 
@@ -35,8 +36,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"training-monitor {__version__}")
     commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
 
-    def add(name: str, help: str, *, target: bool = True, job: bool = False) -> argparse.ArgumentParser:
-        epilog = f"TARGET is {_TARGET}." if target or name in ("run", "fleet", "doctor") else None
+    def add(
+        name: str, help: str, *, target: bool = True, job: bool = False, what: bool = False
+    ) -> argparse.ArgumentParser:
+        epilog = f"TARGET is {_TARGET}." if target or name in ("check", "run", "fleet", "doctor") else None
         command = commands.add_parser(name, help=help, description=help, epilog=epilog, allow_abbrev=False)
         command.set_defaults(parser=command)
         command.add_argument("--json", action="store_true", help="print JSON")
@@ -48,8 +51,11 @@ def build_parser() -> argparse.ArgumentParser:
             )
         if job:
             command.add_argument("job", type=_name, metavar="JOB", help="a Ray submission id, or process:NAME")
+        if what:
+            command.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
         return command
 
+    _add_check(add("check", "whether the trainings here, or on another target, make progress", target=False))
     add("demo", "watch a real training process crash, hang and recover (15 s, needs nothing)", target=False)
     _add_run(add("run", "supervise a command: run it and restart it from its checkpoints", target=False))
     _add_restart(add("restart", "supervise a Ray job and restart it from its checkpoints"))
@@ -69,8 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("checkpoints", "checkpoints of a folder, and which are complete").add_argument(
         "directory", metavar="DIR", help="a folder on the target"
     )
-    _add_stall(add("stall", "whether a running job makes no progress (then the exit status is 1)", job=True))
-    _add_wait(add("wait", "wait until a job ends or stalls", job=True))
+    _add_stall(add("stall", "whether a running training makes no progress (then the exit status is 1)", what=True))
+    _add_wait(add("wait", "wait until a training ends or stalls", what=True))
     add("stop", "stop a job and see it gone", job=True).add_argument(
         "--grace", type=_SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
     )
@@ -104,6 +110,14 @@ def _add_service(add: Callable[..., argparse.ArgumentParser]) -> None:
     add_dataset(add("dataset", "whether a folder of images is fit to train with", target=False))
     add_keys(add("keys", "whether rented machines will let your ssh key in", target=False))
     add_credits(add("credits", "vast.ai's credit and how long it lasts; or an account of the ledger", target=False))
+
+
+def _add_check(command: argparse.ArgumentParser) -> None:
+    command.add_argument("target", metavar="TARGET", nargs="?", default="local", help="see below (default: local)")
+    command.add_argument(
+        "what", metavar="WHAT", nargs="?", help=_WHAT
+    )
+    command.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
 
 
 def _add_supervision(command: argparse.ArgumentParser) -> None:
@@ -167,7 +181,7 @@ def _add_restart(command: argparse.ArgumentParser) -> None:
 
 
 def _add_health(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--checkpoint-dir", required=True, metavar="DIR", help="a folder on the head")
+    command.add_argument("--checkpoint-dir", metavar="DIR", help="a folder on the head (default: found, if it can be)")
     command.add_argument("--pods", nargs="+", metavar="POD", help="all pods of the job")
     command.add_argument("--job", metavar="JOB", help="also report on this job")
 
@@ -177,9 +191,9 @@ def _add_stall(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--sample",
         type=_SECONDS,
-        default=60.0,
+        default=0.0,
         metavar="SECONDS",
-        help="watch this long when the log's age does not tell (default: %(default)g)",
+        help="look once more after this time when the first look does not tell (default: %(default)g)",
     )
 
 
@@ -193,11 +207,14 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
 
 def _add_watched(command: argparse.ArgumentParser) -> None:
     """What is watched, and who is told."""
-    which = command.add_mutually_exclusive_group(required=True)
-    which.add_argument("--log", metavar="FILE", help="what the training writes, a file on the target")
+    which = command.add_mutually_exclusive_group()
+    which.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
+    which.add_argument("--log", metavar="FILE", help="what the training writes, a file or pattern on the target")
     which.add_argument("--job", type=_name, metavar="JOB", help="a Ray submission id, or process:NAME")
     command.add_argument("--pid-file", metavar="FILE", help="the file with the pid of the training, with --log")
-    command.add_argument("--output-dir", metavar="DIR", help="the folder of its checkpoints on the target")
+    command.add_argument(
+        "--output-dir", metavar="DIR", help="the folder of its checkpoints on the target (default: found, if it can be)"
+    )
     command.add_argument("--name", metavar="NAME", help="what notices call it (default: job or log)")
     add_telling(command)
     command.add_argument(
@@ -270,6 +287,7 @@ def _count(text: str) -> int:
 
 # The module of a command that is not in `commands`.
 _MODULES = {
+    "check": "check",
     "run": "supervising",
     "restart": "supervising",
     "watch": "watching",
@@ -301,7 +319,7 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     return found
 
 
-_JOB_COMMANDS = ("status", "step", "logs", "stall", "wait", "stop")
+_JOB_COMMANDS = ("status", "step", "logs", "stop")
 
 
 def _interrupt(number: int, _frame: object) -> None:
@@ -339,8 +357,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from training_monitor.cli.commands import exit_status
-    from training_monitor.cli.output import complain, hint, print_json
+    from training_monitor.cli.commands import exit_status, tell_error
+    from training_monitor.cli.output import hint
     from training_monitor.errors import TrainingMonitorError
 
     try:
@@ -360,7 +378,5 @@ def _run(args: argparse.Namespace) -> int:
             hint(f"it is {args.job}")
             return call(args)
     except TrainingMonitorError as error:
-        if args.json:
-            print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
-        complain(str(error))
+        tell_error(error, as_json=args.json)
         return exit_status(error)

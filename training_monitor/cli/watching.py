@@ -8,17 +8,20 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+from training_monitor.cli.check import EXITS
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_outbox
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
+from training_monitor.policy.judge import NOBODY_LOOKED
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
 from training_monitor.supervise.alerts import decide_end
+from training_monitor.supervise.meant import find_one, job_at
 from training_monitor.supervise.terminate import is_terminating, terminate_training
 from training_monitor.supervise.watch import watch_training
 from training_monitor.supervise.watcher import TrainingWatcher
@@ -113,8 +116,20 @@ def upload(args: Namespace) -> int:
     return OK if report.verified else BAD
 
 
+def _watched_job(args: Namespace) -> WatchedJob:
+    """What is watched: as the options say, or else what is found on the target."""
+    if args.job is None and args.log is None:
+        found = find_one(args.target, args.what, args.namespace)
+        if not args.json:
+            hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
+        given = {"output_dir": args.output_dir, "name": args.name}
+        return replace(found.job, **{key: value for key, value in given.items() if value is not None})
+    job = job_at(args.log) if args.log is not None else WatchedJob(job_id=args.job)
+    return replace(job, pid_file=args.pid_file, output_dir=args.output_dir, name=args.name)
+
+
 def _watcher(args: Namespace) -> TrainingWatcher:
-    job = WatchedJob(args.job, args.log, args.pid_file, args.output_dir, args.name)
+    job = _watched_job(args)
     _, settings = load_settings()
     table = settings.get("monitoring", {})
     if not isinstance(table, dict):
@@ -199,25 +214,22 @@ class _Display:
         if seen.stall.is_stalling:
             parts.append(f"STALLED: {seen.stall.reason}")
         if self._status and self._status.is_running is None:
-            parts.append(f"? {self._status.message or 'nobody knows whether it runs'}")
+            parts.append(f"? {self._status.message or 'not known whether it runs'}")
         parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
         self._live.draw("  ".join(parts))
 
 
 def _show_once(status: TrainingStatus, args: Namespace) -> int:
-    ended = decide_end(status)
-    code = UNKNOWN if status.is_running is None else BAD if status.stall.is_stalling else OK
-    code = _ENDS.get(ended[0], BAD) if ended else code
+    ended, verdict = decide_end(status), status.verdict or NOBODY_LOOKED
+    code = EXITS[verdict.verdict]
     if args.json:
-        print_json({**asdict(status), "end": ended[0] if ended else None, "reason": ended[1] if ended else None})
+        print_json({**asdict(status), "end": ended[0] if ended else None, "reason": verdict.reason})
         return code
-    running = {True: "running", False: "not running", None: "nobody knows whether it runs"}[status.is_running]
+    running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
     say("  ".join([running, *progress_parts(status.progress, status.progress.steps_per_second)]))
-    say(f"  {'STALLED: ' if status.stall.is_stalling else ''}{status.stall.reason}")
+    say(f"  {verdict.state.upper() if code == BAD else verdict.state}: {verdict.reason}")
     if status.message:
         say(f"  {status.message}")
-    if ended:
-        say(f"  {ended[0]}: {ended[1]}")
     for checkpoint in (status.checkpoints or ())[-3:]:
         say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
     for error in status.errors:

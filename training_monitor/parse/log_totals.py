@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from training_monitor.models import Progress
+from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.parse.log_events import (
     CheckpointCounter,
     SampleCounter,
@@ -21,7 +22,8 @@ from training_monitor.parse.log_events import (
     read_gpu_utilization,
 )
 from training_monitor.parse.log_text import log_pieces
-from training_monitor.parse.training_log import parse_progress
+from training_monitor.parse.training_log import parse_progress, read_progress
+from training_monitor.policy.job_progress import job_progress
 
 MOST_LOSSES, KEPT_LOSSES = 1000, 500
 MOST_MESSAGES, KEPT_MESSAGES = 100, 50
@@ -70,6 +72,7 @@ class LogTotals:
     def __init__(self) -> None:
         self._line = _OpenLine()
         self._progress = Progress()
+        self._epochs = EpochCount()
         self._job_bar: str | None = None
         self._losses: list[float] = []
         self._loss_count = 0
@@ -97,19 +100,18 @@ class LogTotals:
         """The totals so far; None is "not seen".
 
         Returns:
-            last_step, total_steps, progress_percent (0 to 100), last_loss, last_learning_rate, steps_per_second: the
-            newest. loss_history: {index, loss}, index counts from 0 over the whole log; a bar redrawn at one step with
-            one loss is one entry; over 1000 entries the last 500 are kept. checkpoints_saved and checkpoint_paths
-            (distinct; the last 500 of over 1000). errors, warnings: distinct, cut at 200 characters, the last 50 of
-            over 100; a loss that is not finite is an error too. gpu_utilization in percent. memory_usage: {used,
-            total} of one GPU in MB. samples_generated. estimated_time_remaining in seconds: what is left at the newest
-            speed, else what the log says.
+            last_step, total_steps, progress_percent (0 to 100), estimated_time_remaining (seconds): of the job, see
+            `job_progress`. last_loss, last_learning_rate, steps_per_second: the newest. loss_history: {index, loss},
+            index counts from 0 over the whole log; a bar redrawn at one step with one loss is one entry; over 1000
+            entries the last 500 are kept. checkpoints_saved and checkpoint_paths (distinct; the last 500 of over 1000).
+            errors, warnings: distinct, cut at 200 characters, the last 50 of over 100; a loss that is not finite is an
+            error too. gpu_utilization in percent. memory_usage: {used, total} of one GPU in MB. samples_generated.
         """
-        progress = self._progress
+        progress, job = self._progress, job_progress(self._progress)
         return {
-            "last_step": progress.step,
-            "total_steps": progress.total_steps,
-            "progress_percent": _percent(progress),
+            "last_step": job.step,
+            "total_steps": job.total_steps,
+            "progress_percent": None if job.fraction is None else 100.0 * job.fraction,
             "last_loss": progress.loss,
             "loss_history": self._loss_history(),
             "last_learning_rate": progress.learning_rate,
@@ -121,7 +123,7 @@ class LogTotals:
             "memory_usage": dict(self._memory) if self._memory else None,
             "samples_generated": self._samples.count,
             "steps_per_second": progress.steps_per_second,
-            "estimated_time_remaining": _seconds_left(progress),
+            "estimated_time_remaining": None if not job.eta_seconds else round(job.eta_seconds),
         }
 
     def _loss_history(self) -> list[dict[str, Any]]:
@@ -137,6 +139,7 @@ class LogTotals:
         """All that it has added up, JSON-ready; an unfinished last line is not in it."""
         return {
             "progress": asdict(self._progress),
+            "epochs": self._epochs.to_state(),
             "job_bar": self._job_bar,
             "losses": self._losses,
             "loss_count": self._loss_count,
@@ -154,6 +157,7 @@ class LogTotals:
         """Go on from what `to_state` gave."""
         totals, at = cls(), state["last_loss_at"]
         totals._progress, totals._job_bar = Progress(**state["progress"]), state["job_bar"]
+        totals._epochs = EpochCount.from_state(state.get("epochs", {}))
         totals._losses, totals._loss_count = list(state["losses"]), state["loss_count"]
         totals._last_loss_at = (at[0], at[1]) if at else None
         totals._errors = _Messages(dict.fromkeys(state["errors"]))
@@ -164,7 +168,7 @@ class LogTotals:
         return totals
 
     def _read(self, piece: str) -> None:
-        found = parse_progress(piece)
+        found = read_progress(piece, self._epochs)
         if _NEW_ATTEMPT.search(piece):
             self._job_bar = None
         if found.step is not None and self._is_inner_bar(piece, found):
@@ -194,6 +198,8 @@ class LogTotals:
         changes = {name: value for name, value in seen.items() if value is not None}
         if found.step is not None and found.step > (self._progress.total_steps or found.step):
             changes.setdefault("total_steps", None)
+        if found.step is None and found.epoch_steps is not None and found.epoch_steps == self._progress.total_steps:
+            changes.update(step=None, total_steps=None)  # the counter of the job turned out to be the epoch's
         before, newest = self._progress, replace(self._progress, **changes)
         if before.finished and newest.step not in (before.step, newest.total_steps):
             newest = replace(newest, finished=None)  # steps behind the end of a training are those of another one
@@ -213,20 +219,3 @@ class LogTotals:
         self._gpu_utilization = self._gpu_utilization if utilization is None else utilization
         if memory:
             self._memory = {"used": memory[0], "total": memory[1]}
-
-
-def _percent(progress: Progress) -> float | None:
-    if progress.step is None or not progress.total_steps:
-        return None
-    return min(100.0, 100.0 * progress.step / progress.total_steps)
-
-
-def _seconds_left(progress: Progress) -> int | None:
-    if progress.step is not None and progress.total_steps is not None:
-        left = progress.total_steps - progress.step
-        if left <= 0:
-            return None
-        if progress.steps_per_second and math.isfinite(seconds := left / progress.steps_per_second):
-            return round(seconds)
-    eta = progress.eta_seconds if progress.eta_scope == "job" else None
-    return None if eta is None else round(eta)

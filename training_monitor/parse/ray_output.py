@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from math import inf, nan
 from typing import Any
 
 from training_monitor.errors import ParseError
@@ -30,6 +31,7 @@ _LIST_PART = re.compile(
 )
 _USAGE = re.compile(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = re.compile(r"^ {0,8}(?:Pending )?Demands:\s*$")
+_NO_NODE = "no node has reported its resources yet: Ray has just started"
 _RESOURCE = re.compile(r"^\s+([\d.]{1,30})/([\d.]{1,30}) (GPU|CPU)(?:\s|$)")
 
 
@@ -233,17 +235,18 @@ def parse_ray_resources(text: str) -> RayResources:
         complete block does not name is 0.0: the cluster has none.
 
     Raises:
-        ParseError: No usage block in the text.
+        ParseError: No usage block in the text, or an empty one: no node has joined yet; an amount that is no number.
     """
     lines = strip_ansi(text).splitlines()
     usage = _block(lines, _USAGE)
     if not usage:
-        raise ParseError("no usage block", source="ray status", text=text)
+        is_empty = any(_USAGE.match(line) for line in lines)
+        raise ParseError(_NO_NODE if is_empty else "no usage block", source="ray status", text="" if is_empty else text)
     amounts: dict[str, tuple[float, float]] = {}
     for line in usage:
         found = _RESOURCE.match(line)
         if found:
-            amounts.setdefault(found[3], (_amount(found[1]), _amount(found[2])))
+            amounts.setdefault(found[3], _amounts((found[1], found[2]), "ray status"))
     demands = [line.strip() for line in _block(lines, _DEMANDS) if not line.strip().startswith("(")]
     return _resources(amounts, demands)
 
@@ -259,7 +262,8 @@ def parse_cluster_status(text: str) -> RayResources:
     """Read `GET /api/cluster_status`: `data.clusterStatus.loadMetricsReport`, usage as [used, total] per resource.
 
     Raises:
-        ParseError: No JSON or no load report in it (some Ray versions): ask `ray status` instead.
+        ParseError: No JSON or no load report in it (some Ray versions): ask `ray status` instead. Or a report without
+            any resource: Ray has just started, and not even the head has reported what it has.
     """
     report = _json(text)
     for key in ("data", "clusterStatus", "loadMetricsReport"):
@@ -267,11 +271,9 @@ def parse_cluster_status(text: str) -> RayResources:
     usage = report.get("usage") if isinstance(report, dict) else None
     if not isinstance(report, dict) or not isinstance(usage, dict):
         raise ParseError("no load metrics report", source=REST, text=text)
-    amounts = {
-        name: (_amount(usage[name][0]), _amount(usage[name][1]))
-        for name in ("GPU", "CPU")
-        if isinstance(usage.get(name), list) and len(usage[name]) == 2
-    }
+    if not usage:
+        raise ParseError(_NO_NODE, source=REST)
+    amounts = {name: _amounts(usage[name], REST) for name in ("GPU", "CPU") if name in usage}
     demands = [
         *_demands(report.get("resourceDemand"), "tasks/actors"),
         *_demands(report.get("pgDemand"), "placement groups"),
@@ -301,11 +303,15 @@ def _resources(amounts: Mapping[str, tuple[float, float]], demands: list[str]) -
     )
 
 
-def _amount(value: Any) -> float:
+def _amounts(values: Any, source: str) -> tuple[float, float]:
+    """Used and total of one resource. Raises ParseError for what is no such pair: it is not zero."""
     try:
-        return float(value)
+        used, total = (float(value) for value in values)
     except (TypeError, ValueError, OverflowError):
-        return 0.0
+        used, total = nan, nan
+    if not (0 <= used < inf and 0 <= total < inf):
+        raise ParseError("an amount that cannot be read", source=source, text=repr(values)[:100])
+    return used, total
 
 
 # ---------------------------------------------------------------- log lines

@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from training_monitor.models import Progress
+from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.parse.log_bars import BAR, bar_key, read_bar, read_spelled_bar, split_name
 from training_monitor.parse.log_fields import read_fields
+from training_monitor.parse.log_tables import read_header, row_as_pairs
 from training_monitor.parse.log_text import last_match, log_pieces, message_start
 
 _NOT_PROGRESS = re.compile(
@@ -32,7 +34,7 @@ _EVALUATION_LINE = re.compile(
     rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
 )
 _EVALUATION_PART = re.compile(
-    rf"(?:(?<=\s)|(?<=\[)){_EVALUATION_WORDS}(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
 )
 _MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": a script's or docker's own counting
@@ -57,15 +59,22 @@ _FINISHED = re.compile(
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
     r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
     r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d|\bprocess \d{1,9} exits successfully"
+    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded|^\W{0,20}state: succeeded|reporting training success"
+    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
 )
-_FINISHED_MESSAGE = re.compile(r"(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)")
+# What another training that is over says before the one that matters begins
+_OTHER_FINISHED = re.compile(
+    r"\bepoch \d|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
+)
+_FINISHED_MESSAGE = re.compile(r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)")
 _ANNOUNCED = (
     (
         "total_steps",
         re.compile(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
     ),
     ("total_epochs", re.compile(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
+    ("total_epochs", re.compile(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
+    ("total_epochs", re.compile(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
 )
 
 
@@ -80,7 +89,12 @@ def parse_progress(text: str) -> Progress:
         an epoch is `epoch_step` of `epoch_steps`. Times in seconds; throughput as printed (some frameworks print it
         per GPU); `eta_scope` is "job" or "epoch"; `finished` is True on an unmistakable last line, else None.
     """
-    reader = _Reader()
+    return read_progress(text, EpochCount())
+
+
+def read_progress(text: str, epochs: EpochCount) -> Progress:
+    """The same of the next part of a log, by what the parts before it showed of its epochs; `epochs` takes it in."""
+    reader = ProgressReader(epochs)
     for piece in log_pieces(text):
         reader.read(piece)
     return reader.progress
@@ -94,17 +108,19 @@ class _Job(NamedTuple):
     measured: bool
 
 
-class _Reader:
+class ProgressReader:
     """Reads pieces in text order; what a later piece says replaces what an earlier one said."""
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: EpochCount) -> None:
         self.progress = Progress()
+        self._epochs = epochs
         self._finished_at: int | None = None
         self._job: _Job | None = None
         self._after_job: tuple[_Job, Mapping[str, Any]] | None = None  # a bar behind the full one, and what it shows
         self._other_begins = False
         self._other_total: int | None = None
         self._micro = self._counted = self._epochs_drawn = False
+        self._columns: tuple[str, ...] | None = None  # of the table whose rows come one by one
 
     def read(self, piece: str) -> None:
         """One piece: bars, and what other loggers wrote before, between and behind them on the same line."""
@@ -123,14 +139,17 @@ class _Reader:
         if _NEW_ATTEMPT.search(line):
             self._job = self._after_job = self._other_total = None
             self._other_begins = self._epochs_drawn = False
+            self._epochs.restart()
         self._read_announced(line)
         message = message_start(line)
         self._other_begins = self._other_begins or _OTHER_WORK_BEGINS.fullmatch(line, message) is not None
-        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not re.search(r"\bepoch \d", line):
+        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not _OTHER_FINISHED.search(line):
             self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
         if _NOT_PROGRESS.search(line):
             return
-        self._take(self._line_fields(line[: _training_end(line, message)], message))
+        self._columns = read_header(line) or self._columns
+        line = (self._columns and row_as_pairs(self._columns, line)) or line
+        self._take(self._line_fields(line[: _training_end(line, message)], message), line)
 
     def _line_fields(self, line: str, message: int) -> dict[str, Any]:
         fields = {**read_fields(line), **read_spelled_bar(line)} if line else {}
@@ -163,9 +182,9 @@ class _Reader:
     def _read_announced(self, line: str) -> None:
         for field, pattern in _ANNOUNCED:
             found = pattern.search(line)
-            if found:
+            if found and not (field == "total_steps" and self._job and self.progress.step):
                 total = int(found[1].replace(",", ""))
-                self._take({field: total})
+                self._show({field: total, **self._epochs.announce({field: total})})
                 if field == "total_steps":
                     self._job = _Job(None, total, False)
 
@@ -178,7 +197,7 @@ class _Reader:
             fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
         if "total_steps" not in fields or self._is_job_bar(bar_key(name), fields):
-            self._take(fields)
+            self._take(fields, f"{name} {bar['notes']}".lower())
 
     def _is_job_bar(self, key: str, fields: Mapping[str, Any]) -> bool:
         """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, inside it or after."""
@@ -205,16 +224,18 @@ class _Reader:
         if self._after_job is not None:
             self._job, fields = self._after_job
             self._after_job = None
-            self._take(fields)
+            self._take(fields, "")
         if self._job is None:
             self._other_total = None
         else:
             self._job = self._job._replace(measured=True)
 
-    def _take(self, fields: Mapping[str, Any]) -> None:
-        if not fields:
+    def _take(self, fields: Mapping[str, Any], text: str) -> None:
+        self._show(self._epochs.read(fields, text))
+
+    def _show(self, changes: dict[str, Any]) -> None:
+        if not changes:
             return
-        changes = dict(fields)
         step, before = changes.get("step"), self.progress
         if step is not None and "total_steps" not in changes and step > (before.total_steps or step):
             changes["total_steps"] = None

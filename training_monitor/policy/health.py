@@ -11,20 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from training_monitor.models import Gpu, JobStatus, JobView, PodState, RayResources
-from training_monitor.units import format_duration
+from training_monitor.models import Gpu, JobStatus, Observation, PodState, RayResources, Verdict
+from training_monitor.policy.gpu_load import IDLE_PERCENT, mode_of
+from training_monitor.policy.judge import VERDICTS
 
-IDLE_PERCENT = 5.0
-SPINNING_PERCENT = 95.0
-SPINNING_POWER_FRACTION = 0.3
-SILENT_SECONDS = 300.0
 DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
 
+_MOST_NODES = 4  # that are named in one finding
 _NO_GPU_HERE = ("nvidia-smi is not there", "No devices were found")  # a Ray head often has none
 _RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
-
-_SEVERITY = ("ok", "warning", "unknown", "failed")
+_ENDED = ("finished", "failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,18 @@ class Finding:
     remedy: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The GPUs of one node, or why they could not be read."""
+
+    node: str
+    gpus: tuple[Gpu, ...] = ()
+    error: str | None = None
+
+
 def worst_verdict(findings: Iterable[Finding]) -> str:
     """failed before unknown before warning before ok."""
-    return max((finding.verdict for finding in findings), key=_SEVERITY.index, default="ok")
+    return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
 
 
 def average(values: Iterable[float | None]) -> float | None:
@@ -45,68 +51,106 @@ def average(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def is_busy(gpus: Sequence[Gpu]) -> bool | None:
-    """Whether any GPU works; None when no utilisation is known."""
-    known = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
-    return any(value >= IDLE_PERCENT for value in known) if known else None
+# ---------------------------------------------------------------- GPUs
 
 
 def judge_gpus(
-    gpus: Sequence[Gpu], errors: Sequence[str], job: JobView | None, *, in_pods: bool = False
+    nodes: Sequence[NodeGpus],
+    seen: Observation | None = None,
+    verdict: Verdict | None = None,
+    *,
+    in_pods: bool = False,
 ) -> list[Finding]:
-    """The GPUs of all nodes together; `errors` are the readings that failed, `in_pods` whether a node is a pod."""
+    """Judge each GPU by itself: one that is lost hides nothing of the others.
+
+    Args:
+        nodes: all that were asked.
+        seen: what was seen of the job on them, and `verdict` what is said of it; None: no job was named.
+        in_pods: whether a node is a pod.
+    """
     findings = [
         Finding(
             "failed",
-            f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}",
+            f"{_place(nodes, node, gpu)}: {gpu.error}",
             "move the job off this node and have the GPU reset or replaced",
         )
-        for gpu in gpus
+        for node in nodes
+        for gpu in node.gpus
         if gpu.error
     ]
-    utilization = average(gpu.utilization for gpu in gpus)
-    if utilization is None:
+    errors = [node.error for node in nodes if node.error]
+    modes = {mode for node in nodes for gpu in node.gpus if (mode := mode_of(gpu))}
+    if not modes:
         reason = f": {errors[0]}" if errors else ""
-        return [
-            *findings,
-            Finding(
-                "unknown",
-                f"Could not read GPU utilization from any node{reason}",
-                _unread_remedy(errors, in_pods),
-            ),
-        ]
+        issue = f"Could not read GPU utilization from any node{reason}"
+        return [*findings, Finding("unknown", issue, _unread_remedy(errors, in_pods))]
     if unread := [error for error in errors if not _has_no_gpu(error)]:
-        findings.append(
-            Finding(
-                "unknown",
-                f"Could not read the GPUs of {len(unread)} of the nodes: {unread[0]}",
-                _RUN_NVIDIA_SMI,
-            )
-        )
-    running = job is not None and job.status is JobStatus.RUNNING
-    if utilization < IDLE_PERCENT:
-        text = "GPU utilization < 5% -- training may not be running"
-        if running:
-            text += f" although the job is RUNNING: all {len(gpus)} GPUs are idle"
-        findings.append(
-            Finding(
-                "failed",
-                text,
-                "look at the log's end (start-up, data loading, or a hang), and ask the "
-                "scheduler who holds the GPUs; a Ray job needs entrypoint_num_gpus or GPU workers",
-            )
-        )
-    elif spinning := [gpu for gpu in gpus if _is_spinning(gpu)]:
-        if len(spinning) == len(gpus):
-            findings.append(
-                Finding(
-                    "failed" if running and _is_silent(job) else "warning",
-                    f"all {len(gpus)} GPUs at 100 % utilization but idle power ({_watts(spinning)}): "
-                    "a collective waits",
-                    "one rank is missing or slow: py-spy dump each; the one that is not in a collective is the culprit",
-                )
-            )
+        issue = f"Could not read the GPUs of {len(unread)} of the nodes: {unread[0]}"
+        findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
+    if modes == {"idle"}:
+        findings += _judge_idle(nodes, seen, verdict)
+    if "spinning" in modes:
+        findings.append(_judge_spinning(nodes, verdict, is_all_that_works="busy" not in modes))
     return findings
+
+
+def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Verdict | None) -> list[Finding]:
+    """No GPU works: expected of a job that has ended, and while it starts, evaluates or saves."""
+    if verdict and verdict.state in _ENDED:
+        return []
+    text = f"GPU utilization < {IDLE_PERCENT:g}% -- training may not be running"
+    if seen and seen.status is JobStatus.RUNNING:
+        count = sum(mode_of(gpu) == "idle" for node in nodes for gpu in node.gpus)
+        text += f" although the job is RUNNING: all {count} GPUs are idle"
+    pauses = bool(seen and verdict and verdict.verdict == "ok" and (seen.phase or verdict.state == "starting"))
+    remedy = "look at the log's end (start-up, data loading, or a hang), and ask the "
+    remedy += "scheduler who holds the GPUs; a Ray job needs entrypoint_num_gpus or GPU workers"
+    return [Finding("warning" if pauses else "failed", text, remedy)]
+
+
+def _judge_spinning(nodes: Sequence[NodeGpus], verdict: Verdict | None, *, is_all_that_works: bool) -> Finding:
+    spinning = [NodeGpus(node.node, tuple(gpu for gpu in node.gpus if mode_of(gpu) == "spinning")) for node in nodes]
+    gpus = [gpu for node in spinning for gpu in node.gpus]
+    used = average(gpu.utilization for gpu in gpus) or 0.0
+    is_stalled = is_all_that_works and verdict is not None and verdict.state == "stalled"
+    return Finding(
+        "failed" if is_stalled else "warning",
+        f"{_places(nodes, spinning)} at {used:.0f} % utilization but idle power ({_watts(gpus)}): a collective waits",
+        "one rank is missing or slow: py-spy dump each; the one that is not in a collective is the culprit",
+    )
+
+
+def _place(nodes: Sequence[NodeGpus], node: NodeGpus, gpu: Gpu) -> str:
+    """One GPU, with its node where there are several."""
+    index = "?" if gpu.index is None else gpu.index
+    return f"GPU {index} of {node.node}" if len(nodes) > 1 else f"GPU {index}"
+
+
+def _places(nodes: Sequence[NodeGpus], chosen: Sequence[NodeGpus]) -> str:
+    """Which GPUs of all these nodes are chosen: `all 8 GPUs`, or `GPUs 0-6`, or `GPUs 0-6 of a, all 8 GPUs of b`."""
+    total, count = (sum(len(node.gpus) for node in each) for each in (nodes, chosen))
+    if count == total:
+        return f"all {total} GPUs"
+    parts = []
+    for node, part in zip(nodes, chosen):
+        if part.gpus:
+            which = f"all {len(part.gpus)} GPUs" if len(part.gpus) == len(node.gpus) > 1 else _numbers(part.gpus)
+            parts.append(f"{which} of {node.node}" if len(nodes) > 1 else which)
+    more = f", and GPUs of {len(parts) - _MOST_NODES} more nodes" if len(parts) > _MOST_NODES else ""
+    return ", ".join(parts[:_MOST_NODES]) + more
+
+
+def _numbers(gpus: Sequence[Gpu]) -> str:
+    """`GPU 3`, or `GPUs 0-2+5`."""
+    ranges = list[list[int]]()
+    for index in sorted(gpu.index for gpu in gpus if gpu.index is not None):
+        if ranges and index == ranges[-1][-1] + 1:
+            ranges[-1].append(index)
+        else:
+            ranges.append([index])
+    named = [str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}" for each in ranges]
+    named += ["?"] * any(gpu.index is None for gpu in gpus)
+    return f"GPU{'s' if len(gpus) > 1 else ''} {'+'.join(named)}"
 
 
 def _has_no_gpu(error: str) -> bool:
@@ -121,51 +165,30 @@ def _unread_remedy(errors: Sequence[str], in_pods: bool) -> str:
     return _RUN_NVIDIA_SMI
 
 
-def _is_spinning(gpu: Gpu) -> bool:
-    if gpu.utilization is None or gpu.power_draw_watts is None or not gpu.power_limit_watts:
-        return False
-    return (
-        gpu.utilization >= SPINNING_PERCENT and gpu.power_draw_watts < SPINNING_POWER_FRACTION * gpu.power_limit_watts
-    )
-
-
 def _watts(gpus: Sequence[Gpu]) -> str:
     draw, limit = average(gpu.power_draw_watts for gpu in gpus), average(gpu.power_limit_watts for gpu in gpus)
     return f"{draw:.0f} of {limit:.0f} W"
 
 
-def _is_silent(job: JobView | None) -> bool:
-    return job is not None and job.log_age is not None and job.log_age >= SILENT_SECONDS
+# ---------------------------------------------------------------- job, Ray, EFA, pods, disks
+
+_JOB_REMEDIES = {
+    "starting": "see ray.pending_demands for what it waits for",
+    "slow": "compare the GPUs of its nodes: one that is slow slows all",
+    "stalled": "auto_restart resumes it from its last complete checkpoint",
+    "failed": "read its log's end; auto_restart resumes it from its last complete checkpoint",
+    "stopped": "start it again on purpose if that was not meant",
+}
 
 
-def judge_job(job: JobView) -> list[Finding]:
-    if job.status is JobStatus.FAILED:
-        return [
-            Finding(
-                "failed",
-                f"job {job.job_id} FAILED: {job.message or 'no message'}",
-                "read its log's end; auto_restart resumes it from its last complete checkpoint",
-            )
-        ]
-    if job.status is JobStatus.STOPPED:
-        return [Finding("warning", f"job {job.job_id} was stopped", "start it again on purpose if that was not meant")]
-    if job.status is JobStatus.PENDING:
-        return [Finding("warning", f"job {job.job_id} is PENDING", "see ray.pending_demands for what it waits for")]
-    if job.status is JobStatus.UNKNOWN:
-        return [
-            Finding(
-                "unknown", f"the status of job {job.job_id} is not known", "look at `ray job status` in the head pod"
-            )
-        ]
-    if job.status is JobStatus.RUNNING and _is_silent(job):
-        return [
-            Finding(
-                "warning",
-                f"job {job.job_id} is RUNNING and has printed nothing for {format_duration(job.log_age)}",
-                "detect_stall says whether it still makes steps",
-            )
-        ]
-    return []
+def judge_job(job_id: str, verdict: Verdict) -> list[Finding]:
+    """What the one judge says of the job, in its words."""
+    if verdict.verdict == "ok":
+        return []
+    remedy = "; ".join(verdict.remedies) or _JOB_REMEDIES.get(verdict.state, "look at the end of its log")
+    is_said = verdict.reason.startswith(verdict.state)  # failed at step 40: exit code 3
+    what = verdict.reason if is_said else f"is {verdict.state}: {verdict.reason}"
+    return [Finding(verdict.verdict, f"job {job_id} {what}", remedy)]
 
 
 def judge_ray(ray: RayResources) -> list[Finding]:

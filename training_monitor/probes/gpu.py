@@ -5,7 +5,8 @@ from __future__ import annotations
 from training_monitor.errors import ToolNotFound, TrainingMonitorError
 from training_monitor.models import GpuProcess, GpuTable, Question, Reply
 from training_monitor.parse.nvidia_smi import GPU_FIELDS, GPU_FIELDS_MINIMAL, parse_gpu_processes, parse_gpus
-from training_monitor.policy.health import average, is_busy
+from training_monitor.policy.gpu_load import mode_of
+from training_monitor.policy.health import average
 from training_monitor.reports import GpuReport
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target, parse_target
@@ -41,7 +42,8 @@ def check_gpu_utilization(
     """Ask nvidia-smi on a target; never raises for the outside world.
 
     Returns:
-        `healthy` says that the check succeeded and found GPUs that can be read; `busy` whether one of them works.
+        `healthy` says that the check succeeded and found GPUs that can be read; `busy` whether one of them works: one
+        that spins at idle power, since a collective waits, does not.
         Utilisations in per cent, memory in MB, power in watts, temperatures in °C; what nvidia-smi does not report
         ([N/A], MIG, ERR!) is None and does not count in `avg_utilization`, which is None when nothing is known.
     """
@@ -59,9 +61,10 @@ def format_gpu_report(table: GpuTable | None, processes: tuple[GpuProcess, ...],
     gpus = table.gpus if table else ()
     error = error or (table.error if table else None)
     broken = [gpu.error for gpu in gpus if gpu.error]
+    modes = [mode for gpu in gpus if (mode := mode_of(gpu))]
     return GpuReport(
         healthy=bool(gpus) and not error and not broken,
-        busy=is_busy(gpus),
+        busy="busy" in modes if modes else None,
         gpu_count=len(gpus) if table and (gpus or table.error is None or "No devices" in table.error) else None,
         gpu_names=[gpu.name for gpu in gpus],
         gpu_utilizations=[gpu.utilization for gpu in gpus],

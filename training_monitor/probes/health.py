@@ -7,10 +7,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TargetNotFound, TrainingMonitorError
-from training_monitor.models import Answer, Checkpoint, Gpu, GpuTable, JobView, PodState, Question, RayResources
+from training_monitor.looks import Looks, look_key
+from training_monitor.models import (
+    Answer,
+    Checkpoint,
+    GpuTable,
+    JobView,
+    Observation,
+    PodState,
+    Progress,
+    Question,
+    RayResources,
+    Verdict,
+)
 from training_monitor.policy.health import (
     Finding,
+    NodeGpus,
     average,
     judge_disk,
     judge_efa,
@@ -20,6 +34,8 @@ from training_monitor.policy.health import (
     judge_ray,
     worst_verdict,
 )
+from training_monitor.policy.judge import judge
+from training_monitor.policy.observing import observe_job
 from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
 from training_monitor.probes.cluster import format_resources_report
 from training_monitor.probes.efa import EfaReading, combine_efa_reports, efa_question, format_efa_report
@@ -40,10 +56,12 @@ from training_monitor.reports import (
     NodeGpuReport,
     PodReport,
 )
+from training_monitor.store import Store
 from training_monitor.targets.asking import ask
 from training_monitor.targets.fleet import side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import WatchedJob
 
 Answers = dict[str, Answer[Any]]
 
@@ -57,23 +75,50 @@ class _Seen:
     pods: dict[str, PodState] | None
     pods_error: str | None
 
+    def name_of(self, target: Target) -> str:
+        """What its node is called in the report: the whole name of a pod, unless another one has the same name."""
+        names = [each.name for each in self.targets]
+        return target.name if target.kind == "pod" and names.count(target.name) == 1 else str(target)
+
+    def gpus(self) -> list[NodeGpus]:
+        """Those of each target; of one that gave no answer at all, `pods` says so."""
+        nodes = []
+        for target, answers in zip(self.targets, self.answers):
+            answer = answers["gpu"]
+            table: GpuTable = answer.value[0] if answer.value else GpuTable(())
+            error = answer.failure.what if answer.failure else table.error
+            nodes.append(NodeGpus(self.name_of(target), table.gpus, None if _silent(answers) else error))
+        return nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The job that was asked for: what was seen of it, and what the judge says; None where it could not be asked."""
+
+    report: JobReport
+    seen: Observation | None = None
+    verdict: Verdict | None = None
+
 
 def get_training_health(
     head_pod: str | Target,
-    checkpoint_dir: str,
+    checkpoint_dir: str | None,
     all_pods: Sequence[str | Target] | None = None,
     namespace: str = "default",
     *,
     job_id: str | None = None,
+    store: Store | None = None,
     transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> HealthReport:
     """Report on GPUs, EFA, checkpoints, Ray, the job, pods and disks; never raises for the outside world.
 
     Args:
         head_pod: the Ray head, or any target.
-        checkpoint_dir: a folder on the head.
+        checkpoint_dir: a folder on the head; None: there is none to look at.
         all_pods: every pod to look at, the head among them or not; default: the head alone.
         job_id: also report on this job.
+        store: where looks at the job are remembered; default: that of this user.
 
     Returns:
         See `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, `issues` say what was found and
@@ -85,7 +130,7 @@ def get_training_health(
     seen = _look(targets, checkpoint_dir, job_id, transport)
     findings: list[Finding] = []
     job_answers = seen.answers[0]
-    job = _read_job(job_id, job_answers, findings) if job_id else (None, None)
+    job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None
     report = HealthReport(
         schema=1,
         healthy=False,
@@ -93,11 +138,11 @@ def get_training_health(
         issues=[],
         remedies=[],
         pods=_pods(seen, findings),
-        job=job[1],
-        gpu=_gpus(seen, job[0], findings),
+        job=job.report if job else None,
+        gpu=_gpus(seen, job, findings),
         efa=_efa(seen, findings),
         ray=_ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
-        checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings, silent=_silent(job_answers)),
+        checkpoints=_checkpoints(job_answers, checkpoint_dir, findings),
         disk=_disks(seen, findings),
     )
     report["verdict"] = worst_verdict(findings)
@@ -107,9 +152,10 @@ def get_training_health(
     return report
 
 
-def _look(targets: list[Target], checkpoint_dir: str, job_id: str | None, transport: Transport | None) -> _Seen:
-    everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", checkpoint_dir)]
-    head: list[Question[Any]] = [resources_question(), checkpoints_question(checkpoint_dir)]
+def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None, transport: Transport | None) -> _Seen:
+    folders = [checkpoint_dir] if checkpoint_dir is not None else []
+    everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", *folders)]
+    head: list[Question[Any]] = [resources_question(), *map(checkpoints_question, folders)]
     if job_id:
         head += look_questions(job_id)
 
@@ -177,37 +223,27 @@ def _silent(answers: Answers) -> bool:
     return len({id(answer.failure) for answer in answers.values()}) == 1 and answers["gpu"].failure is not None
 
 
-def _short(target: Target) -> str:
-    """The documented `pod` of a node: the text after the last dash of a pod's name."""
-    return target.name.rpartition("-")[2] if target.kind == "pod" else str(target)
-
-
-def _gpus(seen: _Seen, job: JobView | None, findings: list[Finding]) -> HealthGpuReport:
-    nodes, all_gpus, errors = list[NodeGpuReport](), list[Gpu](), list[str]()
-    for target, answers in zip(seen.targets, seen.answers):
-        answer = answers["gpu"]
-        table: GpuTable | None = answer.value[0] if answer.value else None
-        gpus = table.gpus if table else ()
-        error = answer.error or (table.error if table else None)
-        all_gpus += gpus
-        if error and not _silent(answers):  # of a silent one, `pods` says so
-            errors.append(answer.failure.what if answer.failure else error)
-        nodes.append(
-            NodeGpuReport(
-                pod=_short(target),
-                util=average(gpu.utilization for gpu in gpus),
-                mem_used=_sum(g.memory_used_mb for g in gpus),
-                mem_total=_sum(g.memory_total_mb for g in gpus),
-                power_draw=_sum(g.power_draw_watts for g in gpus),
-                gpu_count=len(gpus) if gpus else None,
-                error=error,
-            )
-        )
-    findings += judge_gpus(all_gpus, errors, job, in_pods=any(target.kind == "pod" for target in seen.targets))
+def _gpus(seen: _Seen, job: _Job | None, findings: list[Finding]) -> HealthGpuReport:
+    nodes = seen.gpus()
+    in_pods = any(target.kind == "pod" for target in seen.targets)
+    findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
+    all_gpus = [gpu for node in nodes for gpu in node.gpus]
     return HealthGpuReport(
         total_gpus=len(all_gpus) if all_gpus else None,
         avg_utilization=average(gpu.utilization for gpu in all_gpus),
-        per_node=nodes,
+        per_node=[_node_report(node, answers["gpu"]) for node, answers in zip(nodes, seen.answers)],
+    )
+
+
+def _node_report(node: NodeGpus, answer: Answer[Any]) -> NodeGpuReport:
+    return NodeGpuReport(
+        pod=node.node,
+        util=average(gpu.utilization for gpu in node.gpus),
+        mem_used=_sum(gpu.memory_used_mb for gpu in node.gpus),
+        mem_total=_sum(gpu.memory_total_mb for gpu in node.gpus),
+        power_draw=_sum(gpu.power_draw_watts for gpu in node.gpus),
+        gpu_count=len(node.gpus) if node.gpus else None,
+        error=answer.error or node.error,
     )
 
 
@@ -223,7 +259,7 @@ def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
     readings: list[tuple[Target, EfaReading]] = [
         (target, answers["efa"].value) for target, answers in zip(seen.targets, seen.answers) if answers["efa"].value
     ]
-    nodes = [NodeEfaReport(pod=_short(target), **format_efa_report(reading)) for target, reading in readings]
+    nodes = [NodeEfaReport(pod=seen.name_of(target), **format_efa_report(reading)) for target, reading in readings]
     findings += judge_efa([node["efa_active"] for node in nodes], sum(reading.devices for _, reading in readings))
     found = combine_efa_reports(nodes) if nodes else None
     silent = found is not None and not any(reading.transport.evidence for _, reading in readings)
@@ -255,11 +291,19 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
     )
 
 
-def _checkpoints(
-    answer: Answer[list[Checkpoint]], directory: str, findings: list[Finding], *, silent: bool
-) -> HealthCheckpointReport:
-    """`silent`: the head as a whole gave no answer, which `pods` says."""
-    found = answer.value or []
+def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
+    """Those of the folder that was named; of a head that gave no answer at all, `pods` says so."""
+    if directory is None:
+        return HealthCheckpointReport(
+            latest_step=None,
+            latest_path=None,
+            checkpoint_count=None,
+            checkpoint_dir=None,
+            refused=[],
+            error="no folder was named",
+        )
+    answer: Answer[list[Checkpoint]] = answers["checkpoints"]
+    silent, found = _silent(answers), answer.value or []
     latest = newest_complete(found)
     bad = [each for each in found if not each.complete]
     if answer.known and answer.value is None:
@@ -300,32 +344,52 @@ def _checkpoints(
     )
 
 
-def _read_job(job_id: str, answers: Answers, findings: list[Finding]) -> tuple[JobView | None, JobReport]:
-    names = [question.name for question in look_questions(job_id)]
-    view, error = None, None
+def _looks(target: Target, job_id: str, store: Store | None) -> Looks:
+    """What was seen of the job before; nothing where that cannot be kept, which is no fault of the job."""
+    key = look_key(target, WatchedJob(job_id=job_id), None)
     try:
-        view = read_look(job_id, [answers[name] for name in names])
+        return Looks(store or Store(), key)
+    except TrainingMonitorError:
+        return Looks()
+
+
+def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findings: list[Finding]) -> _Job:
+    answers = seen.answers[0]
+    try:
+        view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
     except TrainingMonitorError as failure:
-        error = str(failure)
+        verdict = Verdict("unknown", "unknown", f"could not be asked: {failure.what}")
         if not _silent(answers):
-            said = f"job {job_id} could not be asked: {failure.what}"
-            findings.append(Finding("unknown", said, failure.hint or "try again"))
-    else:
-        findings += (
-            judge_job(view)
-            if view
-            else [Finding("failed", f"there is no job {job_id}", "ray job list in the head pod shows what there is")]
-        )
-    progress = view.progress if view else None
-    return view, JobReport(
+            findings.append(Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again"))
+        return _Job(_job_report(job_id, None, verdict, str(failure)))
+    if view is None:
+        verdict = Verdict("unknown", "failed", f"there is no job {job_id}")
+        findings.append(Finding("failed", verdict.reason, "ray job list in the head pod shows what there is"))
+        return _Job(_job_report(job_id, None, verdict))
+    gpus = [gpu for node in seen.gpus() for gpu in node.gpus]
+    looks = _looks(seen.targets[0], job_id, store)
+    checkpoints = answers["checkpoints"].value if "checkpoints" in answers else None
+    observation = observe_job(view, now, first=True, gpus=gpus, checkpoints=checkpoints or ())
+    looks.add(observation)
+    verdict = judge(looks.all(), now=now)
+    findings += judge_job(job_id, verdict)
+    return _Job(_job_report(job_id, view, verdict), observation, verdict)
+
+
+def _job_report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:
+    progress = view.progress if view else Progress()
+    return JobReport(
         job_id=job_id,
         status=view.status.value if view else "UNKNOWN",
         message=view.message if view else None,
-        step=progress.step if progress else None,
-        total_steps=progress.total_steps if progress else None,
-        loss=progress.loss if progress else None,
+        step=progress.step,
+        total_steps=progress.total_steps,
+        loss=progress.loss,
         log_age=view.log_age if view else None,
         error=error,
+        state=verdict.state,
+        verdict=verdict.verdict,
+        reason=verdict.reason,
     )
 
 
@@ -334,10 +398,10 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
     for target, answers in zip(seen.targets, seen.answers):
         disks: tuple[Disk, ...] = answers["disk"].value or ()
         for disk in disks:
-            findings += judge_disk(_short(target), disk.path, disk.used_percent)
+            findings += judge_disk(seen.name_of(target), disk.path, disk.used_percent)
             reports.append(
                 DiskReport(
-                    pod=_short(target),
+                    pod=seen.name_of(target),
                     path=disk.path,
                     free_bytes=disk.free_bytes,
                     used_percent=round(disk.used_percent, 1),
@@ -346,6 +410,8 @@ def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
             )
         if not disks:
             reports.append(
-                DiskReport(pod=_short(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error)
+                DiskReport(
+                    pod=seen.name_of(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error
+                )
             )
     return reports

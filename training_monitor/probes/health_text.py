@@ -19,14 +19,17 @@ def format_training_health(report: HealthReport) -> str:
         total = f"/{job['total_steps']}" if job["total_steps"] else ""
         age = f", last output {format_duration(job['log_age'])} ago" if job["log_age"] is not None else ""
         lines.append(f"  Job          {job['job_id']} {job['status']} step {_known(job['step'])}{total}{age}")
+        is_told = any(job["reason"] in issue for issue in report["issues"])
+        lines.append(f"               {job['state']}{', see below' if is_told else ': ' + job['reason']}")
     average = "?" if gpu["avg_utilization"] is None else f"{gpu['avg_utilization']:.0f} %"
     lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}")
+    widest = max((len(node["pod"]) for node in gpu["per_node"]), default=0)
     for node in gpu["per_node"]:
         util = "?" if node["util"] is None else f"{node['util']:.0f} %"
         power = _whole(node["power_draw"])
         memory = f"{_whole(node['mem_used'])}/{_whole(node['mem_total'])} MB"
         reading = f"{util:>5}  {memory}  {power} W"
-        lines.append(f"    {node['pod']:<12} {_brief(node['error'], report) if node['error'] else reading}")
+        lines.append(f"    {node['pod']:<{widest}}  {_brief(node['error'], report) if node['error'] else reading}")
     lines.append(
         f"  Network      {report['efa']['transport']}"
         + (f", {report['efa']['channels']}" if report["efa"]["channels"] else "")

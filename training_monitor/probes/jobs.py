@@ -28,6 +28,7 @@ from training_monitor.targets.transport import Transport
 
 STOP_SECONDS = 60.0
 MOST_ATTEMPTS = 20
+MOST_LISTED = 50  # of each kind
 _RECENT_SECONDS = 60.0
 PERSON = "a person"
 SUPERVISOR = "its supervisor, to restart it"
@@ -52,12 +53,14 @@ def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
     if found is None or isinstance(found, JobView):
         return found
     assert isinstance(found, RayJob)
-    log = answers[1]
+    return _with_log(_view_of(found), answers[1])
+
+
+def _with_log(view: JobView, log: Answer[Any]) -> JobView:
+    """A Ray job with the end of its log."""
     size, age, text = log.value or (None, None, "")
-    said = text.replace(f"Running entrypoint for job {job_id}: {found.entrypoint}", "", 1)  # a script may name steps
-    return replace(
-        _view_of(found), progress=parse_progress(said), log_size=size, log_age=age, log_tail=text, log_known=log.known
-    )
+    said = text.replace(f"Running entrypoint for job {view.job_id}: {view.command}", "", 1)  # a script may name steps
+    return replace(view, progress=parse_progress(said), log_size=size, log_age=age, log_tail=text, log_known=log.known)
 
 
 def _may_have_said_more(view: JobView) -> bool:
@@ -68,7 +71,9 @@ def _may_have_said_more(view: JobView) -> bool:
 def _view_of(job: RayJob) -> JobView:
     """A Ray job without its log; Ray's message without the end of the log that it may carry."""
     message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
-    return JobView(job.submission_id, job.status, message, job.exit_code, started_at=job.start_time)
+    return JobView(
+        job.submission_id, job.status, message, job.exit_code, started_at=job.start_time, command=job.entrypoint
+    )
 
 
 def look_at_job(
@@ -82,15 +87,22 @@ def look_at_job(
     """
     answers = ask(target, *look_questions(job_id), namespace=namespace, transport=transport)
     view = read_look(job_id, answers)
-    if view is not None and not is_process_job(job_id) and _may_have_said_more(view):
-        [log] = ask(target, ray_jobs.log_question(job_id), namespace=namespace, transport=transport)
-        view = read_look(job_id, [answers[0], log]) if log.known else view
     if view is None:
         raise JobNotFound(
             f"{target}: there is no job {job_id!r}",
             hint="training-monitor status TARGET lists what is there",
         )
-    return view
+    return read_last_words(target, view, namespace, transport=transport)
+
+
+def read_last_words(
+    target: str | Target, view: JobView, namespace: str = "default", *, transport: Transport | None = None
+) -> JobView:
+    """The view of a job that has just failed with the end of its log, read once more; any other one as it is."""
+    if is_process_job(view.job_id) or not _may_have_said_more(view):
+        return view
+    [log] = ask(target, ray_jobs.log_question(view.job_id), namespace=namespace, transport=transport)
+    return _with_log(view, log) if log.known else view
 
 
 def check_job_status(
@@ -154,16 +166,25 @@ def get_throughput(
 def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
     """Ray jobs and process jobs of a target, oldest first; a kind that is not there adds none.
 
+    The logs of process jobs are read, and those of Ray jobs that have not ended.
+
     Raises:
         CommandError: neither kind could be asked.
     """
     ray, names = ask(
         target, ray_jobs.jobs_question(), process_jobs.jobs_question(), namespace=namespace, transport=transport
     )
-    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in (names.get() or [])[:50]]
-    answers = ask(target, *questions, namespace=namespace, transport=transport) if questions else []
+    listed = [process_jobs.PREFIX + name for name in (names.get() or [])[:MOST_LISTED]]
+    active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)][-MOST_LISTED:]
+    questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
+    questions += [ray_jobs.log_question(job_id) for job_id in active]
+    answers: list[Answer[Any]] = []
+    if questions:
+        answers = ask(target, *questions, namespace=namespace, transport=transport)
+    logs = dict(zip(active, answers[len(listed) :]))
     views = [_view_of(job) for job in ray.value or ()]
-    views += [answer.value for answer in answers if answer.value is not None]
+    views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
+    views += [answer.value for answer in answers[: len(listed)] if answer.value is not None]
     return sorted(views, key=lambda view: view.started_at or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The process behind a pid file, or behind a log file alone: whether it runs, and how it is ended with its children.
+"""The process behind a pid, a pid file, or a log file alone: whether it runs, and how it is ended with its children.
 
 A pid is a process only together with its start time and the boot it belongs to: a pid that was given to another
 process, after the file was written or since the last look, is not the one that is watched.
@@ -111,6 +111,17 @@ fi
 _tell "$pid" "$start"
 """
 
+# A pid that a person typed is whichever process has it at the first look, and only that one later on.
+_BY_PID = r"""
+pid=${was_pid:-PID}
+_of "$pid" && [ "$_state" != Z ] || { echo state=gone; echo "reason=no process $pid"; exit 0; }
+start=$_start
+[ -z "$was_pid" ] || _same "$pid" "$was_start" "$was_boot" || {
+  echo state=gone; echo "reason=pid $pid is another process now"; exit 0
+}
+_tell "$pid" "$start"
+"""
+
 # Who has the log open for writing; the one who began first stands for all.
 _BY_LOG = r"""
 [ "$was_pid" ] && _same "$was_pid" "$was_start" "$was_boot" && _tell "$was_pid" "$was_start"
@@ -156,11 +167,13 @@ _members() {
 
 
 def process_question(
-    pid_file: str | None, log: str | None, known: ProcessIdentity | None = None
+    pid_file: str | None, log: str | None, known: ProcessIdentity | None = None, pid: int | None = None
 ) -> Question[ProcessView]:
-    """Whether the process behind a pid file runs, or the one that writes a log (a shell expression)."""
+    """Whether the process behind a pid or pid file runs, or else the one that writes a log (a shell expression)."""
     body = _FIND.replace("WAS", _words(known))
-    if pid_file is not None:
+    if pid is not None:
+        body += _BY_PID.replace(":-PID}", f":-{pid}}}", 1)
+    elif pid_file is not None:
         parts = {"FILE": quote_path(pid_file), "WRITTEN": str(WRITTEN_SECONDS)}
         body += re.sub(r"\b(?:FILE|WRITTEN)\b", lambda found: parts[found.group()], _BY_PID_FILE)
     else:

@@ -254,6 +254,11 @@ def wait_script(job_id: str) -> str:
     return _script(job_id, _WAIT)
 
 
+def members_script(job_id: str) -> str:
+    """A script that prints the pids of all that belongs to the job."""
+    return _script(job_id, "_members")
+
+
 def jobs_question() -> Question[list[str]]:
     """The names of all process jobs of a target, newest first; none where no job was ever started."""
 

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import mean
 from typing import Any
 
 from training_monitor.errors import JobNotFound
@@ -20,10 +19,24 @@ from training_monitor.models import (
     JobView,
     LogCursor,
     NewLog,
+    Observation,
+    Progress,
     Question,
     Reply,
 )
+from training_monitor.parse.evidence import Evidence
+from training_monitor.policy.gpu_load import gpu_load
+from training_monitor.policy.observing import observe_job, observe_log
 from training_monitor.probes.checkpoints import checkpoints_question
+from training_monitor.probes.evidence import (
+    evidence_question,
+    file_age_question,
+    pids_of,
+    pids_of_log,
+    pids_of_pid_file,
+    pids_of_process_job,
+    pids_of_ray_job,
+)
 from training_monitor.probes.gpu import gpu_question
 from training_monitor.probes.jobs import is_process_job, look_questions, read_look
 from training_monitor.probes.logs import FIRST_BYTES, LIMIT_BYTES, log_question_of
@@ -39,7 +52,9 @@ class Look:
     """One look at a watched job; None is not known. `log` is what is new in it.
 
     Of a job with an id, `view` is all that was asked; of one with files, `process`. `gpus` are those its processes are
-    on, or all where that is not known: `gpu_utilization` in per cent, `gpu_power` drawn over its limit.
+    on, or all where that is not known: `gpu_utilization` in per cent and `gpu_power` drawn over its limit are those of
+    the one that works hardest. `evidence` is what its processes do, `file_age` seconds since a file was written where
+    its checkpoints go.
     """
 
     view: JobView | None = None
@@ -50,11 +65,18 @@ class Look:
     gpu_power: float | None = None
     gpus: tuple[Gpu, ...] = ()
     errors: tuple[str, ...] = ()
+    evidence: Evidence = Evidence()
+    file_age: float | None = None
 
     @property
     def log_tail(self) -> str:
         """The end of the log of a job with an id."""
         return self.view.log_tail if self.view else ""
+
+    @property
+    def text(self) -> str:
+        """The end of the log, as far as this look read it."""
+        return self.log_tail or (self.log.text + self.log.partial if self.log else "")
 
     @property
     def message(self) -> str | None:
@@ -136,24 +158,41 @@ def watch_questions(
     known: ProcessIdentity | None,
     *,
     with_log: bool,
+    with_checkpoints: bool = True,
     parse_tail: bool = True,
+    sample_seconds: float = 0.0,
 ) -> list[Question[Any]]:
     """What `read_watch` needs to know; `with_log` asks for what the log has behind `cursor`.
 
-    Without `parse_tail` the end of a job's log is not parsed each time, as those need not who add up all of it.
+    Without `parse_tail` the end of a job's log is not parsed each time, as those need not who add up all of it. For
+    `sample_seconds` its processes are watched: a first look has no earlier one to compare with.
     """
-    questions: list[Question[Any]] = [gpu_question(8.0)]
-    if with_log:
+    evidence = evidence_question(_roots(job, cursor, known), sample_seconds)
+    questions: list[Question[Any]] = [gpu_question(8.0), evidence]
+    if job.output_dir is not None:
+        questions.append(file_age_question(quote_path(job.output_dir)))
+    if with_log and job.has_log:
         path = job.log_file or job.job_id or " ".join(job.log_paths)
         limit = LIMIT_BYTES if cursor else FIRST_BYTES
         questions.append(log_question_of(log_expression(job, cursor), path, cursor, limit))
-    if job.output_dir is not None:
+    if with_checkpoints and job.output_dir is not None:
         questions.append(checkpoints_question(job.output_dir))
     if job.job_id is not None:
         asked = look_questions(job.job_id)
         return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
-    log = log_expression(job, cursor) if job.pid_file is None else None
-    return [*questions, process_question(job.pid_file, log, known)]
+    log = log_expression(job, cursor) if job.pid_file is None and job.has_log else None
+    return [*questions, process_question(job.pid_file, log, known, job.pid)]
+
+
+def _roots(job: WatchedJob, cursor: LogCursor | None, known: ProcessIdentity | None) -> str:
+    """What tells the target which processes the training has."""
+    if job.job_id is not None:
+        return pids_of_process_job(job.job_id) if is_process_job(job.job_id) else pids_of_ray_job(job.job_id)
+    if known or job.pid is not None:
+        return pids_of(known.pid if known else job.pid or 0)
+    if job.pid_file is not None:
+        return pids_of_pid_file(job.pid_file)
+    return pids_of_log(log_expression(job, cursor))
 
 
 def _without_tail(question: Question[Any]) -> Question[Any]:
@@ -166,19 +205,28 @@ def _without_tail(question: Question[Any]) -> Question[Any]:
     return replace(question, parse=parse)
 
 
-def read_watch(job: WatchedJob, answers: Sequence[Answer[Any]], *, with_log: bool, parse_tail: bool = True) -> Look:
+def read_watch(
+    job: WatchedJob,
+    answers: Sequence[Answer[Any]],
+    *,
+    with_log: bool,
+    with_checkpoints: bool = True,
+    parse_tail: bool = True,
+) -> Look:
     """The look out of its answers. Raises JobNotFound, and what kept us from asking for the job or its log."""
     rest = list(answers)
-    gpus = rest.pop(0)
-    log = rest.pop(0) if with_log else None
-    checkpoints = rest.pop(0) if job.output_dir is not None else None
+    gpus, evidence = rest.pop(0), rest.pop(0)
+    file_age = rest.pop(0).value if job.output_dir is not None else None
+    log = rest.pop(0) if with_log and job.has_log else None
+    checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
     errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
     view, process = None, None
     if job.job_id is not None:
         view = _read_view(job.job_id, rest, parse_tail=parse_tail)
     else:
         process = _of(rest[0], errors)
-    mine = gpus_behind(gpus, process.pids if process else ())
+    seen: Evidence = evidence.value or Evidence()
+    mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
     utilization, power = gpu_load(mine)
     found = checkpoints.value if checkpoints else None
     return Look(
@@ -190,6 +238,8 @@ def read_watch(job: WatchedJob, answers: Sequence[Answer[Any]], *, with_log: boo
         power,
         mine,
         tuple(errors),
+        seen,
+        file_age,
     )
 
 
@@ -218,10 +268,22 @@ def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: S
     return tuple(gpu for gpu in table.gpus if not mine or gpu.uuid in mine)
 
 
-def gpu_load(gpus: Sequence[Gpu]) -> tuple[float | None, float | None]:
-    """(mean utilization in per cent, mean power over its limit) of what is known."""
-    used = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
-    power = [
-        gpu.power_draw_watts / gpu.power_limit_watts for gpu in gpus if gpu.power_draw_watts and gpu.power_limit_watts
-    ]
-    return (mean(used) if used else None, mean(power) if power else None)
+def observation_of(look: Look, progress: Progress, text: str, now: float, *, first: bool) -> Observation:
+    """What a look saw, for the judge.
+
+    Args:
+        progress: the newest of its log.
+        text: the end of its log.
+        now: epoch seconds.
+        first: whether nothing was seen of it lately: then its log is asked when its newest step was made.
+    """
+    ages = [look.file_age, *(each.age for each in look.checkpoints or ())]
+    seen: dict[str, Any] = {"gpus": look.gpus, "evidence": look.evidence, "first": first}
+    seen["file_age"] = min((each for each in ages if each is not None), default=None)
+    if look.view:
+        return observe_job(replace(look.view, progress=progress, log_tail=text), now, **seen)
+    log = look.log
+    size = log.cursor.offset if log and log.cursor else None
+    return observe_log(
+        progress, text, now, is_running=look.is_running, log_age=log.age if log else None, log_size=size, **seen
+    )

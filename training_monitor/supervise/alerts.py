@@ -12,7 +12,6 @@ from typing import Any
 
 from training_monitor.models import JobStatus, StallAnalysis
 from training_monitor.notify import templates
-from training_monitor.policy.failure import classify_failure
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.units import format_duration
@@ -127,22 +126,11 @@ def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> st
 
 
 def decide_end(status: TrainingStatus) -> tuple[str, str] | None:
-    """(finished | failed | stopped | ended, why) of a run that runs no more; None while it does, or nobody knows."""
-    progress, message = status.progress, status.message or "it ended"
-    if status.is_running is not False and not (status.is_running is None and progress.finished):
+    """(finished | failed | stopped | ended, why) of a run that has ended; None while it runs, or that is not known."""
+    verdict = status.verdict
+    if verdict is None or (status.is_running is not False and verdict.state != "finished"):
         return None
-    if status.status is JobStatus.SUCCEEDED:
-        return "finished", message
-    if status.status is JobStatus.STOPPED:
-        return "stopped", message
-    if progress.finished and status.status is not JobStatus.FAILED:
-        return "finished", "the log shows its end"
-    failure = classify_failure(status.recent_output, exit_code=status.exit_code)
-    if status.status is JobStatus.FAILED or failure.category not in ("none", "unknown"):
-        return "failed", f"{failure.category}: {failure.evidence}" if failure.evidence else message
-    if progress.step is not None and progress.total_steps is not None and progress.step >= progress.total_steps:
-        return "finished", "it made all its steps"
-    return "ended", f"{message}; its log does not tell whether it finished"
+    return (verdict.state if verdict.state in ("finished", "failed", "stopped") else "ended"), verdict.reason
 
 
 def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfig, job: str) -> Notice:

@@ -249,7 +249,7 @@ class FleetMember:
         """What is shown of a status: a thousand losses of each member would be too much to keep twice."""
         progress = status.progress
         if progress.steps_per_second is None:
-            progress = replace(progress, steps_per_second=_speed_of(self._state.samples))
+            progress = replace(progress, steps_per_second=_speed_of(self._state.looks.all()))
         message = status.message if absent is None else absent
         return replace(status, progress=progress, totals={}, recent_output="", message=message)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from training_monitor.models import Checkpoint, Failure, JobView
-from training_monitor.policy.failure import classify_failure
 from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.supervise.run_state import RunState, update_attempt
@@ -28,15 +27,6 @@ def failure_evidence(view: JobView) -> str:
     said = [line for line in lines if line and not line.startswith("Running entrypoint for job ")]  # Ray's, may be last
     last = f"; last output: {said[-1][:200]}" if said else ""
     return f"{view.message or 'no reason given'}{last}"
-
-
-def failure_of(view: JobView) -> Failure:
-    """Why a job that ended badly did so: by its log and exit status, or else by what the target says of it."""
-    failure = classify_failure(view.log_tail, exit_code=view.exit_code)
-    if failure.category in ("none", "unknown"):
-        failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
-        return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
-    return failure
 
 
 def own_failure(status: str, reason: str) -> Failure:

@@ -8,71 +8,86 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import JobNotFound, TrainingMonitorError
-from training_monitor.models import JobStatus, JobView
-from training_monitor.policy.stagnation import (
-    Stagnation,
-    describe_stall,
-    position_of,
-    silence_limit,
-    watch_progress,
-)
-from training_monitor.probes.jobs import look_at_job
+from training_monitor.models import JobStatus, JobView, Verdict
+from training_monitor.policy.stall import stall_policy
+from training_monitor.probes.watched_jobs import Look
 from training_monitor.reports import MonitorReport
+from training_monitor.store import Store
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.observer import Observer
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import WatchedJob
+
+# The status of a training that is no job and has ended, by its state.
+_STATUSES = {"finished": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "stopped": JobStatus.STOPPED}
 
 
 class JobMonitor:
-    """Successive looks at one job; every `update` is one round trip."""
+    """Successive looks at one job, log or process; every `update` is one round trip.
+
+    What other commands saw of it counts as well.
+    """
 
     def __init__(
         self,
         head_pod: str | Target,
-        job_id: str,
+        job_id: str | WatchedJob,
         namespace: str = "default",
         *,
-        check_interval: float = 30,
+        store: Store | None = None,
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.target = resolve_target(head_pod, namespace=namespace, transport=transport)
-        self.job_id, self.check_interval = job_id, check_interval
-        self._transport, self._clock = transport, clock
+        job = job_id if isinstance(job_id, WatchedJob) else WatchedJob(job_id=job_id)
+        self.job_id, self._clock = job.label, clock
+        self._observer = Observer(self.target, job, store=store or Store(), transport=transport)
         self._started = clock.monotonic()
         self._first: tuple[float, int] | None = None
-        self._seen: Stagnation | None = None
+        self._looked_at: float | None = None
         self.view: JobView | None = None
 
     def update(self) -> dict[str, Any]:
         """Look once.
 
         Returns:
-            status, current_step, throughput (steps/s or None), runtime and time_since_last_step in seconds.
+            status, current_step, throughput (steps/s or None), runtime and time_since_last_step in seconds (the latter
+            None where it is not known).
 
         Raises:
             JobNotFound, CommandError: as `look_at_job`.
         """
-        view = look_at_job(self.target, self.job_id, transport=self._transport)
-        now = self._clock.monotonic()
-        self.view, self._seen = view, watch_progress(self._seen, view, now, self.check_interval)
+        look = self._observer.look(self._clock.time())
+        view = look.view or self._view_of(look)
+        self.view, self._looked_at = view, self._clock.monotonic()
         if self._first is None and view.progress.step is not None:
-            self._first = (now, view.progress.step)
+            self._first = (self._looked_at, view.progress.step)
         return {
             "status": view.status.value,
             "current_step": view.progress.step,
             "throughput": view.progress.steps_per_second,
-            "runtime": now - self._started,
-            "time_since_last_step": now - self._seen.step_at,
+            "runtime": self._looked_at - self._started,
+            "time_since_last_step": self.verdict().seconds_without_step,
         }
+
+    def _view_of(self, look: Look) -> JobView:
+        """A training that is no job, as if it were one: its status is what is judged of it."""
+        status = _STATUSES.get(self.verdict().state)
+        if status is None:
+            status = JobStatus.UNKNOWN if look.is_running is False else JobStatus.RUNNING
+        return JobView(self.job_id, status, self.verdict().reason, progress=self._observer.progress)
+
+    def verdict(self, stagnation_threshold: float | None = None) -> Verdict:
+        """What `judge` says of all that was seen; `stagnation_threshold` as in `stall_policy`."""
+        return self._observer.judge(self._clock.time(), stall_policy(stagnation_threshold))
 
     def stall_reason(self, stagnation_threshold: float = 300) -> str | None:
         """Why the job counts as stalled; None while it does not, or nothing was seen yet."""
-        if self._seen is None or self.view is None or self.view.status is not JobStatus.RUNNING:
-            return None
-        return describe_stall(self._seen, stagnation_threshold)
+        verdict = self.verdict(stagnation_threshold)
+        return verdict.reason if verdict.state == "stalled" else None
 
     def is_stalled(self, stagnation_threshold: float = 300) -> bool:
         return self.stall_reason(stagnation_threshold) is not None
@@ -81,8 +96,8 @@ class JobMonitor:
         """total_steps, avg_throughput in steps/s over the looks so far, eta_seconds; None where not known."""
         progress = self.view.progress if self.view else None
         speed = None
-        if progress and progress.step is not None and self._first and self._seen:
-            elapsed = self._seen.looked_at - self._first[0]
+        if progress and progress.step is not None and self._first and self._looked_at is not None:
+            elapsed = self._looked_at - self._first[0]
             speed = (progress.step - self._first[1]) / elapsed if elapsed > 0 else None
         total = progress.total_steps if progress else None
         left = total - progress.step if progress and total and progress.step is not None else None
@@ -95,7 +110,7 @@ class JobMonitor:
 
 def monitor_job(
     head_pod: str | Target,
-    job_id: str,
+    job_id: str | WatchedJob,
     check_interval: float = 30,
     timeout: float | None = None,
     stagnation_threshold: float = 300,
@@ -104,12 +119,14 @@ def monitor_job(
     namespace: str = "default",
     *,
     on_view: Callable[[JobView], None] | None = None,
+    store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> MonitorReport:
     """Watch a job until it ends, stalls or the time is over. Blocks; does nothing to the job.
 
     Args:
+        job_id: a Ray submission id, process:NAME, or a `WatchedJob` with a log or a pid.
         timeout: seconds to watch at most; None: no limit.
         on_status_change: called with (new, old) status; on_stall: called once when it stalls.
         on_view: called with every look.
@@ -122,7 +139,7 @@ def monitor_job(
         JobNotFound: there is no such job at the first look.
         CommandError: the target cannot be asked at the first look; later on it is asked again and again.
     """
-    monitor = JobMonitor(head_pod, job_id, namespace, check_interval=check_interval, transport=transport, clock=clock)
+    monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     exit_watch = ExitWatch(monitor.target, transport)
     started, status = clock.monotonic(), None
     try:
@@ -132,7 +149,7 @@ def monitor_job(
                 on_view(monitor.view)
             now_status = monitor.view.status.value if monitor.view else None
             if now_status and now_status != status:
-                get_logger().info("%s: %s -> %s", job_id, status, now_status)
+                get_logger().info("%s: %s -> %s", monitor.job_id, status, now_status)
                 if on_status_change:
                     on_status_change(now_status, status)
                 status = now_status
@@ -145,8 +162,10 @@ def monitor_job(
                 ended = ("TIMEOUT", f"still {status} after {timeout:g} s")
             if ended:
                 step = monitor.view.progress.step if monitor.view else None
-                return MonitorReport(status=ended[0], duration=elapsed, final_step=step, job_id=job_id, reason=ended[1])
-            exit_watch.follow(job_id)
+                return MonitorReport(
+                    status=ended[0], duration=elapsed, final_step=step, job_id=monitor.job_id, reason=ended[1]
+                )
+            exit_watch.follow(monitor.job_id)
             clock.wait(exit_watch.ended, min(check_interval, timeout - elapsed) if timeout else check_interval)
             exit_watch.ended.clear()
     finally:
@@ -176,32 +195,29 @@ def detect_stall(
     head_pod: str | Target,
     job_id: str,
     stagnation_threshold: float = 300,
-    sample_duration: float = 60,
+    sample_duration: float = 0,
     namespace: str = "default",
     *,
+    store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> bool:
-    """Say whether a running job makes no progress.
+    """Say at once whether a running job makes no progress, by one look and all that was seen of it before.
 
-    The log's age on the target decides at once: silent for `stagnation_threshold` seconds is a stall, before the
-    first step three times that. Where the age
-    is not known (logs over REST) or the log grows without steps, the job is watched for `sample_duration` seconds,
-    which can prove a stall only when it is at least `stagnation_threshold`.
+    False also where that cannot be known; `check_training` tells the difference, and why.
+
+    Args:
+        stagnation_threshold: see `stall_policy`.
+        sample_duration: look once more after so many seconds when the first look does not tell.
 
     Raises:
         JobNotFound, CommandError: nothing can be said about it.
     """
-    monitor = JobMonitor(head_pod, job_id, namespace, check_interval=sample_duration, transport=transport, clock=clock)
+    monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
     monitor.update()
-    assert monitor.view
-    if monitor.view.status is not JobStatus.RUNNING:
-        return False
-    limit = silence_limit(position_of(monitor.view.progress), stagnation_threshold)
-    if monitor.view.log_age is not None and monitor.view.log_age >= limit:
-        return True
-    clock.sleep(sample_duration)
-    monitor.update()
+    if sample_duration > 0 and monitor.verdict(stagnation_threshold).verdict == "unknown":
+        clock.sleep(sample_duration)
+        monitor.update()
     return monitor.is_stalled(stagnation_threshold)
 
 

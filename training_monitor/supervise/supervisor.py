@@ -22,8 +22,9 @@ from training_monitor.errors import (
     TrainingMonitorError,
 )
 from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
+from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
-from training_monitor.policy.stagnation import Stagnation, describe_stall, watch_progress
+from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.holds import held_by
 from training_monitor.probes.jobs import (
@@ -38,17 +39,19 @@ from training_monitor.probes.jobs import (
 )
 from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.store import Store
-from training_monitor.supervise.evidence import proof_of_stall
 from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.ledger import decide, failure_evidence, failure_of, note_end, note_look, own_failure
+from training_monitor.supervise.ledger import decide, failure_evidence, note_end, note_look, own_failure
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.observer import Observer
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.units import format_duration, plural
+from training_monitor.watching import WatchedJob
 
 LOST_LOOKS = 2
 STOP_TRIES = 10
+SURE_SECONDS = 5.0  # after which a job that seems to be stalled is looked at once more, before it is ended
 
 OnEvent = Callable[[Event], None]
 
@@ -68,7 +71,8 @@ class Supervisor:
         self.store, self.target, self.policy = store, target, policy
         self.transport, self.clock, self.on_event = transport, clock, on_event
         self.exit_watch = ExitWatch(target, transport)
-        self.seen: Stagnation | None = None
+        self.observer: Observer | None = None
+        self.suspect: str | None = None  # a job that was found to be stalled at the last look
         self.missing_looks = self.stop_failures = 0
         self.unreachable_since: float | None = None
 
@@ -182,7 +186,6 @@ class Supervisor:
             if not self._is_there(plan["job_id"]):
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may yet begin: another one beside it would be two
-        self.seen = None
         source = "from the start: there is no checkpoint yet"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
@@ -214,23 +217,32 @@ class Supervisor:
     def watch(self, run: RunState) -> RunState:
         """One look: report progress, or find that the job ended or stalls; then wait for the next."""
         assert run.job_id
+        observer = self._observer(run)
         try:
-            view = look_at_job(self.target, run.job_id, transport=self.transport)
+            view = observer.look(self.clock.time()).view
         except JobNotFound as error:
             return self.missing(run, error)
+        assert view
         self.missing_looks = 0
         run = self.save(note_look(run, view, self.clock.time()))
         if view.status.is_terminal:
             return self._end(run, view)
-        self.seen = watch_progress(self.seen, view, self.clock.monotonic(), self.policy.check_interval)
-        stall = describe_stall(self.seen, self.policy.stagnation_threshold)
-        if stall and view.status is JobStatus.RUNNING and (proof := self._proof_of_stall(run)) is not None:
-            stall += proof
-            self.tell(run, "detected", f"{run.job_id} stalled: {stall}", view)
-            return self.save(replace(run, phase="stopping", stop_reason=stall))
+        verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
+        stalled = verdict.state == "stalled" and verdict.confidence != "low" and view.status is JobStatus.RUNNING
+        if stalled and self.suspect == run.job_id:
+            self.tell(run, "detected", f"{run.job_id} stalled: {verdict.reason}", view)
+            return self.save(replace(run, phase="stopping", stop_reason=verdict.reason))
+        self.suspect = run.job_id if stalled else None
         self.tell(run, "progress", _progress_text(view), view)
-        self.pause(run)
+        self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
+
+    def _observer(self, run: RunState) -> Observer:
+        """The one that looks at the present job, where that is now."""
+        job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir)
+        if self.observer is None or (self.observer.job, self.observer.target) != (job, self.target):
+            self.observer = Observer(self.target, job, store=self.store, transport=self.transport)
+        return self.observer
 
     def stop(self, run: RunState) -> RunState:
         """Stop a stalled job, or what a dead one left behind, and see it gone."""
@@ -271,12 +283,6 @@ class Supervisor:
         made = tuple(each for each in run.attempts if each["status"] != "PLANNED")
         run = replace(run, attempts=made, job_id=job_id, retries=run.retries - 1)  # the restart that is not made
         return self.done(run, False, f"stopped: by {by}, after {job_id} had ended")
-
-    def _proof_of_stall(self, run: RunState) -> str | None:
-        assert self.seen
-        return proof_of_stall(
-            self.seen, self.policy.stagnation_threshold, run.checkpoint_dir, self.target, self.transport
-        )
 
     # ------------------------------------------------------------ endings
 
@@ -370,11 +376,11 @@ class Supervisor:
             self.unreachable_since = None
             self.tell(run, "reached", f"{self.target} answers again after {gap}")
 
-    def pause(self, run: RunState) -> None:
+    def pause(self, run: RunState, seconds: float) -> None:
         """Until the next look; shorter when the job's process ends."""
         assert run.job_id
         self.exit_watch.follow(run.job_id)
-        self.clock.wait(self.exit_watch.ended, self.policy.check_interval)
+        self.clock.wait(self.exit_watch.ended, min(seconds, self.policy.check_interval))
         self.exit_watch.ended.clear()
 
     def save(self, run: RunState) -> RunState:

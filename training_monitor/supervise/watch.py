@@ -123,7 +123,7 @@ class _Watch:
         try:
             status = self.watcher.poll()
         except TrainingMonitorError as error:
-            if self.status is None and not self.watcher.state.samples:
+            if self.status is None and not self.watcher.state.looks.last:
                 raise
             return self.not_seen(error)
         self.seen(status)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import (
     JobStatus,
     LogCursor,
@@ -16,30 +16,31 @@ from training_monitor.models import (
     Observation,
     Progress,
     StallAnalysis,
+    Verdict,
 )
-from training_monitor.parse.log_events import find_phase
 from training_monitor.parse.log_totals import LogTotals
 from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.judge import NOBODY_LOOKED, judge
 from training_monitor.policy.loss import analyze_loss
-from training_monitor.policy.stall import WINDOW, analyze_stall
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity
-from training_monitor.probes.watched_jobs import Look
-from training_monitor.units import format_duration
-from training_monitor.watching import TrainingStatus
+from training_monitor.probes.watched_jobs import Look, observation_of
+from training_monitor.targets.target import Target
+from training_monitor.watching import TrainingStatus, WatchedJob
 
-LAYOUT = 2
+LAYOUT = 3
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
 READ_AGAIN = 2048
-WRITING_SECONDS = 5.0
 _LINE_END = re.compile(r"[\r\n]+")
-_NOT_JUDGED = StallAnalysis(False, None, "none", "not judged yet", "continue")
+_NOT_KEPT = ("looks", "verdict")  # the store has the looks in a place of their own, and the verdict follows from them
+NOT_STALLING = StallAnalysis(False, None, "none", "not judged yet", "continue")
 
 
 @dataclass
 class WatchState:
-    """One run: `generation` counts its starts, `epoch_base` the steps of epochs that count from zero again.
+    """One run: `generation` counts its starts. `looks` is what was seen of it, kept in the store under `look_key`.
 
     `read_again` is how much of the log's end is read once more together with a line that is not finished.
     """
@@ -50,13 +51,12 @@ class WatchState:
     partial: str = ""
     ended_partial: str = ""
     job_tail: str = ""
-    samples: deque[Observation] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    looks: Looks = field(default_factory=Looks)
+    look_key: str = ""
     identity: ProcessIdentity | None = None
     is_running: bool | None = None
     generation: int = 0
-    epoch_base: int = 0
-    epoch_step: int = 0
-    stall: StallAnalysis = _NOT_JUDGED
+    verdict: Verdict = NOBODY_LOOKED
     loss: LossAnalysis | None = None
     read_again: int = READ_AGAIN
     alerts: dict[str, Any] = field(default_factory=dict)
@@ -95,6 +95,14 @@ class WatchState:
         at = tail.rfind(last) if last else -1
         return tail[at + len(last) :] if at >= 0 else tail
 
+    def open_looks(self, target: Target, job: WatchedJob, look: Look) -> None:
+        """Judge with what was seen of this training before, now that it is known which one it is."""
+        path = look.log.path if look.log else None
+        if path or not self.look_key:
+            self.look_key = look_key(target, job, path)
+        if self.looks.key != self.look_key:
+            self.looks = Looks(self.looks.store, self.look_key)
+
     def take_look(self, look: Look, now: float, config: WatchConfig, *, judge_every: float = 0.0) -> TrainingStatus:
         """Add one look, judge the run by all of them, and say what there is.
 
@@ -107,8 +115,8 @@ class WatchState:
         if look.is_running is False:
             self.take_last_line()
         progress = self._progress(look)
-        step = self._step(progress)
-        before = next((each.step for each in reversed(self.samples) if each.step is not None), None)
+        step = job_progress(progress).step
+        before = next((each.step for each in reversed(self.looks.all()) if each.step is not None), None)
         fell_back = before is not None and step is not None and step < before
         self.generation += restarted + fell_back
         ended = look.is_running is not self.is_running
@@ -116,27 +124,27 @@ class WatchState:
         is_blind = bool(look.log and look.log.missing and self.cursor)
         if restarted or fell_back or ended or (self._is_due(now, judge_every) and not is_blind):
             if not is_blind:
-                fresh = config.poll_interval + WRITING_SECONDS
-                self._add_sample(self._sample(look, progress, step, now, fresh=fresh))
-            self.stall, self.loss = self.judge(now, config), analyze_loss(tuple(self.samples))
+                self.looks.add(self._observe(look, progress, now))
+            self.verdict, self.loss = self.judge(now, config), analyze_loss(self.looks.all())
         return self._status(look, progress, step, now)
 
-    def _add_sample(self, sample: Observation) -> None:
-        """Keep a sample; those of a time that is still to come are of a clock that was set back since."""
-        while self.samples and self.samples[-1].timestamp > sample.timestamp:
-            self.samples.pop()
-        if not self.samples or sample.timestamp > self.samples[-1].timestamp:
-            self.samples.append(sample)
+    def _observe(self, look: Look, progress: Progress, now: float) -> Observation:
+        """What was seen; a log that was not looked at lately tells its own times."""
+        text = look.log_tail or self.output + self.partial
+        size = self.cursor.offset + len(self.partial) if self.cursor else None
+        seen = observation_of(look, progress, text, now, first=not self.looks.is_known(now))
+        return seen if seen.log_size is not None else replace(seen, log_size=size)
 
     def _is_due(self, now: float, judge_every: float) -> bool:
-        return not self.samples or abs(now - self.samples[-1].timestamp) >= judge_every
+        last = self.looks.last
+        return last is None or abs(now - last.timestamp) >= judge_every
 
     def _status(self, look: Look, progress: Progress, step: int | None, now: float) -> TrainingStatus:
         """What there is to say after a look."""
         return TrainingStatus(
             is_running=look.is_running,
             progress=progress,
-            stall=self.stall,
+            stall=self.verdict.stall or NOT_STALLING,
             checkpoints=look.checkpoints,
             recent_output="\n".join((self.output + self.partial).replace("\r", "\n").split("\n")[-OUTPUT_LINES:]),
             timestamp=now,
@@ -149,29 +157,15 @@ class WatchState:
             totals=self.totals.as_dict(),
             errors=look.errors,
             step=step,
+            verdict=self.verdict,
         )
 
-    def judge(self, now: float, config: WatchConfig) -> StallAnalysis:
-        """Whether the run stalls, by what was seen of it so far."""
-        if not config.stall_detection:
-            return replace(_NOT_JUDGED, reason="stall detection is switched off")
-        if self.is_running is False:
-            return replace(_NOT_JUDGED, reason="it does not run")
-        found = analyze_stall(tuple(self.samples), now=now, policy=config.stall_policy)
-        return self._judge_end(found, config) if self.is_running and found.current_step is not None else found
-
-    def _judge_end(self, found: StallAnalysis, config: WatchConfig) -> StallAnalysis:
-        """A run that made all its steps and does not end: worth a word, since a last save may take long, not an end."""
-        steps = [(each.timestamp, each.step) for each in self.samples if each.step is not None]
-        since = next((when for when, step in reversed(steps) if step != found.current_step), steps[0][0])
-        waited = steps[-1][0] - since
-        done = found.total_steps is not None and (found.current_step or 0) >= found.total_steps
-        if not done or waited < config.stall_policy.startup_pause:
-            return found
-        reason = f"all steps are done, and it still runs after {format_duration(waited)}"
-        return replace(
-            found, is_stalling=True, kind="hang_idle", confidence="low", reason=reason, recommendation="alert"
-        )
+    def judge(self, now: float, config: WatchConfig) -> Verdict:
+        """What is to be said of the run, by what was seen of it so far."""
+        verdict = judge(self.looks.all(), now=now, policy=config.stall_policy)
+        if config.stall_detection or verdict.state not in ("stalled", "slow"):
+            return verdict
+        return Verdict("running", "ok", f"stall detection is switched off; else: {verdict.reason}")
 
     def _progress(self, look: Look) -> Progress:
         """The totals, and over them what the end of the log shows, also in a line that is not finished yet."""
@@ -181,45 +175,17 @@ class WatchState:
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
         return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
 
-    def _sample(self, look: Look, progress: Progress, step: int | None, now: float, *, fresh: float) -> Observation:
-        """What was seen; a checkpoint that was written to less than `fresh` seconds ago is being written."""
-        size = look.view.log_size if look.view else None
-        written = any(each.age is not None and each.age < fresh for each in look.checkpoints or ())
-        return Observation(
-            now,
-            step,
-            progress.total_steps,
-            progress.eta_seconds,
-            progress.steps_per_second,
-            progress.loss,
-            "checkpoint" if written else find_phase(self.partial or self.output),
-            look.gpu_utilization,
-            look.gpu_power,
-            self.cursor.offset + len(self.partial) if self.cursor and size is None else size,
-        )
-
-    def _step(self, progress: Progress) -> int | None:
-        """The step of the job; of a log that counts within epochs only, the steps seen over all of them."""
-        if progress.step is not None or progress.epoch_step is None:
-            return progress.step
-        if progress.epoch_step < self.epoch_step:
-            self.epoch_base += self.epoch_step
-        self.epoch_step = progress.epoch_step
-        return self.epoch_base + self.epoch_step
-
     # ------------------------------------------------------------ keeping
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_KEPT}
         return {
             **plain,
             "layout": LAYOUT,
             "cursor": asdict(self.cursor) if self.cursor else None,
             "identity": asdict(self.identity) if self.identity else None,
             "totals": self.totals.to_state(),
-            "samples": [astuple(sample) for sample in self.samples],
-            "stall": {**asdict(replace(self.stall, signals={})), "signals": dict(self.stall.signals)},
             "loss": asdict(self.loss) if self.loss else None,
         }
 
@@ -232,8 +198,6 @@ class WatchState:
         plain["cursor"] = LogCursor(**state["cursor"]) if state["cursor"] else None
         plain["identity"] = ProcessIdentity(**state["identity"]) if state["identity"] else None
         plain["totals"] = LogTotals.from_state(state["totals"])
-        plain["samples"] = deque((Observation(*each) for each in state["samples"]), maxlen=WINDOW)
-        plain["stall"] = StallAnalysis(**state["stall"])
         plain["loss"] = LossAnalysis(**state["loss"]) if state.get("loss") else None
         return cls(**plain)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
-from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress, StallAnalysis
+from training_monitor.looks import Looks, look_key
+from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress, StallAnalysis, Verdict
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.jobs import stop_job
@@ -17,7 +18,7 @@ from training_monitor.probes.watched_jobs import Look, log_expression, read_watc
 from training_monitor.store import Store
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.stream import LogStream
-from training_monitor.supervise.watch_state import WatchState
+from training_monitor.supervise.watch_state import NOT_STALLING, WatchState
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target, parse_target
@@ -44,7 +45,7 @@ def watched_job(job: WatchedJob | str | Mapping[str, str]) -> WatchedJob:
         return WatchedJob(**fields)
     except TypeError as error:
         raise SettingsError(
-            "job", dict(job), "job_id, or log_file or log_paths, pid_file, output_dir, and name"
+            "job", dict(job), "job_id, or log_file or log_paths, pid or pid_file, output_dir, and name"
         ) from error
 
 
@@ -71,7 +72,7 @@ class TrainingWatcher:
         self.target = parse_target(target, namespace=namespace)
         self.job = watched_job(job)
         self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
-        self.about = f"{self.target} {self.job.job_id or self.job.log_file or ' '.join(self.job.log_paths)}"
+        self.about = look_key(self.target, self.job, None)
         self.key = f"watch {self.about}"
         self.store = store or Store()
         self.transport, self.clock = transport, clock
@@ -99,12 +100,17 @@ class TrainingWatcher:
         with self.lock:
             if look.log:
                 self.state.take_log(look.log, look.log_tail)
+            self.state.open_looks(self.target, self.job, look)
             status = self.state.take_look(look, self.clock.time(), self.config)
             self.save()
         return status
 
     def check_for_stall(self) -> StallAnalysis:
-        """Judge the run by what was seen so far; asks nothing."""
+        """The part of `judge` about stalls; asks nothing."""
+        return self.judge().stall or NOT_STALLING
+
+    def judge(self) -> Verdict:
+        """The verdict on what was seen so far, by whichever command; asks nothing."""
         with self.lock:
             return self.state.judge(self.clock.time(), self.config)
 
@@ -141,7 +147,7 @@ class TrainingWatcher:
     def _stop_processes(self, grace: float, only: ProcessIdentity | None) -> list[str]:
         """The same for a run that has no job id; what is left as `PID STATE`."""
         look = self.look(with_log=False)
-        if self.job.pid_file is None and look.is_running is not False:
+        if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
             raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
         if look.process is None:
             raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {'; '.join(look.errors)}")
@@ -210,7 +216,9 @@ class TrainingWatcher:
     # ------------------------------------------------------------ keeping
 
     def _load(self) -> WatchState:
-        return WatchState.from_dict(self.store.load_run(self.key) or {})
+        state = WatchState.from_dict(self.store.load_run(self.key) or {})
+        state.looks = Looks(self.store, state.look_key)
+        return state
 
     def save(self) -> None:
         """Keep what was seen; the caller has the lock."""
@@ -305,7 +313,7 @@ class _Streaming:
 
     def _hand_on(self, lines: list[tuple[str, Progress]]) -> None:
         """Call back for each line, with what is known with it; one thread at a time, so that they come in order."""
-        now, stall = self._watcher.clock.time(), self._watcher.state.stall
+        now, stall = self._watcher.clock.time(), self._watcher.state.verdict.stall or NOT_STALLING
         for line, progress in lines:
             self._call(LogUpdate(line, progress, stall, now))
 

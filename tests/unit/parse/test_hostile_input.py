@@ -25,7 +25,9 @@ from training_monitor.parse.checkpoint_files import group_checkpoints
 from training_monitor.parse.checkpoint_listing import parse_listing
 from training_monitor.parse.kube import parse_pods
 from training_monitor.parse.log_fields import read_fields
+from training_monitor.parse.log_pace import LONGEST_END, read_log_pace
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
+from training_monitor.parse.log_times import read_time
 from training_monitor.parse.log_totals import LogTotals
 from training_monitor.parse.nccl import parse_nccl_transport
 from training_monitor.parse.proc_stat import parse_stat
@@ -33,6 +35,7 @@ from training_monitor.parse.process_job import parse_fields, parse_process_job
 from training_monitor.parse.progress_file import parse_control_file, parse_progress_file
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.failure import classify_failure
+from training_monitor.policy.job_progress import job_progress
 
 COUNT = int(os.environ.get("TRAINING_MONITOR_FUZZ", "12000"))
 SEED = os.environ.get("TRAINING_MONITOR_FUZZ_SEED", "7")
@@ -52,6 +55,12 @@ def _totals(text: str) -> object:
         totals.as_dict()
     totals.close()
     return totals.as_dict()
+
+
+def _pace(text: str) -> object:
+    pace = read_log_pace(text)
+    assert pace.progress == parse_progress(text) or len(text) > LONGEST_END or "nan" in repr(pace)
+    return pace, job_progress(pace.progress), read_time(text)
 
 
 def _log_line(text: str) -> object:
@@ -111,6 +120,7 @@ class Parser(NamedTuple):
 PARSERS = {
     "parse_progress": Parser(parse_progress, "log"),
     "LogTotals": Parser(_totals, "log"),
+    "read_log_pace": Parser(_pace, "log"),
     "log_text": Parser(_log_line, "log"),
     "log_events": Parser(_log_event, "log"),
     "parse_metrics": Parser(lambda text: parse_metrics(text, _PATTERNS), "log"),

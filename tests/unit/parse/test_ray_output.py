@@ -198,6 +198,20 @@ def test_the_dashboards_cluster_status_agrees() -> None:
     )
 
 
+def test_a_cluster_that_has_just_started_does_not_have_zero_gpus() -> None:
+    with pytest.raises(ParseError, match="no node has reported its resources yet"):
+        parse_cluster_status(recorded("rest_cluster_status_starting.json"))
+    with pytest.raises(ParseError, match="no node has reported its resources yet"):
+        parse_ray_resources("Resources\n-----\nTotal Usage:\n\nPending Demands:\n (no resource demands)\n")
+
+
+@pytest.mark.parametrize("amounts", ['"x"', "7", "[]", "[1]", '["a", null]', "[NaN, -1]", "[1, 2, 3]", "[Infinity, 1]"])
+def test_an_amount_that_cannot_be_read_is_not_zero(amounts: str) -> None:
+    text = f'{{"data": {{"clusterStatus": {{"loadMetricsReport": {{"usage": {{"CPU": [1, 2], "GPU": {amounts}}}}}}}}}}}'
+    with pytest.raises(ParseError, match="an amount that cannot be read"):
+        parse_cluster_status(text)
+
+
 def test_placement_groups_in_demand_are_readable() -> None:
     text = (
         '{"data": {"clusterStatus": {"loadMetricsReport": {"usage": {"CPU": [0.0, 2.0]}, "resourceDemand": [], '

@@ -166,7 +166,7 @@ def test_other_losses_are_not_the_loss(name: str) -> None:
 def test_a_trainer_dictionary_is_read_with_numbers_and_with_strings() -> None:
     numbers = parse_progress("{'loss': 0.5, 'grad_norm': 1.5, 'learning_rate': 2e-05, 'epoch': 0.25}")
     strings = parse_progress("{'loss': '0.5', 'grad_norm': '1.5', 'learning_rate': '2e-05', 'epoch': '0.25'}")
-    assert numbers == strings == Progress(loss=0.5, grad_norm=1.5, learning_rate=2e-05, epoch=0.25)
+    assert numbers == strings == Progress(loss=0.5, grad_norm=1.5, learning_rate=2e-05, epoch=0.25, epochs_done=0.25)
 
 
 def test_a_bar_and_a_dictionary_share_a_line() -> None:
@@ -200,7 +200,13 @@ def test_epoch_lines_are_read() -> None:
     found = parse_progress("Epoch [4][50/100]  lr: 1.0e-03, eta: 1:00:00, time: 0.5, loss: 0.25")
     assert (found.epoch, found.epoch_step, found.epoch_steps, found.steps_per_second) == (4, 50, 100, 2.0)
     assert parse_progress("Epoch [1/5], Step [100/600], Loss: 0.3") == Progress(
-        epoch=1, total_epochs=5, epoch_step=100, epoch_steps=600, loss=0.3
+        epoch=1,
+        total_epochs=5,
+        epoch_step=100,
+        epoch_steps=600,
+        loss=0.3,
+        epochs_done=100 / 600,
+        epochs_planned=5,
     )
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import Gpu, JobStatus, JobView, PodState, RayResources
+from training_monitor.models import Gpu, JobStatus, Observation, PodState, RayResources, Verdict
+from training_monitor.policy.gpu_load import gpu_mode
 from training_monitor.policy.health import (
     Finding,
+    NodeGpus,
     average,
-    is_busy,
     judge_disk,
     judge_efa,
     judge_gpus,
@@ -25,8 +26,16 @@ def gpu(utilization: float | None, power: float | None = 600, index: int = 0, er
     return Gpu(index, utilization=utilization, power_draw_watts=power, power_limit_watts=700, error=error)
 
 
-def job(status: JobStatus = JobStatus.RUNNING, **more: Any) -> JobView:
-    return JobView("raysubmit_1", status, **more)
+def node(*gpus: Gpu, name: str = "head", error: str | None = None) -> NodeGpus:
+    return NodeGpus(name, gpus, error)
+
+
+def on(*gpus: Gpu, state: str | None = None, verdict: str = "ok", phase: str | None = None) -> list[Finding]:
+    """What is said of the GPUs of one machine, with a job that is RUNNING and judged so, or without any."""
+    if state is None:
+        return judge_gpus([node(*gpus)])
+    seen = Observation(1000.0, 5, status=JobStatus.RUNNING, phase=phase)
+    return judge_gpus([node(*gpus)], seen, Verdict(state, verdict, "for a reason"))
 
 
 def only(findings: list[Finding], verdict: str, issue: str, remedy: str = "") -> None:
@@ -58,35 +67,53 @@ def test_an_average_is_of_what_is_known() -> None:
     assert average([]) is None and average([None]) is None
 
 
-def test_busy_is_not_known_where_no_utilisation_is() -> None:
-    assert is_busy([gpu(None), gpu(90)]) is True
-    assert is_busy([gpu(None), gpu(0)]) is False
-    assert is_busy([gpu(None)]) is None and is_busy([]) is None
-
-
 # ---------------------------------------------------------------- GPUs
 
 
+SPINNING = gpu(100, power=120)
+LOST = gpu(None, None, index=7, error="GPU is lost")
+
+
 def test_gpus_that_work_need_no_word() -> None:
-    assert judge_gpus([gpu(97), gpu(40)], [], job()) == []
+    assert on(gpu(97), gpu(40), state="running") == []
 
 
 def test_idle_gpus_are_a_failure() -> None:
-    only(judge_gpus([gpu(0), gpu(4)], [], None), "failed", "GPU utilization < 5% -- training may not be running")
+    only(on(gpu(0), gpu(9)), "failed", "GPU utilization < 10% -- training may not be running")
 
 
 def test_idle_gpus_of_a_job_that_runs_are_said_to_be_so() -> None:
-    only(judge_gpus([gpu(0), gpu(0)], [], job()), "failed", "although the job is RUNNING: all 2 GPUs are idle")
+    found = on(gpu(0), gpu(0), state="running")
+    only(found, "failed", "although the job is RUNNING: all 2 GPUs are idle")
 
 
-def test_a_gpu_without_a_reading_does_not_pull_the_average_down() -> None:
-    assert judge_gpus([gpu(None), gpu(None), gpu(9)], [], job()) == []
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ({"state": "starting"}, "warning"),
+        ({"state": "running", "phase": "evaluation"}, "warning"),
+        ({"state": "stalled", "verdict": "failed", "phase": "evaluation"}, "failed"),
+        ({"state": "unknown", "verdict": "unknown"}, "failed"),
+    ],
+)
+def test_idle_gpus_are_expected_while_a_job_starts_evaluates_or_saves(said: dict[str, Any], verdict: str) -> None:
+    only(on(gpu(0), **said), verdict, "although the job is RUNNING: all 1 GPUs are idle")
+
+
+@pytest.mark.parametrize("state", ["finished", "failed", "stopped"])
+def test_gpus_of_a_job_that_has_ended_may_be_idle(state: str) -> None:
+    assert on(gpu(0), gpu(0), state=state) == []
+
+
+def test_a_gpu_that_works_beside_idle_ones_is_enough() -> None:
+    assert on(gpu(None), gpu(0), gpu(12), state="running") == []
 
 
 @pytest.mark.parametrize("gpus", [[], [gpu(None), gpu(None)]])
 def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus: list[Gpu]) -> None:
-    only(judge_gpus(gpus, [], job()), "unknown", "Could not read GPU utilization from any node")
-    only(judge_gpus(gpus, ["no answer in 10 s"], None), "unknown", "from any node: no answer in 10 s", "nvidia-smi")
+    only(on(*gpus, state="running"), "unknown", "Could not read GPU utilization from any node")
+    found = judge_gpus([node(*gpus, error="no answer in 10 s")])
+    only(found, "unknown", "from any node: no answer in 10 s", "nvidia-smi")
 
 
 @pytest.mark.parametrize(
@@ -98,72 +125,92 @@ def test_gpus_that_could_not_be_read_are_unknown_and_never_idle_or_healthy(gpus:
     ],
 )
 def test_other_pods_are_spoken_of_only_where_there_are_pods(error: str, in_pods: bool, remedy: str) -> None:
-    [found] = judge_gpus([], [error], None, in_pods=in_pods)
+    [found] = judge_gpus([node(error=error)], in_pods=in_pods)
     assert remedy in found.remedy and ("pods" in found.remedy) == in_pods
 
 
 @pytest.mark.parametrize("error", ["gpu: still running after 10 s, ended", "Driver/library version mismatch"])
 def test_a_node_that_could_not_be_read_is_unknown_although_the_others_work(error: str) -> None:
-    only(judge_gpus([gpu(97)], [error], job()), "unknown", error)
+    only(judge_gpus([node(gpu(97)), node(error=error)]), "unknown", error)
 
 
 @pytest.mark.parametrize("error", ["nvidia-smi is not there. Try: is this a GPU machine", "No devices were found"])
 def test_a_head_without_gpus_is_no_reason_for_doubt_where_others_have_some(error: str) -> None:
-    assert judge_gpus([gpu(97)], [error], job()) == []
+    assert judge_gpus([node(error=error), node(gpu(97))]) == []
 
 
 def test_one_broken_gpu_is_a_failure_although_the_others_work() -> None:
-    found = judge_gpus([gpu(97), gpu(None, index=3, error="GPU is lost")], [], job())
-    only(found, "failed", "GPU 3: GPU is lost", "reset or replaced")
+    only(on(gpu(97), LOST, state="running"), "failed", "GPU 7: GPU is lost", "reset or replaced")
+    [found] = judge_gpus([node(gpu(97), name="a"), node(LOST, name="b")])
+    assert found.issue == "GPU 7 of b: GPU is lost"
 
 
 def test_a_broken_gpu_whose_number_is_not_known_is_not_called_none() -> None:
-    found = judge_gpus([gpu(97), Gpu(None, error="Unable to determine the device handle")], [], job())
-    only(found, "failed", "Unable to determine the device handle")
+    only(on(gpu(97), Gpu(None, error="Unable to determine the device handle")), "failed", "GPU ?: Unable to determine")
 
 
 def test_full_load_at_idle_power_is_a_collective_that_waits() -> None:
     spinning = [gpu(100, power=110), gpu(100, power=130)]
-    only(
-        judge_gpus(spinning, [], job(log_age=10)),
-        "warning",
-        "100 % utilization but idle power (120 of 700 W)",
-        "py-spy",
-    )
-    only(judge_gpus(spinning, [], None), "warning", "a collective waits")
-    only(judge_gpus(spinning, [], job(log_age=3600)), "failed", "a collective waits", "rank")
+    words = "all 2 GPUs at 100 % utilization but idle power (120 of 700 W)"
+    only(on(*spinning, state="running"), "warning", words, "py-spy")
+    only(on(*spinning), "warning", "a collective waits")
+    only(on(*spinning, state="stalled", verdict="failed"), "failed", "a collective waits", "rank")
 
 
-def test_full_load_at_full_power_or_of_some_only_or_without_power_is_no_finding() -> None:
-    assert judge_gpus([gpu(100, power=690)], [], job(log_age=3600)) == []
-    assert judge_gpus([gpu(100, power=110), gpu(100, power=600)], [], job(log_age=3600)) == []
-    assert judge_gpus([gpu(100, power=None)], [], job(log_age=3600)) == []
+def test_a_gpu_that_is_lost_does_not_hide_those_that_spin() -> None:
+    lost, spinning = on(*[gpu(100, 120, index) for index in range(7)], LOST, state="stalled", verdict="failed")
+    assert (lost.verdict, lost.issue) == ("failed", "GPU 7: GPU is lost")
+    assert spinning.verdict == "failed" and spinning.issue.startswith("GPUs 0-6 at 100 % utilization but idle power")
+
+
+def test_those_that_spin_beside_one_that_works_are_named_and_no_failure() -> None:
+    found = on(gpu(97), gpu(100, 120, 1), gpu(100, 120, 2), gpu(100, 120, 5), state="stalled", verdict="failed")
+    only(found, "warning", "GPUs 1-2+5 at 100 % utilization but idle power")
+
+
+def test_those_that_spin_are_named_with_their_nodes() -> None:
+    spinning = [gpu(100, 120, index) for index in range(2)]
+    [found] = judge_gpus([node(*spinning, name="trainer-0"), node(spinning[1], gpu(97), name="eval-0"), node(name="c")])
+    assert found.issue.startswith("all 2 GPUs of trainer-0, GPU 1 of eval-0 at 100 %")
+    [found] = judge_gpus([node(gpu(97), name="z"), *(node(SPINNING, name=f"n-{number}") for number in range(9))])
+    assert "GPU 0 of n-3, and GPUs of 5 more nodes at 100 %" in found.issue
+
+
+def test_idle_and_spinning_are_what_they_are_for_every_other_judgement() -> None:
+    only(on(gpu(92, power=0.35 * 700)), "warning", "92 % utilization but idle power")
+    assert gpu_mode(92, 0.35) == "spinning"
+
+
+def test_full_load_at_full_power_or_without_power_is_no_finding() -> None:
+    assert on(gpu(100, power=690), state="running") == [] == on(gpu(100, power=None), state="running")
 
 
 # ---------------------------------------------------------------- job
 
 
-def test_a_job_that_failed_is_a_failure_with_its_message() -> None:
-    only(judge_job(job(JobStatus.FAILED, message="exit code 3")), "failed", "raysubmit_1 FAILED: exit code 3", "log")
-    only(judge_job(job(JobStatus.FAILED)), "failed", "raysubmit_1 FAILED")
+def test_the_judges_verdict_on_a_job_is_a_finding_in_its_words() -> None:
+    stalled = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle", remedies=("look", "py-spy dump"))
+    [found] = judge_job("raysubmit_1", stalled)
+    assert (found.verdict, found.remedy) == ("failed", "look; py-spy dump")
+    assert found.issue == "job raysubmit_1 is stalled: no step for 20m, limit 7m30s: GPUs idle"
 
 
-def test_a_job_that_was_stopped_or_waits_is_a_warning() -> None:
-    only(judge_job(job(JobStatus.STOPPED)), "warning", "was stopped")
-    only(judge_job(job(JobStatus.PENDING)), "warning", "PENDING", "pending_demands")
+@pytest.mark.parametrize(
+    ("state", "verdict", "remedy"),
+    [
+        ("failed", "failed", "read its log's end"),
+        ("slow", "warning", "compare the GPUs"),
+        ("stopped", "warning", "start it again"),
+        ("unknown", "unknown", "look at the end of its log"),
+    ],
+)
+def test_whatever_is_not_ok_has_a_remedy(state: str, verdict: str, remedy: str) -> None:
+    only(judge_job("raysubmit_1", Verdict(state, verdict, "exit code 3")), verdict, "exit code 3", remedy)
 
 
-def test_a_job_whose_status_is_unknown_is_never_healthy() -> None:
-    only(judge_job(job(JobStatus.UNKNOWN)), "unknown", "raysubmit_1")
-
-
-def test_a_silent_job_is_a_warning() -> None:
-    only(judge_job(job(log_age=600)), "warning", "printed nothing for 10m", "detect_stall")
-
-
-@pytest.mark.parametrize("view", [job(), job(log_age=20), job(JobStatus.SUCCEEDED, log_age=9999)])
-def test_a_job_that_prints_or_is_done_is_well(view: JobView) -> None:
-    assert judge_job(view) == []
+@pytest.mark.parametrize("state", ["starting", "running", "finished"])
+def test_a_job_that_is_well_needs_no_word(state: str) -> None:
+    assert judge_job("raysubmit_1", Verdict(state, "ok", "step 5 of 100")) == []
 
 
 # ---------------------------------------------------------------- Ray

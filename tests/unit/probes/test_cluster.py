@@ -48,6 +48,7 @@ def test_the_ray_commands_answer_is_read_where_the_dashboard_is_not_there() -> N
         rest("no", 401),
         rest("Traceback", 500),
         rest("not json", 200),
+        rest((RECORDED / "rest_cluster_status_starting.json").read_text()),
         cli("sh: 1: ray: not found", 127),
         cli("ConnectionError: Could not find any running Ray instance.", 1),
         Reply("", 137, 20.0),
@@ -59,6 +60,11 @@ def test_what_could_not_be_asked_is_not_known_and_never_zero(answer: Any) -> Non
     report = verify(answer)
     assert report["healthy"] is False and report["error"]
     assert {report[key] for key in ("gpus_used", "gpus_available", "cpus_used", "cpus_available")} == {None}
+
+
+def test_a_ray_that_has_just_started_says_so() -> None:
+    report = verify(rest((RECORDED / "rest_cluster_status_starting.json").read_text()))
+    assert "no node has reported its resources yet: Ray has just started" in (report["error"] or "")
 
 
 @pytest.mark.parametrize("answer", [rest((RECORDED / "rest_cluster_status.json").read_text()), TargetUnreachable("x")])

@@ -58,6 +58,11 @@ def test_idle_gpus_are_healthy_and_not_busy() -> None:
     assert (report["healthy"], report["busy"], report["avg_utilization"]) == (True, False, 3)
 
 
+def test_a_gpu_that_spins_at_idle_power_is_not_busy() -> None:
+    spinning = ROW.replace("650.25", "120.00")
+    assert report_of(spinning)["busy"] is False and report_of(spinning + ROW)["busy"] is True
+
+
 def test_a_gpu_in_mig_mode_reports_no_utilisation_and_is_healthy() -> None:
     mig = "0, GPU-1, NVIDIA A100, [N/A], [N/A], 512, 40960, 100, 400, 30, Enabled\n"
     report = report_of(mig)

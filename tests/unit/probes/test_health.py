@@ -17,7 +17,8 @@ from training_monitor.reports import HealthReport
 
 from .fake_reply import FakeTargets, cli, pod_json, rest
 
-RAY = (Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0" / "rest_cluster_status_busy.json").read_text()
+RAY_FOLDER = Path(__file__).parents[2] / "recorded" / "ray" / "2.60.0"
+RAY = (RAY_FOLDER / "rest_cluster_status_busy.json").read_text()
 GPU = "0, GPU-1, NVIDIA H100, 97, 40, 70000, 81559, 650.25, 700.00, 61, Disabled\n-- processes --\n"
 IDLE = GPU.replace("97, 40", "0, 0")
 EFA = "efa 4 0\nn:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa\nn:1:2 [0] NCCL INFO Channel 00 : 0[0] -> 1[0] "
@@ -60,20 +61,35 @@ def test_every_documented_key_has_its_value() -> None:
     report, _ = report_of(worker=WELL, job_id="job1")
     assert report["gpu"]["total_gpus"] == 2 and report["gpu"]["avg_utilization"] == 97
     node = report["gpu"]["per_node"][0]
-    assert (node["pod"], node["util"], node["mem_used"], node["mem_total"]) == ("pgbtb", 97, 70000, 81559)
-    assert [each["pod"] for each in report["gpu"]["per_node"]] == ["pgbtb", "8v7pg"]
+    assert (node["pod"], node["util"], node["mem_used"], node["mem_total"]) == (HEAD, 97, 70000, 81559)
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == [HEAD, WORKER]
+    assert [each["pod"] for each in report["efa"]["per_node"]] == [HEAD, WORKER]
+    assert {each["pod"] for each in report["disk"]} == {HEAD, WORKER}
     assert (report["efa"]["active"], report["efa"]["transport"]) == (True, "ofi (EFA)")
     assert report["efa"]["channels"] == "2 channels via NET/OFI"
     saved = report["checkpoints"]
     assert (saved["latest_step"], saved["checkpoint_count"], saved["checkpoint_dir"]) == (500, 2, "/c")
     assert saved["latest_path"] == "/c/global_step_500"
     assert report["ray"]["gpus_available"] == 4 and report["ray"]["gpus_used"]
-    assert report["job"] and (report["job"]["status"], report["job"]["step"]) == ("RUNNING", 5)
+    job = report["job"]
+    assert job and (job["status"], job["step"]) == ("RUNNING", 5)
+    assert (job["state"], job["verdict"]) == ("running", "ok") and job["reason"].startswith("step 5 of 100")
     assert [(pod["pod"], pod["phase"], pod["error"]) for pod in report["pods"]] == [
         (HEAD, "Running", None),
         (WORKER, "Running", None),
     ]
     assert [(disk["path"], disk["used_percent"]) for disk in report["disk"]][:2] == [("/", 50.0), ("/c", 90.0)]
+
+
+def test_pods_are_called_by_their_whole_names_and_by_more_where_those_are_the_same() -> None:
+    names = ["trainer-0", "eval-0"]
+    transport = FakeTargets({"*": WELL}, [pod_json(name) for name in names])
+    report = get_training_health(names[0], "/c", names, transport=transport)
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == names
+    text = format_training_health(report)
+    assert "\n    trainer-0   97 %  70000/81559 MB" in text and "\n    eval-0      97 %  70000/81559 MB" in text
+    report = get_training_health("k8s://a/main", "/c", ["k8s://b/main"], transport=FakeTargets({"*": WELL}, []))
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == ["k8s://a/main", "k8s://b/main"]
 
 
 def documented(report: dict[str, Any], kind: Any) -> None:
@@ -123,7 +139,15 @@ def test_the_head_is_asked_once_whether_it_is_named_among_all_pods_or_not() -> N
 def test_idle_gpus_are_unhealthy() -> None:
     report, _ = report_of(gpu=IDLE, job_id="job1")
     assert (report["verdict"], report["healthy"]) == ("failed", False)
-    assert issue(report, "GPU utilization < 5% -- training may not be running although the job is RUNNING")
+    assert issue(report, "GPU utilization < 10% -- training may not be running although the job is RUNNING")
+
+
+def test_seven_gpus_that_spin_beside_a_lost_one_are_both_told() -> None:
+    row, lost = GPU.partition("\n")[0].replace("97, 40", "100, 40").replace("650.25", "110.00"), "[GPU is lost]"
+    rows = [row.replace("0, GPU-1", f"{index}, GPU-{index}", 1) for index in range(7)]
+    rows.append(", ".join(["7", "GPU-7", "NVIDIA H100", *[lost] * 8]))
+    report, _ = report_of(gpu="\n".join(rows) + "\n-- processes --\n")
+    assert issue(report, "GPU 7: ") and issue(report, "GPUs 0-6 at 100 % utilization but idle power (110 of 700 W)")
 
 
 def test_tcp_on_a_node_with_efa_is_unhealthy() -> None:
@@ -165,9 +189,22 @@ def test_no_checkpoints_yet_is_no_fault() -> None:
 
 def test_a_failed_job_and_a_full_disk_are_unhealthy() -> None:
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "FAILED", "message": "exit 3"})))
-    assert report["verdict"] == "failed" and issue(report, "job job1 FAILED: exit 3")
+    assert report["verdict"] == "failed" and issue(report, "job job1 failed at step 5 of 100: exit 3")
     report, _ = report_of(disk=DISK.replace("900 100", "995 5"))
     assert report["verdict"] == "failed" and issue(report, "/c is 100 % full")
+
+
+def test_the_one_judge_decides_of_a_job() -> None:
+    report, _ = report_of(job_id="job1", log="file 5000 2000 9200\nstep 5/100 loss: 0.5\n")
+    job = report["job"]
+    assert job and (job["state"], job["verdict"]) == ("stalled", "failed") and report["verdict"] == "failed"
+    assert issue(report, f"job job1 is stalled: {job['reason']}") and "stalled, see below" in format_training_health(
+        report
+    )
+    report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "BOILING"})), gpu=IDLE)
+    assert report["job"] and report["job"]["state"] != "finished" and report["verdict"] == "failed"
+    report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "SUCCEEDED"})), gpu=IDLE)
+    assert report["job"] and report["job"]["state"] == "finished" and report["healthy"]
 
 
 def test_a_job_that_is_not_there_is_unhealthy() -> None:
@@ -232,6 +269,13 @@ def test_what_could_not_be_read_is_unknown_and_never_healthy(name: str, reply: A
 def test_one_node_whose_gpus_cannot_be_read_is_not_healthy(gpu: Any) -> None:
     report, _ = report_of(worker={**WELL, "gpu": gpu})
     assert report["verdict"] == "unknown" and issue(report, "Could not read the GPUs")
+
+
+def test_a_ray_that_has_just_started_does_not_have_zero_gpus() -> None:
+    starting = (RAY_FOLDER / "rest_cluster_status_starting.json").read_text()
+    report, _ = report_of(job_id="job1", resources=rest(starting))
+    assert (report["verdict"], report["ray"]["gpus_available"]) == ("unknown", None)
+    assert issue(report, "no node has reported its resources yet") and "0/0" not in format_training_health(report)
 
 
 def test_a_head_without_gpus_is_healthy_where_the_workers_have_some() -> None:

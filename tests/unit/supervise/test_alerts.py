@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis
+from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.supervise.alerts import (
     STALL_REASON,
@@ -365,28 +365,25 @@ def ended(**more: Any) -> TrainingStatus:
 
 
 @pytest.mark.parametrize(
-    ("status", "end"),
+    ("state", "is_running", "end"),
     [
-        (ended(status=JobStatus.SUCCEEDED), "finished"),
-        (ended(status=JobStatus.STOPPED), "stopped"),
-        (ended(status=JobStatus.FAILED, exit_code=1), "failed"),
-        (ended(step=100), "finished"),
-        (ended(progress=Progress(step=7, finished=True)), "finished"),
-        (ended(recent_output="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"), "failed"),
-        (ended(step=50), "ended"),
-        (ended(step=None, progress=Progress()), "ended"),
+        ("finished", False, "finished"),
+        ("finished", None, "finished"),
+        ("stopped", False, "stopped"),
+        ("failed", False, "failed"),
+        ("unknown", False, "ended"),
     ],
 )
-def test_the_end_of_a_run_is_told_by_its_status_or_else_by_its_log(status: TrainingStatus, end: str) -> None:
-    found = decide_end(status)
-    assert found and found[0] == end
+def test_the_end_of_a_run_is_what_is_judged_of_it(state: str, is_running: bool | None, end: str) -> None:
+    status = ended(is_running=is_running, verdict=Verdict(state, "unknown", "why"))
+    assert decide_end(status) == (end, "why")
     kinds = {"finished": "finished", "failed": "failed"}
-    assert end_notice(*found, status, CONFIG, "job").kind == kinds.get(end, "ended")
+    assert end_notice(end, "why", status, CONFIG, "job").kind == kinds.get(end, "ended")
 
 
-@pytest.mark.parametrize("running", [True, None])
-def test_a_run_that_runs_or_that_nobody_can_see_has_not_ended(running: bool | None) -> None:
-    assert decide_end(ended(is_running=running, step=100, status=JobStatus.UNKNOWN)) is None
+@pytest.mark.parametrize(("is_running", "state"), [(True, "running"), (None, "unknown"), (None, "failed")])
+def test_a_run_that_runs_or_that_cannot_be_seen_has_not_ended(is_running: bool | None, state: str) -> None:
+    assert decide_end(ended(is_running=is_running, verdict=Verdict(state, "unknown", "why"))) is None
 
 
 def test_the_cost_of_a_finished_run_is_told() -> None:

@@ -187,7 +187,7 @@ def test_the_summary_tells_speed_and_the_time_that_is_left() -> None:
 
 def test_a_monitor_sees_a_stall_only_when_the_threshold_is_reached() -> None:
     watched = Watched(Behaviour(hang_after=60))
-    monitor = watched.monitor(check_interval=30)
+    monitor = watched.monitor()
     seen = {}
     for _ in range(10):
         monitor.update()

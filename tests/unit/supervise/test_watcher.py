@@ -110,7 +110,7 @@ def test_each_way_of_naming_a_run_shows_the_same_progress(bench: Bench, job: Job
 # ---------------------------------------------------------------- one round trip
 
 
-@pytest.mark.parametrize(("job", "questions"), [(FILES, 4), ("process:training", 3)])
+@pytest.mark.parametrize(("job", "questions"), [(FILES, 6), ("process:training", 4)])
 def test_a_poll_is_one_round_trip(bench: Bench, job: Job, questions: int) -> None:
     bench.polls(bench.watcher(job), 5)
     assert [len(scripts) for scripts in bench.transport.asked] == [questions] * 5
@@ -155,8 +155,7 @@ def test_a_new_watcher_at_every_poll_sees_the_hang_that_one_watcher_sees(tmp_pat
 
 def test_two_runs_of_one_target_do_not_share_what_was_seen(bench: Bench) -> None:
     bench.polls(bench.watcher())
-    assert bench.watcher({"log_file": "/other.log"}).state.samples.maxlen == 720
-    assert not bench.watcher({"log_file": "/other.log"}).state.samples
+    assert not bench.watcher({"log_file": "/other.log"}).state.looks.all()
 
 
 def test_what_was_told_is_kept_with_what_was_seen(bench: Bench) -> None:
@@ -164,7 +163,7 @@ def test_what_was_told_is_kept_with_what_was_seen(bench: Bench) -> None:
     bench.polls(watcher)
     watcher.save_alerts({"episode": 4})
     other = bench.watcher()
-    assert other.state.alerts == {"episode": 4} and len(other.state.samples) == 1
+    assert other.state.alerts == {"episode": 4} and len(other.state.looks.all()) == 1
     bench.polls(other)
     assert bench.watcher().state.alerts == {"episode": 4}
 
@@ -182,7 +181,7 @@ def test_a_target_that_cannot_be_asked_raises_and_counts_nothing(bench: Bench, e
         bench.polls(watcher)
     assert watcher.state.as_dict() == before and Store(bench.folder).load_run(watcher.key) == kept
     [status] = bench.polls(watcher)
-    assert status.progress.step == 240 and len(watcher.state.samples) == 3
+    assert status.progress.step == 240 and len(watcher.state.looks.all()) == 3
 
 
 def test_a_log_that_cannot_be_read_raises_and_counts_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +190,7 @@ def test_a_log_that_cannot_be_read_raises_and_counts_nothing(bench: Bench, monke
     monkeypatch.setattr(bench.there, "_read_log", lambda script: "state=denied\n")
     with pytest.raises(CommandError, match="no permission"):
         bench.polls(watcher)
-    assert len(watcher.state.samples) == 1
+    assert len(watcher.state.looks.all()) == 1
 
 
 def test_a_job_that_is_not_there_is_not_found(bench: Bench) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from training_monitor.looks import Looks, decode_observation, encode_observation, look_key
 from training_monitor.models import Failure, JobStatus, Observation
 from training_monitor.store import ALL_LOOKS, MOST_LOOKS, Store
-from training_monitor.supervise.looks import Looks, decode_observation, encode_observation
+from training_monitor.targets.target import parse_target
+from training_monitor.watching import WatchedJob
 
 SEEN = Observation(
     1000.5,
@@ -29,9 +31,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def looks(store: Store | None, key: str = "local job") -> Looks:
-    opened = Looks(store)
-    opened.open(key)
-    return opened
+    return Looks(store, key)
 
 
 @pytest.mark.parametrize("seen", [SEEN, Observation(5.0, None), Observation(5.0, 0, loss=0.0, is_running=False)])
@@ -61,28 +61,36 @@ def test_one_command_judges_with_what_another_saw(store: Store) -> None:
     assert looks(store, "local other").all() == ()
 
 
-def test_looks_made_before_the_training_was_known_come_behind_older_ones(store: Store) -> None:
-    looks(store).add(Observation(1.0, 1))
-    late = Looks(store)
-    late.add(Observation(2.0, 2))
-    late.open("local job")
-    assert [each.step for each in late.all()] == [1, 2]
+def test_a_training_is_the_same_one_however_it_is_named() -> None:
+    target = parse_target("ssh://box")
+    by_file, by_pid = WatchedJob(log_file="train.log"), WatchedJob(pid=7)
+    assert look_key(target, by_file, "/home/u/train.log") == look_key(target, by_pid, "/home/u/train.log")
+    assert look_key(target, WatchedJob("process:a"), "/j/a/log") == "ssh://box process:a"
+    assert look_key(target, by_pid, None) == "ssh://box pid 7"
 
 
 def test_looks_from_the_time_before_a_clock_was_set_back_are_forgotten(store: Store) -> None:
     seen = looks(store)
-    for timestamp in (1.0, 2.0, 9000.0, 3.0):
+    for timestamp in (10.0, 20.0, 9000.0, 30.0):
         seen.add(Observation(timestamp, None))
-    assert [each.timestamp for each in seen.all()] == [1.0, 2.0, 3.0]
-    assert [each.timestamp for each in looks(store).all()] == [1.0, 2.0, 3.0]
+    assert [each.timestamp for each in seen.all()] == [10.0, 20.0, 30.0]
+    assert [each.timestamp for each in looks(store).all()] == [10.0, 20.0, 30.0]
+
+
+def test_who_looks_often_keeps_a_look_now_and_then(store: Store) -> None:
+    seen = looks(store)
+    for second in range(25):
+        seen.add(Observation(float(second), second))
+    assert len(seen.all()) == 25 and [each.timestamp for each in looks(store).all()] == [0.0, 10.0, 20.0]
 
 
 def test_many_looks_are_thinned_and_the_newest_and_the_first_are_kept(store: Store) -> None:
+    seen = looks(store)
     for number in range(3 * MOST_LOOKS):
-        looks(store).add(Observation(float(number), number))
+        seen.add(Observation(60.0 * number, number))
     kept = [each.timestamp for each in looks(store).all()]
     assert len(kept) <= MOST_LOOKS and kept[0] == 0.0
-    assert kept[-50:] == [float(number) for number in range(3 * MOST_LOOKS - 50, 3 * MOST_LOOKS)]
+    assert kept[-50:] == [60.0 * number for number in range(3 * MOST_LOOKS - 50, 3 * MOST_LOOKS)]
 
 
 def test_of_many_trainings_those_seen_last_are_remembered(store: Store) -> None:
@@ -97,5 +105,5 @@ def test_rows_that_hold_something_else_are_left_out(store: Store) -> None:
     with store.transaction() as execute:
         execute("INSERT INTO looks VALUES ('local job', 1.0, 'half a li')")
         execute("INSERT INTO looks VALUES ('local job', 2.0, '[]')")
-    looks(store).add(Observation(3.0, 1))
-    assert [each.timestamp for each in looks(store).all()] == [3.0]
+    looks(store).add(Observation(30.0, 1))
+    assert [each.timestamp for each in looks(store).all()] == [30.0]

@@ -1,0 +1,134 @@
+"""`check`: whether the trainings of a target make progress, as one block, one line each, or JSON."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+
+from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE, tell_error
+from training_monitor.cli.output import hint, paint, print_json, printable, put
+from training_monitor.errors import CommandFailed, JobNotFound
+from training_monitor.reports import CheckReport, JobCheckReport
+from training_monitor.supervise.check import check_training
+from training_monitor.supervise.meant import is_path
+from training_monitor.units import format_bytes, format_duration
+
+EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
+_COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
+BAR_WIDTH = 24
+_LABEL = 11
+
+
+def check(args: Namespace) -> int:
+    """Run the command. Returns the exit status."""
+    target, what = args.target, args.what
+    if what is None and is_what(target):
+        target, what = "local", target
+    try:
+        report = check_training(target, what, args.namespace)
+    except (JobNotFound, CommandFailed) as error:  # it is not there, or not what it was taken for: nothing is judged
+        if isinstance(error, CommandFailed) and error.argv:
+            raise  # our own side failed
+        tell_error(error, as_json=args.json)
+        return USAGE
+    if args.json:
+        print_json(report)
+    else:
+        show(report)
+    return EXITS[report["verdict"]]
+
+
+def is_what(word: str) -> bool:
+    """Whether a word alone means a training here, and not a target: a PID, a path, a process job."""
+    return word.isdigit() or word.startswith("process:") or (is_path(word) and "://" not in word)
+
+
+def show(report: CheckReport) -> None:
+    """One block for one training, one line each for several, worst first."""
+    jobs = report["jobs"]
+    if len(jobs) == 1:
+        put("".join(f"{line}\n" for line in _block(jobs[0])))
+    else:
+        put("".join(f"{_line(job)}\n" for job in jobs))
+    if not jobs:
+        hint(report["reason"])
+    for remedy in report["remedies"]:
+        hint(f"try: {remedy}")
+
+
+def _verdict(job: JobCheckReport) -> str:
+    return paint(f"{job['state'].upper():<9}", _COLOURS[job["verdict"]], sys.stdout)
+
+
+def _line(job: JobCheckReport) -> str:
+    return printable_line(f"{job['name']:<24} {_position(job):<16} {job['reason']}", f"{_verdict(job)} ")
+
+
+def printable_line(text: str, head: str = "") -> str:
+    """A head of our own, and behind it a text from outside on one line."""
+    return f"{head}{' '.join(printable(text).split())}" if head else printable(text)
+
+
+def _position(job: JobCheckReport) -> str:
+    if job["step"] is not None:
+        return f"step {job['step']}/{job['total_steps']}" if job["total_steps"] else f"step {job['step']}"
+    return f"epoch {job['epoch']:.3g}" if job["epoch"] is not None else "-"
+
+
+def _block(job: JobCheckReport) -> Iterator[str]:
+    yield f"{_verdict(job)} {printable(job['reason'])}"
+    for label, text in _facts(job):
+        yield f"  {label:<{_LABEL}}{printable(text)}"
+    for remedy in job["remedies"]:
+        yield f"  {'try':<{_LABEL}}{printable(remedy)}"
+    for error in job["errors"]:
+        yield f"  {'not known':<{_LABEL}}{printable(error)}"
+
+
+def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
+    """What was seen, a label and a text each; what is not known is left out."""
+    if job["progress"] is not None:
+        filled = round(job["progress"] * BAR_WIDTH)
+        bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {job['progress']:.0%}"
+        yield "progress", "  ".join([bar, *_numbers(job)])
+    elif numbers := [_position(job), *_numbers(job)][0 if job["step"] is not None else 1 :]:
+        yield "progress", "  ".join(numbers)
+    if job["seconds_without_step"] is not None and job["state"] not in ("finished", "failed", "stopped"):
+        limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
+        yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
+    if job["job"]:
+        yield "job", job["job"]
+    if job["pid"] is not None:
+        yield "process", f"{job['pid']}  {job['command'] or ''}".rstrip()
+    elif job["command"]:
+        yield "command", job["command"]
+    if job["log"]:
+        yield "log", job["log"]
+    if checkpoint := job["checkpoint"]:
+        yield "checkpoint", f"step {checkpoint['step']}  {format_bytes(checkpoint['size_bytes'])}  {checkpoint['path']}"
+    if job["gpus"]:
+        yield "GPUs", ", ".join(_gpu(gpu) for gpu in job["gpus"])
+
+
+def _numbers(job: JobCheckReport) -> Iterator[str]:
+    if job["progress"] is not None:
+        yield _position(job)
+    if job["loss"] is not None:
+        yield f"loss {job['loss']:.4g}"
+    if job["steps_per_second"]:
+        yield f"{job['steps_per_second']:.3g} steps/s"
+    if job["eta_seconds"] is not None:
+        yield f"ETA {format_duration(job['eta_seconds'])}"
+
+
+def _gpu(gpu: dict[str, object]) -> str:
+    if gpu["error"]:
+        return f"{gpu['index']}: {gpu['error']}"
+    used, power = gpu["utilization"], gpu["power_fraction"]
+    words = ["?" if used is None else f"{used:.0f} %"]
+    if isinstance(power, float):
+        words.append(f"{power:.0%} of its power")
+    return f"{gpu['index']}: {' at '.join(words)}"
+
+

@@ -1,0 +1,264 @@
+"""check_training: find the trainings of a target, look at each, remember what was seen, and judge.
+
+At most two round trips: one that finds, and one that looks at all that was found. Where it is said what is meant, one.
+The pods beside a pod are asked in the same time, since the GPUs are often not in the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from training_monitor.clock import SYSTEM_CLOCK, Clock
+from training_monitor.errors import JobNotFound, TrainingMonitorError
+from training_monitor.looks import Looks, look_key
+from training_monitor.models import Answer, Gpu, JobView, Progress, Question, Verdict
+from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.gpu_load import gpu_load, power_fraction
+from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.judge import VERDICTS, judge
+from training_monitor.policy.stall import stall_policy
+from training_monitor.probes.checkpoints import newest_complete
+from training_monitor.probes.gpu import gpu_question
+from training_monitor.probes.jobs import list_jobs
+from training_monitor.probes.pods import find_siblings
+from training_monitor.probes.watched_jobs import Look, observation_of, read_watch, watch_questions
+from training_monitor.reports import CheckReport, JobCheckReport
+from training_monitor.store import Store
+from training_monitor.supervise.meant import MeantTraining, find_meant
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.fleet import ask_many, side_by_side
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+from training_monitor.watching import WatchedJob
+
+SCHEMA = "training_monitor.check/1"
+MOST_TRAININGS = 20
+SAMPLE_SECONDS = 0.5  # over which the processes are watched within a look: enough to see whether they work or write
+
+
+def check_training(
+    target: str | Target = "local",
+    what: str | int | None = None,
+    namespace: str = "default",
+    *,
+    stagnation_threshold: float | None = None,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> CheckReport:
+    """Say of the trainings on a target whether they make progress, at once.
+
+    Args:
+        target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`.
+        what: a PID, a log file or pattern of log files, a Ray job, a process job, the name of either; None: all that is
+            found there.
+        stagnation_threshold: see `stall_policy`; None: what the evidence of each training says.
+        store: where looks are remembered; default: that of this user.
+
+    Returns:
+        See `reports.CheckReport`.
+
+    Raises:
+        SettingsError: a name that fits two trainings, a log that is a folder.
+        JobNotFound: there is no such process, job or log.
+        CommandError: the target could not be asked.
+    """
+    where = resolve_target(target, namespace=namespace, transport=transport)
+    siblings = _Siblings(where, transport)
+    meant, _ = _both(partial(find_meant, where, what, transport=transport), siblings.find)
+    seen, _ = _both(partial(_look_at, where, meant.trainings[:MOST_TRAININGS], transport), siblings.ask)
+    complete = [siblings.complete(each) for each in seen]
+    kept = store or Store()
+    jobs = [_report(each, _judge(where, each, kept, clock.time(), stagnation_threshold)) for each in complete]
+    jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
+    nothing = f"no training was found on {where}"
+    return CheckReport(
+        schema=SCHEMA,
+        target=str(where),
+        verdict=jobs[0]["verdict"] if jobs else "unknown",
+        reason=jobs[0]["reason"] if jobs else nothing,
+        remedies=[*meant.remedies, *siblings.remedies()],
+        jobs=jobs,
+    )
+
+
+def judge_jobs(
+    target: str | Target,
+    namespace: str = "default",
+    *,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> list[tuple[JobView, Verdict]]:
+    """All Ray jobs and process jobs of a target, oldest first, each judged by its log and by earlier looks at it.
+
+    Raises:
+        CommandError: neither kind could be asked.
+    """
+    where, kept, now = parse_target(target, namespace=namespace), store or Store(), clock.time()
+    judged = []
+    for view in list_jobs(where, transport=transport):
+        looks = Looks(kept, look_key(where, WatchedJob(job_id=view.job_id), None))
+        seen = observation_of(Look(view), view.progress, view.log_tail, now, first=True)
+        looks.add(seen)
+        judged.append((view, judge(looks.all(), now=now)))
+    return judged
+
+
+# ---------------------------------------------------------------- looking
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A training, and what a look at it found: `error` is why it could not be looked at."""
+
+    meant: MeantTraining
+    look: Look | None
+    all_gpus: tuple[Gpu, ...] = ()
+    error: TrainingMonitorError | None = None
+
+    @property
+    def progress(self) -> Progress:
+        if self.look is None:
+            return Progress()
+        return self.look.view.progress if self.look.view else parse_progress(self.look.text)
+
+
+def _both(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two calls side by side. Raises what the first one raised; the second one's error is its result."""
+    found, beside = side_by_side([first, second])
+    if isinstance(found, TrainingMonitorError):
+        raise found
+    return found, beside
+
+
+def _look_at(where: Target, trainings: Sequence[MeantTraining], transport: Transport | None) -> list[_Seen]:
+    """Look at all of them in one round trip."""
+    asked = [_questions(each.job) for each in trainings]
+    answers = ask(where, gpu_question(8.0), *(each for group in asked for each in group), transport=transport)
+    gpus, rest, seen = answers[0], answers[1:], []
+    for meant, group in zip(trainings, asked):
+        mine, rest = rest[: len(group)], rest[len(group) :]
+        seen.append(_read(meant, [gpus, *mine], alone=len(trainings) == 1))
+    return seen
+
+
+def _questions(job: WatchedJob) -> list[Question[Any]]:
+    """What is asked of one training, but for the GPUs, which are asked once for all."""
+    return watch_questions(job, None, None, with_log=job.job_id is None, sample_seconds=SAMPLE_SECONDS)[1:]
+
+
+def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _Seen:
+    """The look out of its answers; of a training that is meant alone, what kept us from its log is raised."""
+    table = answers[0].value[0].gpus if answers[0].value else ()
+    try:
+        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None)
+    except TrainingMonitorError as error:
+        if alone:
+            raise
+        return _Seen(meant, None, table, error)
+    log = look.log
+    if log and log.missing and alone and look.is_running is None:
+        raise JobNotFound(f"there is no log {meant.name}", hint="training-monitor check TARGET lists what is there")
+    return _Seen(meant, look, table)
+
+
+# ---------------------------------------------------------------- the pods beside a pod
+
+
+class _Siblings:
+    """The pods that belong to the same training as the one that is asked: their GPUs are its GPUs too."""
+
+    def __init__(self, where: Target, transport: Transport | None) -> None:
+        self._where, self._transport = where, transport
+        self._pods: tuple[Target, ...] = ()
+        self._gpus: list[Gpu] = []
+        self._unread: list[str] = []
+
+    def find(self) -> None:
+        if self._where.kind == "pod":
+            pods = find_siblings(self._where, transport=self._transport)
+            self._pods = tuple(replace(self._where, name=pod.name, container=None) for pod in pods)
+
+    def ask(self) -> None:
+        """Read the GPUs of all of them, side by side."""
+        answers = ask_many(self._pods, gpu_question(8.0), transport=self._transport)
+        for pod, [answer] in zip(self._pods, answers):
+            if answer.failure:
+                self._unread.append(f"{pod.name}: {answer.failure.what}")
+            elif answer.value:
+                self._gpus += answer.value[0].gpus
+
+    def complete(self, seen: _Seen) -> _Seen:
+        """A training with the GPUs of all its pods."""
+        if seen.look is None or not self._gpus:
+            return seen
+        gpus = (*seen.look.gpus, *self._gpus)
+        utilization, power = gpu_load(gpus)
+        look = replace(seen.look, gpus=gpus, gpu_utilization=utilization, gpu_power=power)
+        return replace(seen, look=look, all_gpus=gpus)
+
+    def remedies(self) -> list[str]:
+        return [f"the GPUs of a pod beside it could not be read: {each}" for each in self._unread[:3]]
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _judge(where: Target, seen: _Seen, store: Store | None, now: float, threshold: float | None) -> Verdict:
+    if seen.look is None:
+        return Verdict("unknown", "unknown", f"it could not be looked at: {seen.error.what if seen.error else '?'}")
+    path = seen.look.log.path if seen.look.log else None
+    looks = Looks(store, look_key(where, seen.meant.job, path))
+    looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
+    return judge(looks.all(), now=now, policy=stall_policy(threshold))
+
+
+def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
+    look, progress, meant = seen.look or Look(), seen.progress, seen.meant
+    done, newest = job_progress(progress), newest_complete(look.checkpoints or ())
+    identity = look.process.identity if look.process else None
+    return JobCheckReport(
+        verdict=verdict.verdict,
+        state=verdict.state,
+        reason=verdict.reason,
+        since=verdict.since,
+        confidence=verdict.confidence,
+        recommendation=verdict.recommendation,
+        remedies=[*verdict.remedies, *meant.remedies],
+        step=done.step,
+        total_steps=done.total_steps,
+        epoch=done.epoch,
+        total_epochs=done.total_epochs,
+        progress=done.fraction,
+        steps_per_second=progress.steps_per_second,
+        eta_seconds=done.eta_seconds,
+        loss=progress.loss,
+        seconds_without_step=verdict.seconds_without_step,
+        limit_seconds=verdict.limit_seconds,
+        name=meant.name,
+        job=meant.job.job_id,
+        pid=identity.pid if identity else meant.job.pid,
+        command=meant.command,
+        log=look.log.path if look.log else meant.job.log_file,
+        checkpoint=asdict(newest) if newest else None,
+        gpus=[_gpu_report(gpu) for gpu in look.gpus],
+        failure=asdict(verdict.failure) if verdict.failure else None,
+        errors=list(look.errors),
+    )
+
+
+def _gpu_report(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "utilization": gpu.utilization,
+        "power_fraction": power_fraction(gpu),
+        "memory_used_mb": gpu.memory_used_mb,
+        "memory_total_mb": gpu.memory_total_mb,
+        "error": gpu.error,
+    }
