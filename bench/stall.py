@@ -26,18 +26,25 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from stall_traces import Trace, generate  # noqa: E402
 
-from training_monitor import Observation, analyze_stall  # noqa: E402
+from training_monitor import Observation  # noqa: E402
+from training_monitor.policy.judge import judge  # noqa: E402
+from training_monitor.policy.stall import WINDOW  # noqa: E402
+from training_monitor.policy.stall_history import thin_looks  # noqa: E402
 
 Detector = Callable[[list[Observation], float], "str | None"]
 
 
 @dataclass
 class Outcome:
-    """What one detector made of one trace: times of the first alarm while healthy and after the fault, with reasons."""
+    """What one detector made of one trace: times of the first alarm while healthy and after the fault, with reasons.
+
+    `recovered` is the first time after that at which a faulty job was said to be well.
+    """
 
     trace: Trace
     early: tuple[float, str] | None = None
     hit: tuple[float, str] | None = None
+    recovered: tuple[float, str] | None = None
 
     @property
     def delay(self) -> float | None:
@@ -45,9 +52,9 @@ class Outcome:
 
 
 def current(samples: list[Observation], now: float) -> str | None:
-    """analyze_stall: why the job stalls, None if it does not."""
-    analysis = analyze_stall(samples, now=now)
-    return f"{analysis.kind} ({analysis.confidence}): {analysis.reason}" if analysis.is_stalling else None
+    """The judge: why the job stalls or is slow, None if it does not."""
+    found = judge(samples, now=now)
+    return f"{found.state} ({found.confidence}): {found.reason}" if found.state in ("stalled", "slow") else None
 
 
 def fixed_timeout(seconds: float = 300.0) -> Detector:
@@ -77,19 +84,25 @@ def earlier(samples: list[Observation], now: float) -> str | None:
 
 
 def replay(trace: Trace, ask: Detector) -> Outcome:
-    """Ask after each poll, until nothing more can change the outcome."""
+    """Ask after each poll; after the fault was found, now and then, whether it still is."""
     outcome, samples = Outcome(trace), []
-    for sample in trace.samples:
-        samples.append(sample)
-        stalls = ask(samples, sample.timestamp)
-        if not stalls:
+    for number, sample in enumerate(trace.samples):
+        samples = thin_looks([*samples, sample], WINDOW)
+        if outcome.hit and number % 7:
             continue
-        if trace.fault_at is not None and sample.timestamp >= trace.fault_at:
+        stalls = ask(samples, sample.timestamp)
+        if outcome.hit:
+            if not stalls:
+                outcome.recovered = (sample.timestamp, "well again")
+                break
+        elif not stalls:
+            continue
+        elif trace.fault_at is not None and sample.timestamp >= trace.fault_at:
             outcome.hit = (sample.timestamp, stalls)
-            break
-        outcome.early = outcome.early or (sample.timestamp, stalls)
-        if trace.fault_at is None:
-            break
+        else:
+            outcome.early = outcome.early or (sample.timestamp, stalls)
+            if trace.fault_at is None:
+                break
     return outcome
 
 
@@ -130,6 +143,9 @@ def print_wrong(outcomes: list[Outcome]) -> None:
         begin = trace.samples[0].timestamp
         fault = f", fault at {(trace.fault_at - begin) / 60:.0f} min" if trace.fault_at is not None else ""
         where = f"{trace.family} {trace.seed} (polls {trace.poll_interval:.0f} s apart{fault})"
+        if outcome.recovered:
+            minutes = (outcome.recovered[0] - begin) / 60
+            print(f"recovered     {where} at {minutes:.1f} min, found at {(outcome.hit[0] - begin) / 60:.1f}: {outcome.hit[1]}")
         if outcome.early:
             print(f"false alarm   {where} at {(outcome.early[0] - begin) / 60:.1f} min: {outcome.early[1]}")
         if fault and not outcome.hit:

@@ -1,8 +1,9 @@
 """Simulated polling traces of training jobs, healthy and faulty, as a watcher sees them (seeded).
 
 A `Job` lives on its own clock: it makes steps with jitter, prints a line every few steps, pauses for evaluations,
-checkpoints and compilations, and leaves behind what its log and its GPUs looked like at any moment. `watch` then looks
-at it from time to time. Each family is a function that lets a job live; a faulty one returns when its fault began.
+checkpoints and compilations, and leaves behind what its log, its GPUs and its processes looked like at any moment.
+`watch` then looks at it from time to time. GPUs are seen of two jobs in three, processes, files and the ages of log and
+step of every other one. Each family is a function that lets a job live; a faulty one returns when its fault began.
 """
 
 from __future__ import annotations
@@ -18,6 +19,21 @@ from training_monitor import Observation
 
 MINUTE, HOUR = 60.0, 3600.0
 Range = tuple[float, float]
+# mode -> (what its GPUs show, cores its processes take beside one for each rank that works, bytes written per second)
+MODES: dict[str, tuple[str, Range, Range]] = {
+    "busy": ("busy", (1.0, 6.0), (0.0, 2e4)),
+    "starved": ("starved", (1.0, 8.0), (0.0, 2e4)),
+    "throttled": ("throttled", (1.0, 6.0), (0.0, 2e4)),
+    "eval": ("eval", (1.0, 6.0), (0.0, 2e4)),
+    "CPU eval": ("idle", (0.7, 12.0), (0.0, 2e4)),
+    "save": ("idle", (0.1, 1.0), (2e6, 8e8)),
+    "spinning save": ("spin", (1.0, 8.0), (2e6, 8e8)),
+    "load": ("idle", (0.4, 8.0), (0.0, 1e3)),
+    "compile": ("compile", (1.0, 16.0), (0.0, 1e6)),
+    "idle": ("idle", (0.0, 0.15), (0.0, 300.0)),
+    "disk": ("idle", (0.0, 0.05), (0.0, 0.0)),
+    "spin": ("spin", (1.0, 8.0), (0.0, 300.0)),
+}
 Slower = Callable[[float], float]
 
 
@@ -47,7 +63,14 @@ class Job:
         self.sigma, self.drift = rng.uniform(0.01, 0.1), 0.0
         self.now, self.step, self.seen, self.size = 0.0, 0, None, rng.randint(500, 50_000)  # seen: newest step printed
         self.pace, self.lag, self.meter_from = 0.0, 0.0, (0.0, 0)
-        self.lines, self.modes, self.gaps = [], [(0.0, "compile")], []  # what was logged, what GPUs did, no polls
+        self.lines, self.modes, self.gaps = [], [], []  # what was logged, what it did, no polls
+        self.has_process = rng.random() < 0.5
+        self.used, self.process_from, self.saved, self.file_times = (0.0, 0.0), 0.0, rng.random() < 0.5, [0.0]
+        self.sleeps, self.jumps, self.lost = [], [], None  # when it slept, of the watcher's clock, a GPU
+        self.first_look: float | None = None
+        self.epoch_steps, self.step_lines = None, [(0.0, None)]
+        self.knows_rates, self.told_best = rng.random() < 0.5, rng.lognormvariate(0, 0.05)
+        self.enter("compile")
         self.shape(0.05, 120.0 if rng.random() < 0.1 else 20.0)
         self.write(0.0)
 
@@ -58,6 +81,16 @@ class Job:
         fitting = [count for count in (1, 1, 1, 2, 5, 10, 20, 25, 50, 100) if count * self.step_time <= apart] or [1]
         self.every = round(self.rng.uniform(*sparse) / self.step_time) if sparse else self.rng.choice(fitting)
         self.total = int(self.span / self.step_time * self.rng.uniform(1.5, 8)) + 10
+
+    def enter(self, mode: str) -> None:
+        """Begin to do something else; remember the CPU time and bytes used until then, and the rates from then on."""
+        if self.modes:
+            begin, last, (cores, written), (cpu, size) = self.modes[-1]
+            self.used = (cpu + cores * (self.now - begin), size + written * (self.now - begin))
+            if "save" in last:
+                self.file_times.append(self.now)
+        _, cores, written = MODES[mode]
+        self.modes.append((self.now, mode, (self.rng.uniform(*cores), self.rng.uniform(*written)), self.used))
 
     def write(self, when: float, phase: str | None = None) -> None:
         """Remember what the log says from `when` on."""
@@ -70,6 +103,10 @@ class Job:
         total = self.total if self.has_total and self.seen is not None else None
         said = {"step": self.seen, "total_steps": total, "eta_seconds": eta, "steps_per_second": rate, "loss": loss}
         said["phase"] = phase if self.prints_phase else None
+        if self.epoch_steps and self.seen is not None:
+            said |= {"step": None, "total_steps": None, "epoch": round(self.seen / self.epoch_steps, 2)}
+        if self.seen is not None and self.seen != self.step_lines[-1][1]:
+            self.step_lines.append((when, self.seen))
         self.lines.append((when, {**said, "log_size": self.size if self.has_size else None}))
 
     def train(self, seconds: float, slower: float | Slower = 1.0, mode: str = "busy") -> None:
@@ -78,7 +115,7 @@ class Job:
         if not self.now:
             self.start()
         begin, rng = self.now, self.rng
-        self.modes.append((begin, mode))
+        self.enter(mode)
         while self.now < begin + seconds and self.step < self.total:
             each = self.step_time * (slower(self.now - begin) if callable(slower) else slower)
             count = min(max(1, int(self.poll / 4 / each)), self.total - self.step)
@@ -104,7 +141,7 @@ class Job:
 
     def pause(self, seconds: float, mode: str, phase: str | None = None, chatter: float | None = None) -> None:
         """Make no step for `seconds`; something else is written to the log about every `chatter` seconds."""
-        self.modes.append((self.now, mode))
+        self.enter(mode)
         if phase and self.prints_phase:
             self.size += self.line_bytes
             self.write(self.now, phase)
@@ -124,9 +161,42 @@ class Job:
         self.pause(seconds or self.rng.uniform(15, 120), "compile", self.rng.choice(("startup", "compile")), chatter)
         self.pace, self.lag, self.meter_from = 0.0, 0.0, (self.now, self.step)
 
+    def mode_at(self, when: float) -> tuple[float, str, Range, Range]:
+        return self.modes[bisect_right(self.modes, when, key=lambda entry: entry[0]) - 1]
+
+    def processes(self, when: float) -> dict[str, object]:
+        """What its processes and its files show at `when`; empty where nobody sees them."""
+        if not self.has_process:
+            return {}
+        begin, mode, (cores, written), (cpu, size) = self.mode_at(when)
+        began = self.process_from if when >= self.process_from else 0.0
+        asleep = sum(max(0.0, min(end, when) - start) for start, end in self.sleeps)
+        said_at = self.lines[bisect_right(self.lines, when, key=lambda line: line[0]) - 1][0]
+        step_at, step = self.step_lines[bisect_right(self.step_lines, when, key=lambda line: line[0]) - 1]
+        saved_at = self.file_times[bisect_right(self.file_times, when) - 1]
+        values: dict[str, object] = {
+            "is_running": True,
+            "process": f"17 {began:.0f} boot",
+            "runtime": when - began,
+            "boot": "boot",
+            "awake_seconds": 5000.0 + when - asleep,
+            "cpu_seconds": cpu + cores * (when - begin),
+            "written_bytes": int(size + written * (when - begin)),
+            "cpu_cores": cores,
+            "write_rate": written,
+            "blocked": int(mode == "disk" or self.rng.random() < 0.02),
+            "compilers": self.rng.randint(0, 6) if mode == "compile" else 0,
+            "log_age": when - said_at,
+            "step_age": when - step_at if step is not None else None,
+            "file_age": 0.0 if "save" in mode else when - saved_at if self.saved and saved_at else None,
+        }
+        if self.knows_rates and len(self.step_lines) > 5:
+            values |= {"step_interval": self.every * self.step_time, "step_time": self.step_time * self.told_best}
+        return values
+
     def gpu(self, when: float) -> tuple[float | None, float | None]:
         """Utilization in percent and the share of the power limit drawn, read at `when`; None where unread."""
-        rng, mode = self.rng, self.modes[bisect_right(self.modes, when, key=lambda entry: entry[0]) - 1][1]
+        rng, mode = self.rng, MODES[self.mode_at(when)[1]][0]
         if not self.has_gpu or rng.random() < self.gpu_holes:
             return None, None
         if mode == "busy" and rng.random() < 0.03:  # read between two kernels
@@ -150,7 +220,16 @@ def watch(job: Job, when: float) -> Iterator[Observation]:
         if not any(start <= when < end for start, end in job.gaps):
             _, said = job.lines[bisect_right(job.lines, when, key=lambda line: line[0]) - 1]
             util, power = job.gpu(when)
-            yield Observation(job.launched + when, gpu_utilization=util, gpu_power_fraction=power, **said)
+            jump = sum(seconds for since, seconds in job.jumps if when >= since)
+            errors = ("GPU 3 fell off the bus",) if job.lost is not None and when >= job.lost else ()
+            yield Observation(
+                job.launched + when + jump,
+                gpu_utilization=util,
+                gpu_power_fraction=power,
+                gpu_errors=errors,
+                **said,
+                **job.processes(when),
+            )
         when += job.poll + abs(job.rng.gauss(0, 0.02 * job.poll))
 
 
@@ -180,7 +259,7 @@ def hiccups(job: Job, seconds: float | None = None) -> None:
     """Single steps, one in 60 at most, that take 10 to 20 times as long, GPUs idle meanwhile."""
     job.shape(0.05, 20.0)
     step = job.step_time / MINUTE
-    cycle(job, seconds or job.span, (2 + 60 * step, 20 + 60 * step), (9 * step, 19 * step), "idle")
+    cycle(job, seconds or job.span, (2 + 60 * step, 20 + 60 * step), (9 * step, 19 * step), "load")
 
 
 def epochs(job: Job) -> None:
@@ -197,11 +276,100 @@ def restart(job: Job) -> None:
     """Back to a checkpoint, then a start-up; the log goes on from its last line, or from the old step, or anew."""
     job.train(job.span * job.rng.uniform(0.4, 0.7))
     job.step, shown, job.pace = int(job.step * job.rng.uniform(0.5, 0.95)), job.rng.choice("lon"), 0.0
+    job.process_from = job.now
     if shown != "l":
         job.seen, job.size = (None, 200) if shown == "n" else (job.step, job.size + 500)
         job.write(job.now, "startup")
     job.start(job.rng.uniform(1, 10) * MINUTE)
     job.train(job.span / 2)
+
+
+def silent(job: Job, every: Range, pause: Range, mode: str, **sees: bool) -> None:
+    """Pauses that no line of the log explains; `sees` sets what is seen of the job."""
+    job.prints_phase = False
+    for name, value in sees.items():
+        setattr(job, name, value)
+    job.shape(0.05, 10.0, apart=60.0)
+    cycle(job, job.span, every, pause, mode)
+
+
+def rotating(job: Job) -> None:
+    """Its log begins anew every half hour or so; a look may find no step in it."""
+    job.has_size = True
+    while job.now < job.span:
+        job.train(job.rng.uniform(20, 40) * MINUTE)
+        shown, job.seen, job.size = job.seen, None, 0
+        job.write(job.now)
+        job.seen = shown
+
+
+def jumping(job: Job) -> None:
+    """The watcher's clock is set, forward or back."""
+    for _ in range(3):
+        job.train(job.span / 4)
+        job.jumps.append((job.now, job.rng.choice((-1, 1)) * job.rng.uniform(2, 90) * MINUTE))
+    job.train(job.span / 4)
+
+
+def by_epochs(job: Job) -> None:
+    """Dict lines without a step: the fraction of epochs and the loss."""
+    job.shape(0.05, 10.0, apart=60.0)
+    job.has_loss, job.epoch_steps = True, max(1, job.total // job.rng.randint(2, 20))
+
+
+def lost_gpu(job: Job) -> float:
+    job.lost = job.rng.uniform(20, 60) * MINUTE
+    job.has_gpu = job.has_power = True
+    job.train(job.lost)
+    job.lost = job.now
+    job.pause(job.rng.uniform(60, 150) * MINUTE, "spin")
+    return job.lost
+
+
+def hang_across_gaps(job: Job) -> float:
+    """A hang that is watched with breaks of some minutes."""
+    begun = hang(job, job.rng.choice(("idle", "spin")), gpu=True)
+    when = begun + job.rng.uniform(0, 5) * MINUTE
+    while when < job.now:
+        pause = 3 * job.poll + job.rng.uniform(1, 6) * MINUTE
+        job.gaps.append((when, when + pause))
+        when += pause + job.rng.uniform(2, 8) * MINUTE
+    return begun
+
+
+def hang_before(job: Job) -> float:
+    """It hung before anybody looked; the log and the processes tell since when."""
+    job.has_process = job.knows_rates = True
+    begun = hang(job, job.rng.choice(("idle", "spin")))
+    job.first_look = begun + job.rng.uniform(11, 40) * MINUTE
+    return job.first_look
+
+
+def hang_by_epochs(job: Job) -> float:
+    by_epochs(job)
+    return hang(job, "idle")
+
+
+def slow_from_the_start(job: Job) -> float:
+    """It became slow before anybody looked; its log tells how fast it was."""
+    job.has_process = job.knows_rates = True
+    job.shape(0.05, 10.0)
+    job.train(job.rng.uniform(20, 60) * MINUTE)
+    job.first_look = job.now + job.rng.uniform(0, 30) * MINUTE
+    job.train(job.span, job.rng.uniform(2.5, 5), "throttled")
+    return job.first_look
+
+
+def flat_eta(job: Job) -> float:
+    """Ever fewer steps, so that what is left always takes as long."""
+    job.has_total, job.meter = True, job.rng.choice(("tqdm", "mean"))
+    job.shape(0.05, 10.0, apart=60.0)
+    healthy, left = job.rng.uniform(20, 60) * MINUTE, job.rng.uniform(1, 3) * HOUR
+    job.total = int((healthy + left) / job.step_time)
+    job.train(healthy)
+    begun = job.now
+    job.train(2 * left, lambda trained: math.exp(trained / left))
+    return begun
 
 
 def finished(job: Job) -> None:
@@ -217,6 +385,7 @@ def unwatched(job: Job, times: int, low: float, high: float, asleep: bool = Fals
     for _ in range(job.rng.randint(1, times)):
         job.train(stretch * job.rng.uniform(0.4, 0.7))
         job.gaps.append((job.now, job.now + job.rng.uniform(low, high) * MINUTE))
+        job.sleeps += [job.gaps[-1]] if asleep else []
         (job.pause if asleep else job.train)(job.gaps[-1][1] - job.now, mode="idle" if asleep else "busy")
     job.train(stretch / 2)
 
@@ -229,7 +398,7 @@ def fault(job: Job, end: Callable[[], None]) -> float:
     elif not habit:
         job.train(seconds)
     else:
-        cycle(job, seconds, (12, 25), (0.5, 5), "eval" if habit == "evaluation" else "idle", habit)
+        cycle(job, seconds, (12, 25), (0.5, 5), "eval" if habit == "evaluation" else "save", habit)
     begun = job.now
     end()
     job.now = min(job.now, begun + 3 * HOUR)  # nobody waits for the end of the last step
@@ -258,11 +427,12 @@ def slowdown(job: Job, slower: float | Slower) -> float:
     return fault(job, lambda: job.train(job.rng.uniform(75, 180) * MINUTE, slower, mode))
 
 
+SEEN = {"has_gpu": True, "has_process": True}
 FAMILIES: dict[str, Callable[[Job], float | None]] = {
     "steady": plain,
     "jittery": lambda job: plain(job, sigma=job.rng.uniform(0.25, 0.5)),
     "evaluation pauses": lambda job: cycle(job, job.span, (10, 50), (2, 10), "eval", "evaluation"),
-    "checkpoint saves": lambda job: cycle(job, job.span, (10, 60), (1, 8), "idle", "checkpoint"),
+    "checkpoint saves": lambda job: cycle(job, job.span, (10, 60), (1, 8), "save", "checkpoint"),
     "recompilations": lambda job: cycle(job, job.span, (5, 60), (0.5, 4), "compile", "compile"),
     "long start-up": lambda job: (job.start(job.rng.uniform(3, 15) * MINUTE), plain(job))[1],
     "sparse logging": lambda job: plain(job, low=0.05, high=5.0, sparse=(3 * MINUTE, 10 * MINUTE)),
@@ -276,25 +446,44 @@ FAMILIES: dict[str, Callable[[Job], float | None]] = {
     "watcher slept": lambda job: unwatched(job, 1, 60, 480),
     "polls missing": lambda job: unwatched(job, 3, 5, 40),
     "machine slept": lambda job: unwatched(job, 1, 20, 300, asleep=True),
+    "silent evaluation": lambda job: silent(job, (20, 40), (3, 9), "CPU eval", **SEEN),
+    "the same, GPUs only": lambda job: silent(job, (20, 40), (3, 9), "CPU eval", has_gpu=True, has_process=False),
+    "silent first save": lambda job: silent(job, (20, 60), (5, 9), "save", **SEEN),
+    "save, ranks spin": lambda job: silent(job, (15, 60), (2, 9), "spinning save", has_power=True, **SEEN),
+    "one rank evaluates": lambda job: silent(job, (15, 40), (3, 12), "eval", has_gpu=True),
+    "compilation": lambda job: silent(job, (15, 60), (3, 12), "compile", **SEEN),
+    "epochs only": lambda job: (by_epochs(job), plain(job))[1],
+    "rotating log": rotating,
+    "clock jumps": jumping,
     "hang, GPUs idle": lambda job: hang(job, "idle", gpu=True),
     "hang, GPUs spin": lambda job: hang(job, "spin", gpu=True),
     "hang, no GPU reading": lambda job: hang(job, "idle", gpu=False),
     "hang, log grows": lambda job: hang(job, "idle", chatter=job.rng.uniform(60, 600)),
     "hang at start-up": hang_at_start,
+    "hang, disk": lambda job: (setattr(job, "has_process", True), hang(job, "disk"))[1],
+    "hang, a GPU lost": lost_gpu,
+    "hang, epochs only": hang_by_epochs,
+    "hang, gaps": hang_across_gaps,
+    "hang before first look": hang_before,
+    "slowdown 2x": lambda job: slowdown(job, job.rng.uniform(2.0, 2.2)),
     "slowdown 3x": lambda job: slowdown(job, job.rng.uniform(2.85, 3.3)),
     "slowdown 5x": lambda job: slowdown(job, job.rng.uniform(4.75, 5.5)),
     "slowdown unbounded": lambda job: slowdown(job, partial(pow, 2 ** (1 / job.rng.uniform(12, 25) / MINUTE))),
+    "slow for good": lambda job: (job.train(20 * MINUTE), job.train(6 * HOUR, 3.0), 20 * MINUTE)[2],
+    "slow from the start": slow_from_the_start,
+    "ETA flat": flat_eta,
 }
 
 
-def generate(seed: int = 0, families: str = "", healthy: int = 17, faulty: int = 19) -> Iterator[Trace]:
-    """So many traces of each family whose name contains `families`; each depends on its own seed alone."""
+def generate(seed: int = 0, families: str = "", count: int = 15) -> Iterator[Trace]:
+    """`count` traces of each family whose name contains `families`; each depends on its own seed alone."""
     for name, live in FAMILIES.items():
-        broken = name.startswith(("hang", "slowdown"))
-        for number in range((faulty if broken else healthy) if families in name else 0):
+        broken = name.startswith(("hang", "slow", "ETA"))
+        for number in range(count if families in name else 0):
             rng = Random(f"{seed}/{name}/{number}")
             poll = rng.uniform(*rng.choice(((30, 30), (60, 60), (30, 60), (30, 60), (5, 30), (60, 120))))
             job = Job(rng, poll, HOUR * (5 if broken else min(6 if poll > 15 else 2, 1 + rng.expovariate(0.7))))
             fault_at = live(job)
-            samples = list(watch(job, rng.uniform(0, 30 if "start-up" in name else 300)))
+            first = rng.uniform(0, 30 if "start-up" in name else 300) if job.first_look is None else job.first_look
+            samples = list(watch(job, first))
             yield Trace(name, f"{seed}/{number}", poll, job.launched + fault_at if broken else None, samples)

@@ -162,6 +162,7 @@ if TYPE_CHECKING:
         TrainingSpec as TrainingSpec,
     )
     from training_monitor.store import Store as Store
+    from training_monitor.supervise.check import check_training as check_training
     from training_monitor.supervise.fleet import FleetMonitor as FleetMonitor, VastAIMonitor as VastAIMonitor
     from training_monitor.supervise.logs import get_logger as get_logger, setup_logging as setup_logging
     from training_monitor.supervise.mock_fleet import MockFleet as MockFleet
@@ -294,6 +295,7 @@ _HOME = {  # module: the names of ours that are in it
     "progress.remote_runs": "open_runs",
     "renting": "Hook JobState JobWork QueuedJob Rental TrainingRequest TrainingSpec",
     "store": "Store",
+    "supervise.check": "check_training",
     "supervise.fleet": "FleetMonitor VastAIMonitor",
     "supervise.logs": "get_logger setup_logging",
     "supervise.mock_fleet": "MockFleet",

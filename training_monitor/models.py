@@ -401,6 +401,8 @@ class NcclTransport:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
+    """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are of the worst end of its containers."""
+
     name: str
     phase: str
     ready: bool
@@ -410,6 +412,9 @@ class PodState:
     message: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     deleting: bool = False
+    terminated: str | None = None
+    exit_code: int | None = None
+    terminated_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

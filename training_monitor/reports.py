@@ -97,7 +97,7 @@ class HealthCheckpointReport(TypedDict):
     latest_step: int | None
     latest_path: str | None
     checkpoint_count: int | None
-    checkpoint_dir: str
+    checkpoint_dir: str | None
     refused: list[dict[str, Any]]
     error: str | None
 

@@ -27,7 +27,7 @@ ROOM_OF = {
         "CORE": "errors models watching renting reports settings units clock",
         "PURE": "parse policy",
         "EDGE": "targets rest mail store",
-        "DOMAIN": "probes vast progress history notify uploads",
+        "DOMAIN": "probes vast progress history looks notify uploads",
         "LOOPS": "supervise",
         "FACES": "cli tui web mcp csv_export",
     }.items()

@@ -33,7 +33,7 @@ DOCUMENTED: dict[str, list[tuple[str, Any]]] = {
         ("on_stall", None),
         NS,
     ],
-    "detect_stall": [HEAD, JOB, ("stagnation_threshold", 300), ("sample_duration", 60), NS],
+    "detect_stall": [HEAD, JOB, ("stagnation_threshold", 300), ("sample_duration", 0), NS],
     "find_latest_checkpoint": [("checkpoint_dir", NONE), ("head_pod", None), NS],
     "submit_job_with_resume": [HEAD, ("checkpoint_path", NONE), ("config", NONE), NS],
     "auto_restart": [

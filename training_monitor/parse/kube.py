@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 from training_monitor.errors import ParseError
@@ -39,7 +40,8 @@ def parse_pods(text: str) -> tuple[PodState, ...]:
     Returns:
         One PodState per pod: `ready` when every container is, `restarts` summed over containers, `reason` from the
         pod (Evicted), its worst container (OOMKilled, CrashLoopBackOff, ImagePullBackOff) or why it is not
-        scheduled, `deleting` while it is being removed.
+        scheduled, `deleting` while it is being removed, `terminated` with `exit_code` and `terminated_at` from how a
+        container ended, now or before its last restart: the worst of these ends.
 
     Raises:
         ParseError: The text is no JSON, or no pod and no list of pods.
@@ -63,6 +65,7 @@ def _pod(item: Mapping[str, Any]) -> PodState:
     containers = list(_containers(status, "containerStatuses"))
     everything = containers + list(_containers(status, "initContainerStatuses"))
     reason, message = _reason(status, everything)
+    ended = min((end for container in everything for end in _ends(container)), key=_severity, default={})
     return PodState(
         name=str(metadata["name"]),
         phase=str(status.get("phase") or "Unknown"),
@@ -73,6 +76,9 @@ def _pod(item: Mapping[str, Any]) -> PodState:
         message=message,
         labels={str(key): str(value) for key, value in _map(metadata, "labels").items()},
         deleting=bool(metadata.get("deletionTimestamp")),
+        terminated=_text(ended.get("reason")),
+        exit_code=_code(ended.get("exitCode")),
+        terminated_at=_time(ended.get("finishedAt")),
     )
 
 
@@ -98,6 +104,17 @@ def _states(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield state
 
 
+def _ends(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """How a container ended, now and before its last restart."""
+    for key in ("state", "lastState"):
+        if ended := _map(_map(container, key), "terminated"):
+            yield ended
+
+
+def _severity(ended: Mapping[str, Any]) -> tuple[bool, int]:
+    return ended.get("exitCode") == 0, _badness({"reason": ended.get("reason")})
+
+
 def _badness(state: Mapping[str, Any]) -> int:
     reason = str(state["reason"])
     return _WORST.index(reason) if reason in _WORST else len(_WORST)
@@ -118,6 +135,18 @@ def _map(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _text(value: Any) -> str | None:
     return str(value) if value else None
+
+
+def _code(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31 else None
+
+
+def _time(value: Any) -> float | None:
+    """Epoch seconds of a time as Kubernetes writes it (`2030-01-01T10:00:00Z`)."""
+    try:
+        return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
 
 
 def _whole(value: Any) -> int:

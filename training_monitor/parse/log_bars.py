@@ -39,7 +39,7 @@ _OTHER_DOING = re.compile(
 )
 _EPOCH_NAME = re.compile(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
 _EPOCHS_NAME = re.compile(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
-_STEPS_NAME = re.compile(r", steps\s?:?\s*$")
+_STEPS_NAME = re.compile(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = re.compile(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
 _NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
 

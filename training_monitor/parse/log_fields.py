@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from training_monitor.parse.log_text import as_whole, in_known_words, last_match, parse_duration, parse_number
@@ -29,15 +30,16 @@ _RATE = re.compile(
 _TIME_UNIT = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)"
 _DURATION = (
     r"((?:\d{1,5} days?,? )?\d{1,6}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
-    rf"|(?:\d{{1,9}}(?:\.\d{{1,9}})? ?{_TIME_UNIT},? ?){{1,4}})(?![\w:])"
+    rf"|(?:\d{{1,9}}(?:\.\d{{1,9}})? ?{_TIME_UNIT},? ?(?:and )?){{1,4}})(?![\w:])"
 )
 _ETA = re.compile(
-    r"(?<!\w)(?:eta|remaining[_ ]time|time[_ ]remaining|remaining|time left|(?:estimated )?time to finish)[\"']?"
+    r"(?<!\w)(?:eta|remaining[_ ]time|(?:time[_ ]?)?remaining|time[_ ]left|(?:estimated )?time to finish)[\"']?"
     rf"\s{{0,4}}(?:[:=]|(?<=eta)\s)\s{{0,4}}[\"']?{_DURATION}"
 )
+_TIME_LEFT = re.compile(rf"(?<![\w.:]){_DURATION} ?(?:left|remaining|to go)\b")
 _SPENT_AND_LEFT = re.compile(r"\d:\d\d \[\d{1,6}:\d\d(?::\d\d)?/(\d{1,6}:\d\d(?::\d\d)?)\]")  # OpenPCDet
 _EPOCH = re.compile(
-    r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:och)?(?:\s?\(train\))?[\"']?\.{0,3}\s{0,40}[:=#|│]?"
+    r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:o?ch)?(?:\s?\(train\))?[\"']?\.{0,3}\s{0,40}[:=#|│]?"
     r"\s{0,12}[\"'\[(]?\s{0,3}"
     r"(\d{1,9}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?)(?![\w.])\s{0,3}(?:(?:/|\bof\b)\s{0,3}(\d{1,9}))?\s{0,3}\]?"
 )
@@ -70,6 +72,9 @@ _STEP_NAMES = (
     "training_iteration",
     "optimizer_step",
     "train_step",
+    "training_step",
+    "steps_completed",
+    "completed_steps",
     "acc_iter",
     "step",
     "iter",
@@ -122,38 +127,37 @@ _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
         "steps_per_second",
         "steps_per_sec",
         "interval_steps_per_second",
-        "batches_per_sec",
-        "batches_per_second",
-        "steps/sec",
-        "steps/s",
-        "it/s",
         "train_speed(iter/s)",
         "global_step/sec",
     ),
 }
+# A name none of whose words is of another field: its one subject, and words that may stand beside it
+_SPELLED_FIELDS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "loss": (
+        "loss",
+        frozenset(
+            "train training avg average mean total tot step batch epoch iter running current cur lm all overall global"
+            " sum smoothed ema reduced losses".split()
+        ),
+    ),
+    "learning_rate": (
+        "lr",
+        frozenset(
+            "train training current cur avg optim optimizer opt actor policy model group pg group0 pg0 param 0 step"
+            " new".split()
+        ),
+    ),
+    "steps_per_second": ("steps_per_second", frozenset()),
+}
 # `lr-DecoupledAdamW/group0`, `optim0_lr0`, `learning_rate_group0`, `lr(LinearWarmup)`: the first group's rate
 _FIRST_RATE = re.compile(
     r"lr-\w{0,20}(?:adam|sgd|lion|adafactor|rmsprop|lamb|muon)\w{0,20}(?:/(?:group|pg)0)?|optim0_lr0|lr\([\w ]{1,20}\)"
-    r"|(?:lr|learning_rate)[/_](?:pg|group_?)?0"
+    r"|(?:lr|learning_rate)[/_\-](?:pg_?|group_?)?0"
 )
 # Seconds per step: the name says so, or (second table) it does on a line that also counts steps.
 _STEP_TIMES = frozenset(
     {
         "elapsed_time_per_iteration",
-        "step_time",
-        "per-step_time",
-        "iter_time",
-        "iteration_time",
-        "batch_time",
-        "batch_cost",
-        "avg_batch_cost",
-        "time_per_step",
-        "time_per_iteration",
-        "time/step",
-        "time/iter",
-        "sec_per_step",
-        "seconds_per_step",
-        "train_step_timing",
         "step_avg",
         "time_this_iter",
         "train_speed(s/it)",
@@ -164,9 +168,18 @@ _STEP_TIMES = frozenset(
         "ms/iter",
     }
 )
+_STEP = r"(?:step|iter|iteration|batch|update)"
+_STEP_TIME = re.compile(
+    rf"(?:(?:train|training|avg|average|mean|median|cur|current|last|perf)[_/.\-]){{0,3}}(?:(?:per[_\-])?{_STEP}"
+    rf"[_\-]?(?:time|timing|cost|latency|duration)|(?:time|secs?|seconds|duration)(?:_per_|[/_]){_STEP})"
+)
+_STEP_RATE = re.compile(
+    r"(?:(?:train|training|global|optimizer|throughput|device|speed|perf)[_/.\-]){0,3}(?:its?|steps?|iters?|iterations?|batch(?:es)?"
+    r"|updates?)(?:_per_|/)(?:s|sec|secs|second)"
+)
 _COUNTED_STEP_TIMES = frozenset({"time", "seconds", "dt"})
 _TIME_SUFFIX = re.compile(r"(\w{1,60})_(ms|s)(?:ec)?")
-_COLUMN_MS = re.compile(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\|)")
+_COLUMN_MS = re.compile(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\||$)")
 _RATE_FIELDS = (
     (("it", "st", "ba", "up"), "steps_per_second"),
     (("tok",), "tokens_per_second"),
@@ -198,6 +211,8 @@ def read_fields(line: str) -> dict[str, Any]:
     fields.update(_step_fields(readings, fields))
     for field, names in (("loss", _LOSS_NAMES), *_NUMBER_FIELDS.items()):
         found = next((readings[name] for name in names if name in readings), None)
+        if found is None and field in _SPELLED_FIELDS:
+            found = next((reading for name, reading in readings.items() if _spelled_field(name) == field), None)
         if found and (math.isfinite(found.number) or not field.endswith("_per_second")):
             fields[field] = found.number * (1e3 if found.unit == "k" else 1.0)
     left = _add_drawn_bar(line, fields)
@@ -217,9 +232,25 @@ def _readings(line: str) -> dict[str, Reading]:
     return readings
 
 
+@lru_cache(maxsize=1024)
+def _spelled_field(name: str) -> str | None:
+    """The field of a name that no table lists: all of its words belong to that field, `train_loss_epoch`, `actor/lr`."""
+    words = set(re.split(r"[_/.\-]", name.replace("learning_rate", "lr")))
+    for field, (subject, others) in _SPELLED_FIELDS.items():
+        if subject in words and words - {subject} <= others:
+            return field
+    return "steps_per_second" if _STEP_RATE.fullmatch(name) else None
+
+
+@lru_cache(maxsize=1024)
+def _is_step_time(name: str) -> bool:
+    return name in _STEP_TIMES or _STEP_TIME.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     name = name.rstrip("./-").removesuffix("(train)")
-    if name in _STEP_TIMES:
+    if _is_step_time(name):
         return name
     if _FIRST_RATE.fullmatch(name):
         return "lr"
@@ -304,11 +335,11 @@ def _add_speed(line: str, readings: Mapping[str, Reading], fields: dict[str, Any
 
 
 def _seconds_per_step(readings: Mapping[str, Reading], counted: bool) -> float | None:
-    for names in (_STEP_TIMES, _COUNTED_STEP_TIMES if counted else ()):
+    for is_time in (_is_step_time, _COUNTED_STEP_TIMES.__contains__) if counted else (_is_step_time,):
         for name, reading in readings.items():
             suffixed = _TIME_SUFFIX.fullmatch(name)
             base, unit = (suffixed[1], suffixed[2]) if suffixed else (name, "ms" if name.startswith("ms") else "s")
-            if reading.number > 0 and (name in names or base in names):
+            if reading.number > 0 and (is_time(name) or is_time(base)):
                 own = reading.unit if reading.unit in ("ms", "s") else unit
                 return reading.number * _UNIT_FACTOR[own] * (1e3 if reading.unit == "k" else 1.0)
     return None
@@ -316,6 +347,8 @@ def _seconds_per_step(readings: Mapping[str, Reading], counted: bool) -> float |
 
 def _add_eta(line: str, left: str | None, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
     found = _ETA.search(line) or _SPENT_AND_LEFT.search(line)
+    if found is None and any(words in line for words in (" left", " remaining", " to go")):
+        found = _TIME_LEFT.search(line)
     shown = left or (found[1] if found else None)
     counted = next((readings[name].number for name in _SECONDS_LEFT if name in readings), None)
     seconds = parse_duration(shown) if shown else counted

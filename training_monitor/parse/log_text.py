@@ -66,7 +66,7 @@ _WORDINGS = tuple(
     (needs, re.compile(pattern), wording)
     for needs, pattern, wording in (
         (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
-        (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})\]\s{{1,4}}{_METRIC}", r"step \1 "),
+        (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})(?: \| [\d.]{{1,20}})?\]\s{{1,4}}{_METRIC}", r"step \1 "),
         ((" | loss",), r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
         ((":",), r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),
         (
@@ -88,6 +88,7 @@ _WORDINGS = tuple(
             r"^(\d{1,12}): ([\d.]{1,20}), [\d.]{1,20} avg loss, ([\d.]{1,20}) rate, ([\d.]{1,20}) seconds",
             r"step \1 loss \2 lr \3 step_time \4",
         ),
+        (("epoch",), r"(?<![\w./])(\d{1,9}/\d{1,9}) ?epochs?(?=[:, ])(?! \d)", r"epoch \1 "),
         (("epoch",), r"(?<![\w.])(\d{1,9})epoch(?=[: ])", r"epoch \1 "),
         (("tot_loss",), r"\btot_loss\[loss\b", "tot_loss["),
         (("forward_time",), r"\biter_time(?==[\d.e+\-]{1,20}, forward_time)", "data_time"),
@@ -97,6 +98,7 @@ _WORDINGS = tuple(
         (("cost ",), r"\bcost (?=[\d.]{1,20} [*:])", "loss "),
         (("words/s",), r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
         (("l.r. ",), r"\bl\.r\. (?=\d)", "lr "),
+        (("loss is ", "loss of "), r"\bloss (?:is|of) (?:now )?(?=[\d.\-]|nan)", "loss: "),
         (("loss ",), r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
         (("time (data",), r"\btime \(data\)", "time"),
         (("batch (t",), r"\bbatch \(t\)", "batch_time"),
@@ -115,6 +117,7 @@ _WORDINGS = tuple(
             r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b",
             r"\1_\2",
         ),
+        (("train",), r"\b(train|training) (step)\b", r"\1_\2"),
         (
             (" loss",),
             r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
@@ -199,7 +202,7 @@ def parse_duration(text: str) -> float | None:
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return days * 86400 + hours * 3600 + minutes * 60 + seconds
     parts = _SPOKEN.findall(text[:60])
-    if not parts or _SPOKEN.sub("", text[:60]).strip(" ,"):
+    if not parts or _SPOKEN.sub("", text[:60]).replace(" and ", "").strip(" ,"):
         return None
     return sum(float(number) * _SPOKEN_SECONDS[unit.lower()] for number, unit in parts)
 

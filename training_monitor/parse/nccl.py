@@ -32,7 +32,8 @@ _NO_PLUGIN = re.compile(r"NET/Plugin ?: ?(?:No plugin found|Could not find:?) ?\
 _NETWORK = re.compile(r"(?:Using network|Using internal Network|Assigned NET plugin) (.+)$")
 _CHANNEL = re.compile(r"\[send\] via NET/(.{1,60}?)/\d+((?:/\w+)*)")
 _OLD_CHANNEL = re.compile(r"(?:Channel|Ring) \d.{0,80} via NET/(.{1,60}?)/\d+((?:/\w+)*)")
-_DEVICES = re.compile(r"NET/(IB|Socket|FastSocket) : Using (\[\d+\].*)$")
+_DEVICES = re.compile(r"NET/(\w{1,40}) ?: Using (\[\d+\].*)$")
+_RDMA_DEVICE = re.compile(r"\]\w{1,40}:\d{1,4}/(?:IB|RoCE)\b")
 _DEVICE = re.compile(r"\[\d+\]\S")
 _PROCESS = re.compile(r"([\w.\-]{1,100}:\d{1,10}):\d{1,10} \[\d{1,4}\]")
 _GDR = re.compile(r"GPU Direct RDMA Enabled for")
@@ -51,6 +52,7 @@ class _Initialisation:
     failed: bool = False
     no_provider: bool = False  # the plugin was there and found nothing to talk over
     devices: str | None = None
+    rdma: str | None = None  # the network, of whatever name, whose devices are InfiniBand or RoCE
     processes: set[str] = field(default_factory=set)
     evidence: str = ""
     rank: int = 0  # how much the evidence line decides
@@ -140,6 +142,7 @@ def _read(line: str, state: _Initialisation) -> None:
         state.keep(line, 4)
     elif devices:
         state.devices = devices[1]
+        state.rdma = devices[1] if _RDMA_DEVICE.search(devices[2]) else state.rdma
         state.nics = len(_DEVICE.findall(devices[2]))
         state.keep(line, 2)
     elif _GDR.search(line):
@@ -155,6 +158,8 @@ def _transport(state: _Initialisation) -> str:
         return "efa" if state.channel else "unknown"
     if named != "unknown":
         return "fallback" if named == "socket" and state.no_provider else named
+    if state.rdma and (state.channel or state.network) == state.rdma:
+        return "ib"
     if state.provider:
         return _of_provider(state.provider)
     if state.no_provider or (state.failed and state.devices is None):

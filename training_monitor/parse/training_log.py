@@ -16,6 +16,7 @@ from training_monitor.models import Progress
 from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.parse.log_bars import BAR, bar_key, read_bar, read_spelled_bar, split_name
 from training_monitor.parse.log_fields import read_fields
+from training_monitor.parse.log_tables import read_header, row_as_pairs
 from training_monitor.parse.log_text import last_match, log_pieces, message_start
 
 _NOT_PROGRESS = re.compile(
@@ -33,7 +34,7 @@ _EVALUATION_LINE = re.compile(
     rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
 )
 _EVALUATION_PART = re.compile(
-    rf"(?:(?<=\s)|(?<=\[)){_EVALUATION_WORDS}(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
 )
 _MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": a script's or docker's own counting
@@ -58,9 +59,14 @@ _FINISHED = re.compile(
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
     r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
     r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d|\bprocess \d{1,9} exits successfully"
+    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded|^\W{0,20}state: succeeded|reporting training success"
+    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
 )
-_FINISHED_MESSAGE = re.compile(r"(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)")
+# What another training that is over says before the one that matters begins
+_OTHER_FINISHED = re.compile(
+    r"\bepoch \d|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
+)
+_FINISHED_MESSAGE = re.compile(r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)")
 _ANNOUNCED = (
     (
         "total_steps",
@@ -114,6 +120,7 @@ class ProgressReader:
         self._other_begins = False
         self._other_total: int | None = None
         self._micro = self._counted = self._epochs_drawn = False
+        self._columns: tuple[str, ...] | None = None  # of the table whose rows come one by one
 
     def read(self, piece: str) -> None:
         """One piece: bars, and what other loggers wrote before, between and behind them on the same line."""
@@ -136,10 +143,12 @@ class ProgressReader:
         self._read_announced(line)
         message = message_start(line)
         self._other_begins = self._other_begins or _OTHER_WORK_BEGINS.fullmatch(line, message) is not None
-        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not re.search(r"\bepoch \d", line):
+        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not _OTHER_FINISHED.search(line):
             self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
         if _NOT_PROGRESS.search(line):
             return
+        self._columns = read_header(line) or self._columns
+        line = (self._columns and row_as_pairs(self._columns, line)) or line
         self._take(self._line_fields(line[: _training_end(line, message)], message), line)
 
     def _line_fields(self, line: str, message: int) -> dict[str, Any]:
@@ -173,7 +182,7 @@ class ProgressReader:
     def _read_announced(self, line: str) -> None:
         for field, pattern in _ANNOUNCED:
             found = pattern.search(line)
-            if found:
+            if found and not (field == "total_steps" and self._job and self.progress.step):
                 total = int(found[1].replace(",", ""))
                 self._show({field: total, **self._epochs.announce({field: total})})
                 if field == "total_steps":

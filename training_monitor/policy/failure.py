@@ -26,10 +26,13 @@ _RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to res
 _XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = re.compile(
     r"^(?:.{0,160}\] )?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
-    r"([a-z_]\w{2,60}?(?:error|exception|unsupported|systemexit))\b(?::|$)"
+    r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit))\b(?::|$)"
 )
+# An exception by where it stands: its class in a module of exceptions, or the line that ends a traceback
+_RAISED = re.compile(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
+_RAISED_LAST = re.compile(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
 _ERRORLIKE = re.compile(
-    r"\b(?:error|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic|killed|traceback)\b"
+    r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic|killed|traceback|halted|tim(?:ed|es) out)\b"
 )
 _RANK = re.compile(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
@@ -133,13 +136,15 @@ def _without_retried(found: Iterable[_Found | None]) -> list[_Found]:
 
 def _read(text: str) -> Iterator[_Found | None]:
     """Every line that means something, in text order."""
+    in_traceback = False
     for piece in log_pieces(text):
         line = piece[:MAX_PIECE].lower()
+        last, in_traceback = _traceback(line, in_traceback)
         if _RETRIED.search(line):
             yield None
         if _NEVER.search(line):
             continue
-        for found in (_read_xid(line), *_read_signatures(line), _read_exception(line)):
+        for found in (_read_xid(line), *_read_signatures(line), _read_exception(line, last)):
             if found:
                 yield _Found(*found, piece)
 
@@ -172,11 +177,22 @@ def _read_xid(line: str) -> _Meaning | None:
     return level, ("xid", "hardware", action)
 
 
-def _read_exception(line: str) -> _Meaning | None:
+def _traceback(line: str, inside: bool) -> tuple[bool, bool]:
+    """Whether a line ends a traceback, and whether the next one is inside one."""
+    if "traceback (most recent call last)" in line:
+        return False, True
+    goes_on = inside and (not line[:1] or line[0] in " |+")
+    return inside and not goes_on, goes_on
+
+
+def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
     """A Python exception that no signature knows."""
     seen = _EXCEPTION.match(line)
-    if not seen or _ADVICE.search(line):
+    if _ADVICE.search(line):
         return None
+    if not seen:
+        raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
+        return (table.DEATH, ("python_exception", "ambiguous", "restart")) if raised else None
     if seen[1] in table.SECOND_HAND or "see root cause above" in line:
         return table.SUMMARY, ("python_exception", "ambiguous", "restart")
     if seen[1] in table.USER_EXCEPTIONS:

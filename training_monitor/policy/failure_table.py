@@ -30,11 +30,14 @@ SIGNATURES = tuple(
     for row in (
         # ------------------------------------------------ somebody outside ended it, and says so
         (DECREED, "preemption", _X, _RESTART,
-         r"due to preemption|due to job requeue|due to node failure|\bnode_fail\b"),
+         r"due to preemption|due to job requeue|due to node failure|\bnode_fail\b|^srun: error: node failure on"
+         r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|preempted to accommodate"),
         (DECREED, "preemption", _X, _RESTART,
          r"cancelled at .{0,60}due to node"),
         (DECREED, "time_limit", _X, _RESTART,
-         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"),
+         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
+         r"|longer than specified deadline|\bterm_runlimit\b|(?:walltime|time limit|run time) .{0,40}exceed"
+         r"|exceed(?:ed|s|ing) .{0,30}(?:walltime|time limit|run time)|enforced h_rt"),
         (DECREED, "preemption", _X, _ELSEWHERE,
          r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
          r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
@@ -50,7 +53,10 @@ SIGNATURES = tuple(
         (DECREED, "evicted_memory", _X, _ELSEWHERE,
          r"low on resource: ?(?:memory|pids)"),
         (DECREED, "evicted", _X, _ELSEWHERE,
-         r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction"),
+         r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
+         r"|marking for deletion pod"),
+        (DECREED, "node_lost", _X, _ELSEWHERE,
+         r"\bnodenotready\b|\bnode is not ready|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
         (HARDWARE, "ecc_error", _H, _ELSEWHERE,
          r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
@@ -65,7 +71,9 @@ SIGNATURES = tuple(
          r"|nvlink.{0,40}fatal error|cudaerrornvlinkuncorrectable|cuda_error_nvlink|nvswitch.{0,60}fatal"
          r"|\bsxid .{0,60}(?<!non-)(?<!non )fatal|no devices were found$|cudaerrorsystemnotready"
          r"|system not yet initialized|rminitadapter failed|failed to initialize nvml: (?!driver/library)"
-         r"|infoROM is corrupted|pcie bus error.{0,40}fatal"),
+         r"|infoROM is corrupted|pcie bus error.{0,40}fatal"
+         r"|\bamdgpu\b.{0,80}(?:gpu reset|ring .{0,40}timeout|gpu hang|fatal error)|\bgpu (?:hang|has hung)\b"
+         r"|hbm .{0,20}multi-?bit ecc"),
         (HARDWARE, "nccl_network_error", _T, _ELSEWHERE,
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
          r"|transport retry counter exceeded|vendor err(?:or)? 129|ib .{0,40}port .{0,20}(?:down|inactive)"),
@@ -77,12 +85,13 @@ SIGNATURES = tuple(
          r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "cuda_oom", _U, _STOP,
-         r"cuda out of memory|outofmemoryerror: cuda|torch\.outofmemoryerror|cuda error: out of memory"
+         r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
+         r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)|torch\.outofmemoryerror|cuda error: out of memory"
          r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|hip out of memory"
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
          r"|oom when allocating|failed to allocate memory for device|xpu out of memory|out of gpu memory"
-         r"|resourceexhaustederror|cuda driver error: out of memory|nccl.{0,80}cuda failure 2\b"
-         r"|nccl.{0,80}cuda failure 'out of memory'|allocator .{0,40}ran out of memory|mps backend out of memory"
+         r"|resourceexhaustederror|cuda driver error: out of memory|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
+         r"|allocator .{0,40}ran out of memory|mps backend out of memory"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory|resource_exhausted\b"
          r"|error out of memory at line|would exceed allowed memory|torch\.cuda\.outofmemoryerror"
          r"|no executable batch size found|no available memory for the cache blocks"),
@@ -96,6 +105,7 @@ SIGNATURES = tuple(
          r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
          r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
          r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|file is truncated"
+         r"|truncated file: eof|unable to load weights"
          r"|central directory|data_loss\b|checksum verification failed|digest mismatch"),
         (CAUSE, "host_oom", _A, _RESTART,
          r"oom-kill:"
@@ -104,12 +114,14 @@ SIGNATURES = tuple(
          r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
          r"|was killed due to the node running low on memory"
          r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)|killed .{0,40}due to memory pressure"
-         r"|exceeded (?:job |step )?memory limit|cannot allocate memory|defaultcpuallocator: (?:can't|not enough)"
+         r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
+         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|cannot allocate memory|defaultcpuallocator: (?:can't|not enough)"
          r"|\bmemoryerror\b|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)"
          r"|numpy\.?_?core\._exceptions\._arraymemory|oom_reaper|low on memory.{0,80}kill|memory usage threshold"
          r"|out_of_me(?:mory)?\b|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom"),
         (CAUSE, "shared_memory", _U, _STOP,
-         r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"),
+         r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
+         r"|out of resources?: shared memory|out of shared memory|raise your shared memory limit"),
         (CAUSE, "hub_auth", _U, _STOP,
          r"\b40[13] client error|gatedrepoerror|repositorynotfounderror|revisionnotfounderror|entrynotfounderror"
          r"|\b404 client error|cannot access gated repo"
@@ -120,6 +132,7 @@ SIGNATURES = tuple(
          r"|api key (?:must|is not|not|verification failed)|not a valid model identifier|localentrynotfounderror"
          r"|usageerror: api[_ ]key|no api key|commerror: (?:permission|not found|.{0,20}40[134])"
          r"|error occurred \((?:403|401|404|forbidden)\)|gated repo|<response \[40[134]\]>|authenticationerror"
+         r"|(?:forbidden|unauthorized|permissiondenied|unauthenticated): 40[13]\b"
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
          r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
          r"|nocredentialserror|could not automatically determine credentials"),
@@ -142,7 +155,7 @@ SIGNATURES = tuple(
          r"|(?:nan|inf) (?:loss|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
          r"|(?:loss|gradients?|activations?|weights|parameters) (?:is|are|contains?|has|have|became) (?:nan|inf|non"
-         r"-finite)|floatingpointerror|minimum loss scale reached|invalid_argument: .{0,60}nan"
+         r"-finite)|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
         (CAUSE, "environment", _U, _STOP,
          r"no kernel image is available|driver/library version mismatch|cuda driver version is insufficient"
@@ -152,6 +165,8 @@ SIGNATURES = tuple(
          r"|was not compiled with|not compiled with cuda|command not found|\bimportlib\.metadata|requires python"
          r"|no module named|exec format error|symbol lookup error|cuda is not available|not built with"
          r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
+         r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image|back-off pulling image"
+         r"|could not select device driver|nvidia-container-cli: |oci runtime .{0,40}fail|without having git-lfs"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "interrupted", _X, _STOP,
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
@@ -170,7 +185,7 @@ SIGNATURES = tuple(
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
         # ------------------------------------------------ the process says what went wrong in it
         (EXCEPTION, "illegal_memory_access", _A, _RESTART,
-         r"illegal memory access|cudaerrorillegaladdress|cuda_error_illegal_address|misaligned address"
+         r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address|misaligned address"
          r"|device-side assert|unspecified launch failure|cudaerrorlaunchfailure|cuda_error_launch_failed"
          r"|cudaerrorassert|illegal instruction|cudnn_status_(?:execution_failed|internal_error|mapping_error)"
          r"|cublas_status_(?:execution_failed|internal_error)"
@@ -212,9 +227,10 @@ SIGNATURES = tuple(
         (CASCADE, "sigterm", _X, _RESTART,
          r"sigterm|signal:? 15\b|exitcode: -15\b|signalexception|received .{0,20}signal: 15"),
         (CASCADE, "nccl_timeout", _T, _RESTART,
-         r"watchdog caught collective|collective operation timeout|timeout at nccl work"
+         r"\bei00\d\d:|notify register times? out|getting socket times? out|\bhccl\b.{0,60}(?:error|timeout|fail)"
+         r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
          r"|nccl operations have failed or timed out|taking the entire process down|nccl (?:communicator|watchdog)"
-         r"|heartbeat monitor timed out|ncclwatchdog|watchdog .{0,60}hang"
+         r"|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog|watchdog .{0,60}hang"
          r"|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
          r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
          r"|timed out after \d+ ?(?:ms|milliseconds)|monitoredbarrier|detected mismatch between collectives|desync"
@@ -282,12 +298,14 @@ NEVER = (
     r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
     r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
     r"|\b(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
-    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.])|uncorrect[^:]{0,40}: *0\b|failed_jobs: 0"""
+    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.])|uncorr[^:]{0,40}: *0\b|failed_jobs: 0"""
     r"|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated|overflow!? (?:rank \d+ )?skipping"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|error resolved|resuming normal|error[^:]{0,40}: 0(?:\.0*)?$"
-    r"|\b0 (?:train|validation) errors"
+    r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
+    r"|(?:install|regist|enabl)\w* .{0,60}\bsig(?:term|usr1)\b|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
+    r"|pip's dependency resolver|(?:fail|could not|unable).{0,200}[.,;] +trying "
 )
 
 # Xid -> action: NVIDIA's Xid catalog (immediate action), read for somebody who runs a job.

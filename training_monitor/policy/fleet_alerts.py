@@ -47,8 +47,7 @@ class ToldMember:
         ending: somebody stops or destroys it: that it fails or is gone then is no news.
         stalled_step: where the stall that was told began.
         run: which training was seen last (see TrainingMetrics); 0 while nobody knew.
-        epoch: its last epoch that is done; None before one was seen. `counts_parts` says that the log shows parts of
-            epochs (1.53), and so 2.0 when two are done.
+        epoch: its last epoch that is done; None before one was seen.
         price: dollars per hour that it cost at first while it ran; `told_price` is the rise that was told.
         rules: where the user's own rules stand, by name.
     """
@@ -59,7 +58,6 @@ class ToldMember:
     stalled_step: int | None = None
     run: int = 0
     epoch: int | None = None
-    counts_parts: bool = False
     price: float | None = None
     told_price: float | None = None
     rules: Mapping[str, RuleState] = field(default_factory=dict)
@@ -211,12 +209,10 @@ def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None
     metrics, last = found.metrics, told.run
     told = replace(told, run=metrics.run or last)
     if 0 != last != told.run:  # another one, which has epochs of its own
-        told = replace(told, epoch=None, counts_parts=False)
-    if metrics.epoch is None or not 0 <= metrics.epoch < MOST_GENERATION:
+        told = replace(told, epoch=None)
+    if metrics.epochs_done is None or not 0 <= metrics.epochs_done < MOST_GENERATION:
         return told
-    counts_parts = told.counts_parts or metrics.epoch != floor(metrics.epoch)
-    done = _epochs_done(metrics.epoch, metrics.total_epochs, counts_parts)
-    told = replace(told, counts_parts=counts_parts)
+    done = floor(metrics.epochs_done)
     is_anew = before is not None and _fell(before.step, metrics.step)
     if told.epoch is None or done <= 0 or is_anew:
         return replace(told, epoch=done if done <= 0 else max(done, told.epoch or 0))
@@ -225,11 +221,6 @@ def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None
         found.add("epoch", "info", f"epoch {done}{of} is done{_loss(metrics)}", done)
         return replace(told, epoch=done)
     return told
-
-
-def _epochs_done(epoch: float, total: int | None, counts_parts: bool) -> int:
-    """`Epoch 2/3` is the second one, under way; of a log that shows 1.53, or no total, 2.0 is two that are done."""
-    return floor(epoch) if counts_parts or total is None else floor(epoch) - 1
 
 
 def _fell(before: int | None, step: int | None) -> bool:

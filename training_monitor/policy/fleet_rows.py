@@ -18,6 +18,7 @@ from training_monitor.parse.log_text import strip_ansi
 from training_monitor.policy.cost import HOUR
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.health import average
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
 from training_monitor.policy.sweep import EARLIEST_START
 from training_monitor.policy.sweep_rows import cost_per_hour
@@ -203,15 +204,13 @@ def _costs(listed: Mapping[str, Any], status: str, until: float | None, billed: 
 def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     """What the log shows; how the training does now only of a machine that is up."""
     seen, progress = reading.status, reading.status.progress
-    step, total = progress.step, progress.total_steps
-    if step is None and progress.epoch_step is not None:  # a log that counts within epochs only
-        step = seen.step
-        total = _product(progress.epoch_steps, progress.total_epochs)
+    job = job_progress(progress)
     found: dict[str, Any] = {
-        "step": step,
-        "total_steps": total,
+        "step": job.step,
+        "total_steps": job.total_steps,
         "epoch": progress.epoch,
-        "total_epochs": progress.total_epochs,
+        "total_epochs": job.total_epochs,
+        "epochs_done": job.epoch,
         "loss": progress.loss,
         "learning_rate": progress.learning_rate,
         "grad_norm": progress.grad_norm,
@@ -230,7 +229,7 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
         return found
     return found | {
         "steps_per_second": progress.steps_per_second,
-        "eta_seconds": progress.eta_seconds if progress.eta_scope != "epoch" else None,
+        "eta_seconds": job.eta_seconds,
         "log_age": reading.log_age,
     }
 
@@ -240,10 +239,6 @@ def _verdict(reading: TargetReading | None, is_up: bool) -> Verdict | None:
     verdict = (reading.status.verdict if reading else None) or NOBODY_LOOKED
     is_there = is_up and (reading is None or reading.absent is None)
     return verdict if is_there or verdict.state in ENDS else None
-
-
-def _product(count: int | None, times: int | None) -> int | None:
-    return None if count is None or times is None else count * times
 
 
 # ---------------------------------------------------------------- how its machine is used

@@ -72,7 +72,7 @@ def _step(progress: Progress, done: float | None) -> int | None:
 def _total(progress: Progress, step: int | None, done: float | None, epochs: int | None) -> int | None:
     """The steps of the job; those of its epochs where both count the same steps."""
     if progress.total_steps is not None:
-        return progress.total_steps
+        return progress.total_steps if progress.total_steps > 0 else None
     steps = progress.epoch_steps
     if not steps or not epochs or step is None or done is None or steps * epochs > _MOST_STEPS:
         return None

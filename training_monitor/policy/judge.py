@@ -169,8 +169,14 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     if signals["works"]:
         return Verdict("starting", "unknown", f"{reason}, although {signals['works']}", signals["started_at"])
     remedy = f"look again in {format_duration(60)}"
-    return Verdict("starting", "unknown", f"{reason}; nothing shows that it works", signals["started_at"], "none",
-                   remedies=(remedy,))
+    return Verdict(
+        "starting",
+        "unknown",
+        f"{reason}; nothing shows that it works",
+        signals["started_at"],
+        "none",
+        remedies=(remedy,),
+    )
 
 
 def _judge_last_step(stall: StallAnalysis, shown: str) -> Verdict:

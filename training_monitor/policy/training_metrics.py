@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import isfinite
 
-from training_monitor.models import LossAnalysis, Verdict
+from training_monitor.models import LossAnalysis, Progress, Verdict
+from training_monitor.policy.job_progress import JobProgress, job_progress
 from training_monitor.policy.judge import NOBODY_LOOKED, format_verdict
 from training_monitor.units import format_duration
 
 KEPT_LOGS = 10
 MOST_REASON, MOST_WORD = 200, 40  # characters
-LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; what is further away than that is no forecast
 STARTING = ("created", "loading", "pending", "scheduling")
 FAILED = ("exited", "failed", "dead")
 ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
@@ -61,7 +61,7 @@ class TrainingMetrics:
         status: of the instance, in the service's words (created, loading, running, stopped, frozen, exited, rebooting,
             offline, unknown), or `lost` once it is gone from the account; of another target that of its job (pending,
             running, succeeded, failed, stopped), or unknown.
-        epoch, total_epochs, step, total_steps, loss: the newest of the training's log.
+        epoch, total_epochs, step, total_steps, loss: the newest of the training's log; the steps are those of the job.
         gpu_util, memory_util, disk_util: per cent; of the GPUs, their memory, and the disk the training writes to.
         cost_per_hour, total_cost: dollars; from the beginning of the rental on.
         runtime_seconds: how long the training runs, by its own clock: not how long the machine is rented.
@@ -70,7 +70,8 @@ class TrainingMetrics:
         key: tells it from all others: `TARGET`, or `TARGET#JOB`. name: what people call it.
         groups: those of the settings file that it is in.
         gpu_power: drawn over its limit, 0 to 1; gpu_temperature in °C; ram_util per cent of the machine's memory.
-        eta_seconds: until the last step, by the training's own speed.
+        eta_seconds: until the last step, by the training's own speed. epochs_done: of `total_epochs`, with the
+            fraction of the one under way, where `epoch` is the number of that.
         extra: what the user's own log patterns found.
         is_running: whether the training's process runs. finished: whether the judge says that it came to its end.
         job_status: of the training's job, where it has one, in small letters; on a machine of its own, as `status`.
@@ -107,6 +108,7 @@ class TrainingMetrics:
     ram_util: float | None = None
     steps_per_second: float | None = None
     eta_seconds: float | None = None
+    epochs_done: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None
     extra: Mapping[str, float] = field(default_factory=dict)
@@ -126,10 +128,21 @@ class TrainingMetrics:
         """How much of its steps is done, 0 to 100; of a log without steps, of its epochs. None is not known."""
         if self.total_steps is not None and self.total_steps <= 0:
             return 0.0
-        for done, total in ((self.step, self.total_steps), (self.epoch, self.total_epochs)):
-            if done is not None and total is not None and total > 0 and isfinite(done):
-                return min(100.0, max(0.0, 100.0 * done / total))
-        return None
+        fraction = self._job().fraction
+        return None if fraction is None else 100.0 * fraction
+
+    def _job(self) -> JobProgress:
+        return job_progress(
+            Progress(
+                step=self.step,
+                total_steps=self.total_steps,
+                total_epochs=self.total_epochs,
+                epochs_done=self.epochs_done,
+                steps_per_second=self.steps_per_second,
+                eta_seconds=self.eta_seconds,
+                eta_scope="job",
+            )
+        )
 
     def estimated_completion_time(self) -> timedelta | None:
         """How long until the last step, see `seconds_left`."""
@@ -139,24 +152,17 @@ class TrainingMetrics:
     def seconds_left(self) -> float | None:
         """How many seconds until the last step, by the training's own clock; None while nobody knows.
 
-        Nobody knows it of a training that has ended, that hangs or may hang, or that is not seen any more. The log's
-        own word comes first, then its speed, then how long its steps took so far.
+        Nobody knows it of a training that has ended, that hangs or may hang, or that is not seen any more. Its speed
+        comes first, then its log's own word, then how long its steps took so far.
         """
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
         may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
         if has_ended or may_hang or self.absent is not None:
             return None
-        seconds = self._seconds_by_steps() if self.eta_seconds is None else self.eta_seconds
-        return seconds if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
-
-    def _seconds_by_steps(self) -> float | None:
-        step, total = self.step, self.total_steps
-        if step is None or total is None or step <= 0 or total <= 0:
-            return None
-        left = max(0, total - step)
-        if self.steps_per_second is not None and self.steps_per_second > 0:
-            return left / self.steps_per_second
-        return None if self.runtime_seconds is None else self.runtime_seconds / step * left
+        seconds = self._job().eta_seconds
+        if seconds is None and self.step and self.runtime_seconds and not self.steps_per_second:
+            seconds = replace(self, steps_per_second=self.step / self.runtime_seconds)._job().eta_seconds
+        return seconds
 
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
         """How the row is, by the first of these that holds.

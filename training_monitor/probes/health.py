@@ -9,6 +9,7 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TargetNotFound, TrainingMonitorError
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import (
     Answer,
     Checkpoint,
@@ -55,10 +56,12 @@ from training_monitor.reports import (
     NodeGpuReport,
     PodReport,
 )
+from training_monitor.store import Store
 from training_monitor.targets.asking import ask
 from training_monitor.targets.fleet import side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import WatchedJob
 
 Answers = dict[str, Answer[Any]]
 
@@ -99,11 +102,12 @@ class _Job:
 
 def get_training_health(
     head_pod: str | Target,
-    checkpoint_dir: str,
+    checkpoint_dir: str | None,
     all_pods: Sequence[str | Target] | None = None,
     namespace: str = "default",
     *,
     job_id: str | None = None,
+    store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> HealthReport:
@@ -111,9 +115,10 @@ def get_training_health(
 
     Args:
         head_pod: the Ray head, or any target.
-        checkpoint_dir: a folder on the head.
+        checkpoint_dir: a folder on the head; None: there is none to look at.
         all_pods: every pod to look at, the head among them or not; default: the head alone.
         job_id: also report on this job.
+        store: where looks at the job are remembered; default: that of this user.
 
     Returns:
         See `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, `issues` say what was found and
@@ -125,7 +130,7 @@ def get_training_health(
     seen = _look(targets, checkpoint_dir, job_id, transport)
     findings: list[Finding] = []
     job_answers = seen.answers[0]
-    job = _judge_job(job_id, seen, clock.time(), findings) if job_id else None
+    job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None
     report = HealthReport(
         schema=1,
         healthy=False,
@@ -137,7 +142,7 @@ def get_training_health(
         gpu=_gpus(seen, job, findings),
         efa=_efa(seen, findings),
         ray=_ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
-        checkpoints=_checkpoints(job_answers["checkpoints"], checkpoint_dir, findings, silent=_silent(job_answers)),
+        checkpoints=_checkpoints(job_answers, checkpoint_dir, findings),
         disk=_disks(seen, findings),
     )
     report["verdict"] = worst_verdict(findings)
@@ -147,9 +152,10 @@ def get_training_health(
     return report
 
 
-def _look(targets: list[Target], checkpoint_dir: str, job_id: str | None, transport: Transport | None) -> _Seen:
-    everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", checkpoint_dir)]
-    head: list[Question[Any]] = [resources_question(), checkpoints_question(checkpoint_dir)]
+def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None, transport: Transport | None) -> _Seen:
+    folders = [checkpoint_dir] if checkpoint_dir is not None else []
+    everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", *folders)]
+    head: list[Question[Any]] = [resources_question(), *map(checkpoints_question, folders)]
     if job_id:
         head += look_questions(job_id)
 
@@ -285,11 +291,19 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
     )
 
 
-def _checkpoints(
-    answer: Answer[list[Checkpoint]], directory: str, findings: list[Finding], *, silent: bool
-) -> HealthCheckpointReport:
-    """`silent`: the head as a whole gave no answer, which `pods` says."""
-    found = answer.value or []
+def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
+    """Those of the folder that was named; of a head that gave no answer at all, `pods` says so."""
+    if directory is None:
+        return HealthCheckpointReport(
+            latest_step=None,
+            latest_path=None,
+            checkpoint_count=None,
+            checkpoint_dir=None,
+            refused=[],
+            error="no folder was named",
+        )
+    answer: Answer[list[Checkpoint]] = answers["checkpoints"]
+    silent, found = _silent(answers), answer.value or []
     latest = newest_complete(found)
     bad = [each for each in found if not each.complete]
     if answer.known and answer.value is None:
@@ -330,7 +344,16 @@ def _checkpoints(
     )
 
 
-def _judge_job(job_id: str, seen: _Seen, now: float, findings: list[Finding]) -> _Job:
+def _looks(target: Target, job_id: str, store: Store | None) -> Looks:
+    """What was seen of the job before; nothing where that cannot be kept, which is no fault of the job."""
+    key = look_key(target, WatchedJob(job_id=job_id), None)
+    try:
+        return Looks(store or Store(), key)
+    except TrainingMonitorError:
+        return Looks()
+
+
+def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findings: list[Finding]) -> _Job:
     answers = seen.answers[0]
     try:
         view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
@@ -344,8 +367,11 @@ def _judge_job(job_id: str, seen: _Seen, now: float, findings: list[Finding]) ->
         findings.append(Finding("failed", verdict.reason, "ray job list in the head pod shows what there is"))
         return _Job(_job_report(job_id, None, verdict))
     gpus = [gpu for node in seen.gpus() for gpu in node.gpus]
-    observation = observe_job(view, now, gpus=gpus, checkpoints=answers["checkpoints"].value or ())
-    verdict = judge([observation], now=now)
+    looks = _looks(seen.targets[0], job_id, store)
+    checkpoints = answers["checkpoints"].value if "checkpoints" in answers else None
+    observation = observe_job(view, now, first=True, gpus=gpus, checkpoints=checkpoints or ())
+    looks.add(observation)
+    verdict = judge(looks.all(), now=now)
     findings += judge_job(job_id, verdict)
     return _Job(_job_report(job_id, view, verdict), observation, verdict)
 

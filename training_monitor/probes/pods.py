@@ -12,6 +12,18 @@ from training_monitor.targets.transport import LocalTransport, Transport, explai
 
 TIMEOUT = 20.0
 _OF_RAY = ("ray.io/cluster", "ray.io/node-type")
+# What the pods of one training have in common, the widest of them first: the pods of a JobSet belong to several Jobs,
+# and the launcher of an MPIJob to a Job of its own.
+_OF_ONE_TRAINING = (
+    "ray.io/cluster",
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "volcano.sh/job-name",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "app.kubernetes.io/instance",
+)
 _OF_ONE_POD = re.compile(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
@@ -79,3 +91,24 @@ def find_replacement(target: Target, labels: dict[str, str], *, transport: Trans
     return Target(
         "pod", running[0].name, namespace=target.namespace, container=target.container, context=target.context
     )
+
+
+def find_siblings(target: Target, transport: Transport | None = None) -> tuple[PodState, ...]:
+    """The other pods of a pod's training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
+
+    Returns:
+        None of them where the target is no pod, is gone, or has no such label. It takes at most two calls of kubectl.
+
+    Raises:
+        CommandError: Kubernetes could not be asked.
+    """
+    if target.kind != "pod":
+        return ()
+    namespace = target.namespace or "default"
+    own = list_pods(namespace, target.name, context=target.context, transport=transport)
+    labels = own[0].labels if own else {}
+    key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
+    if key is None:
+        return ()
+    found = list_pods(namespace, context=target.context, selector=f"{key}={labels[key]}", transport=transport)
+    return tuple(pod for pod in found if pod.name != target.name)

@@ -13,6 +13,7 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import JobNotFound, TrainingMonitorError
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import Answer, Gpu, JobView, Progress, Question, Verdict
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.gpu_load import gpu_load, power_fraction
@@ -26,7 +27,6 @@ from training_monitor.probes.pods import find_siblings
 from training_monitor.probes.watched_jobs import Look, observation_of, read_watch, watch_questions
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.store import Store
-from training_monitor.supervise.looks import Looks, look_key
 from training_monitor.supervise.meant import MeantTraining, find_meant
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
@@ -103,7 +103,7 @@ def judge_jobs(
     judged = []
     for view in list_jobs(where, transport=transport):
         looks = Looks(kept, look_key(where, WatchedJob(job_id=view.job_id), None))
-        seen = observation_of(Look(view), view.progress, view.log_tail, now, first=not looks.is_known(now))
+        seen = observation_of(Look(view), view.progress, view.log_tail, now, first=True)
         looks.add(seen)
         judged.append((view, judge(looks.all(), now=now)))
     return judged
@@ -214,7 +214,7 @@ def _judge(where: Target, seen: _Seen, store: Store | None, now: float, threshol
         return Verdict("unknown", "unknown", f"it could not be looked at: {seen.error.what if seen.error else '?'}")
     path = seen.look.log.path if seen.look.log else None
     looks = Looks(store, look_key(where, seen.meant.job, path))
-    looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=not looks.is_known(now)))
+    looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
     return judge(looks.all(), now=now, policy=stall_policy(threshold))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import Progress, Verdict
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.judge import judge
@@ -12,7 +13,6 @@ from training_monitor.probes.jobs import read_last_words
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look, observation_of, read_watch, watch_questions
 from training_monitor.store import Store
-from training_monitor.supervise.looks import Looks, look_key
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport

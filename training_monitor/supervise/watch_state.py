@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import (
     JobStatus,
     LogCursor,
@@ -25,7 +26,6 @@ from training_monitor.policy.loss import analyze_loss
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look, observation_of
-from training_monitor.supervise.looks import Looks, look_key
 from training_monitor.targets.target import Target
 from training_monitor.watching import TrainingStatus, WatchedJob
 

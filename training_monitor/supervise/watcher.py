@@ -8,6 +8,7 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress, StallAnalysis, Verdict
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
@@ -16,7 +17,6 @@ from training_monitor.probes.pid_files import ProcessIdentity, stop_process_ques
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
 from training_monitor.store import Store
 from training_monitor.supervise.logs import get_logger
-from training_monitor.supervise.looks import Looks, look_key
 from training_monitor.supervise.stream import LogStream
 from training_monitor.supervise.watch_state import NOT_STALLING, WatchState
 from training_monitor.targets.asking import ask

@@ -81,6 +81,29 @@ def test_a_pod_being_removed_is_deleting() -> None:
     assert parse_pods(text)[0].deleting is True
 
 
+def end(reason: str, code: object, at: str = "2030-01-01T00:00:10Z") -> dict[str, Any]:
+    return {"terminated": {"reason": reason, "exitCode": code, "finishedAt": at}}
+
+
+def test_how_its_containers_ended_is_the_worst_of_their_ends() -> None:
+    killed = container(None, last=end("OOMKilled", 137))
+    failed = container(end("Error", 1))
+    [state] = parse_pods(json.dumps(pod(failed, killed)))
+    assert (state.terminated, state.exit_code, state.terminated_at) == ("OOMKilled", 137, 1893456010.0)
+    [state] = parse_pods(json.dumps(pod(container(end("Completed", 0)), failed)))
+    assert (state.terminated, state.exit_code) == ("Error", 1)
+    [state] = parse_pods(json.dumps(pod(container(end("Completed", 0)))))
+    assert (state.terminated, state.exit_code) == ("Completed", 0)
+    [state] = parse_pods(json.dumps(pod(container())))
+    assert (state.terminated, state.exit_code, state.terminated_at) == (None, None, None)
+
+
+@pytest.mark.parametrize("code", ["137", 1.5, True, None, 10**30, [137]])
+def test_an_exit_status_that_is_none_is_not_known(code: object) -> None:
+    [state] = parse_pods(json.dumps(pod(container(end("Error", code, "yesterday")))))
+    assert (state.terminated, state.exit_code, state.terminated_at) == ("Error", None, None)
+
+
 @pytest.mark.parametrize(
     "text", ["", "Error from server (NotFound)", "[]", "{}", '{"kind": "List"}', '{"kind":"Node"}', "3"]
 )

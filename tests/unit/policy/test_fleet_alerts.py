@@ -232,14 +232,14 @@ def test_a_full_disk_is_told_again_only_after_it_was_emptied_by_more_than_a_litt
 
 
 def epochs(*seen: Any, total: int | None = 3) -> list[tuple[int, str, int]]:
-    """At which look which text with which generation; a look is an epoch, or (epoch, step)."""
+    """At which look which text with which generation; a look is how many epochs are done, or (epochs done, step)."""
     looks = [each if isinstance(each, tuple) else (each, None) for each in seen]
-    found = watch([row(epoch=epoch, step=step, total_epochs=total) for epoch, step in looks])
+    found = watch([row(epochs_done=done, step=step, total_epochs=total) for done, step in looks])
     return [(number, each.text, each.generation) for number, alerts in enumerate(found) for each in alerts]
 
 
-def test_the_epoch_before_the_one_that_begins_is_done() -> None:
-    assert epochs(1.0, 1.0, 2.0, 2.0, 3.0) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
+def test_each_epoch_that_is_done_is_told_once() -> None:
+    assert epochs(0.0, 0.0, 1.0, 1.0, 2.0) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
 
 
 def test_a_log_that_shows_parts_of_epochs_counts_those_that_are_done() -> None:
@@ -248,16 +248,16 @@ def test_a_log_that_shows_parts_of_epochs_counts_those_that_are_done() -> None:
 
 
 def test_of_several_epochs_at_once_the_last_is_told() -> None:
-    assert epochs(1.0, 3.0) == [(1, "epoch 2 of 3 is done", 2)]
+    assert epochs(0.0, 2.0) == [(1, "epoch 2 of 3 is done", 2)]
 
 
 def test_epochs_done_long_before_the_first_look_are_not_told() -> None:
-    assert epochs(3.0, 3.0) == []
-    assert epochs(None, None, 3.0) == []
+    assert epochs(2.0, 2.0) == []
+    assert epochs(None, None, 2.0) == []
 
 
 def test_a_training_begun_anew_has_done_no_epoch_by_that() -> None:
-    assert epochs((3.0, 900), (1.0, 10), (1.0, 20), (2.0, 400)) == [(3, "epoch 1 of 3 is done", 1)]
+    assert epochs((2.0, 900), (0.0, 10), (0.0, 20), (1.0, 400)) == [(3, "epoch 1 of 3 is done", 1)]
 
 
 def test_a_training_resumed_within_an_epoch_does_not_tell_it_twice() -> None:
@@ -266,7 +266,7 @@ def test_a_training_resumed_within_an_epoch_does_not_tell_it_twice() -> None:
 
 def test_epochs_of_another_run_are_its_own() -> None:
     seen = [(2.1, 1), (3.0, 1), (None, 0), (1.2, 2), (2.0, 2), (2.1, 0), (2.2, 2)]
-    found = watch([row(epoch=epoch, run=run, total_epochs=3) for epoch, run in seen])
+    found = watch([row(epochs_done=done, run=run, total_epochs=3) for done, run in seen])
     told = [(number, each.text, each.generation % 2**32) for number, alerts in enumerate(found) for each in alerts]
     assert told == [(1, "epoch 3 of 3 is done", 3), (4, "epoch 2 of 3 is done", 2)]
 
@@ -276,7 +276,7 @@ def test_epochs_that_are_no_numbers_are_no_epochs() -> None:
 
 
 def test_the_loss_is_told_with_an_epoch() -> None:
-    looks = [row(epoch=1.0, total_epochs=3), row(epoch=2.0, total_epochs=3, loss=1.23456)]
+    looks = [row(epochs_done=0.0, total_epochs=3), row(epochs_done=1.0, total_epochs=3, loss=1.23456)]
     assert watch(looks)[1][0].text == "epoch 1 of 3 is done, loss 1.235"
 
 
@@ -343,7 +343,7 @@ def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
 
 
 def test_a_name_of_what_happened_is_one_of_its_run() -> None:
-    looks = [row(epoch=each, step=step, total_epochs=3, run=7) for each, step in ((1.0, 5), (2.0, 9))]
+    looks = [row(epochs_done=each, step=step, total_epochs=3, run=7) for each, step in ((0.0, 5), (1.0, 9))]
     assert [each.generation for each in watch(looks)[1]] == [7 * 2**32 + 1]
     largest = watch([at(10**30, HANGS, run=2**20 - 1)])[0][0].generation
     assert 2**52 - 2**32 <= largest < 2**53

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
+from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.fleet_rows import Billed, bill, clean_text, metrics_of
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.judge import NOBODY_LOOKED
@@ -280,9 +281,17 @@ def test_the_remaining_time_of_an_epoch_is_not_that_of_the_training() -> None:
 
 
 def test_a_log_that_counts_within_epochs_has_the_steps_of_all_of_them() -> None:
-    progress = Progress(epoch=2.0, total_epochs=3, epoch_step=234, epoch_steps=1000)
-    seen = row_of(row=ROW, reading=reading(progress=progress, step=1234))
-    assert (seen.step, seen.total_steps) == (1234, 3000)
+    progress = Progress(
+        epoch=2.0, total_epochs=3, epoch_step=234, epoch_steps=1000, epochs_done=1.234, steps_per_second=2.0
+    )
+    seen = row_of(row=ROW, reading=reading(progress=progress))
+    assert (seen.step, seen.total_steps, seen.epoch, seen.epochs_done) == (1234, 3000, 2.0, 1.234)
+    assert (seen.progress_percentage(), seen.eta_seconds) == (pytest.approx(41.13, abs=0.01), 883.0)
+
+
+def test_an_epoch_that_has_begun_is_not_done() -> None:
+    seen = row_of(row=ROW, reading=reading(progress=parse_progress("Epoch 3/3")))
+    assert (seen.epoch, seen.total_epochs, seen.progress_percentage()) == (3.0, 3, pytest.approx(200 / 3))
 
 
 @pytest.mark.parametrize(

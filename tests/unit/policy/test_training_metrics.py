@@ -44,13 +44,14 @@ FLAT = LossAnalysis("plateau", "flat", 1.0, 1.0)
         ({"step": -5, "total_steps": 1000}, 0.0),
         ({"step": 5, "total_steps": 0}, 0.0),
         ({"total_steps": -1}, 0.0),
-        ({"epoch": 1.5, "total_epochs": 3}, 50.0),
-        ({"epoch": 1.5, "total_epochs": 3, "step": 7}, 50.0),
-        ({"epoch": 7.0, "total_epochs": 3}, 100.0),
-        ({"step": 10, "total_steps": 100, "epoch": 1.5, "total_epochs": 3}, 10.0),
-        ({"epoch": nan, "total_epochs": 3}, None),
-        ({"epoch": inf, "total_epochs": 3}, None),
-        ({"epoch": 1.0, "total_epochs": 0}, None),
+        ({"epochs_done": 1.5, "total_epochs": 3}, 50.0),
+        ({"epochs_done": 1.5, "total_epochs": 3, "step": 7}, 50.0),
+        ({"epochs_done": 7.0, "total_epochs": 3}, 100.0),
+        ({"step": 10, "total_steps": 100, "epochs_done": 1.5, "total_epochs": 3}, 10.0),
+        ({"epochs_done": nan, "total_epochs": 3}, None),
+        ({"epochs_done": inf, "total_epochs": 3}, None),
+        ({"epochs_done": 1.0, "total_epochs": 0}, None),
+        ({"epoch": 3.0, "total_epochs": 3}, None),
         ({"step": 10}, None),
         ({}, None),
     ],
@@ -72,8 +73,9 @@ def test_halfway_through_an_hour_of_training_another_hour_is_left() -> None:
     assert left == timedelta(seconds=3600)
 
 
-def test_what_the_log_says_comes_before_the_speed_and_the_speed_before_the_run_time() -> None:
-    assert seconds(step=50, total_steps=100, eta_seconds=12.0, steps_per_second=2.0, runtime_seconds=9.0) == 12.0
+def test_the_speed_comes_before_what_the_log_says_and_that_before_the_run_time() -> None:
+    assert seconds(step=50, total_steps=100, eta_seconds=12.0, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
+    assert seconds(step=50, total_steps=100, eta_seconds=12.0, runtime_seconds=9.0) == 12.0
     assert seconds(step=50, total_steps=100, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
     assert seconds(step=50, total_steps=100, steps_per_second=0.0, runtime_seconds=9.0) == 9.0
     assert seconds(eta_seconds=12.0) == 12.0

@@ -34,7 +34,9 @@ def test_a_second_training_in_the_same_process_and_log_has_not_finished(pid: int
     assert watch.row().health().level == "healthy"
     machine.log += line
     found = watch.row(30)
-    assert (found.finished, found.step, found.health().level) == (None, step, "healthy")
+    assert (found.finished, found.step) == (None, step) and found.health().level != "error"
+    machine.log += f"step {step + 1}/500 loss 0.1\n"
+    assert watch.level(30) == "healthy" and "finished" not in watch.told
 
 
 def test_a_second_training_in_the_log_has_not_finished_at_the_first_look_either() -> None:
@@ -79,7 +81,8 @@ def test_a_log_that_is_gone_is_not_healthy_and_no_hang_either() -> None:
         found = watch.row(30)
     assert found.health().level == "unknown" and watch.told == []
     watch.world.machine("local").path = "/workspace/output/a/training.log"
-    assert watch.level() == "warning" and watch.told == []  # its GPU is idle
+    watch.world.machine("local").log += "step 60/1000 loss 0.5\n"
+    assert watch.level(30) == "warning" and watch.told == []  # its GPU is idle
 
 
 def test_a_process_that_is_gone_with_its_log_is_told() -> None:
@@ -131,6 +134,7 @@ def test_a_laptop_that_slept_has_not_seen_a_hang() -> None:
     watch = local()
     watch.world.machine("local").gpus = gpu_answer(0)
     watch.train(range(2, 40))
+    watch.world.machine("local").slept = 3600
     for after in (3600, 10, 10, 30, 30):
         found = watch.row(after)
     assert found.verdict and found.verdict.state == "running" and watch.told == []
@@ -259,6 +263,7 @@ def test_what_was_seen_before_an_instance_was_stopped_says_nothing_of_it_once_it
     found = watch.row()
     assert (found.status, found.step, found.health().level) == ("running", 50, "unknown")
     del watch.monitor._schedule.add  # type: ignore[method-assign]
+    watch.world.machine(1).log += "step 51/1000 loss 0.5 2.0 it/s\n"
     assert watch.level() == "healthy" and "22222" in next(each for each in watch.world.said[::-1] if each[0] == "ssh")
 
 

@@ -85,6 +85,7 @@ ROWS = (
         epoch=2.0,
         step=250,
         eta_seconds=7500.0,
+        steps_per_second=0.1,
         cost_per_hour=12.5,
         verdict=_NAN,
     ),

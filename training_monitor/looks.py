@@ -17,6 +17,7 @@ from training_monitor.targets.target import Target
 from training_monitor.watching import WatchedJob
 
 WINDOW = 720  # observations that are judged at most
+KEEP_SECONDS = 10.0  # at least between two looks in the store: who looks more often has the rest in memory
 KNOWN_SECONDS = 600.0  # after a longer time without a look, the log is asked again when its newest step was made
 _DEFAULTS = {each.name: each.default for each in fields(Observation)}
 
@@ -55,14 +56,17 @@ class Looks:
         self.store, self.key = store, key
         kept = store.looks(key) if store and key else []
         self._seen = deque(filter(None, map(decode_observation, kept)), maxlen=WINDOW)
+        self._kept_at = self._seen[-1].timestamp if self._seen else None
 
     def add(self, observation: Observation) -> None:
         """Remember one more; those of a time that is still to come are of a clock that was set back since."""
         while self._seen and self._seen[-1].timestamp >= observation.timestamp:
             self._seen.pop()
         self._seen.append(observation)
-        if self.store and self.key:
+        is_due = self._kept_at is None or abs(observation.timestamp - self._kept_at) >= KEEP_SECONDS
+        if self.store and self.key and is_due:
             self.store.add_look(self.key, observation.timestamp, encode_observation(observation))
+            self._kept_at = observation.timestamp
 
     def all(self) -> tuple[Observation, ...]:
         """Oldest first."""

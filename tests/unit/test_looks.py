@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from training_monitor.looks import Looks, decode_observation, encode_observation, look_key
 from training_monitor.models import Failure, JobStatus, Observation
 from training_monitor.store import ALL_LOOKS, MOST_LOOKS, Store
-from training_monitor.supervise.looks import Looks, decode_observation, encode_observation, look_key
 from training_monitor.targets.target import parse_target
 from training_monitor.watching import WatchedJob
 
@@ -71,18 +71,26 @@ def test_a_training_is_the_same_one_however_it_is_named() -> None:
 
 def test_looks_from_the_time_before_a_clock_was_set_back_are_forgotten(store: Store) -> None:
     seen = looks(store)
-    for timestamp in (1.0, 2.0, 9000.0, 3.0):
+    for timestamp in (10.0, 20.0, 9000.0, 30.0):
         seen.add(Observation(timestamp, None))
-    assert [each.timestamp for each in seen.all()] == [1.0, 2.0, 3.0]
-    assert [each.timestamp for each in looks(store).all()] == [1.0, 2.0, 3.0]
+    assert [each.timestamp for each in seen.all()] == [10.0, 20.0, 30.0]
+    assert [each.timestamp for each in looks(store).all()] == [10.0, 20.0, 30.0]
+
+
+def test_who_looks_often_keeps_a_look_now_and_then(store: Store) -> None:
+    seen = looks(store)
+    for second in range(25):
+        seen.add(Observation(float(second), second))
+    assert len(seen.all()) == 25 and [each.timestamp for each in looks(store).all()] == [0.0, 10.0, 20.0]
 
 
 def test_many_looks_are_thinned_and_the_newest_and_the_first_are_kept(store: Store) -> None:
+    seen = looks(store)
     for number in range(3 * MOST_LOOKS):
-        looks(store).add(Observation(float(number), number))
+        seen.add(Observation(60.0 * number, number))
     kept = [each.timestamp for each in looks(store).all()]
     assert len(kept) <= MOST_LOOKS and kept[0] == 0.0
-    assert kept[-50:] == [float(number) for number in range(3 * MOST_LOOKS - 50, 3 * MOST_LOOKS)]
+    assert kept[-50:] == [60.0 * number for number in range(3 * MOST_LOOKS - 50, 3 * MOST_LOOKS)]
 
 
 def test_of_many_trainings_those_seen_last_are_remembered(store: Store) -> None:
@@ -97,5 +105,5 @@ def test_rows_that_hold_something_else_are_left_out(store: Store) -> None:
     with store.transaction() as execute:
         execute("INSERT INTO looks VALUES ('local job', 1.0, 'half a li')")
         execute("INSERT INTO looks VALUES ('local job', 2.0, '[]')")
-    looks(store).add(Observation(3.0, 1))
-    assert [each.timestamp for each in looks(store).all()] == [3.0]
+    looks(store).add(Observation(30.0, 1))
+    assert [each.timestamp for each in looks(store).all()] == [30.0]

@@ -1,0 +1,210 @@
+"""`check` on trainings that somebody started by hand: found by the target alone, a PID, or a log; on each target."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Place, WatchedTransport, kill, wait_until
+from training_monitor import check_training
+from training_monitor.cli.main import main
+from training_monitor.errors import JobNotFound, SettingsError, TargetUnreachable
+
+SCRIPT = """
+import sys, time
+log, fate, first = sys.argv[1], sys.argv[2], time.time()
+for step in range(1, 41):
+    print(f"step {step}/200 loss {2.0 / step:.4f} 10.0 steps/s", flush=True)
+    time.sleep(0.01)
+if fate == "healthy":
+    while time.time() < first + 120:
+        step += 1
+        print(f"step {step}/20000 loss 0.05 10.0 steps/s", flush=True)
+        time.sleep(0.1)
+if fate == "hung":
+    import os
+    os.utime(log, (first - 1200, first - 1200))
+    time.sleep(120)
+if fate == "finished":
+    for step in range(41, 201):
+        print(f"step {step}/200 loss 0.01", flush=True)
+    print("Training completed")
+if fate == "crashed":
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+"""
+
+
+@dataclass
+class Trainings:
+    """Real processes, each with its output in a file, as `python train.py > train.log 2>&1 &` starts them."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def log(self, fate: str) -> Path:
+        return self.folder / f"run {fate}" / "train.log"
+
+    def start(self, fate: str) -> subprocess.Popen[bytes]:
+        log = self.log(fate)
+        log.parent.mkdir()
+        script = log.parent / "train.py"
+        script.write_text(SCRIPT)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, str(script), str(log), fate], stdout=out, stderr=out, cwd=log.parent
+            )
+        self.processes.append(process)
+        if fate in ("finished", "crashed"):
+            process.wait(30)
+        else:
+            assert wait_until(lambda: "step 40/" in log.read_text())
+            if fate == "hung":
+                assert wait_until(lambda: time.time() - log.stat().st_mtime > 600)
+        return process
+
+
+@pytest.fixture
+def trainings(tmp_path: Path) -> Iterator[Trainings]:
+    started = Trainings(tmp_path)
+    yield started
+    for process in started.processes:
+        kill(process.pid)
+        process.wait()
+
+
+def check(place: Place, what: Any = None, **more: Any) -> dict[str, Any]:
+    """The one training that is meant, or of several the one whose log lies in the test's folder."""
+    report = check_training(place.address, what, **more)
+    mine = [job for job in report["jobs"] if what is not None or str(place.folder) in (job["log"] or "")]
+    assert len(mine) == 1, report
+    return dict(mine[0])
+
+
+FATES = {
+    "healthy": ("running", "ok"),
+    "hung": ("stalled", "failed"),
+    "finished": ("finished", "ok"),
+    "crashed": ("failed", "failed"),
+}
+
+
+@pytest.mark.parametrize("fate", FATES)
+def test_a_log_tells_what_became_of_a_training_in_one_round_trip(
+    target: Place, trainings: Trainings, transport: WatchedTransport, fate: str
+) -> None:
+    trainings.start(fate)
+    seen = check(target, str(trainings.log(fate)), transport=transport)
+    assert (seen["state"], seen["verdict"]) == FATES[fate], seen
+    assert len(transport.argvs) <= 1 + 2 * target.address.startswith("k8s")  # a pod's labels are asked beside it
+    assert seen["log"] == str(trainings.log(fate))
+    if fate == "crashed":
+        assert "illegal memory access" in seen["reason"] and seen["failure"]["evidence"]
+    if fate == "hung":
+        assert seen["seconds_without_step"] >= 1200 > seen["limit_seconds"]
+
+
+@pytest.mark.parametrize("fate", ["healthy", "hung"])
+def test_a_training_is_found_where_nobody_names_its_log(
+    target: Place, trainings: Trainings, transport: WatchedTransport, fate: str
+) -> None:
+    process = trainings.start(fate)
+    seen = check(target, transport=transport)
+    assert (seen["state"], seen["pid"], seen["log"]) == (FATES[fate][0], process.pid, str(trainings.log(fate)))
+    shells = [argv for argv in transport.argvs if "get" not in argv]
+    assert len(shells) == 2 and "train.py" in seen["command"]
+
+
+@pytest.mark.parametrize("fate", ["healthy", "hung"])
+def test_a_pid_is_enough(target: Place, trainings: Trainings, fate: str) -> None:
+    process = trainings.start(fate)
+    seen = check(target, str(process.pid))
+    assert (seen["state"], seen["step"] >= 40, seen["pid"]) == (FATES[fate][0], True, process.pid)
+
+
+def test_what_one_command_saw_counts_for_the_next(local: Place, trainings: Trainings) -> None:
+    trainings.start("healthy")
+    log = str(trainings.log("healthy"))
+    first = check(local, log)
+    assert wait_until(lambda: check(local, log)["step"] > first["step"] + 5)
+    assert check(local, log)["confidence"] == "high"
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_shows_one_block_and_its_exit_status_is_the_verdict(
+    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = {}
+    for fate in FATES:
+        trainings.start(fate)
+        codes[fate] = main(["check", str(trainings.log(fate))])
+    shown = capsys.readouterr().out
+    assert codes == {"healthy": 0, "hung": 1, "finished": 0, "crashed": 1}
+    assert "RUNNING" in shown and "STALLED" in shown and "FINISHED" in shown and "FAILED" in shown
+    assert "step 200/200" in shown and "illegal memory access" in shown
+
+
+def test_json_has_every_documented_key(
+    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = trainings.start("hung")
+    assert main(["check", "local", str(process.pid), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["schema"], report["target"], report["verdict"]) == ("training_monitor.check/1", "local", "failed")
+    [job] = report["jobs"]
+    assert {
+        "verdict", "state", "reason", "remedies", "step", "total_steps", "epoch", "total_epochs", "progress",
+        "steps_per_second", "eta_seconds", "loss", "seconds_without_step", "limit_seconds", "job", "pid", "log",
+        "checkpoint", "gpus", "failure",
+    } <= set(job)  # fmt: skip
+    assert (job["step"], job["total_steps"], job["progress"], job["epoch"]) == (40, 200, 0.2, None)
+
+
+# ---------------------------------------------------------------- wrong input
+
+
+def test_wrong_input_is_one_clear_line_and_never_ok(
+    local: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.log").mkdir()
+    (tmp_path / "secret.log").write_text("step 1/2\n")
+    (tmp_path / "secret.log").chmod(0)
+    calls = [
+        ["check", "local", "4194304"],  # above the highest pid
+        ["check", str(tmp_path / "folder.log")],
+        ["check", str(tmp_path / "nowhere.log")],
+        ["check", "local", "no-such-training"],
+        ["check", "local", "process:no-such-job"],
+        ["check", "ssh://127.0.0.1:9"],
+        ["check", "ssh://"],
+    ]
+    if os.geteuid() != 0:
+        calls.append(["check", str(tmp_path / "secret.log")])
+    for call in calls:
+        assert main(call) in (2, 3), call
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.startswith("error: ") and "Traceback" not in said.err, call
+
+
+def test_a_name_that_fits_two_trainings_names_them(local: Place, trainings: Trainings) -> None:
+    trainings.start("healthy")
+    trainings.start("hung")
+    with pytest.raises(SettingsError, match="pid .*pid "):
+        check_training("local", "train.py")
+
+
+def test_a_target_that_does_not_answer_raises(local: Place) -> None:
+    with pytest.raises(TargetUnreachable):
+        check_training("ssh://127.0.0.1:9")
+    with pytest.raises(JobNotFound, match="no process"):
+        check_training("local", 4194304)

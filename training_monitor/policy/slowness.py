@@ -1,0 +1,225 @@
+"""Is a run slower than it was, and does its ETA come nearer? Pure.
+
+A slow run is one whose steps take a multiple of the time they took in its own past, by medians over intervals in which
+the step advanced, so that pauses do not count; how many are needed follows from how much the run's step times vary. Its
+past is the fastest stretch of it, however long ago, or what its log tells of its usual step time. Once slow, it is slow
+until its speed is back.
+
+An ETA that does not converge falls by less than a share of the time that passes, over readings that span a good part
+of an hour, while steps are made ever more slowly. That shows long before the speed has halved.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import exp, log
+from statistics import median
+
+from training_monitor.policy.stall_history import Advance, Run
+from training_monitor.policy.stall_policy import StallPolicy
+from training_monitor.units import format_duration
+
+COUNTS = (5, 8, 12, 20, 32, 64)  # of intervals whose median is compared
+ENTER, LEAVE = 0.85, 0.5  # shares of the threshold, as logarithms: about half the speed measured, and back again
+PACE_GROWTH = 1.4  # by how much steps became slower where an ETA does not converge; longer sequences make up to that
+ETA_SHARE = 0.3  # of itself that must pass until an ETA can be called flat: before, it is noise
+BLOCK_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """`ratio` is the step time now over that of the past; `growing` whether it still gets slower."""
+
+    ratio: float
+    slow: bool
+    since: float
+    growing: bool
+
+
+def calm_advances(run: Run, policy: StallPolicy) -> list[Advance]:
+    """The advances after the warm-up."""
+    if run.first_step_at is None:
+        return []
+    warm, steps = run.first_step_at + policy.warmup_seconds, 0.0
+    for at, each in enumerate(run.advances):
+        if each.end > warm and steps >= policy.warmup_steps:
+            return run.advances[at:]
+        steps += each.steps
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """The run at its best: the logarithm of its step time, how much that varies, and over how many advances."""
+
+    base: float
+    spread: float
+    size: int
+
+
+class _Series:
+    """The advances as logarithms of their step times, with sums for means over any part of them."""
+
+    def __init__(self, calm: Sequence[Advance]) -> None:
+        self.calm = calm
+        self.logs = [log(each.step_time) for each in calm]
+        self.seconds = list(accumulate((each.seconds for each in calm), initial=0.0))
+        self.steps = list(accumulate((each.steps for each in calm), initial=0.0))
+
+    def mean(self, begin: int, end: int) -> float:
+        """The logarithm of the mean step time: exact where a look sees now one line of the log and now two."""
+        return log((self.seconds[end] - self.seconds[begin]) / (self.steps[end] - self.steps[begin]))
+
+    def usual(self, begin: int, end: int) -> float:
+        """The lower of mean and median: the mean counts pauses, the median is off where few lines are seen."""
+        return min(median(self.logs[begin:end]), self.mean(begin, end))
+
+
+def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPolicy) -> Slowdown | None:
+    """Compare the newest advances with the run's past, and with its `usual` step time where its log tells that."""
+    if len(calm) < (5 if usual else 10):
+        return None
+    series, count = _Series(calm), len(calm)
+    past = _best_past(series)
+    if usual and (past is None or log(usual) < past.base):
+        past = _Past(log(usual), 0.1, 40)
+    if past is None:
+        return None
+    threshold = -log(policy.speed_drop_threshold)
+    newest = exp(series.usual(count - 5, count) - past.base)
+    begin = _begin_of_slowness(series, past.base + LEAVE * threshold)
+    if begin is None:
+        return Slowdown(newest, False, calm[-1].begin, False)
+    for size in COUNTS:
+        if size > count - begin + size // 4:
+            break
+        growing = _is_growing(series.logs[-3 * size :], size)
+        if _is_slow(series, count - size, count, past, policy, 0.55 if growing else ENTER * threshold):
+            return Slowdown(exp(series.usual(count - size, count) - past.base), True, calm[begin].begin, growing)
+    was_slow = any(
+        _is_slow(series, end - size, end, past, policy, ENTER * threshold)
+        for size in COUNTS[1:4]
+        for end in range(begin + size, count, 2)
+    )
+    return Slowdown(newest, was_slow, calm[begin].begin, False)
+
+
+def _is_slow(series: _Series, begin: int, end: int, past: _Past, policy: StallPolicy, threshold: float) -> bool:
+    """Whether these are slower than the past by the threshold, surely, steadily and for long enough."""
+    if begin < 0 or series.seconds[end] - series.seconds[begin] < policy.slow_seconds:
+        return False
+    if series.mean(begin, end) - past.base < threshold:
+        return False
+    logs = series.logs[begin:end]
+    rise = min(median(logs), series.mean(begin, end)) - past.base
+    sure = rise >= 7.0 * past.spread * (1.0 / len(logs) + 1.0 / past.size) ** 0.5
+    return sure and rise >= threshold and quantile(logs, 0.25) - past.base >= 0.6 * threshold
+
+
+def _best_past(series: _Series) -> _Past | None:
+    """The fastest stretch of about a quarter of an hour, the newest advances aside."""
+    count = len(series.calm) - 5
+    if count < 5:
+        return None
+    each = median(each.seconds for each in series.calm)
+    size = max(5, min(count // 3, 40, int(BLOCK_SECONDS / max(each, 1e-3))))
+    begin = min(range(0, count - size + 1, size), key=lambda at: series.mean(at, at + size))
+    logs = sorted(series.logs[begin : begin + size])
+    middle = median(logs)
+    deviation = max(
+        1.4826 * median(abs(each - middle) for each in logs), (quantile(logs, 0.75) - quantile(logs, 0.25)) / 1.35
+    )
+    return _Past(series.mean(begin, begin + size), max(deviation, 0.25 if size < 10 else 0.05), size)
+
+
+def _begin_of_slowness(series: _Series, limit: float) -> int | None:
+    """From which advance on all stretches of five were above the limit, up to the newest; None when that is not."""
+    begin = None
+    for end in range(len(series.logs), 4, -5):
+        if series.usual(end - 5, end) <= limit:
+            break
+        begin = end - 5
+    return begin
+
+
+def _is_growing(logs: Sequence[float], count: int) -> bool:
+    """Three blocks, each clearly slower than the one before."""
+    if len(logs) < 3 * count:
+        return False
+    first, second, third = (median(logs[at : at + count]) for at in (0, count, 2 * count))
+    return second - first >= 0.14 and third - second >= 0.14
+
+
+# ---------------------------------------------------------------- ETA
+
+Reading = tuple[float, float]  # when, and the ETA
+
+
+@dataclass(frozen=True, slots=True)
+class FlatEta:
+    """An ETA that did not converge over the last `seconds`, in which `steps` were made."""
+
+    eta: float
+    seconds: float
+    steps: float
+    since: float
+
+    def describe(self) -> str:
+        span = f"{self.seconds / 60:.0f} minutes" if self.seconds < 2.5 * 3600 else format_duration(self.seconds)
+        return f"ETA not converging: stayed at ~{_round(self.eta)} over the last {span} despite {self.steps:.0f} steps"
+
+
+def find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
+    """Over the shortest stretch that shows it, of a quarter of an hour at least; both are oldest first."""
+    if len(readings) < policy.min_samples or len(advances) < 3:
+        return None
+    end = readings[-1][0]
+    span = policy.eta_seconds
+    while span < 4.0 * (end - readings[0][0]):
+        within = readings[max(0, bisect_left(readings, (end - span, 0.0))) :]
+        if len(within) >= policy.min_samples and (found := _flat_eta(within, advances, policy)):
+            return found
+        span *= 1.5
+    return None
+
+
+def _flat_eta(within: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
+    edge = max(1, len(within) // 5)
+    first, last = within[:edge], within[-edge:]
+    begun, ended = (median(when for when, _ in part) for part in (first, last))
+    fallen = median(eta for _, eta in first) - median(eta for _, eta in last)
+    passed = ended - begun
+    least = max(0.8 * policy.eta_seconds, ETA_SHARE * within[-1][1])
+    if passed < least or fallen >= policy.eta_convergence_threshold * passed:
+        return None
+    inside = [each for each in advances if each.end > begun + 1.0]
+    if len(inside) < 3:
+        return None
+    size = max(1, len(inside) // 4)
+    growth = _Series(inside[-size:]).usual(0, size) - _Series(inside[:size]).usual(0, size)
+    if growth < log(PACE_GROWTH):
+        return None
+    return FlatEta(within[-1][1], within[-1][0] - within[0][0], sum(each.steps for each in inside), within[0][0])
+
+
+def eta_convergence(readings: Sequence[Reading]) -> float | None:
+    """By how much of the elapsed time the ETA shrank in the last half hour: 1 is on schedule, below 0 it grows."""
+    known = [each for each in readings if each[0] >= readings[-1][0] - 1800.0]
+    if len(known) < 3 or known[-1][0] <= known[0][0]:
+        return None
+    return (known[0][1] - known[-1][1]) / (known[-1][0] - known[0][0])
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _round(seconds: float) -> str:
+    """The ETA as it is said: 2h, 40m."""
+    if seconds >= 2 * 3600 - 300:
+        return f"{seconds / 3600:.0f}h"
+    return f"{max(1.0, seconds / 60):.0f}m"

@@ -1,0 +1,290 @@
+"""What was seen of a run, as its present generation: the steps it made, and what it does since the last one. Pure.
+
+Time is the target's time awake where both looks tell it, so that a clock that jumps and a machine that sleeps are no
+time at all; else the time between the looks, and a long one of those is a gap: nobody knows whether the machine slept.
+
+A falling step or another process is a restart, and begins a new generation. A log that was rotated is not: it may show
+no step for a while, and then goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from training_monitor.models import Observation
+from training_monitor.policy.gpu_load import gpu_mode
+
+WORKING_CORES = 0.3  # CPU time per second of a process tree that computes; polling threads take less
+WORKING_WRITES = 100_000.0  # bytes per second of a tree that saves; logs and events take less
+FRESH_FILE = 60.0  # seconds
+ALIVE = ("saving", "compiling", "busy", "computing")  # signs of work beside steps
+PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
+
+
+@dataclass(slots=True)
+class Look:
+    """One observation at the run's own time `at`; `gap` is how much of the time before it may not have passed.
+
+    sign: saving | compiling | busy | computing (of work), or spinning | blocked | quiet | idle | unknown.
+    """
+
+    at: float
+    seen: Observation
+    gap: float = 0.0
+    sign: str = "unknown"
+
+
+@dataclass(slots=True)
+class Advance:
+    """From one step to the next that was seen.
+
+    `pause` is for how long it showed no work in between, and `kind` of which kind that was (see `kind_of`).
+    """
+
+    begin: float
+    end: float
+    steps: float
+    kind: str
+    pause: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    @property
+    def step_time(self) -> float:
+        return self.seconds / self.steps
+
+
+@dataclass(slots=True)
+class Run:
+    """The present generation of a run."""
+
+    began: float
+    poll: float  # the usual time between looks
+    advances: list[Advance] = field(default_factory=list)
+    first_step_at: float | None = None
+    position: float | None = None  # its newest step, or its epoch where no step is known
+    since: float = 0.0  # when that was made, as far as it is known; before the first, when it began
+    since_known: bool = False  # whether that was seen, or told by the log's own clock
+    moved: bool = False  # whether anything was seen to move: a step, an epoch, or the loss of a log that grows
+    rotated: bool = False  # whether its log became shorter, and shows no step yet
+    waiting: list[Look] = field(default_factory=list)  # looks since then, the one that saw it included
+
+    @property
+    def last(self) -> Look:
+        return self.waiting[-1]
+
+
+def read_run(seen: Sequence[Observation]) -> Run:
+    """The present generation out of all looks, of which there is one at least."""
+    looks, poll = _timeline(seen)
+    by_step = any(each.step is not None for each in seen)
+    run, before, stale = _begin(looks[0], poll), None, None
+    for look in looks:
+        place = (
+            float(look.seen.step) if by_step and look.seen.step is not None else None if by_step else look.seen.epoch
+        )
+        if before is not None and _is_other_process(before.seen, look.seen):
+            run, stale = _begin(look, poll), place
+        if place == stale:
+            place = None  # of the process before
+        elif place is not None:
+            stale = None
+        if place is not None and run.position is not None and place < run.position:
+            run = _begin(look, poll)
+        _add(run, before, look, place)
+        before = look
+    return run
+
+
+def _begin(look: Look, poll: float) -> Run:
+    began = look.at - (look.seen.runtime or 0.0)
+    return Run(began, poll, since=began, since_known=look.seen.runtime is not None)
+
+
+def _add(run: Run, before: Look | None, look: Look, place: float | None) -> None:
+    run.waiting.append(look)
+    if place is None:
+        if run.position is None and before is not None and _loss_moved(before.seen, look.seen):
+            run.since, run.since_known, run.moved, run.waiting = look.at, True, True, [look]
+        run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
+        return
+    run.rotated = False
+    age = look.seen.step_age
+    if place == run.position:
+        if not run.since_known and age is not None:
+            run.since, run.since_known = min(run.since, look.at - age), True
+        return
+    earliest = before.at if before is not None and len(run.waiting) > 1 else look.at - (age or 0.0)
+    made = max(earliest, look.at - age) if age is not None else look.at
+    if run.position is None:
+        run.first_step_at = made
+    elif not any(each.gap for each in run.waiting[1:]):
+        kind, pause = _pause_within(run, made)
+        run.advances.append(Advance(run.since, max(made, run.since + 1e-3), place - run.position, kind, pause))
+    run.moved = run.moved or run.position is not None or len(run.waiting) > 1
+    run.position, run.since, run.since_known = place, made, age is not None or len(run.waiting) > 1
+    run.waiting = [look]
+
+
+def _is_other_process(before: Observation, look: Observation) -> bool:
+    if before.process is not None and look.process is not None:
+        return before.process != look.process
+    return before.runtime is not None and look.runtime is not None and look.runtime < before.runtime - 60.0
+
+
+def _is_shorter(before: Observation, look: Observation) -> bool:
+    return before.log_size is not None and look.log_size is not None and look.log_size < before.log_size
+
+
+def _loss_moved(before: Observation, look: Observation) -> bool:
+    """A run whose log counts nothing shows by its loss that it trains."""
+    grew = before.log_size is not None and look.log_size is not None and look.log_size > before.log_size
+    return grew and None not in (before.loss, look.loss) and before.loss != look.loss
+
+
+# ---------------------------------------------------------------- time
+
+
+def _timeline(seen: Sequence[Observation]) -> tuple[list[Look], float]:
+    """The looks on the run's own time, the last one at its timestamp; and the usual time between the newest."""
+    known = [_awake_between(a, b) for a, b in zip(seen, seen[1:])]
+    spans = [
+        max(0.0, b.timestamp - a.timestamp) if awake is None else awake for awake, a, b in zip(known, seen, seen[1:])
+    ]
+    poll = median(spans[-20:]) if spans else 60.0
+    usual = min(poll, median(spans)) if spans else poll
+    looks, at = [Look(0.0, seen[0])], 0.0
+    for index, (span, awake) in enumerate(zip(spans, known)):
+        at += span
+        gap = awake is None and span > 3.0 * usual + 30.0 and _stands_out(spans, index)
+        looks.append(Look(at, seen[index + 1], span if gap else 0.0))
+    shift = seen[-1].timestamp - at
+    before = None
+    for look in looks:
+        look.at += shift
+        look.sign = _sign(before, look)
+        before = look
+    return looks, poll
+
+
+def _awake_between(before: Observation, look: Observation) -> float | None:
+    if before.awake_seconds is None or look.awake_seconds is None or before.boot != look.boot:
+        return None
+    return look.awake_seconds - before.awake_seconds if look.awake_seconds >= before.awake_seconds else None
+
+
+def _stands_out(spans: Sequence[float], index: int) -> bool:
+    """Whether nobody looked for longer than usual around then: older looks may lie farther apart, being thinned."""
+    sides = [part for part in (spans[max(0, index - 5) : index], spans[index + 1 : index + 6]) if part]
+    return spans[index] > 3.0 * max((median(part) for part in sides), default=spans[index]) + 30.0
+
+
+# ---------------------------------------------------------------- signs
+
+
+def _sign(before: Look | None, look: Look) -> str:
+    """What a look shows beside steps, also by what changed since the look before."""
+    seen = look.seen
+    cores, writes = _rates(before, look)
+    mode = gpu_mode(seen.gpu_utilization, seen.gpu_power_fraction)
+    works = None if cores is None else cores >= WORKING_CORES
+    if (writes or 0.0) >= WORKING_WRITES or (seen.file_age is not None and seen.file_age < FRESH_FILE):
+        return "saving"
+    if mode == "busy":
+        return "busy"
+    if seen.compilers and works is not False:
+        return "compiling"
+    if mode == "spinning":
+        return "spinning"
+    if works:
+        return "computing"
+    if works is False and (mode == "idle" or writes is not None):
+        return "blocked" if _stays_blocked(before, look) else "quiet"
+    return "idle" if mode == "idle" else "unknown"
+
+
+def _rates(before: Look | None, look: Look) -> tuple[float | None, float | None]:
+    """(cores at work, bytes written per second): since the look before, or else during the look."""
+    now, then = look.seen, before.seen if before else None
+    span = look.at - before.at if before else 0.0
+    cores, writes = now.cpu_cores, now.write_rate
+    if then is not None and span >= 5.0 and not look.gap and not _is_other_process(then, now):
+        if now.cpu_seconds is not None and then.cpu_seconds is not None:
+            cores = max(0.0, now.cpu_seconds - then.cpu_seconds) / span
+        if now.written_bytes is not None and then.written_bytes is not None:
+            writes = max(0, now.written_bytes - then.written_bytes) / span
+    return cores, writes
+
+
+def _stays_blocked(before: Look | None, look: Look) -> bool:
+    return bool(before is not None and before.seen.blocked and look.seen.blocked)
+
+
+def kind_of(looks: Sequence[Look]) -> tuple[str, int]:
+    """(Of which kind the end of a pause is, where it begins among the looks).
+
+    While the last look shows work, that; else what the looks since the last work have in common: phase | spinning |
+    blocked | quiet | spoken | idle | growing | unknown. `looks` begins with the one that saw the last step.
+    """
+    if looks[-1].sign in ALIVE and len(looks) > 1:
+        return looks[-1].sign, len(looks) - 1
+    begin = next((at for at in range(len(looks) - 1, 0, -1) if looks[at].sign in ALIVE), 0)
+    still = looks[begin + 1 :] or looks[-1:]
+    signs = [each.sign for each in still if each.sign != "unknown"]
+    sign = max(("spinning", "blocked", "quiet", "idle"), key=signs.count) if signs else "unknown"
+    if not signs and still[-1].sign in ALIVE:
+        sign = still[-1].sign
+    if sign not in ("quiet", "blocked") and any(
+        (each.seen.phase or "").lower().startswith(PHASES) for each in looks[-3:]
+    ):
+        return "phase", begin
+    if sign not in ("spinning", *ALIVE):
+        sign = _heard(sign, looks[begin:])
+    return sign, begin
+
+
+def _heard(sign: str, looks: Sequence[Look]) -> str:
+    """The same, with what the log said meanwhile: lines that are no steps."""
+    sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
+    growths = sum(b > a for a, b in zip(sizes, sizes[1:]))
+    if sign == "unknown":
+        return "growing" if growths > len(sizes) // 3 else "unknown"
+    if sign == "idle" and growths > len(sizes) // 3:
+        return "growing"
+    in_phase = (looks[-1].seen.phase or "").lower().startswith(PHASES)
+    return "spoken" if growths or (in_phase and sign == "quiet") else sign
+
+
+def _pause_within(run: Run, made: float) -> tuple[str, float]:
+    """(kind, seconds) of the longest time without work before the step that was made at `made`."""
+    looks = run.waiting[:-1]
+    if not looks:
+        return "unknown", 0.0
+    kind, begin = kind_of(looks)
+    end = run.waiting[-1]
+    longest = max(end.at - looks[begin].at, 0.0)
+    work = [0, *(at for at in range(1, len(looks)) if looks[at].sign in ALIVE), len(looks)]
+    everything = [*looks, end]
+    longest = max([longest, *(everything[b].at - everything[a].at for a, b in zip(work, work[1:]))])
+    return kind, min(longest, looks[-1].at - looks[0].at + 2.0 * run.poll, max(0.0, made - run.since) + run.poll)
+
+
+# ---------------------------------------------------------------- keeping
+
+
+def thin_looks(observations: Sequence[Observation], most: int) -> list[Observation]:
+    """At most `most` of the observations: the newer half is kept whole, and of the older every second.
+
+    The first one that saw the newest step is kept too, so that the silence since then does not shrink.
+    """
+    kept = list(observations)
+    while len(kept) > most:
+        newest = kept[-1].step
+        first = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].step not in (newest, None)), -1) + 1
+        half = max(1, len(kept) - most // 2)
+        kept = [each for at, each in enumerate(kept) if at >= half or at % 2 == 0 or at == first]
+    return kept
