@@ -15,14 +15,15 @@ from training_monitor.policy.alert_rules import RuleState, advance_rule
 from training_monitor.policy.cost import DAY, HOUR
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSummary
+from training_monitor.policy.judge import ENDS, format_verdict
 from training_monitor.policy.training_metrics import (
     FAILED,
+    LEVELS,
     TrainingMetrics,
     failure_of,
     has_nan,
     is_finished,
     is_full,
-    stall_level,
 )
 from training_monitor.units import format_duration
 
@@ -150,9 +151,11 @@ def _unless_stale(metrics: TrainingMetrics) -> bool | None:
 def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | None) -> ToldMember:
     """Whether the training failed or finished. One that had finished before it was first seen is no news."""
     metrics = found.metrics
-    failure = None if metrics.status in ("lost", *_DOWN) or told.ending else failure_of(metrics)
+    level, failure = _end_without_success(metrics)
+    if metrics.status in ("lost", *_DOWN) or told.ending:
+        failure = None
     over = False if metrics.is_running else None
-    told = found.judge(told, "failed", failure is not None or over, "error", failure or "")
+    told = found.judge(told, "failed", failure is not None or over, level, failure or "")
     moved = before is not None and None not in (before.step, metrics.step) and before.step != metrics.step
     finished = is_finished(metrics)
     at_work = told.at_work or moved or (metrics.is_running is True and not finished)
@@ -161,19 +164,26 @@ def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | N
     return replace(told, at_work=at_work and not finished)
 
 
+def _end_without_success(metrics: TrainingMetrics) -> tuple[str, str | None]:
+    """(level, why) of a training that ended without having finished: a warning where nothing tells how."""
+    failure, verdict = failure_of(metrics), metrics.verdict
+    if failure is not None or metrics.is_running is not False:
+        return "error", failure
+    return "warning", verdict.reason if verdict and verdict.state == "unknown" else metrics.absent
+
+
 def _judge_stall(told: ToldMember, found: _Found) -> ToldMember:
-    """A stall is over when a step was made or the process has ended, not when it merely was not seen."""
-    stall, step = found.metrics.stall, found.metrics.step
-    if found.metrics.is_running is False:
+    """It is over when it runs at its speed again and made a step, or has ended: not when it merely was not seen."""
+    verdict, step = found.metrics.verdict, found.metrics.step
+    if found.metrics.is_running is False or (verdict and verdict.state in ENDS):
         return replace(found.judge(told, "stall", False, "info", ""), stalled_step=None)
-    if stall is None:
+    if verdict is None:
         return told
-    if stall.is_stalling:
-        at = stall.current_step if stall.current_step is not None else step
-        text = f"{stall.kind}: {stall.reason}"
-        judged = found.judge(told, "stall", True, stall_level(stall), text, at)
-        return judged if judged is told else replace(judged, stalled_step=at)
-    if "stall" not in told.open or step is None or step == told.stalled_step:
+    if verdict.state in ("stalled", "slow"):
+        judged = found.judge(told, "stall", True, LEVELS[verdict.verdict], format_verdict(verdict), step)
+        return judged if judged is told else replace(judged, stalled_step=step)
+    has_moved = "stall" in told.open and step is not None and step != told.stalled_step
+    if verdict.state != "running" or not has_moved:
         return told
     found.add("recovered", "info", f"it makes steps again{_at_step(found.metrics)}")
     return replace(found.judge(told, "stall", False, "info", ""), stalled_step=None)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from training_monitor.models import Gpu, JobStatus
+from training_monitor.models import Gpu, JobStatus, Verdict
 from training_monitor.parse.log_text import strip_ansi
 from training_monitor.policy.cost import HOUR
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.health import average
 from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
 from training_monitor.policy.sweep import EARLIEST_START
 from training_monitor.policy.sweep_rows import cost_per_hour
 from training_monitor.policy.training_metrics import KEPT_LOGS, STARTING, TrainingMetrics
@@ -84,6 +85,7 @@ def metrics_of(
         message=_message(listed, reading, is_up),
         error=error,
         stale_since=stale_since,
+        verdict=_verdict(reading, is_up),
         **_costs(listed, status, listed_at if lost else now, billed),
         **(_progress(reading, is_up) if reading else {}),
         **(_values(listed, listed_at, reading) if is_up else {}),
@@ -213,7 +215,7 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
         "learning_rate": progress.learning_rate,
         "grad_norm": progress.grad_norm,
         "runtime_seconds": seen.runtime,
-        "finished": progress.finished or seen.status is JobStatus.SUCCEEDED or None,
+        "finished": True if seen.verdict and seen.verdict.state == "finished" else None,
         "loss_analysis": seen.loss,
         "extra": dict(reading.extra),
         "absent": reading.absent if is_up else None,
@@ -228,9 +230,15 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     return found | {
         "steps_per_second": progress.steps_per_second,
         "eta_seconds": job.eta_seconds,
-        "stall": seen.stall,
         "log_age": reading.log_age,
     }
+
+
+def _verdict(reading: TargetReading | None, is_up: bool) -> Verdict | None:
+    """What the judge said at the last look: an end holds, all else only while the machine is up and the job there."""
+    verdict = (reading.status.verdict if reading else None) or NOBODY_LOOKED
+    is_there = is_up and (reading is None or reading.absent is None)
+    return verdict if is_there or verdict.state in ENDS else None
 
 
 # ---------------------------------------------------------------- how its machine is used

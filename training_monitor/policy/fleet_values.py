@@ -45,7 +45,7 @@ MOST_RUN = 2**20
 class TargetReading:
     """What one round trip to a member found at `timestamp` (epoch seconds); per cent, None is not known.
 
-    `absent` says that there is no such job, or no log where there was one: `status` is of before then. `run` is a
+    `absent` says that there is no such job, or no log, or none any more: `status` is of before then. `run` is a
     number below MOST_RUN for the training that was started, 0 where nobody knows which. `log_age` is how many seconds
     before the look its log was written to.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from training_monitor.models import Gpu, JobStatus, Observation, PodState, RayResources, Verdict
 from training_monitor.policy.gpu_load import IDLE_PERCENT, mode_of
-from training_monitor.policy.judge import VERDICTS
+from training_monitor.policy.judge import ENDS, VERDICTS, format_verdict
 
 DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
@@ -21,7 +21,6 @@ DISK_FAILED_PERCENT = 99.0
 _MOST_NODES = 4  # that are named in one finding
 _NO_GPU_HERE = ("nvidia-smi is not there", "No devices were found")  # a Ray head often has none
 _RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
-_ENDED = ("finished", "failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def judge_gpus(
 
 def _judge_idle(nodes: Sequence[NodeGpus], seen: Observation | None, verdict: Verdict | None) -> list[Finding]:
     """No GPU works: expected of a job that has ended, and while it starts, evaluates or saves."""
-    if verdict and verdict.state in _ENDED:
+    if verdict and verdict.state in ENDS:
         return []
     text = f"GPU utilization < {IDLE_PERCENT:g}% -- training may not be running"
     if seen and seen.status is JobStatus.RUNNING:
@@ -186,9 +185,7 @@ def judge_job(job_id: str, verdict: Verdict) -> list[Finding]:
     if verdict.verdict == "ok":
         return []
     remedy = "; ".join(verdict.remedies) or _JOB_REMEDIES.get(verdict.state, "look at the end of its log")
-    is_said = verdict.reason.startswith(verdict.state)  # failed at step 40: exit code 3
-    what = verdict.reason if is_said else f"is {verdict.state}: {verdict.reason}"
-    return [Finding(verdict.verdict, f"job {job_id} {what}", remedy)]
+    return [Finding(verdict.verdict, f"job {job_id}: {format_verdict(verdict)}", remedy)]
 
 
 def judge_ray(ray: RayResources) -> list[Finding]:

@@ -15,6 +15,7 @@ from training_monitor.policy.stall import DEFAULT_POLICY, StallPolicy, all_steps
 from training_monitor.units import format_duration
 
 STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")
+ENDS = ("finished", "failed", "stopped")  # the states of one that runs no more
 VERDICTS = ("ok", "warning", "unknown", "failed")  # better ones first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
 UNNAMED_FAILURES = ("none", "unknown")
@@ -199,10 +200,17 @@ def _add_findings(found: Verdict, seen: Sequence[Observation]) -> Verdict:
 def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
     told = "alert" if found.recommendation == "continue" else found.recommendation
     worst = max(found.verdict, verdict, key=VERDICTS.index)
-    return replace(found, verdict=worst, reason=f"{found.reason}; {reason}", recommendation=told)
+    said = f"{reason}; {found.reason}" if found.verdict == "ok" else f"{found.reason}; {reason}"  # the worst first
+    return replace(found, verdict=worst, reason=said, recommendation=told)
 
 
 # ---------------------------------------------------------------- words
+
+
+def format_verdict(verdict: Verdict) -> str:
+    """Its reason, with its state in front where that says more: `stalled: no step for 20m, limit 7m30s: GPUs idle`."""
+    is_said = verdict.reason.startswith(verdict.state) or verdict.state in ("running", "unknown")
+    return verdict.reason if is_said else f"{verdict.state}: {verdict.reason}"
 
 
 def _position(last: Observation) -> str:

@@ -11,16 +11,19 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import isfinite
 
-from training_monitor.models import LossAnalysis, Progress, StallAnalysis
+from training_monitor.models import LossAnalysis, Progress, Verdict
 from training_monitor.policy.job_progress import JobProgress, job_progress
+from training_monitor.policy.judge import NOBODY_LOOKED, format_verdict
 from training_monitor.units import format_duration
 
 KEPT_LOGS = 10
-MOST_REASON = 200  # characters
-QUIET_SECONDS, QUIET_WHILE_IT_RUNS = 600.0, 3600.0  # after which a log without a new line shows no progress
+MOST_REASON, MOST_WORD = 200, 40  # characters
 STARTING = ("created", "loading", "pending", "scheduling")
 FAILED = ("exited", "failed", "dead")
 ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
+KNOWN = ("running", "frozen", "rebooting", "unknown", *STARTING, *ENDED)
+LEVELS = {"ok": "healthy", "warning": "warning", "unknown": "unknown", "failed": "error"}  # by verdict
+AT_WORK = ("starting", "running", "slow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,14 @@ class TrainingMetrics:
         eta_seconds: until the last step, by the training's own speed. epochs_done: of `total_epochs`, with the
             fraction of the one under way, where `epoch` is the number of that.
         extra: what the user's own log patterns found.
-        is_running: whether the training's process runs. finished: whether its log shows the end.
+        is_running: whether the training's process runs. finished: whether the judge says that it came to its end.
         job_status: of the training's job, where it has one, in small letters; on a machine of its own, as `status`.
         message: what the service or the job says of itself.
         absent: why nothing is known of its training any more: what is shown of that is of before.
         run: tells a training from others on the same machine; 0: nobody knows.
         log_age: how many seconds before the last look its log was written to.
         error: why the last look failed; stale_since: since when nothing was seen, epoch seconds, None while it is.
+        verdict: what `judge` says of the training; None of a machine that is not up, and of a row put together by hand.
     """
 
     instance_id: int | str
@@ -111,7 +115,6 @@ class TrainingMetrics:
     is_running: bool | None = None
     finished: bool | None = None
     job_status: str | None = None
-    stall: StallAnalysis | None = None
     loss_analysis: LossAnalysis | None = None
     message: str | None = None
     error: str | None = None
@@ -119,6 +122,7 @@ class TrainingMetrics:
     absent: str | None = None
     run: int = 0
     log_age: float | None = None
+    verdict: Verdict | None = None
 
     def progress_percentage(self) -> float | None:
         """How much of its steps is done, 0 to 100; of a log without steps, of its epochs. None is not known."""
@@ -148,46 +152,40 @@ class TrainingMetrics:
     def seconds_left(self) -> float | None:
         """How many seconds until the last step, by the training's own clock; None while nobody knows.
 
-        Nobody knows it of a training that has ended, hangs, is not seen any more or says nothing in its log. Its speed
+        Nobody knows it of a training that has ended, that hangs or may hang, or that is not seen any more. Its speed
         comes first, then its log's own word, then how long its steps took so far.
         """
-        hangs = self.stall is not None and self.stall.is_stalling and self.stall.kind != "slow"
         has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
-        if has_ended or hangs or self.absent is not None or self.is_quiet():
+        may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
+        if has_ended or may_hang or self.absent is not None:
             return None
         seconds = self._job().eta_seconds
         if seconds is None and self.step and self.runtime_seconds and not self.steps_per_second:
             seconds = replace(self, steps_per_second=self.step / self.runtime_seconds)._job().eta_seconds
         return seconds
 
-    def is_quiet(self) -> bool:
-        """Whether its log was not written to for so long that it shows no progress."""
-        limit = QUIET_WHILE_IT_RUNS if self.is_running else QUIET_SECONDS
-        return self.log_age is not None and self.log_age > limit
-
     def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
-        """Judge the row by the first of these that holds.
+        """How the row is, by the first of these that holds.
 
-        1. What a machine or a job is said to be, which holds until something else is said: lost, exited, failed,
-           offline: error. Stopped, frozen, rebooting: warning. Finished: healthy, but a warning while the machine costs
-           money. Created, loading, pending: unknown, it is starting.
-        2. The last look failed: unknown. What was seen before it says nothing of now.
-        3. What the look showed: a loss that is no number, a hang that is sure enough, a training whose process is gone
-           before its end: error. A slow run, or a hang that is not sure: warning. No such job or log any more: unknown.
-        4. A loss that diverges or jumps or is high, GPUs of a running training with little to do, a full disk: warning.
-        5. Nothing is known of its log, and nothing of its GPUs or of what runs there, or its log was not written to for
-           so long that it shows no progress: unknown. Else healthy.
+        1. What its machine is said to be, which holds until something else is said: lost, exited, offline: error.
+           Stopped, frozen, rebooting: warning. Created, loading, pending: unknown, it is starting. A word that nobody
+           knows: unknown.
+        2. The training has ended, by what `judge` says of it: failed: error. Stopped: warning. Finished: healthy, but a
+           warning while the machine costs money.
+        3. The last look failed: unknown. What was seen before it says nothing of now.
+        4. What `judge` says of the training; where nobody has looked, or there is no such job or log any more: unknown.
+           A loss that is no number makes it an error. One that diverges or jumps or is high, GPUs of a running training
+           with little to do, or a full disk make a healthy one a warning, and are told beside everything else.
 
         Args:
             thresholds: from where on a value is worth a warning.
             now: epoch seconds; with it, the reason says for how long a target has not answered.
         """
-        failure = failure_of(self)
         return (
-            self._machine_health(failure)
+            self._machine_health()
+            or self._end_health()
             or self._stale_health(now)
-            or self._training_health(failure)
-            or self._value_health(thresholds)
+            or self._add_warnings(self._training_health(), thresholds)
         )
 
     def health_status(self) -> str:
@@ -196,22 +194,28 @@ class TrainingMetrics:
 
     # ------------------------------------------------------------ the rules of `health`
 
-    def _machine_health(self, failure: str | None) -> Health | None:
-        words = {self.status, self.job_status}
-        if failure and words & {"lost", "offline", *FAILED}:
+    def _machine_health(self) -> Health | None:
+        failure = failure_of(self)
+        if failure and self.status in ("lost", "offline", *FAILED):
             return Health("error", failure)
         if self.status == "stopped":
             return Health("warning", f"stopped{self._costs(', and its disk costs')}")
         if self.status in ("frozen", "rebooting"):
             return Health("warning", f"the machine is {self.status}")
+        if self.status in STARTING:
+            return Health("unknown", f"starting ({self.status})")
+        if self.status not in KNOWN:
+            return Health("unknown", f"its status {self.status[:MOST_WORD]!r} is not known here")
+        return None
+
+    def _end_health(self) -> Health | None:
+        said, costs = self.verdict.reason if self.verdict else "", self._costs(", and still costs")
         if is_finished(self):
-            costs = self._costs(", and still costs")
-            return Health("warning" if costs else "healthy", f"finished{costs}")
-        if "stopped" in words:
-            return Health("warning", f"stopped{self._costs(', and still costs')}")
-        if words & {*STARTING}:
-            word = next(each for each in (self.status, self.job_status) if each in STARTING)
-            return Health("unknown", f"starting ({word})")
+            return Health("warning" if costs else "healthy", f"{said or 'finished'}{costs}"[:MOST_REASON])
+        if failure := failure_of(self):
+            return Health("error", failure)
+        if self.verdict and self.verdict.state == "stopped":
+            return Health("warning", f"{said}{costs}"[:MOST_REASON])
         return None
 
     def _stale_health(self, now: float | None) -> Health | None:
@@ -222,49 +226,44 @@ class TrainingMetrics:
             since = f" for {format_duration(max(0.0, now - self.stale_since))}"
         return Health("unknown", f"no answer{since}: {self.error}"[:MOST_REASON])
 
-    def _training_health(self, failure: str | None) -> Health | None:
-        if self.absent is not None and failure is None:
+    def _training_health(self) -> Health:
+        if self.absent is not None:
             return Health("unknown", self.absent[:MOST_REASON])
-        if has_nan(self):
-            return Health("error", f"the loss is {self.loss}" if self.loss is not None else "the loss is nan")
-        if self.stall is not None and self.stall.is_stalling:
-            return Health(stall_level(self.stall), f"{self.stall.kind}: {self.stall.reason}"[:MOST_REASON])
-        return Health("error", failure) if failure else None
+        if self.verdict is not None:
+            return Health(LEVELS[self.verdict.verdict], format_verdict(self.verdict)[:MOST_REASON])
+        seen = self._seen()
+        return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason)
 
-    def _value_health(self, thresholds: Thresholds) -> Health:
-        if warnings := "; ".join(self._warnings(thresholds)):
-            return Health("warning", warnings[:MOST_REASON])
-        has_log = any(value is not None for value in (self.step, self.epoch, self.loss))
-        is_missing = self.status == "unknown" or (self.message is not None and self.is_running is not True)
-        seen = ", ".join(self._seen())
-        if self.is_quiet():
-            quiet = f"nothing new in its log for {format_duration(self.log_age)}"
-            return Health("unknown", f"{quiet}: {seen}"[:MOST_REASON])
-        if seen and (has_log or not is_missing):
-            return Health("healthy", seen)
-        said = self.message or f"no log found, {seen or 'and no GPU seen'}"
-        return Health("unknown", said[:MOST_REASON])
+    def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:
+        """A warning never makes better what is an error or unknown, unless the row was put together by hand."""
+        if has_nan(self) and found.level != "error":
+            found = Health("error", f"the loss is nan; {found.reason}"[:MOST_REASON])
+        warnings = "; ".join(self._warnings(thresholds))
+        if not warnings:
+            return found
+        is_by_hand = self.verdict is None and self.absent is None
+        if found.level == "healthy" or (is_by_hand and found.level == "unknown"):
+            return Health("warning", f"{warnings}; {found.reason}"[:MOST_REASON])
+        return Health(found.level, f"{found.reason}; {warnings}"[:MOST_REASON])
 
     def _warnings(self, thresholds: Thresholds) -> Iterator[str]:
         analysis = self.loss_analysis
         if analysis is not None and analysis.kind in ("divergence", "spike"):
             yield analysis.reason
-        if _is_above(self.loss, thresholds.high_loss):
+        if _is_above(self.loss, thresholds.high_loss) and not has_nan(self):
             yield f"the loss of {self.loss:.4g} is high"
         if self.status == "running" and _is_above(thresholds.low_gpu, self.gpu_util):
             yield f"GPU at only {self.gpu_util:.0f} %"
         if is_full(self, thresholds):
             yield f"disk {self.disk_util:.0f} % full"
 
-    def _seen(self) -> Iterator[str]:
+    def _seen(self) -> str | None:
+        """How far a row came that somebody put together without a verdict; None where it tells nothing of that."""
         if self.step is not None:
-            yield f"step {self.step}/{self.total_steps}" if self.total_steps else f"step {self.step}"
-        elif self.epoch is not None:
-            yield f"epoch {self.epoch:g}/{self.total_epochs}" if self.total_epochs else f"epoch {self.epoch:g}"
-        elif self.loss is not None:
-            yield f"loss {self.loss:.4g}"
-        if self.gpu_util is not None:
-            yield f"GPU {self.gpu_util:.0f} %"
+            return f"step {self.step} of {self.total_steps}" if self.total_steps else f"step {self.step}"
+        if self.epoch is not None:
+            return f"epoch {self.epoch:g} of {self.total_epochs}" if self.total_epochs else f"epoch {self.epoch:g}"
+        return None if self.loss is None else f"loss {self.loss:.4g}"
 
     def _costs(self, words: str) -> str:
         return f"{words} ${self.cost_per_hour:.3f}/h" if self.cost_per_hour else ""
@@ -274,37 +273,29 @@ class TrainingMetrics:
 
 
 def is_finished(metrics: TrainingMetrics) -> bool:
-    """Whether its log or its job says that the training came to its end."""
-    words = {metrics.status, metrics.job_status}
-    return "succeeded" in words or (bool(metrics.finished) and not words & {"failed", "lost"})
+    """Whether the training came to its end."""
+    return bool(metrics.finished) and metrics.status != "lost"
 
 
 def failure_of(metrics: TrainingMetrics) -> str | None:
-    """Why a training goes on no more without having been finished or stopped; None while nobody can say that."""
-    words = {metrics.status, metrics.job_status}
-    said = f": {metrics.message}"[:MOST_REASON] if metrics.message else ""
+    """Why a training does not go on, without having been finished or stopped; None where that is not known."""
+    said = f": {metrics.message}" if metrics.message else ""
     if metrics.status == "lost":
         return (metrics.error or "it is gone from the account")[:MOST_REASON]
     if metrics.status == "offline":
-        return f"the machine is offline{said}"
-    if is_finished(metrics) or "stopped" in words:
+        return f"the machine is offline{said}"[:MOST_REASON]
+    if is_finished(metrics) or "stopped" in (metrics.status, metrics.job_status):
         return None
-    if failed := next((each for each in (metrics.status, metrics.job_status) if each in FAILED), None):
-        return f"{failed}{said}"
-    if metrics.is_running is False and not words & {*STARTING}:
-        return f"the training does not run{said}"
-    return None
+    if metrics.verdict is not None and metrics.verdict.state == "failed":
+        return metrics.verdict.reason[:MOST_REASON]
+    failed = next((each for each in (metrics.status, metrics.job_status) if each in FAILED), None)
+    return f"{failed}{said}"[:MOST_REASON] if failed else None
 
 
 def has_nan(metrics: TrainingMetrics) -> bool:
     """Whether the newest loss is nan or infinite."""
     loss, analysis = metrics.loss, metrics.loss_analysis
     return (loss is not None and not isfinite(loss)) or (analysis is not None and analysis.kind == "nan")
-
-
-def stall_level(stall: StallAnalysis) -> str:
-    """How bad it is that a run stalls: `error` for a hang that is sure enough, else `warning`."""
-    return "warning" if stall.kind in (None, "slow") or stall.confidence in ("none", "low") else "error"
 
 
 def is_full(metrics: TrainingMetrics, thresholds: Thresholds) -> bool:

@@ -218,8 +218,8 @@ class FleetMember:
         """The reading out of the answers. Raises what kept us from asking for the training."""
         host: LogHost = answers[-1].value or LogHost(None, None, None)
         look, absent = self._read(answers[:-1])
-        if look.log and look.log.missing and self._state.cursor and not look.log_tail:
-            absent = absent or "its log is there no more"
+        if look.log and look.log.missing and not look.log_tail and (self._state.cursor or not look.view):
+            absent = absent or self._say_without_log(look)
         moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
         self._log_path = host.log_path or self._log_path
         if look.log and look.log.reset and moved:
@@ -244,6 +244,11 @@ class FleetMember:
             run=self._run_number(look),
             log_age=host.log_age,
         )
+
+    def _say_without_log(self, look: Look) -> str:
+        if self._state.cursor is None:
+            return "no log found"
+        return "its process and its log are gone" if look.is_running is False else "its log is there no more"
 
     def _shorten(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
         """What is shown of a status: a thousand losses of each member would be too much to keep twice."""

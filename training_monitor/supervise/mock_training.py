@@ -7,18 +7,19 @@ most are healthy. Times are seconds since the fleet was begun; negative ones are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import cos, exp, nan, pi, sin
 from typing import Any
 
-from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis
+from training_monitor.models import Gpu, JobStatus, LossAnalysis, Observation, Progress, StallAnalysis
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.cost import HOUR
 from training_monitor.policy.fleet_rows import Billed
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
+from training_monitor.policy.gpu_load import power_fraction
+from training_monitor.policy.judge import judge
 from training_monitor.policy.training_metrics import KEPT_LOGS
-from training_monitor.units import format_duration
 from training_monitor.watching import TrainingStatus
 
 SCENARIOS = (
@@ -44,7 +45,7 @@ GPUS = (
 )
 EPOCHS = 3
 LOADING_AT, RUNNING_AT, LOST_AT, DEARER_AT = 8.0, 20.0, 25.0, 40.0
-HUNG_AT, EXITED_AT, FINISHED_AT, UNREACHABLE_AT, STOPPED_AT = -640.0, -300.0, -900.0, -130.0, -1800.0
+HUNG_AT, EXITED_AT, FINISHED_AT, UNREACHABLE_AT, STOPPED_AT = -1240.0, -300.0, -900.0, -130.0, -1800.0
 LINE_SECONDS = 10.0
 SETUP_SECONDS = 240.0
 _DEARER = 1.08
@@ -218,18 +219,36 @@ def _reading(member: MockMember, at: float, seen_at: float, epoch: float) -> Tar
         power_limit_watts=400.0,
         temperature_celsius=40.0 + 0.3 * percent,
     )
-    status = TrainingStatus(
+    observation = Observation(
+        timestamp=epoch + seen_at,
+        step=progress.step,
+        total_steps=progress.total_steps,
+        steps_per_second=progress.steps_per_second,
+        loss=progress.loss,
+        gpu_utilization=gpu.utilization,
+        gpu_power_fraction=power_fraction(gpu),
+        status=JobStatus.SUCCEEDED if progress.finished else JobStatus.RUNNING,
         is_running=not progress.finished,
+        finished=progress.finished,
+        runtime=ran,
+        step_age=seen_at - HUNG_AT if hangs else seen_at % LINE_SECONDS,
+        step_interval=LINE_SECONDS,
+        step_time=1.0 / member.speed,
+    )
+    verdict = judge([observation], now=observation.timestamp)
+    status = TrainingStatus(
+        is_running=observation.is_running,
         progress=progress,
-        stall=_stall(progress, seen_at - HUNG_AT if hangs else None),
+        stall=verdict.stall or StallAnalysis(False, None, "none", verdict.reason, "continue"),
         checkpoints=None,
         recent_output="",
-        timestamp=epoch + seen_at,
-        status=JobStatus.SUCCEEDED if progress.finished else JobStatus.RUNNING,
+        timestamp=observation.timestamp,
+        status=observation.status,
         loss=LossAnalysis("nan", "the loss is nan", nan, 1.9) if member.scenario == "nan" else None,
         runtime=ran,
+        verdict=verdict,
     )
-    return TargetReading(epoch + seen_at, status, (gpu,))
+    return TargetReading(observation.timestamp, status, (gpu,))
 
 
 @lru_cache(maxsize=16_384)
@@ -256,23 +275,12 @@ def _made(member: MockMember, at: float) -> Progress:
         total_steps=member.total_steps,
         epoch=float(min(EPOCHS, 1 + int(share * EPOCHS))),
         total_epochs=EPOCHS,
+        epochs_done=share * EPOCHS,
         loss=nan if member.scenario == "nan" and at > -60.0 else round(loss, 4),
         learning_rate=1e-4 * (1.0 + cos(pi * share)) / 2.0,
         grad_norm=round(0.4 + 0.5 * _noise(member.number, step, 6.0), 3),
         steps_per_second=None if finished else member.speed * (1.0 + 4.0 / 37.0 * cos(ran / 37.0 + member.number)),
         finished=finished or None,
-    )
-
-
-def _stall(progress: Progress, hung: float | None) -> StallAnalysis:
-    found = StallAnalysis(
-        False, None, "none", "making progress", "continue", current_step=progress.step, total_steps=progress.total_steps
-    )
-    if hung is None:
-        return found
-    reason = f"no step after step {progress.step} for {format_duration(hung)}, GPUs at 100 % and idle power"
-    return replace(
-        found, is_stalling=True, kind="hang_spinning", confidence="high", reason=reason, recommendation="terminate"
     )
 
 

@@ -68,8 +68,8 @@ def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: View, width: int
     if row.stale_since is not None:
         since = f"since {format_date(row.stale_since)}, {format_age(snapshot.timestamp - row.stale_since)}"
         told.append(("stale", since, "warning"))
-    if row.stall is not None and row.stall.is_stalling:
-        told.append(("stall", f"{row.stall.reason} {row.stall.recommendation}", "warning"))
+    if row.verdict is not None and row.verdict.recommendation != "continue":
+        told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
     if row.loss_analysis is not None and row.loss_analysis.kind is not None:
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
     body: Body = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import LossAnalysis, StallAnalysis
+from training_monitor.models import LossAnalysis, Verdict
 from training_monitor.policy.alert_rules import AlertRule
 from training_monitor.policy.cost import DAY
 from training_monitor.policy.fleet_alerts import (
@@ -29,8 +29,14 @@ def row(status: str = "running", **values: Any) -> TrainingMetrics:
     return TrainingMetrics(7, "H100", status, key="vast://7", **values)
 
 
-def stall(step: int | None = 70, kind: str = "hang_idle", confidence: str = "high") -> StallAnalysis:
-    return StallAnalysis(True, kind, confidence, "no step for 20m", "alert", step, 100)
+RUNS = Verdict("running", "ok", "step 70 of 100")
+SLOW = Verdict("slow", "warning", "half as fast as before")
+HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
+ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
+DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
+GONE = Verdict("unknown", "unknown", "it ended; its log does not tell how")
+SILENT = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
+DONE = {"finished": True, "verdict": ENDED}
 
 
 def watch(
@@ -57,7 +63,7 @@ AT_WORK = row(step=10, total_steps=100, loss=2.0, is_running=True, gpu_util=90.0
 
 
 def test_a_training_at_work_is_no_news() -> None:
-    assert kinds([row(step=each, loss=2.0, is_running=True) for each in (10, 20, 30)]) == []
+    assert kinds([row(step=each, loss=2.0, is_running=True, verdict=RUNS) for each in (10, 20, 30)]) == []
 
 
 def test_an_alert_says_when_of_whom_and_what() -> None:
@@ -76,8 +82,8 @@ def test_an_alert_says_when_of_whom_and_what() -> None:
         (row("offline"), "failed"),
         (row("failed"), "failed"),
         (row(job_status="failed"), "failed"),
-        (row(is_running=False, step=10), "failed"),
-        (row(stall=stall()), "stall"),
+        (row(is_running=False, step=10, verdict=DIED), "failed"),
+        (row(verdict=HANGS), "stall"),
         (row(loss=nan), "nan"),
     ],
 )
@@ -92,9 +98,18 @@ def test_a_machine_that_is_up_again_and_fails_again_is_told_again() -> None:
 
 
 def test_a_training_whose_process_is_not_known_for_a_moment_has_not_failed_again() -> None:
-    gone = row(is_running=False, step=10)
+    gone = row(is_running=False, step=10, verdict=DIED)
     assert kinds([gone, row(is_running=None, step=10), gone]) == ["0 failed error"]
     assert kinds([gone, row(is_running=True, step=10), gone]) == ["0 failed error", "2 failed error"]
+
+
+def test_an_end_of_which_nothing_tells_how_it_came_is_a_warning_until_that_is_known() -> None:
+    gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
+    assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
+    assert watch([gone])[0][0].text == GONE.reason
+    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log are gone")]) == ["1 failed warning"]
+    assert kinds([AT_WORK, row(absent="its log is there no more")]) == []
+    assert kinds([AT_WORK, row(is_running=None, step=10, verdict=SILENT)]) == []
 
 
 def test_one_that_exits_and_then_goes_is_told_of_both() -> None:
@@ -111,7 +126,7 @@ def test_what_somebody_destroys_is_not_lost() -> None:
 
 
 def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_work() -> None:
-    done = row(step=100, loss=0.5, finished=True, is_running=False)
+    done = row(step=100, loss=0.5, is_running=False, **DONE)
     assert kinds([AT_WORK, done, done]) == ["1 finished info"]
     assert watch([AT_WORK, done])[1][0].text == "the training has finished at step 100, loss 0.5"
     assert kinds([done, done]) == []
@@ -119,53 +134,72 @@ def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_wor
 
 
 def test_a_log_that_shows_the_end_while_its_process_still_saves_is_told_once() -> None:
-    saving = row(step=100, finished=True, is_running=True)
+    saving = row(step=100, is_running=True, **DONE)
     assert kinds([AT_WORK, saving, saving, saving]) == ["1 finished info"]
     assert kinds([saving, saving]) == []
 
 
 def test_a_log_without_a_process_is_seen_at_work_by_its_steps() -> None:
-    looks = [row(step=10), row(step=20), row(step=100, finished=True), row(step=100, finished=True)]
+    looks = [row(step=10), row(step=20), row(step=100, **DONE), row(step=100, **DONE)]
     assert kinds(looks) == ["2 finished info"]
 
 
 def test_a_second_training_in_the_same_place_finishes_too() -> None:
-    done = row(step=100, finished=True, is_running=False)
+    done = row(step=100, is_running=False, **DONE)
     assert kinds([AT_WORK, done, AT_WORK, done]) == ["1 finished info", "3 finished info"]
 
 
 # ---------------------------------------------------------------- stalls
 
 
+def at(step: int | None, verdict: Verdict | None = RUNS, **values: Any) -> TrainingMetrics:
+    return row(step=step, verdict=verdict, **values)
+
+
 def test_a_stall_is_told_with_its_step_and_is_over_when_a_step_was_made() -> None:
-    looks = [AT_WORK, row(step=70, stall=stall()), row(step=70, stall=stall()), row(step=71, stall=QUIET)]
+    looks = [AT_WORK, at(70, HANGS), at(70, HANGS), at(71)]
     assert kinds(looks) == ["1 stall error", "3 recovered info"]
     assert [each.generation for alerts in watch(looks) for each in alerts] == [70, 71]
+    assert watch(looks)[1][0].text == f"stalled: {HANGS.reason}"
 
 
-QUIET = StallAnalysis(False, None, "none", "making progress", "continue", 71, 100)
-
-
-def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over() -> None:
-    assert kinds([row(step=70, stall=stall()), row(step=70, stall=QUIET), row(step=70, stall=stall())]) == [
-        "0 stall error"
-    ]
-    assert kinds([row(step=70, stall=stall()), row(), row(step=70, stall=stall())]) == ["0 stall error"]
+@pytest.mark.parametrize("seen", [at(70), at(70, None), at(71, None), at(70, SILENT), at(71, SILENT), at(None)])
+def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over(seen: TrainingMetrics) -> None:
+    assert kinds([at(70, HANGS), seen, at(70, HANGS)]) == ["0 stall error"]
 
 
 def test_slowness_is_a_warning_and_a_hang_after_it_is_told_as_worse() -> None:
-    slow, hang = row(step=70, stall=stall(70, "slow")), row(step=72, stall=stall(72))
-    assert kinds([slow, slow, hang, hang, slow]) == ["0 stall warning", "2 stall error"]
-    assert kinds([row(stall=stall(confidence="low"))]) == ["0 stall warning"]
+    assert kinds([at(70, SLOW), at(70, SLOW), at(72, HANGS), at(72, HANGS), at(73, SLOW)]) == [
+        "0 stall warning",
+        "2 stall error",
+    ]
+
+
+def test_a_run_that_is_slow_has_not_recovered_until_its_speed_is_back() -> None:
+    looks = [at(70, HANGS), at(71, SLOW), at(72, SLOW), at(73, SILENT), at(74, SLOW), at(75), at(76)]
+    assert kinds(looks) == ["0 stall error", "5 recovered info"]
+    assert kinds([at(70, SLOW), at(71, SLOW), at(72), at(73, SLOW)]) == [
+        "0 stall warning",
+        "2 recovered info",
+        "3 stall warning",
+    ]
+
+
+def test_a_stall_that_ends_with_the_training_has_not_recovered() -> None:
+    assert kinds([at(70, HANGS, is_running=True), at(100, **{**DONE, "is_running": False})]) == [
+        "0 stall error",
+        "1 finished info",
+    ]
+    assert kinds([at(70, HANGS), at(71, DIED), at(72)]) == ["0 stall error", "1 failed error"]
 
 
 def test_a_run_that_stalls_again_where_the_one_before_it_ended_is_told_again() -> None:
-    hung, ended = row(step=70, stall=stall(), is_running=True), row(step=70, is_running=False, job_status="stopped")
+    hung, ended = at(70, HANGS, is_running=True), row(step=70, is_running=False, job_status="stopped")
     assert kinds([hung, hung, ended, hung, hung]) == ["0 stall error", "3 stall error"]
 
 
 def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
-    assert watch([row(stall=stall(None, "not_started"))])[0][0].generation == 0
+    assert watch([at(None, HANGS)])[0][0].generation == 0
 
 
 # ---------------------------------------------------------------- loss, disk
@@ -288,11 +322,9 @@ def test_nobody_is_told_of_prices_who_does_not_want_to_be() -> None:
 
 def test_a_look_that_failed_begins_nothing_and_ends_nothing() -> None:
     stale = {"error": "ssh: timed out", "stale_since": NOW}
-    nothing = row(**stale, loss=nan, stall=stall(), is_running=False, disk_util=99.0, cost_per_hour=9.0, finished=True)
+    nothing = row(**stale, loss=nan, verdict=HANGS, is_running=False, disk_util=99.0, cost_per_hour=9.0, finished=True)
     assert kinds([AT_WORK, nothing]) == []
-    assert kinds([row(step=70, stall=stall()), row(step=90, stall=QUIET, **stale), row(step=70, stall=stall())]) == [
-        "0 stall error"
-    ]
+    assert kinds([at(70, HANGS), at(90, **stale), at(70, HANGS)]) == ["0 stall error"]
     assert kinds([row("lost"), row(**stale), row("lost")]) == ["0 lost error"]
 
 
@@ -306,14 +338,14 @@ def test_a_row_of_which_nothing_is_known_tells_nothing() -> None:
 
 
 def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
-    assert watch([row(stall=stall(10**30))])[0][0].generation == 2**53
+    assert watch([at(10**30, HANGS)])[0][0].generation == 2**53
     assert watch([row("exited", step=-5)])[0][0].generation == 0
 
 
 def test_a_name_of_what_happened_is_one_of_its_run() -> None:
     looks = [row(epochs_done=each, step=step, total_epochs=3, run=7) for each, step in ((0.0, 5), (1.0, 9))]
     assert [each.generation for each in watch(looks)[1]] == [7 * 2**32 + 1]
-    largest = watch([row(stall=stall(10**30), run=2**20 - 1)])[0][0].generation
+    largest = watch([at(10**30, HANGS, run=2**20 - 1)])[0][0].generation
     assert 2**52 - 2**32 <= largest < 2**53
 
 

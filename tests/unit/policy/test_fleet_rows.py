@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
 import pytest
 
-from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis
+from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.fleet_rows import Billed, bill, clean_text, metrics_of
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
+from training_monitor.policy.judge import NOBODY_LOOKED
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.watching import TrainingStatus
 
@@ -44,6 +46,9 @@ ROW: dict[str, Any] = {
 QUIET = StallAnalysis(False, None, "none", "making progress", "continue", 1234, None)
 
 
+RUNS = Verdict("running", "ok", "step 1234")
+ENDED = Verdict("finished", "ok", "finished at step 1234")
+DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
 NO_PROGRESS = Progress()
 
 
@@ -51,7 +56,7 @@ def reading(
     at: float = NOW, gpus: tuple[Gpu, ...] = (), progress: Progress = NO_PROGRESS, **status: Any
 ) -> TargetReading:
     values: dict[str, Any] = {"is_running": True, "stall": QUIET, "checkpoints": None, "recent_output": ""}
-    values |= {"status": JobStatus.RUNNING, **status}
+    values |= {"status": JobStatus.RUNNING, "verdict": RUNS, **status}
     disk, ram = values.pop("disk", None), values.pop("ram", None)
     return TargetReading(at, TrainingStatus(progress=progress, timestamp=at, **values), gpus, disk, ram)
 
@@ -184,7 +189,7 @@ def test_what_was_lost_cost_until_it_was_listed_last() -> None:
     seen = row_of(row=ROW, listed_at=NOW - HOUR, lost=True, reading=reading(NOW - HOUR, progress=Progress(step=70)))
     assert (seen.status, seen.cost_per_hour, seen.step) == ("lost", None, 70)
     assert seen.total_cost == pytest.approx(9 * 0.467)
-    assert (seen.gpu_util, seen.is_running, seen.stall) == (None, None, None)
+    assert (seen.gpu_util, seen.is_running, seen.verdict) == (None, None, None)
 
 
 def test_what_was_never_listed_and_is_not_there_is_lost_for_that_reason() -> None:
@@ -259,7 +264,7 @@ def test_a_machine_that_does_not_run_shows_how_far_it_came_and_nothing_of_its_gp
     seen = row_of(row={**ROW, "actual_status": status}, reading=reading(NOW - 5, GPUS, progress))
     assert (seen.step, seen.total_steps, seen.loss) == (70, 100, 1.5)
     assert (seen.gpu_util, seen.memory_util, seen.eta_seconds, seen.steps_per_second) == (None, None, None, None)
-    assert (seen.is_running, seen.job_status, seen.stall) == (None, None, None)
+    assert (seen.is_running, seen.job_status, seen.verdict) == (None, None, None)
 
 
 def test_progress_comes_from_the_log_and_the_training_s_own_clock() -> None:
@@ -268,7 +273,7 @@ def test_progress_comes_from_the_log_and_the_training_s_own_clock() -> None:
     seen = row_of(row=ROW, reading=reading(NOW, (), progress, runtime=1800.0, loss=loss))
     assert (seen.step, seen.total_steps, seen.epoch, seen.total_epochs, seen.loss) == (70, 100, 1.4, 2, 1.5)
     assert (seen.learning_rate, seen.grad_norm, seen.steps_per_second, seen.eta_seconds) == (1e-4, 0.5, 2.0, 15.0)
-    assert (seen.runtime_seconds, seen.stall, seen.loss_analysis, seen.finished) == (1800.0, QUIET, loss, None)
+    assert (seen.runtime_seconds, seen.verdict, seen.loss_analysis, seen.finished) == (1800.0, RUNS, loss, None)
 
 
 def test_the_remaining_time_of_an_epoch_is_not_that_of_the_training() -> None:
@@ -305,14 +310,32 @@ def test_an_epoch_that_has_begun_is_not_done() -> None:
 def test_another_target_has_the_status_of_its_job(
     status: JobStatus, is_running: bool | None, word: str, finished: bool | None
 ) -> None:
-    seen = row_of(MACHINE, reading=reading(gpus=GPUS, status=status, is_running=is_running))
+    verdict = ENDED if finished else RUNS
+    seen = row_of(MACHINE, reading=reading(gpus=GPUS, status=status, is_running=is_running, verdict=verdict))
     assert (seen.status, seen.finished, seen.instance_id, seen.key) == (word, finished, "llama", MACHINE.key)
     assert (seen.gpu_type, seen.cost_per_hour, seen.groups) == ("2x H100", None, ("nightly",))
 
 
 def test_a_failed_job_on_a_rented_machine_that_runs_is_an_error() -> None:
-    seen = row_of(row=ROW, reading=reading(status=JobStatus.FAILED, is_running=False, message="exit code 1"))
-    assert (seen.status, seen.job_status, seen.health().reason) == ("running", "failed", "failed: exit code 1")
+    failed = {"status": JobStatus.FAILED, "is_running": False, "message": "exit code 1", "verdict": DIED}
+    seen = row_of(row=ROW, reading=reading(**failed))
+    assert (seen.status, seen.job_status, seen.health().reason) == ("running", "failed", DIED.reason)
+
+
+def test_what_nobody_has_looked_at_is_not_judged() -> None:
+    for seen in (listed(), row_of(MACHINE), row_of(row=ROW, reading=reading(verdict=None))):
+        assert seen.verdict == NOBODY_LOOKED and seen.health().level == "unknown"
+    assert listed(actual_status="loading").verdict is None
+
+
+@pytest.mark.parametrize("verdict", [ENDED, DIED])
+def test_an_end_that_was_seen_holds_when_the_machine_or_the_log_is_gone(verdict: Verdict) -> None:
+    seen = reading(verdict=verdict, is_running=False)
+    for status in ("stopped", "exited", "offline"):
+        assert row_of(row={**ROW, "actual_status": status}, reading=seen).verdict == verdict
+    assert row_of(row=ROW, lost=True, reading=seen).verdict == verdict
+    gone = row_of(row=ROW, reading=replace(seen, absent="its log is there no more"))
+    assert gone.health().level == ("error" if verdict is DIED else "warning") and verdict.reason in gone.health().reason
 
 
 def test_the_service_s_word_says_why_a_machine_is_down_and_nothing_while_it_runs() -> None:

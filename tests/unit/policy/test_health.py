@@ -192,7 +192,7 @@ def test_the_judges_verdict_on_a_job_is_a_finding_in_its_words() -> None:
     stalled = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle", remedies=("look", "py-spy dump"))
     [found] = judge_job("raysubmit_1", stalled)
     assert (found.verdict, found.remedy) == ("failed", "look; py-spy dump")
-    assert found.issue == "job raysubmit_1 is stalled: no step for 20m, limit 7m30s: GPUs idle"
+    assert found.issue == "job raysubmit_1: stalled: no step for 20m, limit 7m30s: GPUs idle"
 
 
 @pytest.mark.parametrize(

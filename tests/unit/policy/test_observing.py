@@ -15,7 +15,7 @@ def test_of_a_job_of_which_nothing_is_known_nothing_is_observed() -> None:
 
 
 def test_what_the_job_its_gpus_and_its_checkpoints_show_is_put_together() -> None:
-    progress = Progress(step=5, total_steps=100, epoch=1.5, total_epochs=3, loss=0.5, eta_seconds=60.0)
+    progress = Progress(5, 100, 2.0, 3, 0.5, eta_seconds=60.0, eta_scope="job", epochs_done=1.5)
     view = JobView("j", JobStatus.RUNNING, "pid 7", None, progress, 500, 12.0, "step 5/100", started_at=NOW - 90)
     gpus = [Gpu(0, utilization=0.0), Gpu(1, utilization=97.0, power_draw_watts=350.0, power_limit_watts=700.0)]
     seen = observe_job(

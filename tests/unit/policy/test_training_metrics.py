@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import LossAnalysis, StallAnalysis
+from training_monitor.models import LossAnalysis, Verdict
+from training_monitor.policy.judge import NOBODY_LOOKED, STATES
 from training_monitor.policy.training_metrics import Health, Thresholds, TrainingMetrics, failure_of
 
 
@@ -17,11 +18,15 @@ def row(status: str = "running", **values: Any) -> TrainingMetrics:
     return TrainingMetrics(30007001, "RTX 4090", status, **values)
 
 
-def stall(kind: str = "hang_idle", confidence: str = "high") -> StallAnalysis:
-    return StallAnalysis(True, kind, confidence, "no step for 20m", "alert", 70, 100)
-
-
 BUSY: dict[str, Any] = {"step": 70, "total_steps": 100, "loss": 2.3, "gpu_util": 85.0}
+RUNS = Verdict("running", "ok", "step 70 of 100")
+SLOW = Verdict("slow", "warning", "step 70 of 100: half as fast as before")
+HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
+ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
+DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
+STOPPED = Verdict("stopped", "warning", "stopped at step 70 of 100")
+SILENT = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
+DONE: dict[str, Any] = {"finished": True, "verdict": ENDED}
 NAN = LossAnalysis("nan", "the loss is nan", nan, 1.0)
 FLAT = LossAnalysis("plateau", "flat", 1.0, 1.0)
 
@@ -110,15 +115,16 @@ def test_what_cannot_be_told_is_not_told(values: dict[str, Any]) -> None:
         {"job_status": "failed"},
         {"is_running": False},
         {"finished": True},
-        {"stall": stall()},
+        *({"verdict": each} for each in (HANGS, ENDED, DIED, STOPPED, SILENT)),
     ],
 )
-def test_of_a_training_that_ended_or_hangs_nobody_knows_how_long_it_takes(values: dict[str, Any]) -> None:
+def test_of_a_training_that_ended_or_may_hang_nobody_knows_how_long_it_takes(values: dict[str, Any]) -> None:
     assert seconds(eta_seconds=60.0, **values) is None
 
 
 def test_a_slow_training_still_comes_to_its_end() -> None:
-    assert seconds(eta_seconds=60.0, stall=stall("slow")) == 60.0
+    assert seconds(eta_seconds=60.0, verdict=SLOW) == 60.0
+    assert seconds(eta_seconds=60.0, verdict=RUNS) == 60.0
 
 
 # ---------------------------------------------------------------- health
@@ -131,58 +137,93 @@ def test_a_slow_training_still_comes_to_its_end() -> None:
         ({"status": "lost", "error": "vast://7: no such instance"}, Health("error", "vast://7: no such instance")),
         ({"status": "exited"}, Health("error", "exited")),
         ({"status": "exited", "message": "OOM"}, Health("error", "exited: OOM")),
+        ({"status": "exited", **DONE}, Health("healthy", "finished at step 100 of 100")),
+        ({"status": "offline", **DONE}, Health("error", "the machine is offline")),
         ({"status": "failed", "message": "rc 1"}, Health("error", "failed: rc 1")),
+        ({"status": "failed", "message": "rc 1", "verdict": DIED}, Health("error", DIED.reason)),
         ({"job_status": "failed", **BUSY}, Health("error", "failed")),
-        ({"status": "offline", "finished": True}, Health("error", "the machine is offline")),
-        ({**BUSY, "loss": nan}, Health("error", "the loss is nan")),
-        ({**BUSY, "loss": inf}, Health("error", "the loss is inf")),
-        ({**BUSY, "loss_analysis": NAN, "loss": None}, Health("error", "the loss is nan")),
-        ({**BUSY, "stall": stall()}, Health("error", "hang_idle: no step for 20m")),
-        ({**BUSY, "stall": stall(confidence="low")}, Health("warning", "hang_idle: no step for 20m")),
-        ({**BUSY, "stall": stall("slow")}, Health("warning", "slow: no step for 20m")),
-        ({**BUSY, "is_running": False}, Health("error", "the training does not run")),
-        ({"finished": True, "cost_per_hour": 0.467}, Health("warning", "finished, and still costs $0.467/h")),
-        ({"finished": True, "gpu_util": 0.0}, Health("healthy", "finished")),
-        ({"status": "succeeded", "is_running": False}, Health("healthy", "finished")),
-        ({"status": "exited", "finished": True, "cost_per_hour": 0.0}, Health("healthy", "finished")),
+        ({"verdict": DIED, "is_running": False, **BUSY}, Health("error", DIED.reason)),
+        ({"verdict": HANGS, **BUSY}, Health("error", f"stalled: {HANGS.reason}")),
+        ({"verdict": SLOW, **BUSY}, Health("warning", f"slow: {SLOW.reason}")),
+        ({"verdict": SILENT, **BUSY}, Health("unknown", SILENT.reason)),
+        ({"verdict": RUNS, **BUSY}, Health("healthy", "step 70 of 100")),
+        ({**DONE, "cost_per_hour": 0.467}, Health("warning", "finished at step 100 of 100, and still costs $0.467/h")),
+        ({**DONE, "gpu_util": 0.0}, Health("healthy", "finished at step 100 of 100")),
+        ({"status": "succeeded", "is_running": False, **DONE}, Health("healthy", "finished at step 100 of 100")),
         ({"status": "stopped", "cost_per_hour": 0.012}, Health("warning", "stopped, and its disk costs $0.012/h")),
         ({"status": "stopped", "is_running": False}, Health("warning", "stopped")),
-        ({"job_status": "stopped", "cost_per_hour": 1.0}, Health("warning", "stopped, and still costs $1.000/h")),
+        ({"verdict": STOPPED, "cost_per_hour": 1.0}, Health("warning", f"{STOPPED.reason}, and still costs $1.000/h")),
         ({"status": "frozen"}, Health("warning", "the machine is frozen")),
         ({"status": "rebooting"}, Health("warning", "the machine is rebooting")),
         ({"status": "loading", "gpu_util": 0.0}, Health("unknown", "starting (loading)")),
         ({"status": "created", "gpu_util": 0.0}, Health("unknown", "starting (created)")),
-        ({"job_status": "pending", "is_running": False}, Health("unknown", "starting (pending)")),
-        ({"error": "ssh: no answer", **BUSY}, Health("unknown", "no answer: ssh: no answer")),
-        ({"loss_analysis": LossAnalysis("spike", "it jumped", 9.0, 1.0), **BUSY}, Health("warning", "it jumped")),
-        ({"loss_analysis": FLAT, **BUSY}, Health("healthy", "step 70/100, GPU 85 %")),
-        ({**BUSY, "loss": 15.0}, Health("warning", "the loss of 15 is high")),
-        ({**BUSY, "gpu_util": 5.0}, Health("warning", "GPU at only 5 %")),
-        ({**BUSY, "gpu_util": 99.0}, Health("healthy", "step 70/100, GPU 99 %")),
-        ({**BUSY, "disk_util": 97.0}, Health("warning", "disk 97 % full")),
-        ({**BUSY, "loss": 15.0, "gpu_util": 0.0}, Health("warning", "the loss of 15 is high; GPU at only 0 %")),
-        ({"loss": 0.0}, Health("healthy", "loss 0")),
-        ({"epoch": 1.5, "total_epochs": 3}, Health("healthy", "epoch 1.5/3")),
-        ({"gpu_util": 85.0}, Health("healthy", "GPU 85 %")),
-        ({}, Health("unknown", "no log found, and no GPU seen")),
-        ({"status": "unknown", "gpu_util": 85.0}, Health("unknown", "no log found, GPU 85 %")),
-        ({"gpu_util": 85.0, "message": "no job process:x"}, Health("unknown", "no job process:x")),
-        ({"gpu_util": 85.0, "message": "it runs", "is_running": True}, Health("healthy", "GPU 85 %")),
-        ({"status": "unknown", "step": 7, "gpu_util": 3.0}, Health("healthy", "step 7, GPU 3 %")),
+        ({"status": "pending", "is_running": False}, Health("unknown", "starting (pending)")),
+        ({"error": "ssh: no answer", "verdict": HANGS}, Health("unknown", "no answer: ssh: no answer")),
+        ({"absent": "no job process:x", "verdict": RUNS}, Health("unknown", "no job process:x")),
     ],
 )  # fmt: skip
 def test_health_and_its_reason(values: dict[str, Any], expected: Health) -> None:
     assert row(**values).health() == expected
 
 
-def test_a_log_to_which_nothing_comes_shows_no_progress_and_no_end() -> None:
-    days = row(**BUSY, log_age=3 * 86_400.0, eta_seconds=60.0)
-    assert days.health() == Health("unknown", "nothing new in its log for 3d00h: step 70/100, GPU 85 %")
-    assert days.seconds_left() is None
-    assert row(**BUSY, log_age=590.0, eta_seconds=60.0).health().level == "healthy"
-    assert row(**BUSY, log_age=1800.0, is_running=True, eta_seconds=60.0).seconds_left() == 60.0
-    assert row(**BUSY, log_age=3700.0, is_running=True).health().level == "unknown"
-    assert row(**BUSY, log_age=9999.0, finished=True).health() == Health("healthy", "finished")
+def test_every_state_of_the_judge_has_a_level() -> None:
+    levels = {"ok": "healthy", "warning": "warning", "failed": "error", "unknown": "unknown"}
+    for state in STATES:
+        for verdict, level in levels.items():
+            found = row(verdict=Verdict(state, verdict, "for a reason")).health()
+            assert found.level == ("error" if state == "failed" else "warning" if state == "stopped" else level)
+            assert "for a reason" in found.reason
+
+
+@pytest.mark.parametrize("status", ["recycling", "ok", "", "x" * 9000])
+def test_a_status_nobody_has_heard_of_is_unknown(status: str) -> None:
+    found = row(status, verdict=RUNS, **BUSY).health()
+    assert found.level == "unknown" and "is not known here" in found.reason and len(found.reason) < 100
+
+
+def test_what_nobody_has_looked_at_is_unknown() -> None:
+    for seen in (row(), row(gpu_util=85.0), row(verdict=NOBODY_LOOKED, **BUSY), row("unknown", gpu_util=3.0)):
+        assert seen.health().level == "unknown" and "nobody has looked yet" in seen.health().reason
+
+
+@pytest.mark.parametrize(
+    ("values", "warning"),
+    [
+        ({"loss_analysis": LossAnalysis("spike", "it jumped", 9.0, 1.0)}, "it jumped"),
+        ({"loss": 15.0}, "the loss of 15 is high"),
+        ({"gpu_util": 5.0}, "GPU at only 5 %"),
+        ({"disk_util": 97.0}, "disk 97 % full"),
+        ({"loss": 15.0, "gpu_util": 0.0}, "the loss of 15 is high; GPU at only 0 %"),
+    ],
+)
+def test_values_make_what_is_healthy_a_warning_and_nothing_better(values: dict[str, Any], warning: str) -> None:
+    seen = {**BUSY, **values}
+    assert row(verdict=RUNS, **seen).health() == Health("warning", f"{warning}; step 70 of 100")
+    assert row(verdict=HANGS, **seen).health() == Health("error", f"stalled: {HANGS.reason}; {warning}")
+    assert row(verdict=SILENT, **seen).health() == Health("unknown", f"{SILENT.reason}; {warning}")
+    assert row(**seen).health().level == "warning"
+
+
+def test_a_loss_that_is_no_number_is_an_error_before_the_judge_says_so_too() -> None:
+    told = Verdict("running", "failed", "the loss is nan; step 70 of 100")
+    for verdict in (RUNS, told):
+        for values in ({"loss": nan}, {"loss": inf}, {"loss": None, "loss_analysis": NAN}):
+            assert row(verdict=verdict, **{**BUSY, **values}).health() == Health("error", told.reason)
+
+
+@pytest.mark.parametrize(
+    "values", [{"gpu_util": 99.0}, {"loss_analysis": FLAT}, {"loss": 0.0}, {"loss": None}, {"gpu_util": None}]
+)
+def test_values_as_they_should_be_are_no_warning(values: dict[str, Any]) -> None:
+    assert row(verdict=RUNS, **{**BUSY, **values}).health() == Health("healthy", "step 70 of 100")
+
+
+def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
+    assert row(**BUSY).health() == Health("healthy", "step 70 of 100")
+    assert row(epoch=1.5, total_epochs=3).health() == Health("healthy", "epoch 1.5 of 3")
+    assert row(loss=0.5).health() == Health("healthy", "loss 0.5")
+    assert row(step=5, loss=nan).health() == Health("error", "the loss is nan; step 5")
+    assert row(gpu_util=5.0).health() == Health("warning", "GPU at only 5 %; nobody has looked yet")
 
 
 @pytest.mark.parametrize("status", ["created", "loading", "exited", "stopped", "offline", "lost", "rebooting"])
@@ -191,7 +232,7 @@ def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(status: str) 
 
 
 def test_a_machine_that_does_not_answer_is_unknown_whatever_was_seen_before_it() -> None:
-    stale = row(error="ssh: timed out", stale_since=1000.0, loss=nan, stall=stall(), is_running=False)
+    stale = row(error="ssh: timed out", stale_since=1000.0, loss=nan, verdict=HANGS)
     assert stale.health(now=1120.0) == Health("unknown", "no answer for 2m: ssh: timed out")
     assert stale.health(now=900.0).reason == "no answer for 0s: ssh: timed out"
 
@@ -201,28 +242,38 @@ def test_what_the_service_says_of_a_machine_needs_no_look_at_it(status: str, lev
     assert row(status, error="ssh: timed out", stale_since=1.0).health(now=60.0).level == level
 
 
+def test_an_end_that_was_seen_holds_while_nobody_answers() -> None:
+    for verdict, level in ((DIED, "error"), (STOPPED, "warning")):
+        assert row(error="ssh: timed out", stale_since=1.0, verdict=verdict).health(now=60.0).level == level
+    assert row(error="ssh: timed out", stale_since=1.0, **DONE).health(now=60.0).level == "healthy"
+
+
 def test_thresholds_decide_and_none_means_never() -> None:
-    seen = row(**{**BUSY, "loss": 15.0, "gpu_util": 5.0, "disk_util": 99.0})
+    seen = row(**{**BUSY, "loss": 15.0, "gpu_util": 5.0, "disk_util": 99.0}, verdict=RUNS)
     assert seen.health(Thresholds(None, None, None)).level == "healthy"
     assert seen.health(Thresholds(5.0, 15.0, 99.0)).level == "healthy"
-    assert seen.health(Thresholds(5.1, None, None)).reason == "GPU at only 5 %"
+    assert seen.health(Thresholds(5.1, None, None)).reason == "GPU at only 5 %; step 70 of 100"
 
 
 def test_health_status_is_the_level_by_the_default_thresholds() -> None:
-    assert [row(gpu_util=each).health_status() for each in (85.0, 5.0, None)] == ["healthy", "warning", "unknown"]
+    levels = [row(gpu_util=each, step=5).health_status() for each in (85.0, 5.0)]
+    assert [*levels, row().health_status()] == ["healthy", "warning", "unknown"]
 
 
 def test_reasons_are_bounded_whatever_was_said() -> None:
-    for seen in (row("exited", message="x" * 9000), row(error="x" * 9000), row(stall=stall("x" * 9000))):
+    long = [Verdict(state, "failed", "x" * 9000) for state in STATES]
+    for seen in (row("exited", message="x" * 9000), row(error="x" * 9000), *(row(verdict=each) for each in long)):
         assert len(seen.health(now=5.0).reason) <= 220
 
 
 def test_a_failure_is_only_what_is_known_to_be_one() -> None:
     assert failure_of(row(is_running=None)) is None
+    assert failure_of(row(is_running=False)) is None
     assert failure_of(row("stopped", is_running=False)) is None
     assert failure_of(row("loading", is_running=False)) is None
-    assert failure_of(row(is_running=False, finished=True)) is None
-    assert failure_of(row(job_status="failed", finished=True)) == "failed"
+    assert failure_of(row(is_running=False, **DONE)) is None
+    assert failure_of(row(is_running=False, verdict=DIED)) == DIED.reason
+    assert failure_of(row(verdict=HANGS)) is None
 
 
 # ---------------------------------------------------------------- the documented fields

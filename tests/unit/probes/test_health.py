@@ -189,7 +189,7 @@ def test_no_checkpoints_yet_is_no_fault() -> None:
 
 def test_a_failed_job_and_a_full_disk_are_unhealthy() -> None:
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "FAILED", "message": "exit 3"})))
-    assert report["verdict"] == "failed" and issue(report, "job job1 failed at step 5 of 100: exit 3")
+    assert report["verdict"] == "failed" and issue(report, "job job1: failed at step 5 of 100: exit 3")
     report, _ = report_of(disk=DISK.replace("900 100", "995 5"))
     assert report["verdict"] == "failed" and issue(report, "/c is 100 % full")
 
@@ -198,7 +198,7 @@ def test_the_one_judge_decides_of_a_job() -> None:
     report, _ = report_of(job_id="job1", log="file 5000 2000 9200\nstep 5/100 loss: 0.5\n")
     job = report["job"]
     assert job and (job["state"], job["verdict"]) == ("stalled", "failed") and report["verdict"] == "failed"
-    assert issue(report, f"job job1 is stalled: {job['reason']}") and "stalled, see below" in format_training_health(
+    assert issue(report, f"job job1: stalled: {job['reason']}") and "stalled, see below" in format_training_health(
         report
     )
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "BOILING"})), gpu=IDLE)

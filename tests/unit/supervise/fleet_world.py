@@ -35,6 +35,16 @@ class Machine:
     gpus: str = gpu_answer(97, 500)
     asked: int = 0
     scripts: list[str] = field(default_factory=list)
+    now: float = 0.0
+    written_at: float = 0.0
+    written: object = None
+    slept: float = 0.0
+
+    def pass_time(self, now: float) -> None:
+        """Its log was written to just now if it is another one than at the last look."""
+        if self.written != (self.path, self.inode, self.log):
+            self.written, self.written_at = (self.path, self.inode, self.log), now
+        self.now = now
 
     def answer(self, script: str) -> tuple[str, int]:
         self.scripts.append(script)
@@ -46,6 +56,8 @@ class Machine:
             return self._read_log(script), 0
         if "_tell() {" in script:
             return self._process(), 0
+        if "_oom() {" in script:
+            return f"boot=b\nhz=100\nawake={int(100 * (1000 + self.now - self.slept))}\nend\n", 0
         if "state=missing" in script:
             return "state=missing\n", 0
         raise AssertionError(f"unexpected script: {script[-300:]}")
@@ -67,7 +79,7 @@ class Machine:
         new = self.log[int(asked[2]) if known and not reset else 0 :]
         held = len(new) - max(new.rfind("\n"), new.rfind("\r")) - 1
         fields = {"state": "read", "inode": self.inode, "offset": len(self.log) - held, "check": "c"}
-        fields |= {"reset": reset, "skipped": 0, "held": held}
+        fields |= {"reset": reset, "skipped": 0, "held": held, "age": int(self.now - self.written_at)}
         return "".join(f"{key}={value}\n" for key, value in fields.items()) + f"log\n{new}"
 
 
@@ -110,6 +122,7 @@ class World:
             name = "local"
         machine = self.machines[name]
         machine.asked += 1
+        machine.pass_time(self.clock.elapsed)
         if machine.hang:
             machine.hang.wait(20)
         if machine.error:

@@ -40,7 +40,7 @@ class Bench:
 def test_one_round_trip_tells_of_log_process_gpus_disk_and_memory() -> None:
     bench = Bench()
     reading = bench.look().reading
-    assert bench.machine.asked == 1 and len(bench.machine.scripts) == 4
+    assert bench.machine.asked == 1 and len(bench.machine.scripts) == 5
     assert reading.status.progress.step == 1 and reading.status.is_running
     assert [gpu.utilization for gpu in reading.gpus] == [97]
     assert (reading.disk_percent, reading.ram_percent) == (30.0, 75.0)
@@ -205,8 +205,8 @@ def test_another_process_is_another_run_also_in_the_same_log() -> None:
 
 def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
-    real = watch_state.analyze_stall
-    monkeypatch.setattr(watch_state, "analyze_stall", lambda *a, **b: judged.append(1) or real(*a, **b))
+    real = watch_state.judge
+    monkeypatch.setattr(watch_state, "judge", lambda *a, **b: judged.append(1) or real(*a, **b))
     bench = Bench()
     for number in range(2, 8):  # 10 to 60 s
         bench.machine.log += f"step {number}/100 loss 0.4\n"
@@ -214,7 +214,7 @@ def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(mon
     assert len(judged) == 2
     bench.machine.pid = None
     assert bench.look().reading.status.is_running is False
-    assert bench.member.seen.reading.status.stall.reason == "it does not run"
+    assert bench.member.seen.reading.status.verdict.reason.startswith("died at step 7 of 100")
 
 
 # ---------------------------------------------------------------- rented ones, rows and samples

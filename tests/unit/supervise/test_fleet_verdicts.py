@@ -24,15 +24,19 @@ def local(**options: Any) -> Watch:
 
 
 @pytest.mark.parametrize(("line", "step"), [("step 1/100 loss 2.5\n", 1), ("step 101/200 loss 0.1\n", 101)])
-def test_a_second_training_in_the_same_process_and_log_has_not_finished(line: str, step: int) -> None:
+@pytest.mark.parametrize("pid", [100, None])
+def test_a_second_training_in_the_same_process_and_log_has_not_finished(pid: int | None, line: str, step: int) -> None:
     watch = local()
-    watch.world.machine("local").log = "step 100/100 loss 0.1\nTraining finished\n"
-    assert watch.row().finished
-    watch.world.machine("local").log += "step 100/100 loss 0.1\n"
-    assert watch.row().finished
-    watch.world.machine("local").log += line
-    found = watch.row()
-    assert (found.finished, found.step, found.health().level) == (None, step, "healthy")
+    machine = watch.world.machine("local")
+    machine.pid, machine.log = pid, "step 100/100 loss 0.1\nTraining finished\n"
+    assert watch.row().finished is (True if pid is None else None)  # one that runs may still save
+    machine.log += "step 100/100 loss 0.1\n"
+    assert watch.row().health().level == "healthy"
+    machine.log += line
+    found = watch.row(30)
+    assert (found.finished, found.step) == (None, step) and found.health().level != "error"
+    machine.log += f"step {step + 1}/500 loss 0.1\n"
+    assert watch.level(30) == "healthy" and "finished" not in watch.told
 
 
 def test_a_second_training_in_the_log_has_not_finished_at_the_first_look_either() -> None:
@@ -47,7 +51,7 @@ def test_each_training_in_one_place_is_told_of_by_a_name_of_its_own() -> None:
         machine = watch.world.machine("local")
         machine.pid, machine.log = pid, machine.log + "step 1/3 loss 0.5\n"
         watch.look()
-        machine.log += "step 3/3 loss 0.1\nTraining finished\n"
+        machine.pid, machine.log = None, machine.log + "step 3/3 loss 0.1\nTraining finished\n"
         watch.look()
     finished = [(each.job_id, each.kind, each.generation) for each in watch.notices if each.kind == "fleet_finished"]
     assert len(finished) == len(set(finished)) == 2
@@ -77,19 +81,21 @@ def test_a_log_that_is_gone_is_not_healthy_and_no_hang_either() -> None:
         found = watch.row(30)
     assert found.health().level == "unknown" and watch.told == []
     watch.world.machine("local").path = "/workspace/output/a/training.log"
-    assert watch.level() == "warning" and watch.told == []  # its GPU is idle
+    watch.world.machine("local").log += "step 60/1000 loss 0.5\n"
+    assert watch.level(30) == "warning" and watch.told == []  # its GPU is idle
 
 
-def test_a_process_that_is_gone_with_its_log_has_failed() -> None:
+def test_a_process_that_is_gone_with_its_log_is_told() -> None:
     watch = local()
     watch.look()
     watch.world.machine("local").path, watch.world.machine("local").pid = "", None
-    assert watch.level() == "error" and watch.told == ["failed"]
+    found = watch.row().health()
+    assert (found.level, found.reason) == ("unknown", "its process and its log are gone") and watch.told == ["failed"]
 
 
 def test_a_finished_training_whose_log_is_removed_has_finished() -> None:
     watch = local()
-    watch.world.machine("local").log = "step 9/9 loss 0.1\nTraining finished\n"
+    watch.world.machine("local").log, watch.world.machine("local").pid = "step 9/9 loss 0.1\nTraining finished\n", None
     watch.look()
     watch.world.machine("local").path = ""
     assert watch.row().health().reason.startswith("finished")
@@ -128,12 +134,13 @@ def test_a_laptop_that_slept_has_not_seen_a_hang() -> None:
     watch = local()
     watch.world.machine("local").gpus = gpu_answer(0)
     watch.train(range(2, 40))
+    watch.world.machine("local").slept = 3600
     for after in (3600, 10, 10, 30, 30):
         found = watch.row(after)
-    assert found.stall and not found.stall.is_stalling and watch.told == []
+    assert found.verdict and found.verdict.state == "running" and watch.told == []
     for _ in range(30):
         found = watch.row(30)
-    assert found.stall.is_stalling and watch.told == ["stall"]
+    assert found.verdict and found.verdict.state == "stalled" and watch.told == ["stall"]
 
 
 @pytest.mark.parametrize("jump", [-7200.0, 7200.0])
@@ -256,6 +263,7 @@ def test_what_was_seen_before_an_instance_was_stopped_says_nothing_of_it_once_it
     found = watch.row()
     assert (found.status, found.step, found.health().level) == ("running", 50, "unknown")
     del watch.monitor._schedule.add  # type: ignore[method-assign]
+    watch.world.machine(1).log += "step 51/1000 loss 0.5 2.0 it/s\n"
     assert watch.level() == "healthy" and "22222" in next(each for each in watch.world.said[::-1] if each[0] == "ssh")
 
 

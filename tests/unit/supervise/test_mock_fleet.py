@@ -52,7 +52,8 @@ def test_every_state_is_there_from_the_start() -> None:
         "lost": "healthy",
     }
     assert health["unreachable"].reason == "no answer for 2m10s: ssh: no answer within 15 s"
-    assert health["finished"].reason.startswith("finished, and still costs $")
+    finished = health["finished"].reason
+    assert finished.startswith("finished at step ") and "and still costs $" in finished
     assert isnan(row(fleet, "nan").loss or 0.0)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.unit.tui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, member
 from tests.unit.tui.walks import Press, Shot
-from training_monitor.models import LossAnalysis, StallAnalysis
+from training_monitor.models import LossAnalysis, Verdict
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
+from training_monitor.policy.judge import STATES, VERDICTS
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.tui.keys import TABLES, Command, update
 from training_monitor.tui.log_feed import follow
@@ -78,7 +79,8 @@ def a_member(rng: random.Random, number: int, numbers: Sequence[float | None]) -
     changes |= {name: rng.choice([None, any_text(rng)]) for name in ("gpu_type", "job_status", "message", "error")}
     changes |= {name: rng.choice([None, True, False]) for name in ("is_running", "finished")}
     changes["status"] = rng.choice([*STATUSES, any_text(rng)])
-    changes["stall"] = rng.choice([None, StallAnalysis(True, "hang", "high", any_text(rng), any_text(rng))])
+    verdict = Verdict(rng.choice(STATES), rng.choice(VERDICTS), any_text(rng), recommendation=any_text(rng))
+    changes["verdict"] = rng.choice([None, verdict])
     changes["loss_analysis"] = rng.choice([None, LossAnalysis("spike", any_text(rng), None, None)])
     kept = {name: value for name, value in changes.items() if rng.random() < 0.4}
     logs = deque((any_text(rng) for _ in range(rng.randint(0, 10))), maxlen=10)

@@ -7,14 +7,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.models import StallAnalysis
+from training_monitor.models import Verdict
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.tui.text import Line, cells
 from training_monitor.tui.view import Frame
 
 NOW = 1_770_000_000.0  # 02:40:00 UTC
-_HANG = StallAnalysis(True, "hang", "high", "no step for 15m", "terminate")
+_RUNS = Verdict("running", "ok", "step 700 of 1000, 9 s/step")
+_NAN = Verdict("running", "failed", "the loss is nan; step 250 of 1000", recommendation="alert")
+_HANGS = Verdict("stalled", "failed", "no step for 15m, limit 7m30s: GPUs idle", recommendation="terminate")
 HOSTILE = [
     "\x1b[2J\x1b[31mred\x1b]0;title\x07",
     "a\nb\tc\rd\x00e\x9bf",
@@ -55,6 +57,7 @@ def member(number: int, **changes: Any) -> TrainingMetrics:
         "total_cost": 15.23,
         "steps_per_second": 0.1111,
         "eta_seconds": 2700.0,
+        "verdict": _RUNS,
         "is_running": True,
         "started_at": NOW - 117_000,
         "runtime_seconds": 7000.0,
@@ -66,19 +69,31 @@ def member(number: int, **changes: Any) -> TrainingMetrics:
 
 def unseen(number: int, status: str, **changes: Any) -> TrainingMetrics:
     """An instance of which nothing is known but what the service lists."""
-    names = "epoch total_epochs step total_steps loss gpu_util memory_util disk_util total_cost steps_per_second"
+    names = (
+        "epoch total_epochs step total_steps loss gpu_util memory_util disk_util total_cost steps_per_second verdict"
+    )
     nothing = dict.fromkeys([*names.split(), "eta_seconds", "is_running", "runtime_seconds"])
     return member(number, **{**nothing, "status": status, "recent_logs": deque(maxlen=10), **changes})
 
 
 ROWS = (
     member(1),
-    member(2, gpu_type="8x H100", loss=float("nan"), epoch=2.0, step=250, eta_seconds=7500.0, cost_per_hour=12.5),
+    member(
+        2,
+        gpu_type="8x H100",
+        loss=float("nan"),
+        epoch=2.0,
+        step=250,
+        eta_seconds=7500.0,
+        steps_per_second=0.1,
+        cost_per_hour=12.5,
+        verdict=_NAN,
+    ),
     unseen(3, "loading", gpu_type="A100", cost_per_hour=1.234),
     unseen(4, "exited", gpu_type="RTX A6000", cost_per_hour=None, message="container exited with 137"),
     member(5, gpu_util=2.0, disk_util=97.0, loss=1.2e-5, total_cost=1523.4),
     member(6, error="ssh: no answer within 15 s", stale_since=NOW - 130, last_updated=NOW - 130),
-    member(7, stall=_HANG, step=512, cost_per_hour=2.49),
+    member(7, verdict=_HANGS, step=512, cost_per_hour=2.49),
     unseen(8, "unknown", instance_id="k8s://ml/trainer-0", key="k8s://ml/trainer-0#job", gpu_type=None, name="llama"),
 )
 SNAPSHOT = FleetSnapshot(

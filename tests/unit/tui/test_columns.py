@@ -94,7 +94,7 @@ def test_health_is_a_word_and_its_reason_where_there_is_room() -> None:
     assert shown("HEALTH", member(1, loss=float("nan")), 6) == "error"
     assert shown("HEALTH", member(1, gpu_util=2.0), 6) == "warn"
     assert shown("HEALTH", unseen(1, "loading"), 6) == "?"
-    assert shown("HEALTH", member(1, gpu_util=2.0), 40) == "warn GPU at only 2 %"
+    assert shown("HEALTH", member(1, gpu_util=2.0), 40) == "warn GPU at only 2 %; step 700 of 1000, 9 s/step"
 
 
 def test_a_stale_row_says_how_old_it_is_and_is_dim() -> None:

@@ -163,7 +163,8 @@ def test_the_cursor_is_always_on_the_screen() -> None:
 
 def test_the_log_panel_shows_the_last_lines_of_the_selected_member_or_of_all() -> None:
     one = text_of(replace(START, selected=ROWS[6].key))
-    assert "── 30007007 run-7 error: hang: no step for 15m ─" in one and "\nstep 700/1000 loss=0.7\n" in one
+    assert "── 30007007 run-7 error: stalled: no step for 15m, limit 7m30s: GPUs idle ─" in one
+    assert "\nstep 700/1000 loss=0.7\n" in one
     every = text_of(replace(START, all_logs=True))
     assert "── logs of all ─" in every and "\nrun-7        step 700/1000 loss=0.7\n" in every
 
