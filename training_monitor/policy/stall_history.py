@@ -115,7 +115,9 @@ def _add(run: Run, before: Look | None, look: Look, place: float | None) -> None
     run.rotated = False
     age = look.seen.step_age
     if place == run.position:
-        if not run.since_known and age is not None:
+        if before is not None and _epoch_moved(before.seen, look.seen):  # the batches of a validation
+            run.since, run.since_known, run.waiting = look.at - (age or 0.0), True, [look]
+        elif not run.since_known and age is not None:
             run.since, run.since_known = min(run.since, look.at - age), True
         return
     earliest = before.at if before is not None and len(run.waiting) > 1 else look.at - (age or 0.0)
@@ -138,6 +140,10 @@ def _is_other_process(before: Observation, look: Observation) -> bool:
 
 def _is_shorter(before: Observation, look: Observation) -> bool:
     return before.log_size is not None and look.log_size is not None and look.log_size < before.log_size
+
+
+def _epoch_moved(before: Observation, look: Observation) -> bool:
+    return before.epoch is not None and look.epoch is not None and look.epoch > before.epoch
 
 
 def _loss_moved(before: Observation, look: Observation) -> bool:
