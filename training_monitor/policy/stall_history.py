@@ -134,6 +134,9 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
     if before is not None and not run.by_step and _loss_moved(before.seen, look.seen):
         _move(run, look.at)
         run.moved, run.since_known, run.waiting = True, True, [look]
+    elif before is not None and place is not None and _epoch_moved(before.seen, look.seen):
+        _move(run, look.at - (age or 0.0))  # the batches of a validation
+        run.since_known, run.waiting = True, [look]
     elif place is None:
         run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
     elif not run.since_known and age is not None:
@@ -171,6 +174,10 @@ def _is_other_process(before: Observation, look: Observation) -> bool:
 
 def _is_shorter(before: Observation, look: Observation) -> bool:
     return before.log_size is not None and look.log_size is not None and look.log_size < before.log_size
+
+
+def _epoch_moved(before: Observation, look: Observation) -> bool:
+    return before.epoch is not None and look.epoch is not None and look.epoch > before.epoch
 
 
 def _loss_moved(before: Observation, look: Observation) -> bool:

@@ -140,6 +140,22 @@ def test_a_run_on_another_machine_that_is_not_heard_of_is_unknown() -> None:
     assert found.reason.startswith("it runs on gpu-7") and "no word of it since 1m40s" in found.reason
 
 
+def test_a_long_validation_that_makes_batches_is_no_stall_and_one_that_makes_none_is() -> None:
+    seen: tuple[Observation, ...] = ()
+    states = []
+    for elapsed in range(0, 9000, 10):
+        steps, batch = min(elapsed, 1000), max(0, min(elapsed, 5000) - 1000)
+        began = elapsed if elapsed < 5000 else 5000
+        counted = {"step": steps, "batch": steps, "total_batches": 1000, "epoch": 1, "total_epochs": 5}
+        counted |= {"validation_batch": batch or None, "phase": "validation" if batch else "training"}
+        now = look(
+            run(**counted, step_at=EPOCH + began, started_at=EPOCH), machine(process(100)), timestamp=EPOCH + elapsed
+        )
+        seen = add_look(seen, observe_run(row_of(now), now, EPOCH + elapsed))
+        states.append(judge_run(row_of(now), seen, EPOCH + elapsed).verdict.state)
+    assert set(states[:500]) <= {"starting", "running"} and states[-1] == "stalled"
+
+
 def test_when_a_stalled_run_ends_is_not_known() -> None:
     for age, eta in ((3.0, 900.0), (3600.0, None)):
         now = look(run(**AMID, step_at=EPOCH - age), machine(process(100)))
