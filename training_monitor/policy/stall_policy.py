@@ -8,7 +8,7 @@ from typing import Any
 from training_monitor.errors import SettingsError
 
 MOST_SAMPLES = 720  # six hours at one every 30 s
-_SHORT_PAUSES = ("idle_pause", "spinning_pause", "quiet_pause", "spoken_pause", "unknown_pause")
+_SHORT_PAUSES = ("idle_pause", "spinning_pause", "quiet_pause", "spoken_pause", "unknown_pause", "early_pause")
 _LONG_PAUSES = ("busy_pause", "startup_pause")
 
 
@@ -41,6 +41,7 @@ class StallPolicy:
     slow_seconds: float = 300.0
     quiet_pause: float = 135.0
     eta_seconds: float = 900.0
+    early_pause: float = 900.0
 
     def __post_init__(self) -> None:
         for name in ("eta_convergence_threshold", "speed_drop_threshold"):
