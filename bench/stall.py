@@ -1,14 +1,16 @@
-"""How well and how soon analyze_stall tells stalled jobs from healthy ones, on about 440 simulated polling traces.
+"""How well and how soon the judge tells stalled and slow jobs from healthy ones, on simulated polling traces.
 
-    python3 bench/stall.py [--seed 0] [--families hang] [--verbose]
+    python3 bench/stall.py [--seed 0] [--count 15] [--families hang] [--verbose]
 
-Each trace of stall_traces.py is replayed as a watcher lives it: after each poll the detector is asked about all samples
-so far. A faulty trace is detected if any poll after its fault says stalling; the delay, in seconds, runs from the fault
-to the first such poll. A false alarm is a trace of which any poll says stalling while the job is healthy: at any time,
-or before the fault. One faulty trace can be both, and then counts as both.
+Each trace of stall_traces.py is replayed as a watcher lives it: after each poll the judge is asked about all looks so
+far. A faulty trace is detected if any poll after its fault says stalled or slow; the delay, in seconds, runs from the
+fault to the first such poll. A false alarm is a trace of which any poll says so while the job is healthy: at any time,
+or before the fault. One faulty trace can be both, and then counts as both. A faulty job that is said to be well again
+after it was detected has recovered falsely.
 
-Printed per family, then in one line for each detector: precision = detected / (detected + false alarms), recall, F1,
-and the median delay of hangs. The baselines are a fixed timeout and the rules of the earlier detector.
+Printed per family as the table of docs/verdicts.md, then in one line for each detector: precision = detected /
+(detected + false alarms), recall, F1, and the median delay of hangs; then the delays by what could be seen of the jobs.
+The baselines are a fixed timeout and the rules of the earlier detector.
 """
 
 from __future__ import annotations
@@ -122,18 +124,51 @@ def totals(name: str, outcomes: list[Outcome]) -> str:
     )
 
 
+def healthy_days(outcomes: list[Outcome]) -> float:
+    """Days of healthy training that were watched."""
+    spans = [
+        max(0.0, min(one.trace.fault_at or 1e18, one.trace.samples[-1].timestamp) - one.trace.samples[0].timestamp)
+        for one in outcomes
+    ]
+    return sum(spans) / 86400
+
+
 def print_families(outcomes: list[Outcome]) -> None:
     families: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         families[outcome.trace.family].append(outcome)
-    print(f"{'family':<22}{'traces':>8}{'polls':>8}{'detected':>10}{'false':>8}{'median':>9}{'max delay, s':>14}")
+    print("| family | traces | days | found | false alarms | a day | median delay, s | longest | falsely well again |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for family, group in families.items():
         faulty = group[0].trace.fault_at is not None
         delays = [outcome.delay for outcome in group if outcome.delay is not None]
         found = sum(bool(outcome.hit) for outcome in group) if faulty else "-"
-        false, polls = sum(bool(outcome.early) for outcome in group), sum(len(one.trace.samples) for one in group)
+        false, days = sum(bool(outcome.early) for outcome in group), healthy_days(group)
         most = f"{max(delays):.0f}" if delays else "-"
-        print(f"{family:<22}{len(group):>8}{polls:>8}{found:>10}{false:>8}{median(delays):>9}{most:>14}")
+        again = sum(bool(outcome.recovered) for outcome in group) if faulty else "-"
+        rate = f"{false / days:.2f}" if days else "-"
+        cells = (family, len(group), f"{days:.1f}", found, false, rate, median(delays), most, again)
+        print(f"| {' | '.join(map(str, cells))} |")
+
+
+def print_goals(outcomes: list[Outcome]) -> None:
+    """Delays of hangs by what could be seen, of slowdowns to half, and what recovered falsely."""
+    delays: dict[str, list[float]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.delay is None or not outcome.trace.family.startswith(("hang,", "slowdown 2x")):
+            continue
+        samples = outcome.trace.samples
+        sees_gpu = any(each.gpu_utilization is not None for each in samples)
+        seen = "processes" if samples[-1].process else "GPUs only" if sees_gpu else "the log only"
+        kind = f"hangs of which one sees {seen}" if outcome.trace.family.startswith("hang") else "slowdowns to half"
+        delays[kind].append(outcome.delay)
+    for kind, group in sorted(delays.items()):
+        print(f"{kind}: median delay {median(group)} s, {len(group)} traces")
+    slow = [one for one in outcomes if one.trace.family.startswith("slow")]
+    again = sum(bool(one.recovered) for one in outcomes)
+    print(f"falsely well again: {again} of all, {sum(bool(one.recovered) for one in slow)} of {len(slow)} slow ones")
+    alarms, days = sum(bool(one.early) for one in outcomes), healthy_days(outcomes)
+    print(f"false alarms a day of healthy training: {alarms / max(days, 1e-9):.3f} ({alarms} in {days:.0f} days)")
 
 
 def print_wrong(outcomes: list[Outcome]) -> None:
@@ -144,10 +179,8 @@ def print_wrong(outcomes: list[Outcome]) -> None:
         fault = f", fault at {(trace.fault_at - begin) / 60:.0f} min" if trace.fault_at is not None else ""
         where = f"{trace.family} {trace.seed} (polls {trace.poll_interval:.0f} s apart{fault})"
         if outcome.recovered:
-            minutes = (outcome.recovered[0] - begin) / 60
-            print(
-                f"recovered     {where} at {minutes:.1f} min, found at {(outcome.hit[0] - begin) / 60:.1f}: {outcome.hit[1]}"
-            )
+            told, again = ((moment[0] - begin) / 60 for moment in (outcome.hit, outcome.recovered))
+            print(f"well again    {where} at {again:.1f} min, found at {told:.1f}: {outcome.hit[1]}")
         if outcome.early:
             print(f"false alarm   {where} at {(outcome.early[0] - begin) / 60:.1f} min: {outcome.early[1]}")
         if fault and not outcome.hit:
@@ -157,18 +190,20 @@ def print_wrong(outcomes: list[Outcome]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=15, help="traces of each family")
     parser.add_argument("--families", default="", help="only families whose name contains this")
-    parser.add_argument("--verbose", action="store_true", help="print each trace that analyze_stall judges wrongly")
+    parser.add_argument("--verbose", action="store_true", help="print each trace that is judged wrongly")
     arguments = parser.parse_args()
     started = time.perf_counter()
-    traces = list(generate(arguments.seed, arguments.families))
+    traces = list(generate(arguments.seed, arguments.families, arguments.count))
     simulated = time.perf_counter() - started
     outcomes = [replay(trace, current) for trace in traces]
     asked = time.perf_counter() - started - simulated
     print_families(outcomes)
     if arguments.verbose:
         print_wrong(outcomes)
-    print(totals("analyze_stall", outcomes))
+    print(totals("judge", outcomes))
     print(totals("fixed 300 s timeout", [replay(trace, fixed_timeout()) for trace in traces]))
     print(totals("earlier detector", [replay(trace, earlier) for trace in traces]))
-    print(f"{len(traces)} traces simulated in {simulated:.1f} s, analyze_stall took {asked:.1f} s")
+    print_goals(outcomes)
+    print(f"{len(traces)} traces simulated in {simulated:.1f} s, the judge took {asked:.1f} s")

@@ -125,7 +125,7 @@ def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy)
     elif stall.is_stalling:
         found = Verdict("stalled", "failed", _with_last_words(stall.reason, last.failure), stall.signals["since"])
     else:
-        found = _judge_progress(last, stall)
+        found = _judge_progress(last, stall, policy)
     found = replace(
         found,
         confidence=stall.confidence if stall.is_stalling else found.confidence,
@@ -137,14 +137,14 @@ def _judge_running(seen: Sequence[Observation], now: float, policy: StallPolicy)
     return _add_findings(found, seen)
 
 
-def _judge_progress(last: Observation, stall: StallAnalysis) -> Verdict:
+def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy) -> Verdict:
     """One that does not stall by what is known: whether anything excludes that it does."""
     signals = stall.signals
     waited, limit, shown = signals["seconds_without_step"], signals["pause_limit"], _position(last)
     if not signals["has_step"]:
         return _judge_start(stall)
     if all_steps_done(last):
-        return _judge_last_step(stall, shown)
+        return _judge_last_step(stall, shown, policy)
     if signals["proof"] in ("step", "age"):
         speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
         return Verdict("running", "ok", shown + speed, signals["started_at"], "high")
@@ -179,11 +179,10 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     )
 
 
-def _judge_last_step(stall: StallAnalysis, shown: str) -> Verdict:
+def _judge_last_step(stall: StallAnalysis, shown: str, policy: StallPolicy) -> Verdict:
     """All steps are done and it still runs: a last save may take long."""
-    waited, limit = stall.signals["seconds_without_step"], stall.signals["pause_limit"]
-    since = stall.signals["since"]
-    if waited < limit:
+    waited, since = stall.signals["seconds_without_step"], stall.signals["since"]
+    if waited < policy.startup_pause:
         return Verdict("running", "ok", f"{shown}: all steps are done, it is ending", since, "medium")
     reason = f"all steps are done, and it still runs after {format_duration(waited)}"
     return Verdict("running", "warning", reason, since, "low", "alert")

@@ -29,6 +29,7 @@ PACE_GROWTH = 1.36  # by how much steps became slower where an ETA does not conv
 STILL_SLOW = 1.25
 ETA_SHARE = 0.3  # of itself that must pass until an ETA can be called flat: before, it is noise
 BLOCK_SECONDS = 900.0
+STEPS_FOR_ONE = 20.0  # steps whose mean is as sure as one advance is taken to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ class _Series:
         return median(each.steps for each in self.calm) < 4 * line
 
     def _smoothed(self) -> list[float]:
-        """Over each advance and its neighbours."""
+        """Each advance with the neighbour that makes it faster: a single pause stays single."""
         last = len(self.calm)
-        return [self.mean(max(0, at - 1), min(last, at + 2)) for at in range(last)]
+        return [min(self.mean(max(0, at - 1), at + 1), self.mean(at, min(last, at + 2))) for at in range(last)]
 
     def mean(self, begin: int, end: int) -> float:
         """The logarithm of the mean step time."""
@@ -95,7 +96,7 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
     if len(calm) < (5 if usual else 10):
         return None
     series, count = _Series(calm), len(calm)
-    past = _best_past(series)
+    past = _best_past(series, count - 5)
     if usual and (past is None or log(usual) < past.base):
         past = _Past(log(usual), 0.1, 40)
     if past is None:
@@ -103,6 +104,8 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
     threshold = -log(policy.speed_drop_threshold)
     newest = exp(series.usual(count - 5, count) - past.base)
     begin = _begin_of_slowness(series, past.base + LEAVE * threshold)
+    if begin is not None and begin >= 2 and not (usual and log(usual) <= past.base):
+        past = _best_past(series, begin) or past  # nothing of the slow stretch in it
     if begin is None:
         return Slowdown(newest, False, calm[-1].begin, False)
     for size in COUNTS:
@@ -131,13 +134,13 @@ def _is_slow(series: _Series, begin: int, end: int, past: _Past, policy: StallPo
     return sure and rise >= threshold and quantile(logs, 0.25) - past.base >= STEADY * threshold
 
 
-def _best_past(series: _Series) -> _Past | None:
-    """The fastest stretch of about a quarter of an hour, the newest advances aside."""
-    count = len(series.calm) - 5
-    if count < 5:
+def _best_past(series: _Series, count: int) -> _Past | None:
+    """The fastest stretch of about a quarter of an hour among the first `count` advances."""
+    if not _is_enough(series, 0, count):
         return None
     begin, end = min(_blocks(series, count), key=lambda block: series.usual(*block))
-    logs, size = series.logs[begin:end], end - begin
+    logs = series.logs[begin:end]
+    size = max(end - begin, min(40, int((series.steps[end] - series.steps[begin]) / STEPS_FOR_ONE)))
     middle = median(logs)
     deviation = max(
         1.4826 * median(abs(each - middle) for each in logs), (quantile(logs, 0.75) - quantile(logs, 0.25)) / 1.35
@@ -145,12 +148,18 @@ def _best_past(series: _Series) -> _Past | None:
     return _Past(series.usual(begin, end), max(deviation, 0.25 if size < 10 else 0.05), size)
 
 
+def _is_enough(series: _Series, begin: int, end: int) -> bool:
+    """Whether a stretch tells a usual speed: some advances, fewer where each spans many steps."""
+    steps = series.steps[end] - series.steps[begin] if end > begin else 0.0
+    return end - begin >= 5 or (end - begin >= 2 and steps >= 10 * STEPS_FOR_ONE)
+
+
 def _blocks(series: _Series, count: int) -> list[tuple[int, int]]:
     """The first `count` advances, of which older ones may last longer, in blocks of about the same time."""
     most, blocks, begin = max(5, min(count // 3, 24)), [], 0
-    for end in range(5, count + 1):
+    for end in range(2, count + 1):
         lasts = series.seconds[end] - series.seconds[begin] >= BLOCK_SECONDS
-        if end - begin >= most or (end - begin >= 5 and lasts):
+        if end - begin >= most or (lasts and _is_enough(series, begin, end)):
             blocks.append((begin, end))
             begin = end
     return blocks or [(0, count)]

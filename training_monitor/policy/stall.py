@@ -162,7 +162,7 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.spoken_pause)  # one look may fall between two writes
     elif pause in ("idle", "spoken", "unknown") and not calm and last.seen.step_interval is None:
-        floor = max(floor, policy.warmup_pause)
+        floor = max(floor, policy.early_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)

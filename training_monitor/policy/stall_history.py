@@ -277,19 +277,17 @@ def kind_of(looks: Sequence[Look]) -> tuple[str, int]:
     While the last look shows work, that; else what the looks since the last work have in common: phase | spinning |
     blocked | quiet | spoken | idle | growing | unknown. `looks` begins with the one that saw the last step.
     """
-    if looks[-1].sign in ALIVE and len(looks) > 1:
+    if looks[-1].sign in ALIVE:
         return looks[-1].sign, len(looks) - 1
     begin = next((at for at in range(len(looks) - 1, 0, -1) if looks[at].sign in ALIVE), 0)
     still = looks[begin + 1 :] or looks[-1:]
     signs = [each.sign for each in still if each.sign != "unknown"]
     sign = max(("spinning", "blocked", "quiet", "idle"), key=signs.count) if signs else "unknown"
-    if not signs and still[-1].sign in ALIVE:
-        sign = still[-1].sign
     if sign not in ("quiet", "blocked") and any(
         (each.seen.phase or "").lower().startswith(PHASES) for each in looks[-3:]
     ):
         return "phase", begin
-    if sign not in ("spinning", *ALIVE):
+    if sign != "spinning":
         sign = _heard(sign, looks[begin:])
     return sign, begin
 
@@ -321,7 +319,8 @@ def _pause_within(run: Run, made: float) -> tuple[str, float]:
 
 
 def thin_looks(observations: Sequence[Observation], most: int) -> list[Observation]:
-    """At most `most` of the observations: the newer half is kept whole, and of the older every second.
+    """At most `most` of the observations: the newer half is kept whole, and the first eighth, which tells how fast the
+    run was once; of those between every second is dropped.
 
     The first one that saw the newest step is kept too, so that the silence since then does not shrink.
     """
@@ -329,6 +328,6 @@ def thin_looks(observations: Sequence[Observation], most: int) -> list[Observati
     while len(kept) > most:
         newest = kept[-1].step
         first = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].step not in (newest, None)), -1) + 1
-        half = max(1, len(kept) - most // 2)
-        kept = [each for at, each in enumerate(kept) if at >= half or at % 2 == 0 or at == first]
+        begin, end = most // 8, max(most // 8 + 2, len(kept) - most // 2)
+        kept = [each for at, each in enumerate(kept) if not begin <= at < end or at % 2 == 0 or at == first]
     return kept
