@@ -24,11 +24,15 @@ _COMMAND_LENGTH = 400
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 _LOG_NAME = re.compile(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
-_NO_LOG = re.compile(r"/wandb/.*/logs/|/python-core-|debug(?:-internal|-cli.*)?\.log$|tfevents")
+_NO_LOG = re.compile(
+    r"/wandb/.*/logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
+)
 _GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
 _LINK = re.compile(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 _FILE = re.compile(r"file (\d{1,12}) (\d{1,19}) (/.+)")
 _DELETED = " (deleted)"
+_DRIVER_LOG = re.compile(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
+_NO_JOB = "ffffffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class _Seen:
     variables: Mapping[int, Mapping[str, str]]
     files: Mapping[int, tuple[_OpenFile, ...]]
     with_driver: frozenset[int]
-    drivers: Mapping[int, str]
+    workers: Mapping[int, str]
 
     @property
     def own(self) -> frozenset[int]:
@@ -153,7 +157,7 @@ def parse_files(text: str) -> tuple[FoundFile, ...]:
 def _read(parts: Mapping[str, str], spelling: str) -> _Seen:
     facts = dict(line.partition("=")[::2] for line in parts["facts"].splitlines())
     links = dict(_links(parts.get("links", ""), spelling))
-    drivers = re.findall(r"python-core-driver-([0-9a-f]{8})\w*_(\d{1,10})\.log", parts.get("drivers", ""))
+    workers = re.findall(r"^(\d{1,10}) ([0-9a-f]{8})$", parts.get("workers", ""), re.MULTILINE)
     return _Seen(
         facts,
         read_processes(parts.get("table", "").splitlines()),
@@ -164,7 +168,7 @@ def _read(parts: Mapping[str, str], spelling: str) -> _Seen:
         {pid: _variables(body) for pid, body in _heads(parts.get("environment", ""), spelling, "environ")},
         dict(_open_files(parts.get("files", ""), spelling)),
         frozenset(pid for line in parts.get("driver", "").splitlines() if (pid := _whole(line)) is not None),
-        {int(pid): job for job, pid in drivers},
+        {int(pid): job for pid, job in workers},
     )
 
 
@@ -187,7 +191,7 @@ def _variables(text: str) -> dict[str, str]:
 def _links(text: str, spelling: str) -> list[tuple[str, str]]:
     """(what it is below /proc, where it leads) of the lines of `ls -ldn`."""
     pieces = re.split(rf"^l\S+ [^\n]*? {re.escape(spelling)}proc/([\w/]{{1,40}}) -> ", text, flags=re.MULTILINE)[1:]
-    return [(name, target.removesuffix("\n")) for name, target in zip(pieces[::2], pieces[1::2])]
+    return [(name, target.rstrip("\n")) for name, target in zip(pieces[::2], pieces[1::2])]
 
 
 def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:
@@ -197,8 +201,9 @@ def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:
 
 
 def _open_files(text: str, spelling: str) -> list[tuple[int, tuple[_OpenFile, ...]]]:
-    pieces = re.split(rf"^{re.escape(spelling)}proc/(\d{{1,10}})/fd:\n", text, flags=re.MULTILINE)[1:]
-    return [(int(pid), tuple(_files_of(int(pid), body))) for pid, body in zip(pieces[::2], pieces[1::2])]
+    pieces = re.split(rf"^{re.escape(spelling)}proc/(\w{{1,10}})/(?:fd|ns):\n?", text, flags=re.MULTILINE)[1:]
+    folders = [(_whole(name), body) for name, body in zip(pieces[::2], pieces[1::2])]
+    return [(pid, tuple(_files_of(pid, body))) for pid, body in folders if pid is not None]
 
 
 def _files_of(pid: int, text: str) -> Iterable[_OpenFile]:
@@ -252,18 +257,18 @@ def _key(seen: _Seen, pid: int, relevant: set[int], own: frozenset[int]) -> obje
 
 def _ray_job(seen: _Seen, pid: int) -> str | None:
     """The submission id of its Ray job; of a worker whose driver is not here, the number of the job."""
-    variables = seen.variables.get(pid, {})
-    if submission := variables.get("submission"):
+    if submission := _of(seen, pid, "submission"):
         return submission
-    number = variables.get("RAY_JOB_ID")
-    return next((said for said in _submissions(seen, number)), number)
+    number = seen.workers.get(pid) or _of(seen, pid, "RAY_JOB_ID")
+    if number in (None, _NO_JOB):
+        return None
+    drivers = (each for each in seen.files if number in _numbers_of_driver(seen, each))
+    return next((job for each in drivers if (job := _of(seen, each, "submission"))), number)
 
 
-def _submissions(seen: _Seen, number: str | None) -> Iterable[str]:
-    for driver, job in seen.drivers.items():
-        submission = seen.variables.get(driver, {}).get("submission")
-        if job == number and submission:
-            yield submission
+def _numbers_of_driver(seen: _Seen, pid: int) -> list[str]:
+    found = (_DRIVER_LOG.search(file.path) for file in seen.files[pid])
+    return [match[1] for match in found if match]
 
 
 # ---------------------------------------------------------------- describing
@@ -272,7 +277,7 @@ def _submissions(seen: _Seen, number: str | None) -> Iterable[str]:
 def _describe(seen: _Seen, members: Sequence[int]) -> FoundTraining:
     """The training of these processes, which are the oldest first."""
     tops = [pid for pid in members if not set(ancestors_of(pid, seen.table)) & set(members)]
-    main = min(tops or members, key=lambda pid: not is_training(seen.words[pid]))
+    main = min(tops or members, key=lambda pid: (not _of(seen, pid, "submission"), not is_training(seen.words[pid])))
     pids = _tree(seen, members)
     ordered = [main, *(pid for pid in members if pid != main)]
     more = [pid for pid in pids if pid not in ordered]

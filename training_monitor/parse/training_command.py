@@ -45,7 +45,7 @@ _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")
 # They hold GPUs or bear such names, and train nothing.
 _OTHERS = re.compile(
     r"training[-_]monitor|jupyter|notebook|tensorboard|wandb|mlflow|nvidia-|nvitop|nvtop|gpustat|dcgm|nv-host|py-spy|nsys"
-    r"|ncu$|pytest|py\.test|pip\d*$|conda$|mamba$|raylet|gcs_server|ray::IDLE|ray::JobSupervisor|ray\.|ollama|tritonserver"
+    r"|ncu$|pytest|py\.test|pip\d*$|conda$|mamba$|raylet|gcs_server|ray::IDLE|ray::JobSupervisor|ray[.-]|ollama|tritonserver"
     r"|vllm|sglang|text-generation|llama-server|X(?:org|wayland)?$|gnome|kwin|plasma|cinnamon|firefox|chrom|code$",
     re.IGNORECASE,
 )

@@ -13,6 +13,7 @@ import secrets
 from training_monitor.models import Question, Reply
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining, parse_files, parse_trainings
 from training_monitor.probes.process_table import PROCESS_TABLE
+from training_monitor.probes.ray_processes import RAY_PROCESSES
 from training_monitor.progress.remote_scripts import spell_path
 
 MAX_PROCESSES = 200
@@ -28,6 +29,7 @@ _FILTERS = "tee|ts|cat|sed|grep|awk|gawk|mawk|rotatelogs|multilog|svlogd|cronolo
 # their parent has opened.
 _FIND = (
     PROCESS_TABLE
+    + RAY_PROCESSES
     + r"""
 _part() { printf '\nWORD %s\n' "$1"; }
 _pids_in() { set -f; for _file in $1; do _file=${_file#/proc/}; echo "${_file%%/*}"; done; }
@@ -64,7 +66,8 @@ for _line in $_all; do
   case "$_rough" in *" $_pid "*) ;; *) continue;; esac
   _up=${_line#* * }; _up=${_up%% *}
   eval "_own=\$_sum$_pid _its=\$_sum$_up"
-  if [ "$_own" != "$_its" ] && [ $_count -lt MAX_PROCESSES ]; then _chosen="$_chosen $_pid" _count=$((_count + 1)); fi
+  [ "$_own" != "$_its" ] || [ -z "$_own" ] || continue
+  [ $_count -ge MAX_PROCESSES ] || _chosen="$_chosen $_pid" _count=$((_count + 1))
 done
 set +f; unset IFS
 _part command
@@ -76,10 +79,7 @@ head -c 65536 $(_paths environ) /dev/null | tr '\000' '\n' | sed -n -e '\|^==> S
   -e '/^\(RANK\|SLURM_PROCID\|OMPI_COMM_WORLD_RANK\|PMI_RANK\|PMIX_RANK\|MV2_COMM_WORLD_RANK\)=[0-9]\{1,9\}$/p' \
   -e 's/^RAY_JOB_CONFIG_JSON_ENV_VAR=.*"job_submission_id": *"\([^"]*\)".*/submission=\1/p' \
   -e '/^RAY_JOB_ID=[0-9a-f]\{8\}$/p' -e '/^TRAINING_MONITOR_JOB=/p'
-_part drivers
-for _tmp in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray" "${RAY_TMPDIR:-/tmp/ray}" /tmp/ray; do
-  for _log in "$_tmp"/session_latest/logs/python-core-driver-*.log; do [ ! -e "$_log" ] || echo "${_log##*/}"; done
-done
+_part workers; _ray_workers
 _part files
 ls -ln $(_paths fd) SPELLINGproc/self/ns |
   grep -Ev ' -> (socket:|anon_inode:|/memfd:|/dev/(null|zero|shm/|urandom))| [0-9]+ -> /.*\.so(\.[0-9]+)*$'
