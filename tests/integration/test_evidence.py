@@ -24,9 +24,9 @@ from training_monitor.probes.evidence import (
     pids_of_log,
     pids_of_pid_file,
     pids_of_process_job,
-    pids_of_ray_job,
 )
 from training_monitor.probes.process_jobs import start_process_job, stop_question
+from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.targets.asking import ask, quote_path
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -201,3 +201,22 @@ def test_the_newest_file_of_a_checkpoint_folder_has_an_age(target: Place, tmp_pa
     (out / "model.safetensors").write_bytes(b"x")
     [age] = ages(target, tmp_path / "link")
     assert age is not None and age < 60
+
+
+def test_a_worker_of_a_ray_job_belongs_to_it_and_does_not_stand_for_it(
+    target: Place, start: Start, tmp_path: Path
+) -> None:
+    logs = tmp_path / "session_latest" / "logs"
+    logs.mkdir(parents=True)
+    begin = f"cd {shlex.quote(str(logs))}; exec"
+    worker = start(f"{begin} >worker-ab-ffffffff-$$.out; echo :job_id:02000000; sleep 600; :", shell=True)
+    other = start(f"{begin} >worker-ab-ffffffff-$$.out; echo :job_id:03000000; sleep 600; :", shell=True)
+    said = json.dumps({"metadata": {"job_submission_id": "raysubmit_2"}})
+    driver = start(
+        f"{begin} 7>python-core-driver-02000000ffff_$$.log; sleep 600; :", shell=True, RAY_JOB_CONFIG_JSON_ENV_VAR=said
+    )
+    roots = pids_of_ray_job("raysubmit_2")
+    assert wait_until(lambda: look(target, roots).processes == 4)
+    found = look(target, roots)
+    assert {driver.pid, worker.pid} < set(found.pids) and other.pid not in found.pids
+    assert found.process and found.process.startswith(f"{driver.pid} ")

@@ -45,9 +45,9 @@ def read_processes(lines: Iterable[str]) -> dict[int, Process]:
 
 
 def ancestors_of(pid: int, table: Mapping[int, Process]) -> list[int]:
-    """The pids above a process, the nearest first."""
+    """The pids of the table that are above a process, the nearest first."""
     found: list[int] = []
-    while (process := table.get(pid)) and process.parent not in found and process.parent > 0:
+    while (process := table.get(pid)) and process.parent not in found and process.parent in table:
         pid = process.parent
         found.append(pid)
     return found

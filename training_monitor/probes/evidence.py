@@ -7,7 +7,6 @@ tell them apart. `parse/evidence.py` says what each number means and what it can
 from __future__ import annotations
 
 import re
-import shlex
 
 from training_monitor.models import Question, Reply
 from training_monitor.parse.evidence import Evidence, parse_evidence, parse_file_age
@@ -17,21 +16,6 @@ from training_monitor.targets.asking import quote_path
 
 # What reads a pipe and writes a log: the training is at the other end of its pipe.
 _FILTERS = "tee|cat|ts|sed|grep|awk|gawk|mawk|rotatelogs|multilog|svlogd|cronolog|unbuffer"
-
-_OF_RAY_JOB = r"""
-_id=ID
-_files=$(grep -lsF -e "\"job_submission_id\": \"$_id\"" -e "\"job_submission_id\":\"$_id\"" /proc/[0-9]*/environ)
-for _file in $_files; do
-  _file=${_file#/proc/}; _pid=${_file%/environ}; echo "$_pid"
-  for _tmp in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray" "${RAY_TMPDIR:-/tmp/ray}" /tmp/ray; do
-    for _log in "$_tmp"/session_latest/logs/python-core-driver-*_"$_pid".log; do
-      [ -e "$_log" ] || continue
-      _log=${_log##*/python-core-driver-} _hex=${_log%%_*}
-      grep -lsF "RAY_JOB_ID=$_hex" /proc/[0-9]*/environ | sed 's|^/proc/\([0-9]*\)/.*|\1|'
-    done
-  done
-done | sort -un
-"""
 
 # Few programs write their log to anything but stdout and stderr, whose two links are quick to look at; all the open
 # files of all processes are not. `_holders NAME` prints the pids of the lines of `_links` that lead there for writing.
@@ -85,15 +69,6 @@ def pids_of_process_job(job_id: str) -> str:
     return members_script(job_id)
 
 
-def pids_of_ray_job(job_id: str) -> str:
-    """A script that prints the pids of a Ray job's driver and of its workers on the same machine.
-
-    The id is in the environment of the entrypoint and what it starts; the driver's own log names the number by which
-    Ray's workers know the job.
-    """
-    return _OF_RAY_JOB.replace("ID\n", shlex.quote(job_id) + "\n", 1)
-
-
 def pids_of_log(expression: str) -> str:
     """A script that prints who writes a log (a shell expression), and who writes to it through `tee` and the like."""
     return _OF_LOG.replace("FILTERS", _FILTERS).replace("LOG)", f"{expression})", 1)
@@ -129,13 +104,16 @@ read -r _boot </proc/sys/kernel/random/boot_id; echo "boot=$_boot"
 echo "hz=$(getconf CLK_TCK || echo 100)"
 { read -r _; read -r _cpu _a _b _c _d _e _f _g _h _; } </proc/stat
 echo "awake=$((_a + _b + _c + _d + _e + _f + _g + _h))"
-set --
-for _pid in $(_roots); do case $_pid in 0 | *[!0-9]*) ;; *) set -- "$@" "$_pid";; esac; done
+set --; _more=
+for _pid in $(_roots); do
+  case ${_pid#+} in 0 | *[!0-9]*) continue;; esac
+  case $_pid in +*) _more="$_more ${_pid#+}";; *) set -- "$@" "$_pid";; esac
+done
 echo "roots=$*"
 _uptime up
 _all=$(_table /proc/[0-9]*/stat)
 [ -z "$_all" ] || echo table=read
-_tree "$@"
+_tree "$@" $_more
 _look
 _first=${_in# }
 _oom "${_first%% *}" || _oom self
@@ -156,7 +134,7 @@ def evidence_question(roots: str, sample_seconds: float = 0.0) -> Question[Evide
 
     Args:
         roots: a script that prints the pids of its processes, or of those that all others descend from: one of the
-            functions `pids_of…`. None are found where it has ended.
+            functions `pids_of…`. A pid with `+` in front of it belongs to the training and never stands for it.
         sample_seconds: how long to look for `cpu_cores` and `write_rate`; 0 leaves them unknown.
     """
     parts = {"ROOTS": roots, "SECONDS": f"{max(0.0, sample_seconds):g}"}

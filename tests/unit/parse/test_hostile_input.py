@@ -23,6 +23,8 @@ from training_monitor.models import PodState
 from training_monitor.parse import log_events, log_text, nvidia_smi, ray_output
 from training_monitor.parse.checkpoint_files import group_checkpoints
 from training_monitor.parse.checkpoint_listing import parse_listing
+from training_monitor.parse.evidence import parse_evidence, parse_file_age
+from training_monitor.parse.found_trainings import parse_files, parse_trainings
 from training_monitor.parse.kube import parse_pods
 from training_monitor.parse.log_fields import read_fields
 from training_monitor.parse.log_pace import LONGEST_END, read_log_pace
@@ -144,6 +146,10 @@ PARSERS = {
     "parse_cluster_status": Parser(ray_output.parse_cluster_status, "cluster_status", (ParseError,)),
     "parse_progress_file": Parser(_progress, "progress", (ParseError,)),
     "parse_control_file": Parser(parse_control_file, "control", (ParseError,)),
+    "parse_evidence": Parser(parse_evidence, "evidence", (ParseError,)),
+    "parse_file_age": Parser(parse_file_age, "file_age"),
+    "parse_trainings": Parser(lambda text: parse_trainings(text, "0a1b", "/.//./"), "trainings", (ParseError,)),
+    "parse_files": Parser(parse_files, "recent_logs", (ParseError,)),
     "parse_stat": Parser(lambda text: parse_stat(text, 4096), "stats"),
 }
 
@@ -164,7 +170,24 @@ _POD = (
     ' "CrashLoopBackOff", "message": "back-off"}}, "lastState": {"terminated": {"reason": "OOMKilled",'
     ' "exitCode": 137}}}], "initContainerStatuses": [{"ready": true, "restartCount": 1, "state": {}}]}}'
 )
+_TABLE = "proc 10 S 1 10 10 100 50 30 20 9000 python3\nproc 11 R 10 10 10 900 100 0 0 9100 a (b) c\n"
 SAMPLES: dict[str, tuple[str, ...]] = {
+    "evidence": (
+        f"boot=b0\nhz=100\nawake=50000\nroots=10\nup=600.00\ntable=read\n{_TABLE}/proc/10/io:wchar: 1000\n"
+        f"/proc/10/io:write_bytes: 4096\n/proc/11/cmdline:compile_worker\noom=2\nagain=601.00\n{_TABLE}"
+        "/proc/10/io:wchar: 2000\nend\n",
+    ),
+    "file_age": ("file 1700000000\nfile 0\nnow 1700000100\n",),
+    "trainings": (
+        f"\n0a1b facts\nboot=b0\nself=900\nup=1000.00\nhz=100\n\n0a1b table\n{_TABLE}\n0a1b driver\n11\n\n0a1b command"
+        "\n==> /.//./proc/10/cmdline <==\npython\x1ftrain.py\x1f--output_dir=x\x1f\n==> /.//./proc/11/cmdline <==\n"
+        "torchrun\x1fx.py\n0a1b links\nlrwxrwxrwx 1 0 0 0 Nov 22 10:28 /.//./proc/10/cwd -> /w\nlrwxrwxrwx 1 0 0 0 Nov "
+        "22 10:28 /.//./proc/self/ns/mnt -> mnt:[1]\n\n0a1b environment\n==> /.//./proc/10/environ <==\nRANK=3\n"
+        "submission=raysubmit_1\nRAY_JOB_ID=02000000\n\n0a1b workers\n11 02000000\n\n0a1b files\n/.//./proc/10/fd:\n"
+        "total 0\nl-wx------ 1 0 0 64 Nov 22 10:28 1 -> /w/a.log (deleted)\nl-wx------ 1 0 0 64 Nov 22 10:28 5 -> "
+        "/w/checkpoint-5/model.pt\n\n/.//./proc/self/ns:\ntotal 0\n\n0a1b end\n",
+    ),
+    "recent_logs": ("file 1700000000 5 /w/./a b.log\nfile 1800000000 6 /w/c.json\nnow 1700000100\n",),
     "log": (
         "Epoch 2/3:  10%|█  | 10/1,200 [00:12<01:48,  1.20s/it, loss=0.5, lr=1e-5]\r 11/1,200 [1 day, 2:03:04<3h]\n",
         "{'loss': 2.5, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.25} 50%|##| 5/10 [00:10<00:10, 1.0it/s]\n",

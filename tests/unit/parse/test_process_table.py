@@ -40,3 +40,7 @@ def test_processes_above_are_the_nearest_first_also_in_a_circle() -> None:
     table = read_processes([line(5, 4), "noise", line(4, 3), line(3, 5)])
     assert ancestors_of(5, table) == [4, 3, 5]
     assert ancestors_of(9, table) == []
+
+
+def test_a_parent_that_cannot_be_seen_is_left_out() -> None:
+    assert ancestors_of(5, read_processes([line(5, 4), line(4, 3)])) == [4]
