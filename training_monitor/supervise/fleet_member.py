@@ -29,6 +29,7 @@ from training_monitor.policy.fleet_values import (
     TargetReading,
     sample_of,
 )
+from training_monitor.policy.observing import FRESH_SECONDS
 from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
@@ -229,8 +230,8 @@ class FleetMember:
             self._begin_anew()
         if look.log:
             self._take_log(look.log, look.log_tail)
-        if look.log and look.log.text and look.process and look.process.running is False:
-            look = replace(look, process=replace(look.process, running=None))  # somebody wrote it a moment ago
+        if _was_just_written(look.log) and look.process and look.process.running is False:
+            look = replace(look, process=replace(look.process, running=None))  # by somebody
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
         return TargetReading(
             timestamp=now,
@@ -359,6 +360,11 @@ class FleetMember:
     def recent(self) -> tuple[FleetSample, ...]:
         """What was seen of it, oldest first."""
         return self._past.all()
+
+
+def _was_just_written(log: NewLog | None) -> bool:
+    """Whether there is something new in a log that was written to lately; what a first look reads may be old."""
+    return log is not None and log.text != "" and (log.age is None or log.age < FRESH_SECONDS)
 
 
 def _as_drawn(text: str) -> str:
