@@ -145,7 +145,9 @@ def print_wrong(outcomes: list[Outcome]) -> None:
         where = f"{trace.family} {trace.seed} (polls {trace.poll_interval:.0f} s apart{fault})"
         if outcome.recovered:
             minutes = (outcome.recovered[0] - begin) / 60
-            print(f"recovered     {where} at {minutes:.1f} min, found at {(outcome.hit[0] - begin) / 60:.1f}: {outcome.hit[1]}")
+            print(
+                f"recovered     {where} at {minutes:.1f} min, found at {(outcome.hit[0] - begin) / 60:.1f}: {outcome.hit[1]}"
+            )
         if outcome.early:
             print(f"false alarm   {where} at {(outcome.early[0] - begin) / 60:.1f} min: {outcome.early[1]}")
         if fault and not outcome.hit:

@@ -108,7 +108,7 @@ def test_json_says_what_goes_on_what_ended_and_what_was_killed(folder: Folder) -
     folder.write("run9", "FINISHED")
     folder.write("away", pid=Identity(77, 5, "gpu-7", "b", "pid:[9]"))
     folder.write("lost", pid=Identity(77, 5, "gpu-7", "b", "pid:[9]"), updated_at=time.time() - 3600)
-    assert {name: row["status"] for name, row in ask(folder.path, 0).items()} == {
+    assert {name: row["status"] for name, row in ask(folder.path, 3).items()} == {
         "away": "RUNNING",
         "lost": "UNKNOWN",
         "run9": "FINISHED",
@@ -123,6 +123,19 @@ def test_json_says_what_goes_on_what_ended_and_what_was_killed(folder: Folder) -
     assert rows["run10"]["tree"][0]["identity"]["pid"] == alive.pid and rows["run10"]["eta_seconds"] == 900.0
     assert rows["away"]["reason"].startswith("it runs on gpu-7") and rows["away"]["cpu_percent"] == 77.0
     assert "no word of it since 1h" in rows["lost"]["reason"]
+
+
+def test_a_run_that_hangs_while_its_file_is_still_written_is_stalled(folder: Folder) -> None:
+    hung, now = folder.process(), time.time()
+    counted = {"phase": "training", "epoch": 1, "total_epochs": 1, "batch": 40, "total_batches": 200, "step": 40}
+    folder.write("hung", pid=hung.pid, start_time=now - 4000, state={**counted, "step_at": now - 3600})
+    row = ask(folder.path, 1)["hung"]
+    assert (row["status"], row["state"], row["verdict"], row["eta_seconds"]) == ("RUNNING", "stalled", "failed", None)
+    assert row["reason"].startswith("no step for 1h00m, limit ") and row["seconds_without_step"] > row["limit_seconds"]
+    table = run(str(folder.path), status=1).stdout
+    assert "RUNNING  stalled 1h00m training" in table and "hung: stalled: no step for 1h00m, limit " in table
+    folder.write("hung", pid=hung.pid, start_time=now - 4000, state={**counted, "step_at": time.time()})
+    assert ask(folder.path, 0)["hung"]["state"] == "running"
 
 
 def test_without_a_terminal_it_is_a_table_and_no_name_steers_the_terminal(folder: Folder) -> None:

@@ -144,7 +144,7 @@ KEYS = (
     ("R", "▼ Run Name", r"^ +remote(.|\n)*alive"),
     (">", "▼ Status"),
     ("<", "▼ Run Name"),
-    ("Right", "^< Run Name +Phase"),
+    ("Right", "^< Run Name +State"),
     ("Left", "^  Run Name +Status"),
     ("Escape", r"^>\+alive(.|\n)*remote"),
     ("t", r"\[P\] sleep +PID \d+ +CPU +\S+ +RAM +\d+ MB +GPU +- MiB +1 thread", r"\[T\] sleep +TID \d+"),
@@ -169,7 +169,7 @@ KEYS = (
 def test_every_key_that_looks_is_answered(screen: TopScreen, size: str) -> None:
     screen.fill()
     screen.open(size)
-    screen.shows("  6 runs", r"^>\+alive +RUNNING +training +2/10", r"\d RUNNING, 1 FINISHED", "q quit")
+    screen.shows("  6 runs", r"^>\+alive +RUNNING +\S+ +training +2/10", r"\d RUNNING, 1 FINISHED", "q quit")
     for key, *shown in KEYS:
         screen.press(key)
         screen.shows(*shown)
@@ -379,7 +379,7 @@ def test_a_real_training_applies_what_is_edited_and_its_output_is_followed(scree
     screen.process(sys.executable, str(screen.folder / "train.py"), str(screen.runs / "real"))
     assert wait_until(lambda: list(screen.runs.rglob("progress.json")), 60)
     screen.open("120x30")
-    screen.shows(r"^>.real +RUNNING +training +1/3 +\d+/100000")
+    screen.shows(r"^>.real +RUNNING +\S+ +training +1/3 +\d+/100000")
     screen.press("e")
     screen.shows("learning_rate +0.1 +float")
     screen.press("Down", "Down", "Up", "Home")
@@ -559,7 +559,7 @@ def test_names_that_mean_harm_stay_in_their_rows(screen: TopScreen) -> None:
     screen.shows("  7 runs", "q quit")
     lines = screen.text().splitlines()
     assert [line[2] for line in lines[2:9]] == list("0123456")
-    assert all(re.search(r" FINISHED training +2/10 ", line) for line in lines[2:9])
+    assert all(re.search(r" FINISHED +training +2/10 ", line) for line in lines[2:9])
     screen.press("q")
     screen.ended(0)
 

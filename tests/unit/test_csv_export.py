@@ -71,7 +71,7 @@ def test_a_run_gets_a_file_of_its_columns_and_one_of_all_that_is_used(tmp_path: 
     )
     RunCsv(str(tmp_path / "a" / "b")).write(shot(replace(known, rate=4.123456, eta_seconds=900.0, gpu_mib=512.0)))
     (found,) = matrix(tmp_path / "a" / "b")
-    assert tuple(found) == MATRIX_HEADER and len(MATRIX_HEADER) == 1 + 25 + 4
+    assert tuple(found) == MATRIX_HEADER and len(MATRIX_HEADER) == 1 + 25 + 5
     assert found["Timestamp"] == "2025-06-15T15:06:40.000Z"
     assert {key: found[key] for key in ("Run Name", "Status", "Epoch", "Batch", "Val Batch", "PID", "Wandb URL")} == {
         "Run Name": "llama",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import asdict
 
 from training_monitor.cli.output import complain, hint, print_json, say
 from training_monitor.errors import JobNotFound, TrainingMonitorError
 from training_monitor.models import JobStatus, JobView, Verdict
+from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.units import format_bytes, format_duration
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
@@ -27,7 +29,7 @@ def _list_jobs(args: Namespace) -> int:
         say(f"{args.target}: no jobs")
     for view, verdict in [] if args.json else judged:
         said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
-        say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_step(view)}  {said}".rstrip())
+        say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
     return OK
 
 
@@ -46,7 +48,7 @@ def _show_job(args: Namespace) -> int:
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
-        say(f"{view.job_id} {view.status} step {_step(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
+        say(f"{view.job_id} {view.status} {_position(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
         say(f"  {verdict.state}: {verdict.reason}")
     return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
 
@@ -56,37 +58,39 @@ def _verdict_dict(verdict: Verdict) -> dict[str, object]:
 
 
 def _job_dict(view: JobView) -> dict[str, object]:
+    job = job_progress(view.progress)
     return {
         "job_id": view.job_id,
         "status": view.status.value,
         "message": view.message,
         "exit_code": view.exit_code,
-        "step": view.progress.step,
-        "total_steps": view.progress.total_steps,
+        "step": job.step,
+        "total_steps": job.total_steps,
         "loss": view.progress.loss,
         "steps_per_second": view.progress.steps_per_second,
-        "eta_seconds": view.progress.eta_seconds,
+        "eta_seconds": job.eta_seconds,
         "log_age": view.log_age,
         "started_at": view.started_at,
     }
 
 
-def _step(view: JobView) -> str:
-    step = "?" if view.progress.step is None else str(view.progress.step)
-    return f"{step}/{view.progress.total_steps}" if view.progress.total_steps else step
+def _position(view: JobView) -> str:
+    return format_position(job_progress(view.progress))
 
 
 def step(args: Namespace) -> int:
     from training_monitor.probes.jobs import look_at_job
 
     view = look_at_job(args.target, args.job, args.namespace)
+    job = job_progress(view.progress)
     if args.json:
-        print_json(view.progress)
-    elif view.progress.step is None:
+        own = {"step": job.step, "total_steps": job.total_steps, "fraction": job.fraction}
+        print_json({**asdict(view.progress), **own, "eta_seconds": job.eta_seconds, "eta_scope": "job"})
+    elif job.step is None:
         hint(f"{args.job} has not printed a step yet")
     else:
-        say(str(view.progress.step))
-    return UNKNOWN if view.progress.step is None else OK
+        say(str(job.step))
+    return UNKNOWN if job.step is None else OK
 
 
 def logs(args: Namespace) -> int:

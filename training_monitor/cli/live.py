@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from training_monitor.cli.output import hint, paint, print_json, printable, put, say
 from training_monitor.models import Event, JobView, Progress
+from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.reports import RestartReport
 from training_monitor.units import format_duration, plural
 
@@ -90,7 +91,7 @@ class LiveDisplay:
 
     def _speed(self, view: JobView) -> float | None:
         """Steps per second: what the log says, else what was seen of this job so far."""
-        step, now = view.progress.step, time.monotonic()
+        step, now = job_progress(view.progress).step, time.monotonic()
         if view.progress.steps_per_second or step is None:
             return view.progress.steps_per_second
         if self._since is None or self._since[0] != view.job_id or step < self._since[2]:
@@ -111,21 +112,16 @@ def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | 
 
 def progress_parts(progress: Progress, speed: float | None) -> list[str]:
     """Bar, step, loss, speed in steps per second, ETA, as far as they are known."""
-    parts = []
-    if progress.step is not None and progress.total_steps:
-        done = max(0.0, min(1.0, progress.step / progress.total_steps))
-        filled = round(done * _BAR_WIDTH)
-        parts.append(f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done:4.0%}")
-    total = f"/{progress.total_steps}" if progress.total_steps else ""
-    parts.append(f"step {'?' if progress.step is None else progress.step}{total}")
+    job, parts = job_progress(replace(progress, steps_per_second=speed)), []
+    if job.fraction is not None:
+        filled = round(job.fraction * _BAR_WIDTH)
+        parts.append(f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {job.fraction:4.0%}")
+    parts.append(format_position(job))
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
     if speed:
         parts.append(f"{speed:.3g} steps/s")
-    eta = progress.eta_seconds
-    if eta is None and speed and progress.step is not None and progress.total_steps:
-        eta = max(0, progress.total_steps - progress.step) / speed
-    return [*parts, f"ETA {format_duration(eta)}"] if eta is not None else parts
+    return parts if job.eta_seconds is None else [*parts, f"ETA {format_duration(job.eta_seconds)}"]
 
 
 def print_summary(report: RestartReport, logs_call: str) -> None:

@@ -20,6 +20,7 @@ from training_monitor.cli.service_request import need_tools, submit_request
 from training_monitor.errors import InvalidTransition, SettingsError
 from training_monitor.models import Event
 from training_monitor.policy.cost import spent_by
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import JobState, QueuedJob
@@ -138,7 +139,7 @@ class _Display:
 
     def line(self, update: LogUpdate) -> None:
         with self._lock:
-            if not self._json and update.progress.step is not None:
+            if not self._json and job_progress(update.progress).step is not None:
                 self._draw(*progress_parts(update.progress, update.progress.steps_per_second))
 
     def _draw(self, *parts: str) -> None:
@@ -152,7 +153,7 @@ class _Display:
 def _progress_of(event: Event) -> list[str]:
     """As `line` shows a step, so that the live line does not change its form; else the text."""
     view = event.view
-    if view is None or view.progress.step is None:
+    if view is None or job_progress(view.progress).step is None:
         return [event.text]
     parts = progress_parts(view.progress, view.progress.steps_per_second)
     is_silent = view.log_age is not None and view.log_age >= SILENT_SECONDS

@@ -7,12 +7,14 @@ import shutil
 import sys
 import threading
 from argparse import Namespace
+from dataclasses import asdict
+from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.output import complain, hint, paint, print_json, printable, put
 from training_monitor.csv_export import RunCsv
 from training_monitor.errors import TrainingMonitorError
-from training_monitor.policy.run_values import FAILED, KILLED, Limits, RunsSnapshot
+from training_monitor.policy.run_values import Limits, RunsSnapshot
 from training_monitor.progress.remote_runs import open_runs
 from training_monitor.supervise.run_collector import RunCollector
 from training_monitor.supervise.threads import begin_thread
@@ -20,6 +22,7 @@ from training_monitor.units import plural
 
 PIPED_WIDTH = 200
 _CPU_SECONDS = 1.0
+VERDICT_KEYS = ("state", "verdict", "seconds_without_step", "limit_seconds", "remedies", "failure")
 LEAVE_SECONDS = 2.0  # that what is under way is waited for; Ctrl-C ends that, too
 _COLOURS = {
     "loading": "yellow",
@@ -54,7 +57,7 @@ def top(args: Namespace) -> int:
         return OK
     snapshot = look_with_cpu(collector)
     if args.json:
-        print_json(snapshot)
+        print_json(document_of(snapshot))
     elif snapshot.error is None:
         _print_table(snapshot)
     if snapshot.error:
@@ -88,10 +91,21 @@ def _check(args: Namespace, is_screen: bool) -> None:
 
 
 def _status(snapshot: RunsSnapshot) -> int:
-    """3 when the folder could not be asked, 1 when a run failed or was killed."""
+    """3 when the folder could not be asked; 1 when a run failed, was killed or stalls; 3 when one is unknown."""
     if snapshot.error:
         return UNKNOWN
-    return BAD if any(row.status in (FAILED, KILLED) for row in snapshot.rows) else OK
+    verdicts = {row.verdict.verdict for row in snapshot.rows}
+    return BAD if "failed" in verdicts else UNKNOWN if "unknown" in verdicts else OK
+
+
+def document_of(snapshot: RunsSnapshot) -> dict[str, Any]:
+    """What `--json` prints: the verdict on a run is told by the keys that `check --json` has."""
+    document = asdict(snapshot)
+    for row in document["rows"]:
+        verdict = row.pop("verdict")
+        row["reason"] = row["reason"] or verdict["reason"]
+        row |= {key: verdict[key] for key in VERDICT_KEYS}
+    return document
 
 
 def _print_table(snapshot: RunsSnapshot) -> None:
@@ -117,7 +131,7 @@ def _collect(collector: RunCollector, args: Namespace) -> None:
         began = clock.monotonic()
         snapshot = collector.look_once()
         if args.json:
-            print_json(snapshot)
+            print_json(document_of(snapshot))
         said = _complain_once(snapshot, said)
         if file:
             try:

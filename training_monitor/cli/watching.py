@@ -17,6 +17,7 @@ from training_monitor.cli.notifying import open_outbox
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import NOBODY_LOOKED
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
@@ -205,7 +206,7 @@ class _Display:
         self._live.clear()
 
     def _draw(self, seen: TrainingStatus | LogUpdate) -> None:
-        now, shown = time.monotonic(), (seen.progress.step, seen.progress.loss, seen.stall.is_stalling)
+        now, shown = time.monotonic(), (job_progress(seen.progress).step, seen.progress.loss, seen.stall.is_stalling)
         if not sys.stdout.isatty() and shown == self._drawn and now - self._drawn_at < SAME_SECONDS:
             return
         self._drawn, self._drawn_at = shown, now
@@ -241,7 +242,7 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
     if args.json:
         print_json({"kind": "result", **asdict(report)})
     else:
-        step = report.status.progress.step if report.status else None
+        step = job_progress(report.status.progress).step if report.status else None
         put(
             f"{paint(report.end, 'green' if report.end == 'finished' else 'red', sys.stdout)} at step "
             f"{'?' if step is None else step}: {printable(report.reason)}\n"

@@ -135,6 +135,10 @@ class LogTotals:
         """The newest value of each field."""
         return self._progress
 
+    def read_ahead(self, text: str) -> Progress:
+        """The progress in what follows, by what is known of the log; without adding it."""
+        return read_progress(text, replace(self._epochs))
+
     def to_state(self) -> dict[str, Any]:
         """All that it has added up, JSON-ready; an unfinished last line is not in it."""
         return {

@@ -58,6 +58,13 @@ def job_progress(progress: Progress) -> JobProgress:
     )
 
 
+def format_position(job: JobProgress) -> str:
+    """`step 1500/3000`, `step 1500`; without a step `epoch 1.5/3`; `step ?` while nothing is known."""
+    if job.step is None and job.epoch is not None:
+        return f"epoch {round(job.epoch, 2):g}" + (f"/{job.total_epochs}" if job.total_epochs else "")
+    return f"step {'?' if job.step is None else job.step}" + (f"/{job.total_steps}" if job.total_steps else "")
+
+
 def _step(progress: Progress, done: float | None) -> int | None:
     """The step of the job; from the counter of an epoch and the epochs done where nothing else counts."""
     inside, steps = progress.epoch_step, progress.epoch_steps
@@ -90,8 +97,8 @@ def _eta(progress: Progress, step: int | None, total: int | None) -> float | Non
     """What is left at the job's speed; else what its log says of the whole job."""
     seconds = progress.eta_seconds if progress.eta_scope == "job" else None
     if step is not None and total is not None:
-        pace = _step_seconds(progress)
-        seconds = seconds if pace is None else max(0, total - step) * pace
+        left, pace = max(0, total - step), _step_seconds(progress)
+        seconds = left * pace if pace is not None else seconds if left else 0.0
     return seconds if seconds is not None and 0 <= seconds <= LONGEST_ETA else None
 
 

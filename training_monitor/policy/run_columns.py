@@ -55,5 +55,6 @@ ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "Val Batch": lambda row: row.run.validation_batch,
     "Loss": loss_of,
     "ETA": lambda row: row.eta_seconds,
+    "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
 }
 COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED}

@@ -162,7 +162,7 @@ def _identity(process: ProcessSample, here: Identity) -> Identity:
 def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
     life = judge_life(run, look)
     goes_on = life.status == RUNNING
-    run = run if life.status == FINISHED or (goes_on and not life.is_halted) else _without_outlook(run)
+    run = run if life.status == FINISHED or (goes_on and not life.is_halted) else without_outlook(run)
     own = run.resources if goes_on else _NOTHING
     tree = _tree(life.process, view) if life.process and view else ()
     processes = [row for row in tree if row.kind == PROCESS]
@@ -186,7 +186,7 @@ def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
     )
 
 
-def _without_outlook(run: Run) -> Run:
+def without_outlook(run: Run) -> Run:
     """The run without what it said of the time that is left: its file was written before it stood still."""
     return replace(
         run,

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from training_monitor.models import Verdict
+
 RUNNING, FINISHED, FAILED, CANCELED, KILLED = "RUNNING", "FINISHED", "FAILED", "CANCELED", "KILLED"
 UNKNOWN = "UNKNOWN"  # the file says RUNNING, and nobody here can see whether that is still so
 PROCESS, THREAD = "P", "T"  # kinds of the rows of a tree
@@ -16,6 +18,7 @@ LOSSES = ("loss", "train_loss", "training_loss")  # the metrics that are the los
 STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
 
 Scalar = bool | int | float | str | None
+_NOT_JUDGED = Verdict("unknown", "unknown", "not judged yet")
 
 
 # ---------------------------------------------------------------- what a run writes
@@ -259,6 +262,7 @@ class RunRow:
         tree: its processes and, where they were asked for, their threads; empty when none is there.
         eta_seconds: until the end of the run. rate: batches a second, by the median of the run's own speeds.
         quiet_seconds: how long ago the last batch was, of a run that is alive and has begun with batches.
+        verdict: what `judge` says of it.
     """
 
     run: Run
@@ -274,6 +278,7 @@ class RunRow:
     eta_seconds: float | None = None
     rate: float | None = None
     quiet_seconds: float | None = None
+    verdict: Verdict = _NOT_JUDGED
 
 
 @dataclass(frozen=True, slots=True)

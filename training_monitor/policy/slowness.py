@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import exp, log
+from math import exp, gcd, inf, log
 from statistics import median
 
 from training_monitor.policy.stall_history import Advance, Run
@@ -24,7 +24,9 @@ from training_monitor.units import format_duration
 
 COUNTS = (5, 8, 12, 20, 32, 64)  # of intervals whose median is compared
 ENTER, LEAVE = 0.85, 0.5  # shares of the threshold, as logarithms: about half the speed measured, and back again
-PACE_GROWTH = 1.4  # by how much steps became slower where an ETA does not converge; longer sequences make up to that
+STEADY = 0.6  # of the threshold: what the mean, and the faster quarter, must show as well
+PACE_GROWTH = 1.36  # by how much steps became slower where an ETA does not converge; longer sequences make up to that
+STILL_SLOW = 1.25
 ETA_SHARE = 0.3  # of itself that must pass until an ETA can be called flat: before, it is noise
 BLOCK_SECONDS = 900.0
 
@@ -39,16 +41,16 @@ class Slowdown:
     growing: bool
 
 
-def calm_advances(run: Run, policy: StallPolicy) -> list[Advance]:
-    """The advances after the warm-up."""
+def warm_at(run: Run, policy: StallPolicy) -> float:
+    """When the warm-up was over; infinity while it lasts."""
     if run.first_step_at is None:
-        return []
+        return inf
     warm, steps = run.first_step_at + policy.warmup_seconds, 0.0
-    for at, each in enumerate(run.advances):
-        if each.end > warm and steps >= policy.warmup_steps:
-            return run.advances[at:]
+    for each in run.advances:
+        if each.end > warm and (steps >= policy.warmup_steps or not run.by_step):
+            return each.begin
         steps += each.steps
-    return []
+    return inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +67,26 @@ class _Series:
 
     def __init__(self, calm: Sequence[Advance]) -> None:
         self.calm = calm
-        self.logs = [log(each.step_time) for each in calm]
         self.seconds = list(accumulate((each.seconds for each in calm), initial=0.0))
         self.steps = list(accumulate((each.steps for each in calm), initial=0.0))
+        self.logs = self._smoothed() if self._is_coarse() else [log(each.step_time) for each in calm]
+
+    def _is_coarse(self) -> bool:
+        """Whether a look sees few lines of the log: now one and now two, which is no change of speed."""
+        line = gcd(*(int(each.steps) for each in self.calm))
+        return median(each.steps for each in self.calm) < 4 * line
+
+    def _smoothed(self) -> list[float]:
+        """Over each advance and its neighbours."""
+        last = len(self.calm)
+        return [self.mean(max(0, at - 1), min(last, at + 2)) for at in range(last)]
 
     def mean(self, begin: int, end: int) -> float:
-        """The logarithm of the mean step time: exact where a look sees now one line of the log and now two."""
+        """The logarithm of the mean step time."""
         return log((self.seconds[end] - self.seconds[begin]) / (self.steps[end] - self.steps[begin]))
 
     def usual(self, begin: int, end: int) -> float:
-        """The lower of mean and median: the mean counts pauses, the median is off where few lines are seen."""
+        """The lower of mean and median: the mean counts pauses."""
         return min(median(self.logs[begin:end]), self.mean(begin, end))
 
 
@@ -98,11 +110,11 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
             break
         growing = _is_growing(series.logs[-3 * size :], size)
         if _is_slow(series, count - size, count, past, policy, 0.55 if growing else ENTER * threshold):
-            return Slowdown(exp(series.usual(count - size, count) - past.base), True, calm[begin].begin, growing)
+            return Slowdown(exp(median(series.logs[-size:]) - past.base), True, calm[begin].begin, growing)
     was_slow = any(
         _is_slow(series, end - size, end, past, policy, ENTER * threshold)
-        for size in COUNTS[1:4]
-        for end in range(begin + size, count, 2)
+        for size in COUNTS[:4]
+        for end in range(begin + size - size // 4, count)
     )
     return Slowdown(newest, was_slow, calm[begin].begin, False)
 
@@ -111,12 +123,12 @@ def _is_slow(series: _Series, begin: int, end: int, past: _Past, policy: StallPo
     """Whether these are slower than the past by the threshold, surely, steadily and for long enough."""
     if begin < 0 or series.seconds[end] - series.seconds[begin] < policy.slow_seconds:
         return False
-    if series.mean(begin, end) - past.base < threshold:
+    if series.mean(begin, end) - past.base < STEADY * threshold:
         return False
     logs = series.logs[begin:end]
-    rise = min(median(logs), series.mean(begin, end)) - past.base
+    rise = median(logs) - past.base
     sure = rise >= 7.0 * past.spread * (1.0 / len(logs) + 1.0 / past.size) ** 0.5
-    return sure and rise >= threshold and quantile(logs, 0.25) - past.base >= 0.6 * threshold
+    return sure and rise >= threshold and quantile(logs, 0.25) - past.base >= STEADY * threshold
 
 
 def _best_past(series: _Series) -> _Past | None:
@@ -124,15 +136,24 @@ def _best_past(series: _Series) -> _Past | None:
     count = len(series.calm) - 5
     if count < 5:
         return None
-    each = median(each.seconds for each in series.calm)
-    size = max(5, min(count // 3, 40, int(BLOCK_SECONDS / max(each, 1e-3))))
-    begin = min(range(0, count - size + 1, size), key=lambda at: series.mean(at, at + size))
-    logs = sorted(series.logs[begin : begin + size])
+    begin, end = min(_blocks(series, count), key=lambda block: series.usual(*block))
+    logs, size = series.logs[begin:end], end - begin
     middle = median(logs)
     deviation = max(
         1.4826 * median(abs(each - middle) for each in logs), (quantile(logs, 0.75) - quantile(logs, 0.25)) / 1.35
     )
-    return _Past(series.mean(begin, begin + size), max(deviation, 0.25 if size < 10 else 0.05), size)
+    return _Past(series.usual(begin, end), max(deviation, 0.25 if size < 10 else 0.05), size)
+
+
+def _blocks(series: _Series, count: int) -> list[tuple[int, int]]:
+    """The first `count` advances, of which older ones may last longer, in blocks of about the same time."""
+    most, blocks, begin = max(5, min(count // 3, 24)), [], 0
+    for end in range(5, count + 1):
+        lasts = series.seconds[end] - series.seconds[begin] >= BLOCK_SECONDS
+        if end - begin >= most or (end - begin >= 5 and lasts):
+            blocks.append((begin, end))
+            begin = end
+    return blocks or [(0, count)]
 
 
 def _begin_of_slowness(series: _Series, limit: float) -> int | None:
@@ -172,8 +193,25 @@ class FlatEta:
         return f"ETA not converging: stayed at ~{_round(self.eta)} over the last {span} despite {self.steps:.0f} steps"
 
 
-def find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
-    """Over the shortest stretch that shows it, of a quarter of an hour at least; both are oldest first."""
+def find_flat_eta(
+    readings: Sequence[Reading], advances: Sequence[Advance], slowdown: Slowdown | None, policy: StallPolicy
+) -> FlatEta | None:
+    """Over the shortest stretch that shows it, of a quarter of an hour at least; readings and advances oldest first.
+
+    What an earlier reading showed counts while the speed is not back.
+    """
+    if found := _find_flat_eta(readings, advances, policy):
+        return found
+    if slowdown is None or slowdown.ratio < STILL_SLOW:
+        return None
+    for share in (0.97, 0.94, 0.88, 0.8):
+        then = readings[: int(share * len(readings))]
+        if then and (found := _find_flat_eta(then, [each for each in advances if each.end <= then[-1][0]], policy)):
+            return found
+    return None
+
+
+def _find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
     if len(readings) < policy.min_samples or len(advances) < 3:
         return None
     end = readings[-1][0]
@@ -182,12 +220,12 @@ def find_flat_eta(readings: Sequence[Reading], advances: Sequence[Advance], poli
         within = readings[max(0, bisect_left(readings, (end - span, 0.0))) :]
         if len(within) >= policy.min_samples and (found := _flat_eta(within, advances, policy)):
             return found
-        span *= 1.5
+        span *= 1.3
     return None
 
 
 def _flat_eta(within: Sequence[Reading], advances: Sequence[Advance], policy: StallPolicy) -> FlatEta | None:
-    edge = max(1, len(within) // 5)
+    edge = max(1, len(within) // 8)
     first, last = within[:edge], within[-edge:]
     begun, ended = (median(when for when, _ in part) for part in (first, last))
     fallen = median(eta for _, eta in first) - median(eta for _, eta in last)
@@ -198,7 +236,7 @@ def _flat_eta(within: Sequence[Reading], advances: Sequence[Advance], policy: St
     inside = [each for each in advances if each.end > begun + 1.0]
     if len(inside) < 3:
         return None
-    size = max(1, len(inside) // 4)
+    size = max(1, len(inside) // 6)
     growth = _Series(inside[-size:]).usual(0, size) - _Series(inside[:size]).usual(0, size)
     if growth < log(PACE_GROWTH):
         return None

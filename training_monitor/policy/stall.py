@@ -16,13 +16,13 @@ from typing import Any
 
 from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.slowness import (
-    calm_advances,
     eta_convergence,
     find_flat_eta,
     find_slowdown,
     quantile,
+    warm_at,
 )
-from training_monitor.policy.stall_history import Advance, Run, kind_of, read_run, thin_looks
+from training_monitor.policy.stall_history import ALIVE, Look, Move, Run, kind_of, read_run, thin_looks
 from training_monitor.policy.stall_policy import (
     DEFAULT_POLICY as DEFAULT_POLICY,
     MOST_SAMPLES as MOST_SAMPLES,
@@ -95,22 +95,23 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
     counts already.
     """
     last = run.last
-    pause, begin = kind_of(run.waiting)
-    calm = calm_advances(run, policy)
+    pause, begin = kind_of(run.waiting) if _has_step(run) else (_start_of(run.waiting), 0)
+    warm = warm_at(run, policy)
+    calm = [each for each in run.moves if each.end > warm]
     waited = last.at - run.since
     limit = _limit(run, pause, begin, calm, policy)
-    step_time = last.seen.step_time
-    slow = find_slowdown(calm, step_time, policy)
+    step_time = last.seen.step_time if run.by_step else None
+    slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
     readings = [
         (at, eta) for each in seen if (eta := each.eta_seconds) is not None and (at := each.timestamp) >= run.began
     ]
-    flat = find_flat_eta(readings, [each for each in run.advances if each.end > _warm(run, policy)], policy)
+    flat = find_flat_eta(readings, [each for each in run.advances if each.end > _warm(run, policy)], slow, policy)
     recent = run.advances[-5:]
     return {
         "seconds_without_step": waited,
         "pause": pause,
         "pause_limit": limit,
-        "has_step": run.first_step_at is not None or run.moved,
+        "has_step": _has_step(run),
         "proof": _proof(run, waited, limit, pause, policy),
         "works": _works(run, pause),
         "watched": _is_watched(run, waited, limit, calm),
@@ -127,11 +128,22 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
     }
 
 
+def _start_of(waiting: Sequence[Look]) -> str:
+    """What most of the newest looks at a start-up show: one that compiles flickers."""
+    kinds = [each.sign for each in waiting[-10:]]
+    usual = max(dict.fromkeys(kinds), key=kinds.count)
+    return usual if usual in ALIVE else kind_of([each for each in waiting if each.sign not in ALIVE])[0]
+
+
+def _has_step(run: Run) -> bool:
+    return run.first_step_at is not None or run.moved
+
+
 def _warm(run: Run, policy: StallPolicy) -> float:
     return (run.first_step_at or run.began) + policy.warmup_seconds
 
 
-def _limit(run: Run, pause: str, begin: int, calm: Sequence[Advance], policy: StallPolicy) -> float:
+def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: StallPolicy) -> float:
     """How long the silence must last to be a hang."""
     last = run.last
     floors = {
@@ -143,12 +155,14 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Advance], policy: St
         "unknown": policy.unknown_pause,
     }
     floor = floors.get(pause, policy.busy_pause)
-    if (run.first_step_at is None and not run.moved) or run.rotated:
+    if pause == "spinning" and any(each.sign == "busy" for each in run.waiting[1:]):
+        floor *= 2.0  # they computed since: perhaps one of them still does, now and then
+    if not _has_step(run) or run.rotated:
         return policy.startup_pause * (1.0 if pause in floors else 2.0)
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.spoken_pause)  # one look may fall between two writes
     elif pause in ("idle", "spoken", "unknown") and not calm and last.seen.step_interval is None:
-        floor = max(floor, policy.startup_pause / 2.0)
+        floor = max(floor, policy.warmup_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)
@@ -157,20 +171,22 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Advance], policy: St
     return min(worked + limit, max(policy.busy_pause, limit))
 
 
-def _cadence(run: Run, calm: Sequence[Advance]) -> float:
+def _cadence(run: Run, calm: Sequence[Move]) -> float:
     """The usual time between steps; where every look sees new ones, not the time between looks."""
     told = run.last.seen.step_interval or 0.0
-    advances = calm or run.advances
-    if not advances:
-        return told
-    seconds = quantile([each.seconds for each in advances], 0.75)
-    return max(told, seconds if seconds > 1.5 * run.poll else quantile([each.step_time for each in advances], 0.75))
+    moves = calm or run.moves
+    seconds = quantile([each.seconds for each in moves], 0.75) if moves else 0.0
+    if seconds <= 1.5 * run.poll:
+        seconds = (
+            quantile([each.step_time for each in run.advances[-100:]], 0.75) if run.by_step and run.advances else 0.0
+        )
+    return max(told, seconds)
 
 
-def _is_watched(run: Run, waited: float, limit: float, calm: Sequence[Advance]) -> bool:
+def _is_watched(run: Run, waited: float, limit: float, calm: Sequence[Move]) -> bool:
     """Whether the silence was watched for long enough, or is proved by the log's own clock."""
-    gaps = [at for at, each in enumerate(run.waiting) if at and each.gap]
-    if gaps and waited - sum(run.waiting[at].gap for at in gaps) < limit:
+    gaps = [at for at, each in enumerate(run.waiting) if at and each.gap is not None]
+    if gaps and waited - sum(run.waiting[at].gap or 0.0 for at in gaps) < limit:
         since = run.waiting[gaps[-1]].at
         needed = max(WATCHED_AGAIN, 2.0 * _cadence(run, calm), limit / 2.0)
         return run.last.at - since >= needed and len(run.waiting) > gaps[-1] + 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from statistics import median
 
 from training_monitor.models import Observation
@@ -19,35 +20,52 @@ from training_monitor.policy.gpu_load import gpu_mode
 WORKING_CORES = 0.3  # CPU time per second of a process tree that computes; polling threads take less
 WORKING_WRITES = 100_000.0  # bytes per second of a tree that saves; logs and events take less
 FRESH_FILE = 60.0  # seconds
+LASTING_MODE = 150.0  # seconds for which GPUs that did not compute speak for looks that tell nothing of them
 ALIVE = ("saving", "compiling", "busy", "computing")  # signs of work beside steps
 PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
 
 
 @dataclass(slots=True)
 class Look:
-    """One observation at the run's own time `at`; `gap` is how much of the time before it may not have passed.
+    """One observation at the run's own time `at`.
 
-    sign: saving | compiling | busy | computing (of work), or spinning | blocked | quiet | idle | unknown.
+    `gap` is how much of the time before it may not have passed; None where it was watched. `mode` is that of its GPUs,
+    of a look shortly before where this one tells none. sign: saving | compiling | busy | computing (of work), or
+    spinning | blocked | quiet | idle | unknown.
     """
 
     at: float
     seen: Observation
-    gap: float = 0.0
+    gap: float | None = None
+    mode: str | None = None
+    mode_at: float = 0.0
     sign: str = "unknown"
 
 
 @dataclass(slots=True)
-class Advance:
-    """From one step to the next that was seen.
+class Move:
+    """From one thing that moved to the next: a step, an epoch, or else the loss.
 
     `pause` is for how long it showed no work in between, and `kind` of which kind that was (see `kind_of`).
     """
 
     begin: float
     end: float
-    steps: float
     kind: str
     pause: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(slots=True)
+class Advance:
+    """From one step (or fraction of an epoch) to the next that was seen."""
+
+    begin: float
+    end: float
+    steps: float
 
     @property
     def seconds(self) -> float:
@@ -64,12 +82,15 @@ class Run:
 
     began: float
     poll: float  # the usual time between looks
+    by_step: bool  # whether its position is a step, else the epoch
+    moves: list[Move] = field(default_factory=list)
     advances: list[Advance] = field(default_factory=list)
     first_step_at: float | None = None
-    position: float | None = None  # its newest step, or its epoch where no step is known
-    since: float = 0.0  # when that was made, as far as it is known; before the first, when it began
+    position: float | None = None
+    position_at: float = 0.0
+    since: float = 0.0  # when it last moved, as far as it is known; before that, when it began
     since_known: bool = False  # whether that was seen, or told by the log's own clock
-    moved: bool = False  # whether anything was seen to move: a step, an epoch, or the loss of a log that grows
+    moved: bool = False  # whether anything was seen to move
     rotated: bool = False  # whether its log became shorter, and shows no step yet
     waiting: list[Look] = field(default_factory=list)  # looks since then, the one that saw it included
 
@@ -82,52 +103,64 @@ def read_run(seen: Sequence[Observation]) -> Run:
     """The present generation out of all looks, of which there is one at least."""
     looks, poll = _timeline(seen)
     by_step = any(each.step is not None for each in seen)
-    run, before, stale = _begin(looks[0], poll), None, None
+    run, before, stale = _begin(looks[0], poll, by_step), None, None
     for look in looks:
-        place = (
-            float(look.seen.step) if by_step and look.seen.step is not None else None if by_step else look.seen.epoch
-        )
+        place: float | None = look.seen.step if by_step else look.seen.epoch
         if before is not None and _is_other_process(before.seen, look.seen):
-            run, stale = _begin(look, poll), place
+            run, stale = _begin(look, poll, by_step), place
         if place == stale:
             place = None  # of the process before
         elif place is not None:
             stale = None
         if place is not None and run.position is not None and place < run.position:
-            run = _begin(look, poll)
-        _add(run, before, look, place)
+            run = _begin(look, poll, by_step)
+        run.waiting.append(look)
+        if place is None or place == run.position:
+            _add_wait(run, before, look, place)
+        else:
+            _add_progress(run, before, look, place)
         before = look
     return run
 
 
-def _begin(look: Look, poll: float) -> Run:
+def _begin(look: Look, poll: float, by_step: bool) -> Run:
     began = look.at - (look.seen.runtime or 0.0)
-    return Run(began, poll, since=began, since_known=look.seen.runtime is not None)
+    return Run(began, poll, by_step, since=began, since_known=look.seen.runtime is not None)
 
 
-def _add(run: Run, before: Look | None, look: Look, place: float | None) -> None:
-    run.waiting.append(look)
-    if place is None:
-        if run.position is None and before is not None and _loss_moved(before.seen, look.seen):
-            run.since, run.since_known, run.moved, run.waiting = look.at, True, True, [look]
-        run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
-        return
-    run.rotated = False
+def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) -> None:
+    """A look that saw no new step, or none at all."""
     age = look.seen.step_age
-    if place == run.position:
-        if not run.since_known and age is not None:
-            run.since, run.since_known = min(run.since, look.at - age), True
-        return
-    earliest = before.at if before is not None and len(run.waiting) > 1 else look.at - (age or 0.0)
-    made = max(earliest, look.at - age) if age is not None else look.at
-    if run.position is None:
-        run.first_step_at = made
-    elif not any(each.gap for each in run.waiting[1:]):
-        kind, pause = _pause_within(run, made)
-        run.advances.append(Advance(run.since, max(made, run.since + 1e-3), place - run.position, kind, pause))
-    run.moved = run.moved or run.position is not None or len(run.waiting) > 1
-    run.position, run.since, run.since_known = place, made, age is not None or len(run.waiting) > 1
+    if before is not None and not run.by_step and _loss_moved(before.seen, look.seen):
+        _move(run, look.at)
+        run.moved, run.since_known, run.waiting = True, True, [look]
+    elif place is None:
+        run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
+    elif not run.since_known and age is not None:
+        run.since, run.since_known = min(run.since, look.at - age), True
+
+
+def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> None:
+    age, is_first = look.seen.step_age, run.position is None
+    watched = before is not None and len(run.waiting) > 1
+    made = look.at
+    if age is not None:
+        made = max(before.at, look.at - age) if before is not None and watched else look.at - age
+    if is_first:
+        run.first_step_at = run.since = made
+    else:
+        if all(each.gap is None for each in run.waiting[1:]) and made > run.position_at:
+            run.advances.append(Advance(run.position_at, made, place - (run.position or 0.0)))
+        _move(run, made)
+    run.moved = run.moved or watched
+    run.position, run.position_at, run.since_known, run.rotated = place, made, age is not None or watched, False
     run.waiting = [look]
+
+
+def _move(run: Run, made: float) -> None:
+    if all(each.gap is None for each in run.waiting[1:]):
+        run.moves.append(Move(run.since, max(made, run.since), *_pause_within(run, made)))
+    run.since = made
 
 
 def _is_other_process(before: Observation, look: Observation) -> bool:
@@ -141,9 +174,10 @@ def _is_shorter(before: Observation, look: Observation) -> bool:
 
 
 def _loss_moved(before: Observation, look: Observation) -> bool:
-    """A run whose log counts nothing shows by its loss that it trains."""
-    grew = before.log_size is not None and look.log_size is not None and look.log_size > before.log_size
-    return grew and None not in (before.loss, look.loss) and before.loss != look.loss
+    """A run whose log counts no steps shows by its loss that it trains."""
+    if before.loss is None or look.loss is None:
+        return False
+    return isfinite(before.loss) and isfinite(look.loss) and before.loss != look.loss
 
 
 # ---------------------------------------------------------------- time
@@ -160,12 +194,18 @@ def _timeline(seen: Sequence[Observation]) -> tuple[list[Look], float]:
     looks, at = [Look(0.0, seen[0])], 0.0
     for index, (span, awake) in enumerate(zip(spans, known)):
         at += span
-        gap = awake is None and span > 3.0 * usual + 30.0 and _stands_out(spans, index)
-        looks.append(Look(at, seen[index + 1], span if gap else 0.0))
+        jumped_back = seen[index + 1].timestamp <= seen[index].timestamp
+        gap = awake is None and (jumped_back or (span > 3.0 * usual + 30.0 and _stands_out(spans, index)))
+        looks.append(Look(at, seen[index + 1], span if gap else None))
     shift = seen[-1].timestamp - at
     before = None
     for look in looks:
         look.at += shift
+        look.mode = gpu_mode(look.seen.gpu_utilization, look.seen.gpu_power_fraction)
+        look.mode_at = look.at
+        lasts = before is not None and before.mode != "busy" and look.at - before.mode_at < LASTING_MODE
+        if look.mode is None and before is not None and lasts:
+            look.mode, look.mode_at = before.mode, before.mode_at
         look.sign = _sign(before, look)
         before = look
     return looks, poll
@@ -190,7 +230,7 @@ def _sign(before: Look | None, look: Look) -> str:
     """What a look shows beside steps, also by what changed since the look before."""
     seen = look.seen
     cores, writes = _rates(before, look)
-    mode = gpu_mode(seen.gpu_utilization, seen.gpu_power_fraction)
+    mode = look.mode
     works = None if cores is None else cores >= WORKING_CORES
     if (writes or 0.0) >= WORKING_WRITES or (seen.file_age is not None and seen.file_age < FRESH_FILE):
         return "saving"
@@ -212,7 +252,7 @@ def _rates(before: Look | None, look: Look) -> tuple[float | None, float | None]
     now, then = look.seen, before.seen if before else None
     span = look.at - before.at if before else 0.0
     cores, writes = now.cpu_cores, now.write_rate
-    if then is not None and span >= 5.0 and not look.gap and not _is_other_process(then, now):
+    if then is not None and span >= 5.0 and look.gap is None and not _is_other_process(then, now):
         if now.cpu_seconds is not None and then.cpu_seconds is not None:
             cores = max(0.0, now.cpu_seconds - then.cpu_seconds) / span
         if now.written_bytes is not None and then.written_bytes is not None:
@@ -251,25 +291,22 @@ def _heard(sign: str, looks: Sequence[Look]) -> str:
     """The same, with what the log said meanwhile: lines that are no steps."""
     sizes = [each.seen.log_size for each in looks if each.seen.log_size is not None]
     growths = sum(b > a for a, b in zip(sizes, sizes[1:]))
-    if sign == "unknown":
-        return "growing" if growths > len(sizes) // 3 else "unknown"
-    if sign == "idle" and growths > len(sizes) // 3:
+    if sign in ("quiet", "blocked"):  # heartbeats do not excuse it, a steady report may
+        in_phase = (looks[-1].seen.phase or "").lower().startswith(PHASES)
+        return "spoken" if in_phase or (growths > len(sizes) // 2 and len(sizes) > 4) else sign
+    if growths > len(sizes) // 3:
         return "growing"
-    in_phase = (looks[-1].seen.phase or "").lower().startswith(PHASES)
-    return "spoken" if growths or (in_phase and sign == "quiet") else sign
+    return "spoken" if growths and sign == "idle" else sign
 
 
 def _pause_within(run: Run, made: float) -> tuple[str, float]:
-    """(kind, seconds) of the longest time without work before the step that was made at `made`."""
-    looks = run.waiting[:-1]
-    if not looks:
-        return "unknown", 0.0
-    kind, begin = kind_of(looks)
-    end = run.waiting[-1]
-    longest = max(end.at - looks[begin].at, 0.0)
-    work = [0, *(at for at in range(1, len(looks)) if looks[at].sign in ALIVE), len(looks)]
-    everything = [*looks, end]
-    longest = max([longest, *(everything[b].at - everything[a].at for a, b in zip(work, work[1:]))])
+    """(kind, seconds) of the longest time without work before something moved at `made`."""
+    *looks, end = run.waiting
+    if len(looks) < 2:
+        return "busy", min(max(0.0, made - run.since), 2.0 * run.poll)
+    kind, _ = kind_of(looks)
+    marks = [looks[0].at, *(each.at for each in looks[1:] if each.sign in ALIVE), end.at]
+    longest = max(b - a for a, b in zip(marks, marks[1:]))
     return kind, min(longest, looks[-1].at - looks[0].at + 2.0 * run.poll, max(0.0, made - run.since) + run.poll)
 
 

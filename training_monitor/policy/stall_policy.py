@@ -18,10 +18,11 @@ class StallPolicy:
 
     `*_pause` are the shortest pauses that count as a hang, by what is known about them: GPUs idle and processes out of
     sight, GPUs spinning, processes in sight that neither compute nor write (`quiet`), a log that still speaks, nothing
-    known, something at work, no step yet. `pause_factor` and `cadence_factor` are how many times the run's own longest
-    pause of that kind, and its usual time between steps, a pause must last. `speed_drop_threshold` is the share of its
-    past speed below which a run is slow; `eta_convergence_threshold` the share of elapsed time by which its ETA should
-    at least have shrunk, over `eta_seconds` or more.
+    known, something at work, no step yet, and a run whose own pace is not known yet (`warmup`). `pause_factor` and
+    `cadence_factor` are how many times the run's own longest pause of that kind, and its usual time between steps, a
+    pause must last. `speed_drop_threshold` is the share of its past speed below which a run is slow;
+    `eta_convergence_threshold` the share of elapsed time by which its ETA should at least have shrunk, over
+    `eta_seconds` or more.
     """
 
     min_samples: int = 4
@@ -31,7 +32,7 @@ class StallPolicy:
     idle_pause: float = 560.0
     spinning_pause: float = 120.0
     spoken_pause: float = 400.0
-    unknown_pause: float = 365.0
+    unknown_pause: float = 390.0
     busy_pause: float = 1800.0
     startup_pause: float = 1800.0
     pause_factor: float = 2.5
@@ -41,6 +42,7 @@ class StallPolicy:
     slow_seconds: float = 300.0
     quiet_pause: float = 135.0
     eta_seconds: float = 900.0
+    warmup_pause: float = 900.0
 
     def __post_init__(self) -> None:
         for name in ("eta_convergence_threshold", "speed_drop_threshold"):
@@ -48,7 +50,7 @@ class StallPolicy:
                 raise SettingsError(name, getattr(self, name), "a share between 0 and 1")
         if not 2 <= self.min_samples <= MOST_SAMPLES:
             raise SettingsError("min_samples", self.min_samples, f"2 to {MOST_SAMPLES}")
-        for name in ("grace_period", *_SHORT_PAUSES, *_LONG_PAUSES):
+        for name in ("grace_period", "warmup_pause", *_SHORT_PAUSES, *_LONG_PAUSES):
             if not getattr(self, name) >= 0:
                 raise SettingsError(name, getattr(self, name), "seconds, from 0")
 
@@ -64,5 +66,5 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
     """
     if stagnation_threshold is None:
         return StallPolicy(**others)
-    pauses = dict.fromkeys(_SHORT_PAUSES, stagnation_threshold)
+    pauses = dict.fromkeys((*_SHORT_PAUSES, "warmup_pause"), stagnation_threshold)
     return StallPolicy(**{**pauses, **dict.fromkeys(_LONG_PAUSES, 4 * stagnation_threshold), **others})

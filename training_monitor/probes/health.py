@@ -34,6 +34,7 @@ from training_monitor.policy.health import (
     judge_ray,
     worst_verdict,
 )
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.observing import observe_job
 from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
@@ -378,12 +379,13 @@ def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findin
 
 def _job_report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:
     progress = view.progress if view else Progress()
+    job = job_progress(progress)
     return JobReport(
         job_id=job_id,
         status=view.status.value if view else "UNKNOWN",
         message=view.message if view else None,
-        step=progress.step,
-        total_steps=progress.total_steps,
+        step=job.step,
+        total_steps=job.total_steps,
         loss=progress.loss,
         log_age=view.log_age if view else None,
         error=error,

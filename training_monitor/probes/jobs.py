@@ -19,6 +19,7 @@ from training_monitor.errors import (
 )
 from training_monitor.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
 from training_monitor.probes.holds import hold_question
@@ -150,8 +151,8 @@ def _look_with_log(head_pod: str | Target, job_id: str, namespace: str, transpor
 def get_current_step(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> int | None:
-    """The newest optimizer step in a job's log; None before the first. Raises like `get_job_logs`."""
-    return _look_with_log(head_pod, job_id, namespace, transport).progress.step
+    """The newest step in a job's log, over all epochs; None before the first. Raises like `get_job_logs`."""
+    return job_progress(_look_with_log(head_pod, job_id, namespace, transport).progress).step
 
 
 def get_throughput(

@@ -6,55 +6,35 @@ Times are seconds of a monotonic clock. A clock that goes back counts as one tha
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from training_monitor.policy.run_values import Estimate
+from training_monitor.progress.pace import Pace
 
-MOST_SAMPLES, MOST_DURATIONS = 32, 16
-_LONGEST_WINDOW = 600.0  # seconds: a rate is that of the last five to ten minutes
-_LEAST_SPACING = 0.2
-_APART = 6
+MOST_DURATIONS = 16
+_LAST_VALIDATIONS = 3  # so that one that took longer counts for nothing, and two that did for all to come
 IDLE, TRAINING, VALIDATION = "idle", "training", "validation"
 LOADING = "loading"
 
 
-class Pace:
-    """The rate of one kind of batch over the time in which such batches were made.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How long the batches of a past epoch or validation took, pauses included, and at which rate they were made.
 
-    At most 32 samples of (seconds, number of the batch that began) are kept. When they are full, every second one
-    goes, until they reach back ten minutes; then the oldest go.
+    `rate` is None where it is not known, or became another one on the way.
     """
 
-    def __init__(self) -> None:
-        self._samples: list[tuple[float, int]] = []
-        self._spacing = _LEAST_SPACING
-        self._rate: float | None = None
+    seconds: float
+    batches: int
+    rate: float | None
 
-    def add(self, seconds: float, batches: int) -> None:
-        """Note that batch number `batches` begins after so many seconds of making them."""
-        samples = self._samples
-        least = self._spacing if len(samples) > 1 else 0.0
-        if samples and (batches <= samples[-1][1] or seconds - samples[-1][0] <= least):
-            return
-        samples.append((seconds, batches))
-        if len(samples) > MOST_SAMPLES:
-            if seconds - samples[0][0] < _LONGEST_WINDOW:
-                del samples[1::2]
-                self._spacing *= 2
-            else:
-                del samples[0]
-        apart = max(1, len(samples) // _APART)
-        slopes = [(later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in zip(samples, samples[apart:])]
-        self._rate = median(slopes) if slopes else None
-
-    def rate(self) -> float | None:
-        """Batches a second, None with fewer than two samples.
-
-        It is the median of the slopes between samples that are a sixth of all apart. Of the slopes between all pairs
-        half would cross one pause in the middle, and the median move with it; here a pause is in one slope of five.
-        """
-        return self._rate
+    def at(self, rate: float | None) -> float:
+        """Seconds that it would take at this rate, with the same pauses."""
+        if not rate or not self.rate:
+            return self.seconds
+        return max(0.0, self.seconds + self.batches * (1.0 / rate - 1.0 / self.rate))
 
 
 @dataclass(slots=True)
@@ -68,8 +48,9 @@ class Part:
         leaps: batches of the whole run that the script's own numbers passed over (below zero: counted more than once).
         made, made_of: batches of the last epoch, and how many had been said.
         seconds: in which such batches were made, in the whole run; before: of them, those before this epoch.
+        began_at, changes: number of the last batch, and changes of the pace, before this epoch.
         changed_at: `seconds` when the last batch began; is_over: it has ended, and no other one has begun.
-        durations: of the last epochs.
+        past: the last epochs.
     """
 
     total: int | None = None
@@ -82,14 +63,17 @@ class Part:
     made_of: int | None = None
     seconds: float = 0.0
     before: float = 0.0
+    began_at: int = 0
+    changes: int = 0
     changed_at: float = 0.0
     is_over: bool = False
     pace: Pace = field(default_factory=Pace)
-    durations: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_DURATIONS))
+    past: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_DURATIONS))
 
     def begin(self, total: int | None) -> None:
         """Count from here; `total` None keeps what was known."""
         self.first, self.before, self.skipped, self.changed_at = self.count, self.seconds, 0, self.seconds
+        self.began_at, self.changes = self.count + self.leaps, self.pace.changes
         self.mark()
         if total is not None:
             self.total = total
@@ -121,8 +105,22 @@ class Part:
 
     def end_epoch(self) -> None:
         self.mark()
-        self.durations.append(self.elapsed)
+        self.past.append(self.span())
         self.made, self.made_of = self.batch, self.total
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the speed was the same in all of this epoch."""
+        return self.changes == self.pace.changes
+
+    def span(self) -> Span:
+        """This epoch so far."""
+        batches = self.count + self.leaps - self.began_at
+        return Span(self.elapsed, batches, self.pace.rate() if self.is_steady else None)
+
+    @property
+    def durations(self) -> list[float]:
+        return [span.seconds for span in self.past]
 
     @property
     def expected(self) -> int | None:
@@ -144,11 +142,16 @@ class Part:
         rate = self.pace.rate()
         total = self.expected
         if total is None or not rate:
-            return max(0.0, median(self.durations) - self.elapsed) if self.durations else None
+            return max(0.0, _usual(self.past, rate) - self.elapsed) if self.past else None
         waiting = max(0, total - (self.batch or 0))
         is_under_way = self.batch and self.batch <= total and not self.is_over
         current = 1.0 - rate * (self.seconds - self.changed_at) if is_under_way else 0.0
         return (waiting + max(0.0, current)) / rate
+
+
+def _usual(spans: Iterable[Span], rate: float | None) -> float:
+    """Seconds that such a span usually takes at this rate."""
+    return median(span.at(rate) for span in spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ class RunClock:
         self.dataset_ratio: float | None = None
         self.told: Estimate = Estimate()
         self.epoch_durations: deque[float] = deque(maxlen=MOST_DURATIONS)
-        self._validations: deque[float] = deque(maxlen=MOST_DURATIONS)  # seconds of validation in each past epoch
+        self._epochs: deque[Span] = deque(maxlen=MOST_DURATIONS)  # past ones of one speed, without their validations
+        self._validations: deque[float] = deque(maxlen=_LAST_VALIDATIONS)  # seconds of validation in each past epoch
         self._gaps: deque[float] = deque(maxlen=MOST_DURATIONS)  # seconds between past epochs
         self._started = self._last = self._epoch_started = self._epoch_ended = now
         self._epoch_elapsed: float | None = None  # once it has ended
@@ -229,7 +233,10 @@ class RunClock:
         self._epoch_elapsed = self._last - self._epoch_started
         self.epoch_durations.append(self._epoch_elapsed)
         self.training.end_epoch()
-        self._validations.append(self.validation.seconds - self._validation_seconds)
+        validation = self.validation.seconds - self._validation_seconds
+        self._validations.append(validation)
+        if self.training.is_steady:
+            self._epochs.append(replace(self.training.span(), seconds=self._epoch_elapsed - validation))
         self._in_epoch, self.mode = False, IDLE
 
     def start_training(self, total_batches: int | None) -> None:
@@ -249,7 +256,7 @@ class RunClock:
         self.training.is_over = True
         self._training_ended = True
         if not self._in_epoch:
-            self.training.durations.append(self.training.elapsed)
+            self.training.past.append(self.training.span())
 
     def start_validation(self, total_batches: int | None) -> None:
         self.end_validation()
@@ -261,7 +268,7 @@ class RunClock:
         if self.mode != VALIDATION:
             return
         self.validation.mark()
-        self.validation.durations.append(self.validation.elapsed)
+        self.validation.past.append(self.validation.span())
         self._validated, self.mode = True, self._mode_before
         if self.phase == VALIDATION:
             self.phase = self._phase_before
@@ -374,10 +381,12 @@ class RunClock:
 
     def _epoch_seconds(self) -> float | None:
         """How long a whole epoch takes."""
-        if self.epoch_durations:
-            return median(self.epoch_durations)
         training = self._training_seconds()
-        return None if training is None else training + (self._expected_validation() or 0.0)
+        if self._epochs:
+            training = _usual(self._epochs, self.training.pace.rate())
+        elif training is None:
+            return median(self.epoch_durations) if self.epoch_durations else None
+        return training + (self._expected_validation() or 0.0)
 
 
 def _estimate(rate: float | None, elapsed: float | None, remaining: float | None) -> Estimate:

@@ -12,6 +12,7 @@ from typing import Any
 
 from training_monitor.models import JobStatus, StallAnalysis
 from training_monitor.notify import templates
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.units import format_duration
@@ -103,7 +104,8 @@ def _stall_notices(
 
 
 def _advanced(told: Told, status: TrainingStatus) -> bool:
-    step = status.stall.current_step if status.stall.current_step is not None else status.progress.step
+    step = status.stall.current_step
+    step = job_progress(status.progress).step if step is None else step
     return step is not None and step != told.stalled_step
 
 
@@ -149,10 +151,8 @@ def _milestones(new: tuple[float, ...], status: TrainingStatus, job: str) -> Ite
 
 
 def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
-    step, total = status.progress.step, status.progress.total_steps
-    if step is None or not total:
-        return ()
-    return tuple(each for each in config.milestones if 100 * step >= each * total)
+    fraction = job_progress(status.progress).fraction
+    return () if fraction is None else tuple(each for each in config.milestones if round(100 * fraction, 9) >= each)
 
 
 def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[Notice]:
@@ -173,11 +173,8 @@ def _cost(status: TrainingStatus, config: WatchConfig) -> float | None:
 
 
 def _where(status: TrainingStatus) -> dict[str, Any]:
-    return {
-        "step": status.progress.step,
-        "total_steps": status.progress.total_steps,
-        "generation": status.generation,
-    }
+    job = job_progress(status.progress)
+    return {"step": job.step, "total_steps": job.total_steps, "generation": status.generation}
 
 
 def _saved(status: TrainingStatus) -> int | None:

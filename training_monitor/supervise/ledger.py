@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from training_monitor.models import Checkpoint, Failure, JobView
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.supervise.run_state import RunState, update_attempt
@@ -12,7 +13,7 @@ from training_monitor.supervise.run_state import RunState, update_attempt
 
 def note_look(run: RunState, view: JobView, now: float) -> RunState:
     """Write one look into the last attempt."""
-    last, step = run.attempts[-1], view.progress.step
+    last, step = run.attempts[-1], job_progress(view.progress).step
     wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
     run = replace(update_attempt(run, status=view.status.value), wrote_checkpoint=wrote)
     if step is None:

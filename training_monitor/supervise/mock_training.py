@@ -13,6 +13,7 @@ from math import cos, exp, nan, pi, sin
 from typing import Any
 
 from training_monitor.models import Gpu, JobStatus, LossAnalysis, Observation, Progress, StallAnalysis
+from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.cost import HOUR
 from training_monitor.policy.fleet_rows import Billed
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
@@ -250,7 +251,18 @@ def _reading(member: MockMember, at: float, seen_at: float, epoch: float) -> Tar
     return TargetReading(observation.timestamp, status, (gpu,))
 
 
+@lru_cache(maxsize=16_384)
 def _progress(member: MockMember, at: float) -> Progress:
+    """What its log shows, by the reader that reads real ones."""
+    seen = _made(member, at)
+    if seen.step is None:
+        return seen
+    begun = f"Num epochs = {EPOCHS}\nTotal optimization steps = {member.total_steps}\n"
+    return parse_progress("\n".join((begun, _step_line(seen), _finished_line(seen) if seen.finished else "")))
+
+
+def _made(member: MockMember, at: float) -> Progress:
+    """How far it came."""
     ran = max(0.0, at - member.begun)
     if member.scenario == "silent":
         return Progress()
@@ -292,13 +304,20 @@ def _lines(member: MockMember, at: float, after: float) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16_384)
 def _line(member: MockMember, at: float) -> str:
-    seen = _progress(member, at)
-    if seen.finished:
-        return f"Training complete: {seen.step} steps, Loss = {seen.loss:.4f}"
+    seen = _made(member, at)
+    return _finished_line(seen) if seen.finished else _step_line(seen)
+
+
+def _step_line(seen: Progress) -> str:
+    speed = "" if seen.steps_per_second is None else f" | {seen.steps_per_second:.3f} it/s"
     return (
         f"Epoch {seen.epoch:.0f}/{EPOCHS} | Step {seen.step}/{seen.total_steps} | Loss = {seen.loss:.4f}"
-        f" | lr {seen.learning_rate:.2e} | {seen.steps_per_second:.2f} it/s"
+        f" | lr {seen.learning_rate:.2e} | grad_norm {seen.grad_norm:.3f}{speed}"
     )
+
+
+def _finished_line(seen: Progress) -> str:
+    return f"Training complete: {seen.step} steps, Loss = {seen.loss:.4f}"
 
 
 def _noise(first: float, second: float, third: float = 0.0) -> float:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import JobNotFound, TrainingMonitorError
-from training_monitor.models import JobStatus, JobView, Verdict
+from training_monitor.models import JobStatus, JobView, Progress, Verdict
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.watched_jobs import Look
 from training_monitor.reports import MonitorReport
@@ -63,11 +65,12 @@ class JobMonitor:
         look = self._observer.look(self._clock.time())
         view = look.view or self._view_of(look)
         self.view, self._looked_at = view, self._clock.monotonic()
-        if self._first is None and view.progress.step is not None:
-            self._first = (self._looked_at, view.progress.step)
+        step = job_progress(view.progress).step
+        if self._first is None and step is not None:
+            self._first = (self._looked_at, step)
         return {
             "status": view.status.value,
-            "current_step": view.progress.step,
+            "current_step": step,
             "throughput": view.progress.steps_per_second,
             "runtime": self._looked_at - self._started,
             "time_since_last_step": self.verdict().seconds_without_step,
@@ -94,18 +97,13 @@ class JobMonitor:
 
     def get_progress_summary(self) -> dict[str, Any]:
         """total_steps, avg_throughput in steps/s over the looks so far, eta_seconds; None where not known."""
-        progress = self.view.progress if self.view else None
-        speed = None
-        if progress and progress.step is not None and self._first and self._looked_at is not None:
+        progress = self.view.progress if self.view else Progress()
+        step, speed = job_progress(progress).step, None
+        if step is not None and self._first and self._looked_at is not None:
             elapsed = self._looked_at - self._first[0]
-            speed = (progress.step - self._first[1]) / elapsed if elapsed > 0 else None
-        total = progress.total_steps if progress else None
-        left = total - progress.step if progress and total and progress.step is not None else None
-        return {
-            "total_steps": total,
-            "avg_throughput": speed,
-            "eta_seconds": left / speed if left is not None and speed else None,
-        }
+            speed = (step - self._first[1]) / elapsed if elapsed > 0 else None
+        job = job_progress(replace(progress, steps_per_second=speed))
+        return {"total_steps": job.total_steps, "avg_throughput": speed, "eta_seconds": job.eta_seconds}
 
 
 def monitor_job(
@@ -161,7 +159,7 @@ def monitor_job(
             if ended is None and timeout is not None and elapsed >= timeout:
                 ended = ("TIMEOUT", f"still {status} after {timeout:g} s")
             if ended:
-                step = monitor.view.progress.step if monitor.view else None
+                step = job_progress(monitor.view.progress).step if monitor.view else None
                 return MonitorReport(
                     status=ended[0], duration=elapsed, final_step=step, job_id=monitor.job_id, reason=ended[1]
                 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.models import Event, Progress
 from training_monitor.notify import templates
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.watching import Notice
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class RestartNotices:
             self._outbox.post(replace(notice, job_id=f"{self._target} {event.job_id or self._job_name}"))
 
     def _notice(self, event: Event) -> Notice | None:
-        where: dict[str, Any] = {"step": self._progress.step, "total_steps": self._progress.total_steps}
+        job = job_progress(self._progress)
+        where: dict[str, Any] = {"step": job.step, "total_steps": job.total_steps}
         if event.kind == "started" and event.attempt > 1:
             source = event.text.partition(", from ")[2]
             return templates.restarted(

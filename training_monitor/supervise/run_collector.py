@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TrainingMonitorError
+from training_monitor.models import Observation
 from training_monitor.policy.run_rows import judge_look
-from training_monitor.policy.run_values import FolderLook, Limits, RunSource, RunsSnapshot, Usage
+from training_monitor.policy.run_values import FolderLook, Limits, RunRow, RunSource, RunsSnapshot, Usage
+from training_monitor.policy.run_verdicts import add_look, judge_run, observe_run
 from training_monitor.supervise.fleet_schedule import wait_after
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.threads import begin_thread
@@ -55,6 +57,7 @@ class RunCollector:
         self._news, self._closing = threading.Event(), threading.Event()
         self._view = RunsSnapshot((), Usage(), clock.time(), where)
         self._before: FolderLook | None = None
+        self._past: dict[str, tuple[Observation, ...]] = {}  # by the path of a run
         self._expanded: frozenset[int] = frozenset()
         self._messages: deque[str] = deque(maxlen=MOST_MESSAGES)
         self._listeners: list[Callable[[], None]] = []
@@ -127,6 +130,7 @@ class RunCollector:
 
     def _take(self, look: FolderLook) -> None:
         rows, usage = judge_look(look, self._before, self._limits)
+        rows = self._judge(rows, look)
         if _is_later(look, self._before):
             self._before = look
         self._failures = 0
@@ -141,6 +145,12 @@ class RunCollector:
                 machine_error=look.machine_error,
                 gpu_error=look.machine.gpu_error if look.machine else None,
             )
+
+    def _judge(self, rows: tuple[RunRow, ...], look: FolderLook) -> tuple[RunRow, ...]:
+        """The rows with the verdict on each, by this look and those before it."""
+        now, past = self.clock.time(), self._past
+        self._past = {row.run.path: add_look(past.get(row.run.path, ()), observe_run(row, look, now)) for row in rows}
+        return tuple(judge_run(row, self._past[row.run.path], now) for row in rows)
 
     def _fail(self, error: str) -> None:
         self._failures += 1

@@ -22,6 +22,7 @@ from training_monitor.errors import (
     TrainingMonitorError,
 )
 from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
+from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
@@ -397,7 +398,5 @@ class Supervisor:
 
 
 def _progress_text(view: JobView) -> str:
-    progress = view.progress
-    total = f"/{progress.total_steps}" if progress.total_steps else ""
-    loss = f" loss {progress.loss:.4g}" if progress.loss is not None else ""
-    return f"{view.job_id} {view.status} step {progress.step}{total}{loss}"
+    loss = f" loss {view.progress.loss:.4g}" if view.progress.loss is not None else ""
+    return f"{view.job_id} {view.status} {format_position(job_progress(view.progress))}{loss}"

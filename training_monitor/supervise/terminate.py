@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from training_monitor.errors import CommandFailed, JobNotFound, SettingsError, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event
 from training_monitor.notify import templates
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.supervise.logs import get_logger
@@ -163,14 +164,14 @@ def _key(watcher: TrainingWatcher) -> str:
 
 def _begin(key: str, plan: TerminationPlan, watcher: TrainingWatcher) -> Termination:
     seen = watcher.state
-    progress = seen.totals.progress
+    job = job_progress(seen.totals.progress)
     return Termination(
         key,
         plan,
         watcher.clock.time(),
         generation=seen.generation,
-        step=progress.step,
-        total_steps=progress.total_steps,
+        step=job.step,
+        total_steps=job.total_steps,
         identity=seen.identity,
     )
 

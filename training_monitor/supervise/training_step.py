@@ -15,6 +15,7 @@ from typing import Any
 
 from training_monitor.errors import CommandError, InstanceNotFound, JobNotFound, LeaseLost, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
@@ -210,10 +211,9 @@ class TrainingStep:
 
     def _note(self, status: TrainingStatus) -> None:
         """Write down the progress, and tell what is to be told of it."""
-        ctx, progress = self.ctx, status.progress
-        if progress.step is not None and progress.step != ctx.job.work.step:
-            total = progress.total_steps or ctx.job.work.total_steps
-            ctx.note(progressed=True, step=progress.step, total_steps=total)
+        ctx, job = self.ctx, job_progress(status.progress)
+        if job.step is not None and job.step != ctx.job.work.step:
+            ctx.note(progressed=True, step=job.step, total_steps=job.total_steps or ctx.job.work.total_steps)
         assert self._watcher
         told = Told.from_dict(self._watcher.state.alerts)
         told, notices = decide_alerts(told, status, self._watcher.config, ctx.job.id, ends=False)

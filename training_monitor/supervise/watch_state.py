@@ -19,7 +19,6 @@ from training_monitor.models import (
     Verdict,
 )
 from training_monitor.parse.log_totals import LogTotals
-from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import NOBODY_LOOKED, judge
 from training_monitor.policy.loss import analyze_loss
@@ -168,12 +167,15 @@ class WatchState:
         return Verdict("running", "ok", f"stall detection is switched off; else: {verdict.reason}")
 
     def _progress(self, look: Look) -> Progress:
-        """The totals, and over them what the end of the log shows, also in a line that is not finished yet."""
-        newest = look.view.progress if look.view else Progress()
-        if newest == Progress() and self.partial.strip():
-            newest = parse_progress(self.output[-self.read_again :] + self.partial)
+        """The totals, and over them what a line shows that is not finished yet; else the end of the log."""
+        known = self.totals.progress
+        if known == Progress() and look.view:
+            return look.view.progress
+        if not self.partial.strip():
+            return known
+        newest = self.totals.read_ahead(self.output[-self.read_again :] + self.partial)
         seen = {name: value for name, value in asdict(newest).items() if value is not None}
-        return replace(self.totals.progress, **seen) if newest.step is not None else self.totals.progress
+        return replace(known, **seen) if newest.step is not None or newest.epoch_steps is not None else known
 
     # ------------------------------------------------------------ keeping
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from training_monitor.policy.run_columns import COLUMNS as VALUES, MIB, loss_of
-from training_monitor.policy.run_values import PROCESS, UNKNOWN, Run, RunRow, TreeRow, Usage
+from training_monitor.policy.run_values import PROCESS, RUNNING, UNKNOWN, Run, RunRow, TreeRow, Usage
 from training_monitor.tui.columns import UNKNOWN_WORD
 from training_monitor.tui.numbers_text import NOT_KNOWN, format_number, format_percent
 from training_monitor.tui.text import Glyphs, Line, Piece, cells, fit, fit_line, safe
-from training_monitor.tui.top_view import Item, TopView, is_quiet, state_style
+from training_monitor.tui.top_view import Item, TopView, state_style, verdict_style
 from training_monitor.units import format_duration, format_sparkline, known_number, plural
 
 NAME = "Run Name"
@@ -45,11 +45,6 @@ class TopColumn:
 # ---------------------------------------------------------------- what a cell shows
 
 
-def quiet_text(row: RunRow) -> str:
-    """`no batch for 5m` of a run that is alive and slower than its speed explains, else nothing."""
-    return f"no batch for {format_duration(row.quiet_seconds)}" if is_quiet(row) else ""
-
-
 def _outside(value: object, glyphs: Glyphs) -> str:
     return NOT_KNOWN if value in (None, "") else safe(value, glyphs)
 
@@ -58,8 +53,14 @@ def _status(cell: Cell) -> str:
     return UNKNOWN_WORD if cell.row.status == UNKNOWN else safe(cell.row.status, cell.glyphs)
 
 
-def _phase(cell: Cell) -> str:
-    return quiet_text(cell.row) or _outside(cell.row.run.phase, cell.glyphs)
+def _state(cell: Cell) -> str:
+    """What `judge` says of a run that has not ended, and for how long a stalled one has been without a step."""
+    verdict = cell.row.verdict
+    if cell.row.status not in (RUNNING, UNKNOWN):
+        return ""
+    if verdict.state == "stalled" and verdict.seconds_without_step is not None:
+        return f"stalled {format_seconds(known_number(verdict.seconds_without_step))}"
+    return UNKNOWN_WORD if verdict.state == "unknown" else safe(verdict.state, cell.glyphs)
 
 
 def format_rate(rate: float | None) -> str:
@@ -142,7 +143,8 @@ def _times(title: str, short: str) -> tuple[TopColumn, ...]:
 # What is asked first stands where the least screens show it: how long still, and what it uses.
 COLUMNS: tuple[TopColumn, ...] = (
     TopColumn("Status", "Status", "<", 8, 10, _status),
-    TopColumn("Phase", "Phase", "<", 10, 20, _phase),
+    TopColumn("State", "State", "<", 8, 14, _state),
+    TopColumn("Phase", "Phase", "<", 10, 20, lambda cell: _outside(cell.row.run.phase, cell.glyphs)),
     _counted("Epoch", 5, lambda run: run.total_epochs),
     _counted("Batch", 9, lambda run: run.total_batches),
     _duration("ETA", "ETA"),
@@ -263,8 +265,8 @@ def table_line(item: Item, layout: Layout, usage: Usage, width: int, view: TopVi
 
 
 def _cell_style(column: TopColumn, row: RunRow, strong: str, base: str, selected: bool) -> str:
-    if column.title == "Phase" and is_quiet(row):
-        return "selected warn" if selected else "warn"
+    if column.title == "State":
+        return f"selected {verdict_style(row)}".strip() if selected else verdict_style(row)
     return strong if column.title in ("Status", "Phase") else base
 
 

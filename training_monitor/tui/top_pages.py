@@ -30,6 +30,7 @@ _HELP_SECTIONS = {
 }
 _COLUMN_HELP = (
     ("Status", "? where nobody here can see whether it still runs"),
+    ("State", "starting, running, slow; stalled, and how long without a step"),
     ("Rate", "batches a second; `each` where one takes longer"),
     ("el rem tot", "time elapsed, remaining, in total: of the run, the epoch, its training and validation"),
     ("CPU", "per cent of one core, over all processes; then the share of all cores"),
@@ -126,8 +127,11 @@ def _of(name: str, at: int | None, total: int | None) -> str:
 def _about(row: RunRow, now: float, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
     run = row.run
     body: list[Sequence[Piece]] = []
-    body += wrapped(problem, "warn", width, glyphs) if (problem := problem_of(row)) else []
-    facts = [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
+    problem, verdict = problem_of(row), row.verdict
+    body += wrapped(problem, "warn", width, glyphs) if problem else []
+    facts = [] if verdict.reason in problem else [("verdict", f"{verdict.state}: {verdict.reason}")]
+    facts += [("try", remedy) for remedy in verdict.remedies]
+    facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
     facts += [(name, text) for name, text in _facts(row, now) if text]
     body += [line for name, text in facts for line in _fact(name, text, width, glyphs)]
     room = max(1, width - _LABEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from training_monitor.policy.run_filters import filter_rows
 from training_monitor.policy.run_values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
 from training_monitor.tui.numbers_text import NOT_KNOWN, format_clock, format_memory, format_percent
 from training_monitor.tui.text import Glyphs, Line, Piece, clip, fit_line, flow, format_bar, last_cells, safe
-from training_monitor.tui.top_columns import cores_percent, quiet_text, resource_texts, share, share_percent
+from training_monitor.tui.top_columns import cores_percent, resource_texts, share, share_percent
 from training_monitor.tui.top_keys import keys_of
 from training_monitor.tui.top_view import Item, TopView
 from training_monitor.units import plural
@@ -78,7 +79,7 @@ def problem_of(row: RunRow) -> str:
     parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
     parts += [f"{FAILED}: {run.error_message or 'it named no error'}"] if row.status == FAILED else []
     parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
-    parts += [quiet] if (quiet := quiet_text(row)) else []
+    parts += [f"{row.verdict.state}: {row.verdict.reason}"] if row.verdict.state in ("stalled", "slow") else []
     return "; ".join(parts)
 
 
@@ -140,12 +141,11 @@ def _of(used: float | None, limit: float | None, unit: float) -> str:
 
 
 def _counts(rows: Sequence[RunRow]) -> list[Piece]:
-    pieces: list[Piece] = []
-    for status in (*STATUSES, UNKNOWN):
-        if count := sum(row.status == status for row in rows):
-            style = {"RUNNING": "batch", UNKNOWN: "warn"}.get(status, status.lower())
-            pieces += [*([(", ", "dim")] if pieces else []), (f"{count} {status}", style)]
-    return pieces
+    styles = {"stalled": "bad", "slow": "warn", "RUNNING": "batch", UNKNOWN: "warn"}
+    counts = Counter([row.verdict.state for row in rows] + [row.status for row in rows])
+    words = [word for word in ("stalled", "slow", *STATUSES, UNKNOWN) if counts[word]]
+    pieces: list[Piece] = [(f"{counts[word]} {word}", styles.get(word, word.lower())) for word in words]
+    return [each for piece in pieces for each in ((", ", "dim"), piece)][1:]
 
 
 # ---------------------------------------------------------------- last lines

@@ -13,7 +13,7 @@ from training_monitor.tui.top_view import Item, TopView
 from training_monitor.tui.view import Options
 
 # The columns without those that a single look says little by.
-_TITLES = ("Status", "Phase", "Epoch", "Batch", "Rate", "Loss", "ETA", "Run Elapsed", "CPU", "RAM", "GPU", "PID")
+_TITLES = frozenset("Status State Phase Epoch Batch Rate Loss ETA CPU RAM GPU PID".split()) | {"Run Elapsed"}
 _COLUMNS = tuple(column for column in COLUMNS if column.title in _TITLES)
 _SUMMARY_LINES = 3
 

@@ -27,7 +27,6 @@ from training_monitor.tui.view import Options
 STATUS_FILTERS = (None, RUNNING, FINISHED, CANCELED, FAILED, KILLED, UNKNOWN)  # None: all
 BOTH = "both"
 OUTPUTS = ("stdout", "stderr", BOTH)
-_QUIET_SECONDS, _QUIET_BATCHES = 60.0, 10.0
 
 
 # ---------------------------------------------------------------- what is to be done
@@ -245,16 +244,13 @@ def expanded_pids(snapshot: RunsSnapshot, view: TopView) -> frozenset[int]:
     return frozenset(node.identity.pid for row in rows for node in row.tree if node.kind == PROCESS)
 
 
-def is_quiet(row: RunRow) -> bool:
-    """Whether the run is alive, and its last batch was longer ago than its speed explains."""
-    if row.quiet_seconds is None or row.status != RUNNING:
-        return False
-    usual = _QUIET_BATCHES / row.rate if row.rate and row.rate > 0 else 0.0
-    return row.quiet_seconds > max(_QUIET_SECONDS, usual)
-
-
 def state_style(row: RunRow) -> str:
     """The style of the run's state: loading, batch, validation, finished, failed, canceled, killed, or warn."""
     if row.status == RUNNING:
         return {"loading": "loading", "validation": "validation"}.get(row.run.phase or "loading", "batch")
     return row.status.lower() if row.status in STATUSES else "warn"
+
+
+def verdict_style(row: RunRow) -> str:
+    """The style of the verdict on a run; empty where it is well."""
+    return {"ok": "", "failed": "bad"}.get(row.verdict.verdict, "warn")

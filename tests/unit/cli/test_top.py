@@ -1,4 +1,4 @@
-"""How `top --once` comes to know CPU: by a second look, where the first one cannot know it."""
+"""How `top --once` comes to know CPU: by a second look, where the first one cannot know it; what `--json` tells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 
 from tests.fakes import EPOCH, FakeClock
 from tests.unit.policy.run_world import look, machine, process, run
-from training_monitor.cli.top import look_with_cpu
+from training_monitor.cli.top import document_of, look_with_cpu
 from training_monitor.errors import TargetUnreachable
 from training_monitor.policy.run_values import FINISHED, FolderLook, RunSource
 from training_monitor.supervise.run_collector import RunCollector
@@ -69,3 +69,14 @@ def test_a_second_look_that_fails_takes_nothing_from_the_first() -> None:
     snapshot = look_with_cpu(collector)
     assert snapshot.error is None and len(folder.looks) == 2
     assert [(row.run.name, row.cpu_percent) for row in snapshot.rows] == [("llama", None)]
+
+
+def test_json_tells_the_verdict_beside_the_documented_status() -> None:
+    hung, gone = run(step=40, step_at=EPOCH - 7200), run("gone", process=None, updated_at=EPOCH - 60)
+    collector, _ = collect(lambda clock, number: look((hung, gone), machine(process(100))))
+    first, second = document_of(collector.look_once())["rows"]
+    assert (first["status"], first["state"], first["verdict"]) == ("RUNNING", "stalled", "failed")
+    assert "no step for 2h00m" in first["reason"] and first["seconds_without_step"] == 7200.0 > first["limit_seconds"]
+    assert (second["status"], second["state"], second["verdict"]) == ("UNKNOWN", "unknown", "unknown")
+    assert second["reason"].startswith("its file names no process")
+    assert {"state", "verdict", "reason", "remedies", "failure", "eta_seconds", "quiet_seconds", "tree"} <= first.keys()

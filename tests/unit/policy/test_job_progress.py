@@ -10,7 +10,7 @@ import pytest
 from training_monitor.models import Progress
 from training_monitor.parse.log_totals import LogTotals
 from training_monitor.parse.training_log import parse_progress
-from training_monitor.policy.job_progress import LONGEST_ETA, JobProgress, job_progress
+from training_monitor.policy.job_progress import LONGEST_ETA, JobProgress, format_position, job_progress
 
 
 def whole(log: str) -> JobProgress:
@@ -217,6 +217,25 @@ def test_a_time_that_is_left_is_bounded() -> None:
     assert job_progress(Progress(eta_seconds=-1.0, eta_scope="job")).eta_seconds is None
     assert job_progress(Progress(step=5, total_steps=10, steps_per_second=float("inf"))).eta_seconds is None
     assert job_progress(Progress(eta_seconds=90.0, eta_scope="job")).eta_seconds == 90.0
+
+
+def test_nothing_is_left_of_a_job_that_made_all_its_steps() -> None:
+    assert job_progress(Progress(step=10, total_steps=10)).eta_seconds == 0.0
+    assert job_progress(Progress(step=10, total_steps=10, eta_seconds=5.0, eta_scope="job")).eta_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("log", "position"),
+    [
+        ("Epoch 2/3 | Step 500/1000", "step 1500/3000"),
+        ("Epoch: [1][20/50] Loss 0.5 (0.6)", "step 70"),
+        ("Num Epochs = 3\n{'loss': 1.2, 'learning_rate': 1e-4, 'epoch': 1.536}", "epoch 1.54/3"),
+        ("{'loss': 1.2, 'learning_rate': 1e-4, 'epoch': 1.5}", "epoch 1.5"),
+        ("hello", "step ?"),
+    ],
+)
+def test_a_position_is_said_by_what_is_known(log: str, position: str) -> None:
+    assert format_position(whole(log)) == position
 
 
 def test_the_job_s_own_speed_comes_before_the_time_its_log_names() -> None:

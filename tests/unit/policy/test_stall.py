@@ -17,6 +17,7 @@ START = 1_750_000_000.0
 Reading = dict[str, object]
 BUSY: Reading = {"gpu_utilization": 97.0, "gpu_power_fraction": 0.8}
 IDLE: Reading = {"gpu_utilization": 0.0, "gpu_power_fraction": 0.1}
+HUNG: Reading = {**IDLE, "cpu_cores": 0.02, "write_rate": 0.0}
 SPINNING: Reading = {"gpu_utilization": 100.0, "gpu_power_fraction": 0.2}
 
 
@@ -67,7 +68,7 @@ class Run:
 # ---------------------------------------------------------------- what the earlier detector got wrong
 
 
-@pytest.mark.parametrize(("reading", "within"), [(IDLE, 240), ({}, 540)])
+@pytest.mark.parametrize(("reading", "within"), [(HUNG, 240), (IDLE, 660), ({}, 540)])
 def test_a_hang_is_told_within_minutes_and_not_when_the_window_has_diluted(reading: Reading, within: float) -> None:
     run = Run(60.0).train(600)
     hung_at = run.now
@@ -98,7 +99,12 @@ def test_steady_but_slow_is_no_stall() -> None:
 
 @pytest.mark.parametrize(
     ("reading", "kind", "confidence", "within"),
-    [(IDLE, "hang_idle", "high", 200), (SPINNING, "hang_spinning", "high", 200), ({}, "hang_idle", "medium", 700)],
+    [
+        (HUNG, "hang_idle", "high", 200),
+        (IDLE, "hang_idle", "medium", 600),
+        (SPINNING, "hang_spinning", "high", 200),
+        ({}, "hang_idle", "medium", 700),
+    ],
 )
 def test_a_hang_is_named_for_what_the_gpus_do(reading: Reading, kind: str, confidence: str, within: float) -> None:
     run = Run().train(1800)
@@ -206,7 +212,7 @@ def test_pauses_between_steps_do_not_make_a_run_slow() -> None:
 
 
 def test_recovery_clears_a_stall() -> None:
-    run = Run().train(1800).pause(400, **IDLE)
+    run = Run().train(1800).pause(400, **HUNG)
     assert run.verdicts[-1].is_stalling
     assert not run.train(60).verdicts[-1].is_stalling
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes import FakeClock
 from training_monitor.parse.progress_file import parse_progress_file
 from training_monitor.progress.files import run_files
 from training_monitor.progress.metric_values import LossHistory, MetricValues, plain_value, written
@@ -490,3 +491,25 @@ def test_metrics_of_ever_new_names_are_cut_and_told(tmp_path: Path) -> None:
             pause.wait(0.01)
     assert len(read(tmp_path / "run.json")["metrics"]) == 200
     assert messages == ["training_monitor: only the first 200 metrics are kept"]
+
+
+def test_a_lasting_change_of_speed_is_in_the_file_within_a_minute(tmp_path: Path) -> None:
+    clock, path, estimates, done = FakeClock(), tmp_path / "run.json", dict[float, Any](), threading.Event()
+    monitor = monitor_in(tmp_path, interval=0.25, clock=clock)
+
+    def end() -> None:
+        monitor.set_finished()
+        done.set()
+
+    for number in range(40 * 19):
+        clock.at(0.1 + number / 19, monitor.start_batch)
+    for number in range(70 * 2):
+        clock.at(40.1 + number / 2, monitor.start_batch)
+    for seconds in (39.0, 75.0, 100.0):
+        clock.at(seconds, lambda seconds=seconds: estimates.update({seconds: read(path)["estimates"]["run"]}))
+    clock.at(110.0, end)
+    monitor.start_epoch(1, 2000, 1)
+    assert done.wait(60)
+    assert (estimates[39.0]["rate"], estimates[39.0]["remaining"]) == pytest.approx((19.0, 66.0), rel=0.05)
+    assert (estimates[75.0]["rate"], estimates[75.0]["remaining"]) == pytest.approx((2.0, 585.0), rel=0.1)
+    assert (estimates[100.0]["rate"], estimates[100.0]["remaining"]) == pytest.approx((2.0, 560.0), rel=0.05)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.progress.run_clock import IDLE, TRAINING, VALIDATION, Pace, RunClock
+from training_monitor.progress.run_clock import IDLE, TRAINING, VALIDATION, RunClock
 
 
 class Script:
@@ -47,24 +47,43 @@ class Script:
         self.clock.end_epoch()
 
 
-def test_a_pause_for_a_checkpoint_does_not_move_the_rate() -> None:
-    pace, seconds = Pace(), 0.0
-    for batch in range(1, 31):
-        seconds += 60.0 if batch == 15 else 1.0
-        pace.add(seconds, batch)
-    assert pace.rate() == pytest.approx(1.0, rel=0.05)
+@pytest.mark.parametrize("epochs", [1, 2, 5])
+def test_the_epochs_to_come_are_of_the_present_speed(epochs: int) -> None:
+    script = Script()
+    for epoch in range(1, epochs + 1):
+        script.start_epoch(epoch, 200, 10)
+        script.train(100)
+        script.pass_time(30)  # a checkpoint amid the epoch
+        script.train(100)
+        script.validate(20)
+        script.end_epoch()
+    script.start_epoch(epochs + 1, 200, 10)
+    script.train(12, seconds=5.0)
+    left = 188 * 5 + 10 + (9 - epochs) * (200 * 5 + 30 + 10)
+    assert script.clock.estimates().run.remaining == pytest.approx(left, rel=0.05)
 
 
-def test_a_rate_is_that_of_the_last_minutes_and_keeps_few_samples() -> None:
-    pace, seconds = Pace(), 0.0
-    for batch in range(1, 5001):
-        seconds += 1.0
-        pace.add(seconds, batch)
-    for batch in range(5001, 5601):
-        seconds += 2.0
-        pace.add(seconds, batch)
-    assert pace.rate() == pytest.approx(0.5, rel=0.1)
-    assert len(pace._samples) <= 32
+def test_an_epoch_in_which_the_speed_changed_is_no_measure_for_the_others() -> None:
+    script = Script()
+    script.start_epoch(1, 200, 3)
+    script.train(100, seconds=0.5)
+    script.train(100, seconds=5.0)
+    script.end_epoch()
+    script.start_epoch(2, 200, 3)
+    script.train(20, seconds=5.0)
+    assert script.clock.estimates().run.remaining == pytest.approx(180 * 5 + 200 * 5, rel=0.05)
+
+
+def test_validations_that_take_longer_since_twice_count_for_those_to_come() -> None:
+    script = Script()
+    for epoch, seconds in enumerate((1.0, 1.0, 1.0, 10.0, 10.0), start=1):
+        script.start_epoch(epoch, 10, 7)
+        script.train(10)
+        script.validate(10, seconds)
+        script.end_epoch()
+        if epoch == 4:
+            assert script.clock.estimates().run.remaining == pytest.approx(3 * 20, rel=0.1)
+    assert script.clock.estimates().run.remaining == pytest.approx(2 * 110, rel=0.1)
 
 
 def test_nothing_is_known_before_there_are_two_batches() -> None:

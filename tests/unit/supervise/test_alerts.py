@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes import EPOCH
 from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
+from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.supervise.alerts import (
     STALL_REASON,
@@ -294,6 +295,21 @@ def test_a_run_whose_share_is_not_known_has_no_milestones(progress: Progress) ->
     looks = Looks()
     looks.look(1)
     assert looks.look(1, progress=progress) == []
+
+
+def test_milestones_and_where_it_is_are_those_of_the_job() -> None:
+    looks = Looks()
+    said = []
+    for epoch, step in ((1, 10), (1, 900), (2, 10), (2, 499), (2, 500), (3, 10)):
+        progress = parse_progress(f"Epoch {epoch}/3 | Step {step}/1000 | loss 0.5")
+        said += [(notice.kind, dict(notice.fields)["Progress"]) for notice in looks.notices(progress=progress)]
+    assert said == [("milestone_25", "900/3000 (30%)"), ("milestone_50", "1500/3000 (50%)")]
+
+
+def test_an_epoch_that_has_begun_is_no_milestone() -> None:
+    looks = Looks(WatchConfig(milestones=(50, 99)))
+    said = [looks.look(progress=parse_progress(f"Epoch {epoch}/3")) for epoch in (1, 2, 3)]
+    assert said == [[], [], ["milestone_50"]]
 
 
 # ---------------------------------------------------------------- the loss

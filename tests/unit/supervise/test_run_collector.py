@@ -89,6 +89,34 @@ def test_a_look_in_the_calling_thread_shows_the_runs_and_the_next_their_cpu() ->
     assert snapshot.timestamp == EPOCH + 2 and collector.snapshot() == snapshot
 
 
+def test_a_run_that_makes_no_batch_stalls_and_is_well_again_with_the_next_one() -> None:
+    collector, folder = collect()
+
+    def answer(number: int) -> FolderLook:
+        now = EPOCH + folder.clock.elapsed
+        hung = 600 <= folder.clock.elapsed < 4200
+        begun = 600 if hung else int(folder.clock.elapsed)
+        counted = {"step": 1 + begun, "step_at": EPOCH + begun, "epoch": 1, "total_epochs": 1}
+        sample = machine(process(100), at=10_000.0 + folder.clock.elapsed)
+        return look(run(updated_at=now, batch=1 + begun, total_batches=9000, **counted), sample, timestamp=now)
+
+    folder.answer, states = answer, []
+    for _ in range(200):
+        (row,) = collector.look_once().rows
+        states.append(row.verdict.state)
+        assert (row.eta_seconds is None) == (row.verdict.state == "stalled") and row.status == "RUNNING"
+        folder.clock.sleep(24)
+    assert states[:26] == ["running"] * 26 and states[150] == "stalled" and states[-1] == "running"
+    stalled = states[states.index("stalled") : 176 - 1]
+    assert set(stalled) == {"stalled"}
+
+
+def test_a_run_that_is_gone_is_forgotten() -> None:
+    collector, folder = collect(lambda number: look(run() if number == 1 else (), machine(process(100))))
+    assert len(collector.look_once().rows) == 1 and collector.look_once().rows == ()
+    assert collector._past == {}
+
+
 def test_looks_that_follow_at_once_are_measured_against_one_that_is_a_second_old() -> None:
     collector, folder = collect()
     for _ in range(8):

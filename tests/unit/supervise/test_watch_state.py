@@ -11,6 +11,7 @@ import pytest
 from tests.fakes import EPOCH
 from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Observation, Progress
 from training_monitor.parse.training_log import parse_progress
+from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
 from training_monitor.probes.watched_jobs import Look
@@ -211,6 +212,26 @@ def test_a_log_that_counts_within_epochs_only_is_added_up_over_them() -> None:
         watched.write(text)
         said.append(watched.look().stall.current_step or watched.state.looks.all()[-1].step)
     assert said == sorted(set(said)) and watched.state.generation == 0
+
+
+def test_an_unfinished_line_is_read_by_what_the_log_has_shown() -> None:
+    watched = Watched(kept=True)
+    first = "".join(f"Step {step}/1000 loss 0.5\n" for step in range(100, 1001, 100))
+    watched.write(f"Epoch 1/3\n{first}Epoch 2/3\nStep 100/1000 loss 0.4\n" + "working\n" * 500)
+    watched.write("", partial="Step 500/1000 loss 0.4")
+    status = watched.look()
+    assert (status.step, job_progress(status.progress).total_steps, status.generation) == (1500, 3000, 0)
+
+
+def test_epochs_of_unknown_length_are_not_counted_twice() -> None:
+    watched = Watched(kept=True)
+    said = []
+    for epoch in range(3):
+        for step in (10, 20, 30):
+            drawn = f"Epoch {epoch}: : {step}it [00:10,  3.2it/s, v_num=0]"
+            watched.write(f"{drawn}\n", partial=f"Epoch {epoch}: : {step + 1}it [00:10,  3.2it/s, v_num=0]")
+            said.append(watched.look().step)
+    assert said == [10, 20, 30, 40, 50, 60, 70, 80, 90] and watched.state.generation == 0
 
 
 # ---------------------------------------------------------------- looks

@@ -11,6 +11,8 @@ from typing import Any
 from tests.unit.tui.random_fleet import NOT_FINITE, any_size, any_text
 from tests.unit.tui.top_runs import NOW, SNAPSHOT, node, row
 from tests.unit.tui.walks import Press, Shot
+from training_monitor.models import Verdict
+from training_monitor.policy.judge import STATES, VERDICTS
 from training_monitor.policy.run_values import (
     RUNNING,
     STATUSES,
@@ -104,10 +106,21 @@ def a_run(rng: random.Random, number: int, numbers: Sequence[float | None]) -> R
         reason=rng.choice(["", any_text(rng)]),
         is_alive=rng.choice([True, None]) if status == RUNNING else rng.choice([None, False]),
         tree=a_tree(rng, process) if is_seen and process else (),
+        verdict=a_verdict(random.Random(number), numbers),
         **{name: rng.choice(numbers) for name in ("cpu_percent", "gpu_mib", "eta_seconds", "rate", "quiet_seconds")},
         **{name: rng.choice(WHOLES) for name in ("rss_bytes", "processes", "threads")},
     )
     return replace(base, run=replace(base.run, name=any_text(rng))) if number % 4 == 3 else base
+
+
+def a_verdict(rng: random.Random, numbers: Sequence[float | None]) -> Verdict:
+    return Verdict(
+        rng.choice(STATES),
+        rng.choice(VERDICTS),
+        any_text(rng),
+        seconds_without_step=rng.choice(numbers),
+        remedies=(any_text(rng),),
+    )
 
 
 def some_runs(rng: random.Random, before: RunsSnapshot, selected: str, numbers: Sequence[float | None]) -> RunsSnapshot:

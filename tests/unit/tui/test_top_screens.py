@@ -202,12 +202,13 @@ def test_an_empty_table_says_why(snapshot: RunsSnapshot, view: TopView, said: st
         ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
         ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
         ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not to be seen from here"),
-        ("quiet-one", "quiet-one: no batch for 5m20s"),
+        ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes do not compute"),
+        ("llama-val", "llama-val: slow: 12s a step, 3.1 times its own past"),
     ],
 )
 def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(name: str, said: str) -> None:
     place = next(Place(each.run.path) for each in ROWS if each.run.name == name)
-    assert f"\n{said}" in shown(replace(START, selected=place))
+    assert f"\n{said}" in shown(replace(START, selected=place), width=100)
 
 
 def test_why_a_file_cannot_be_read_is_told_once() -> None:
@@ -221,18 +222,21 @@ def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
     assert "\nllama: process 4711 python3 (S)  CPU 99.5%  RAM 2048 MB  GPU 40211 MiB  12 threads" in text
 
 
-def test_an_unknown_status_is_a_question_mark_and_a_quiet_run_is_warned_of() -> None:
+def test_an_unknown_status_is_a_question_mark_and_a_stalled_or_slow_run_is_warned_of() -> None:
     lines = render_top(SNAPSHOT, START, 200, 40).lines
     (unknown,) = [line for line in lines if any("elsewhere" in text for text, _ in line)]
-    assert [style for text, style in unknown if text.strip() == "?"] == ["warn"]
-    (quiet,) = [line for line in lines if any("quiet-one" in text for text, _ in line)]
-    assert [style for text, style in quiet if "no batch for 5m20s" in text] == ["warn"]
+    assert [style for text, style in unknown if text.strip() == "?"] == ["warn", "warn"]
+    for name, state, style in (("stalled-one", "stalled 5m20s", "bad"), ("llama-val", "slow", "warn")):
+        (line,) = [line for line in lines if any(text.strip() == name for text, _ in line)]
+        assert [its for text, its in line if text.strip() == state] == [style]
+    assert "1 stalled, 1 slow" in drawn(render_top(SNAPSHOT, START, 200, 40))
 
 
-def test_a_slow_run_is_quiet_only_after_ten_batches() -> None:
-    slow = replace(SNAPSHOT, rows=(row("slow", rate=0.01, quiet_seconds=900.0),))
-    assert "no batch" not in shown(START, slow)
-    assert "no batch" in shown(START, replace(slow, rows=(row("slow", rate=0.01, quiet_seconds=1001.0),)))
+def test_the_page_of_a_run_says_the_verdict_once_and_what_to_try() -> None:
+    place = next(Place(each.run.path) for each in ROWS if each.run.name == "stalled-one")
+    text = shown(replace(START, screen="detail", selected=place), width=120, height=40)
+    assert text.count("no step for 5m20s, limit 2m45s") == 1 and "try         py-spy dump --pid 6000" in text
+    assert "verdict     running: step 1120 of 10000" in shown(replace(START, screen="detail"), width=120, height=40)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +247,7 @@ def test_each_state_has_a_style_and_another_one_when_it_is_selected(number: int,
     for selected, wanted in ((8, style), (number, f"selected {style}")):
         lines = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[selected].run.path)), 80, 24).lines
         line = lines[2 + number]
-        assert [its for text, its in line if text.strip() == ROWS[number].run.name] == [wanted]
+        assert next(its for text, its in line if text.strip() == ROWS[number].run.name) == wanted
 
 
 def test_every_column_of_the_table_is_seen_while_it_is_scrolled_to_the_right() -> None:
@@ -280,7 +284,7 @@ def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
 
 def test_the_time_left_and_what_a_run_uses_are_on_the_screen_before_it_is_scrolled() -> None:
     assert "ETA" in shown(START).splitlines()[1]
-    titles = shown(START, replace(SNAPSHOT, rows=ROWS[:2]), width=118).splitlines()[1]
+    titles = shown(START, replace(SNAPSHOT, rows=ROWS[:2]), width=127).splitlines()[1]
     assert all(title in titles for title in ("Rate", "Loss", "Val Batch", "CPU", "RAM (MB)", "GPU (MiB)"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from training_monitor.models import Verdict
 from training_monitor.policy.run_values import (
     CANCELED,
     FAILED,
@@ -27,6 +28,27 @@ from training_monitor.tui.top_view import TopFrame
 NOW = 1_770_000_000.0  # 02:40:00 UTC
 MIB = 2**20
 _EPOCH = Estimate(4.1, 29.3, 214.7, 244.0)
+GOING_ON = Verdict("running", "ok", "step 1120 of 10000, 4.1 steps/s", confidence="high")
+SLOW = Verdict("slow", "warning", "12s a step, 3.1 times its own past", NOW - 900, "high", "alert")
+STARTING = Verdict("starting", "ok", "no step yet")
+STALLED = Verdict(
+    "stalled",
+    "failed",
+    "no step for 5m20s, limit 2m45s: its processes do not compute",
+    NOW - 155,
+    "high",
+    "alert",
+    320.0,
+    165.0,
+    ("py-spy dump --pid 6000 shows where it waits",),
+)
+
+ENDINGS = {
+    FINISHED: Verdict("finished", "ok", "finished"),
+    CANCELED: Verdict("stopped", "ok", "somebody ended it"),
+    FAILED: Verdict("failed", "failed", "torch.OutOfMemoryError: CUDA out of memory."),
+    KILLED: Verdict("failed", "failed", "its process is gone, and it said nothing before"),
+}
 
 
 def identity(pid: int) -> Identity:
@@ -104,13 +126,15 @@ def row(name: str, changed: dict[str, Any] | None = None, **changes: Any) -> Run
         "eta_seconds": 2166.0,
         "rate": 4.1,
         "quiet_seconds": 1.0,
+        "verdict": GOING_ON,
     }
     return RunRow(run(name, **(changed or {})), **{**values, **changes})
 
 
 def ended(name: str, status: str, reason: str = "", **changed: Any) -> RunRow:
     """A run without a process; what is changed is in its file."""
-    return RunRow(run(name, **{"status": status, "ended_at": NOW - 60, **changed}), status, reason, False)
+    values = {"status": status, "ended_at": NOW - 60, **changed}
+    return RunRow(run(name, **values), status, reason, False, verdict=ENDINGS[status])
 
 
 ROWS = (
@@ -119,10 +143,17 @@ ROWS = (
         "llama-val",
         {"phase": "validation", "batch": None, "validation_batch": 40, "process": identity(5000)},
         rate=0.08,
+        verdict=SLOW,
         tree=(node("P", 0, 5000, "python3"),),
     ),
-    row("quiet-one", {"step_at": NOW - 320, "process": identity(6000), "metrics": {}}, quiet_seconds=320.0, tree=()),
-    row("starting", {"phase": "loading", "epoch": None, "batch": None, "losses": ()}, eta_seconds=None, rate=None),
+    row("stalled-one", {"step_at": NOW - 320, "process": identity(6000), "metrics": {}}, verdict=STALLED, tree=()),
+    row(
+        "starting",
+        {"phase": "loading", "epoch": None, "batch": None, "losses": ()},
+        eta_seconds=None,
+        rate=None,
+        verdict=STARTING,
+    ),
     ended("done", FINISHED),
     ended("oom", FAILED, error_message="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
     ended("stopped", CANCELED),
