@@ -45,6 +45,7 @@ from training_monitor.watching import TrainingStatus, WatchedJob
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
+SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
 READ_AGAIN = 400
 LINE_LENGTH = 1000
 KEPT_SAMPLES = 720
@@ -185,7 +186,8 @@ class FleetMember:
             if address is None:
                 return True
             cursor, identity = self._state.cursor, self._state.identity
-            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False)
+            seconds = 0.0 if cursor else SAMPLE_SECONDS
+            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, sample_seconds=seconds)
             host = log_host_question(log_expression(self.job, cursor))
             answers = ask(address, *asked, host, transport=transport)
             with self._turn:
