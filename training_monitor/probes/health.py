@@ -9,18 +9,13 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TargetNotFound, TrainingMonitorError
-from training_monitor.looks import Looks, look_key
 from training_monitor.models import (
     Answer,
     Checkpoint,
     GpuTable,
-    JobView,
-    Observation,
     PodState,
-    Progress,
     Question,
     RayResources,
-    Verdict,
 )
 from training_monitor.policy.health import (
     Finding,
@@ -29,20 +24,16 @@ from training_monitor.policy.health import (
     judge_disk,
     judge_efa,
     judge_gpus,
-    judge_job,
     judge_pod,
     judge_ray,
     worst_verdict,
 )
-from training_monitor.policy.job_progress import job_progress
-from training_monitor.policy.judge import judge
-from training_monitor.policy.observing import observe_job
 from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
 from training_monitor.probes.cluster import format_resources_report
 from training_monitor.probes.efa import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.probes.gpu import gpu_question
+from training_monitor.probes.health_job import HealthJob, job_questions, judge_health_job
 from training_monitor.probes.host import Disk, disk_question
-from training_monitor.probes.jobs import look_questions, read_look
 from training_monitor.probes.pods import list_pods
 from training_monitor.probes.ray_jobs import resources_question
 from training_monitor.reports import (
@@ -52,7 +43,6 @@ from training_monitor.reports import (
     HealthGpuReport,
     HealthRayReport,
     HealthReport,
-    JobReport,
     NodeEfaReport,
     NodeGpuReport,
     PodReport,
@@ -62,7 +52,6 @@ from training_monitor.targets.asking import ask
 from training_monitor.targets.fleet import side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
-from training_monitor.watching import WatchedJob
 
 Answers = dict[str, Answer[Any]]
 
@@ -90,15 +79,6 @@ class _Seen:
             error = answer.failure.what if answer.failure else table.error
             nodes.append(NodeGpus(self.name_of(target), table.gpus, None if _silent(answers) else error))
         return nodes
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The job that was asked for: what was seen of it, and what the judge says; None where it could not be asked."""
-
-    report: JobReport
-    seen: Observation | None = None
-    verdict: Verdict | None = None
 
 
 def get_training_health(
@@ -158,7 +138,7 @@ def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None,
     everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", *folders)]
     head: list[Question[Any]] = [resources_question(), *map(checkpoints_question, folders)]
     if job_id:
-        head += look_questions(job_id)
+        head += job_questions(job_id)
 
     def one(target: Target, questions: list[Question[Any]]) -> Answers:
         try:
@@ -224,7 +204,15 @@ def _silent(answers: Answers) -> bool:
     return len({id(answer.failure) for answer in answers.values()}) == 1 and answers["gpu"].failure is not None
 
 
-def _gpus(seen: _Seen, job: _Job | None, findings: list[Finding]) -> HealthGpuReport:
+def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findings: list[Finding]) -> HealthJob:
+    answers, gpus = seen.answers[0], [gpu for node in seen.gpus() for gpu in node.gpus]
+    job = judge_health_job(seen.targets[0], job_id, answers, gpus, store, now)
+    if job.seen is not None or not _silent(answers):  # of a head that gave no answer at all, `pods` says so
+        findings += job.findings
+    return job
+
+
+def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> HealthGpuReport:
     nodes = seen.gpus()
     in_pods = any(target.kind == "pod" for target in seen.targets)
     findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
@@ -342,56 +330,6 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
         checkpoint_dir=directory,
         refused=[{"path": each.path, "step": each.step, "problem": each.problem} for each in bad],
         error=answer.error,
-    )
-
-
-def _looks(target: Target, job_id: str, store: Store | None) -> Looks:
-    """What was seen of the job before; nothing where that cannot be kept, which is no fault of the job."""
-    key = look_key(target, WatchedJob(job_id=job_id), None)
-    try:
-        return Looks(store or Store(), key)
-    except TrainingMonitorError:
-        return Looks()
-
-
-def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findings: list[Finding]) -> _Job:
-    answers = seen.answers[0]
-    try:
-        view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
-    except TrainingMonitorError as failure:
-        verdict = Verdict("unknown", "unknown", f"could not be asked: {failure.what}")
-        if not _silent(answers):
-            findings.append(Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again"))
-        return _Job(_job_report(job_id, None, verdict, str(failure)))
-    if view is None:
-        verdict = Verdict("unknown", "failed", f"there is no job {job_id}")
-        findings.append(Finding("failed", verdict.reason, "ray job list in the head pod shows what there is"))
-        return _Job(_job_report(job_id, None, verdict))
-    gpus = [gpu for node in seen.gpus() for gpu in node.gpus]
-    looks = _looks(seen.targets[0], job_id, store)
-    checkpoints = answers["checkpoints"].value if "checkpoints" in answers else None
-    observation = observe_job(view, now, first=True, gpus=gpus, checkpoints=checkpoints or ())
-    looks.add(observation)
-    verdict = judge(looks.all(), now=now)
-    findings += judge_job(job_id, verdict)
-    return _Job(_job_report(job_id, view, verdict), observation, verdict)
-
-
-def _job_report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:
-    progress = view.progress if view else Progress()
-    job = job_progress(progress)
-    return JobReport(
-        job_id=job_id,
-        status=view.status.value if view else "UNKNOWN",
-        message=view.message if view else None,
-        step=job.step,
-        total_steps=job.total_steps,
-        loss=progress.loss,
-        log_age=view.log_age if view else None,
-        error=error,
-        state=verdict.state,
-        verdict=verdict.verdict,
-        reason=verdict.reason,
     )
 
 

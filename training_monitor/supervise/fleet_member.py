@@ -29,6 +29,7 @@ from training_monitor.policy.fleet_values import (
     TargetReading,
     sample_of,
 )
+from training_monitor.policy.observing import FRESH_SECONDS
 from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
@@ -44,6 +45,7 @@ from training_monitor.watching import TrainingStatus, WatchedJob
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
+SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
 READ_AGAIN = 400
 LINE_LENGTH = 1000
 KEPT_SAMPLES = 720
@@ -184,7 +186,8 @@ class FleetMember:
             if address is None:
                 return True
             cursor, identity = self._state.cursor, self._state.identity
-            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False)
+            seconds = 0.0 if cursor else SAMPLE_SECONDS
+            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, sample_seconds=seconds)
             host = log_host_question(log_expression(self.job, cursor))
             answers = ask(address, *asked, host, transport=transport)
             with self._turn:
@@ -229,8 +232,8 @@ class FleetMember:
             self._begin_anew()
         if look.log:
             self._take_log(look.log, look.log_tail)
-        if look.log and look.log.text and look.process and look.process.running is False:
-            look = replace(look, process=replace(look.process, running=None))  # somebody wrote it a moment ago
+        if _was_just_written(look.log) and look.process and look.process.running is False:
+            look = replace(look, process=replace(look.process, running=None))  # by somebody
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
         return TargetReading(
             timestamp=now,
@@ -359,6 +362,11 @@ class FleetMember:
     def recent(self) -> tuple[FleetSample, ...]:
         """What was seen of it, oldest first."""
         return self._past.all()
+
+
+def _was_just_written(log: NewLog | None) -> bool:
+    """Whether there is something new in a log that was written to lately; what a first look reads may be old."""
+    return log is not None and log.text != "" and (log.age is None or log.age < FRESH_SECONDS)
 
 
 def _as_drawn(text: str) -> str:

@@ -275,7 +275,6 @@ def _made(member: MockMember, at: float) -> Progress:
         total_steps=member.total_steps,
         epoch=float(min(EPOCHS, 1 + int(share * EPOCHS))),
         total_epochs=EPOCHS,
-        epochs_done=share * EPOCHS,
         loss=nan if member.scenario == "nan" and at > -60.0 else round(loss, 4),
         learning_rate=1e-4 * (1.0 + cos(pi * share)) / 2.0,
         grad_norm=round(0.4 + 0.5 * _noise(member.number, step, 6.0), 3),

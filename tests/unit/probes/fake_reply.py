@@ -19,6 +19,7 @@ MARKS = {
     "checkpoints": "state=there",
     "job": "ray job status",
     "log": "ray job logs",
+    "evidence": "_oom() {",
 }
 Said = Mapping[str, "str | Reply"]
 

@@ -31,7 +31,7 @@ SAVED = "state=there\nnow 2000\nfile 100 1000 ./global_step_400/model.pt\nfile 1
 JOB = {"submission_id": "job1", "status": "RUNNING", "type": "SUBMISSION", "start_time": 1000}
 LOG = "file 5000 1990 2000\nstep 5/100 loss: 0.5\n"
 WELL = {"gpu": GPU, "efa": EFA, "disk": DISK, "resources": rest(RAY), "checkpoints": SAVED}
-WELL |= {"job": rest(json.dumps(JOB)), "log": LOG}
+WELL |= {"job": rest(json.dumps(JOB)), "log": LOG, "evidence": "end\n"}
 HEAD, WORKER = "train-head-pgbtb", "train-worker-8v7pg"
 
 
@@ -205,6 +205,31 @@ def test_the_one_judge_decides_of_a_job() -> None:
     assert report["job"] and report["job"]["state"] != "finished" and report["verdict"] == "failed"
     report, _ = report_of(job_id="job1", job=rest(json.dumps({**JOB, "status": "SUCCEEDED"})), gpu=IDLE)
     assert report["job"] and report["job"]["state"] == "finished" and report["healthy"]
+
+
+WAITS = """boot=b
+hz=100
+awake=90000
+oom=0
+roots=10
+up=600.00
+table=read
+proc 10 S 1 10 10 100 50 30 20 9000 python3
+/proc/10/io:wchar: 1000
+again=600.50
+proc 10 S 1 10 10 100 50 30 20 9000 python3
+/proc/10/io:wchar: 1000
+end
+"""
+
+
+def test_what_its_processes_do_tells_a_hang_from_a_pause() -> None:
+    silent = "file 5000 2000 2600\nstep 5/100 loss: 0.5\n"
+    report, _ = report_of(job_id="job1", log=silent, gpu=IDLE, evidence=WAITS)
+    assert report["job"] and report["job"]["state"] == "stalled" and issue(report, "do not compute, nothing written")
+    saves = WAITS.replace("again=600.50\n", "again=600.50\n/proc/10/io:write_bytes: 900000000\n")
+    report, _ = report_of(job_id="job1", log=silent, gpu=IDLE, evidence=saves.replace("1000\nend", "900000000\nend"))
+    assert report["job"] and report["job"]["state"] != "stalled"
 
 
 def test_a_job_that_is_not_there_is_unhealthy() -> None:

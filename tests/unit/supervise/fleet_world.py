@@ -39,6 +39,8 @@ class Machine:
     written_at: float = 0.0
     written: object = None
     slept: float = 0.0
+    waits: bool = False  # its process does nothing
+    oom: int = 0
 
     def pass_time(self, now: float) -> None:
         """Its log was written to just now if it is another one than at the last look."""
@@ -57,10 +59,25 @@ class Machine:
         if "_tell() {" in script:
             return self._process(), 0
         if "_oom() {" in script:
-            return f"boot=b\nhz=100\nawake={int(100 * (1000 + self.now - self.slept))}\nend\n", 0
+            return self._evidence("[ 0 != 0 ]" not in script), 0
         if "state=missing" in script:
             return "state=missing\n", 0
         raise AssertionError(f"unexpected script: {script[-300:]}")
+
+    def write_log(self, text: str, age: float) -> None:
+        """Have a log that was written to so many seconds before the first look."""
+        self.log = text
+        self.written, self.written_at = (self.path, self.inode, text), -age
+
+    def _evidence(self, is_sampled: bool) -> str:
+        head = f"boot=b\nhz=100\nawake={int(100 * (1000 + self.now - self.slept))}\noom={self.oom}\n"
+        if self.pid is None:
+            return f"{head}roots=\nup=600\ntable=read\nend\n"
+        if not self.waits:
+            return f"{head}end\n"
+        process = f"proc {self.pid} S 1 1 1 100 50 0 0 1 python3\n/proc/{self.pid}/io:wchar: 1000\n"
+        again = f"again=600.5\n{process}" if is_sampled else ""
+        return f"{head}roots={self.pid}\nup=600\ntable=read\n{process}{again}end\n"
 
     def _process(self) -> str:
         if self.pid is None:
