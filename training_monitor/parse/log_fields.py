@@ -234,7 +234,9 @@ def _readings(line: str) -> dict[str, Reading]:
 
 @lru_cache(maxsize=1024)
 def _spelled_field(name: str) -> str | None:
-    """The field of a name that no table lists: all of its words belong to that field, `train_loss_epoch`, `actor/lr`."""
+    """The field of a name that no table lists, when all of its words belong to that field: `train_loss_epoch`."""
+    if name.endswith(("/lr", "/learning_rate")):
+        return "learning_rate"
     words = set(re.split(r"[_/.\-]", name.replace("learning_rate", "lr")))
     for field, (subject, others) in _SPELLED_FIELDS.items():
         if subject in words and words - {subject} <= others:
@@ -254,6 +256,8 @@ def _plain(name: str) -> str:
         return name
     if _FIRST_RATE.fullmatch(name):
         return "lr"
+    if name.endswith("/global_step"):
+        return "global_step"
     return next((name[len(section) :] for section in _SECTIONS if name.startswith(section)), name)
 
 
