@@ -178,6 +178,7 @@ SIGNATURES = tuple(
          r"|back-off pulling image"
          r"|could not select device driver|nvidia-container-cli: |oci runtime .{0,40}fail|without having git-lfs"
          r"|cuda setup failed"
+         r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "interrupted", _X, _STOP,
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
