@@ -20,7 +20,7 @@ _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan
 _PAIR = re.compile(
     r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}[:=|│]\s{0,20}|\s{1,40})"
     r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
-    rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
+    rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
 )
 _RATE = re.compile(
     r"(?<![\w.])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?)(k?)\s?"
@@ -178,7 +178,7 @@ _STEP_RATE = re.compile(
     r"|updates?)(?:_per_|/)(?:s|sec|secs|second)"
 )
 _COUNTED_STEP_TIMES = frozenset({"time", "seconds", "dt"})
-_TIME_SUFFIX = re.compile(r"(\w{1,60})_(ms|s)(?:ec)?")
+_TIME_SUFFIX = re.compile(r"([\w/.\-]{1,60})_(ms|s)(?:ec)?")
 _COLUMN_MS = re.compile(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\||$)")
 _RATE_FIELDS = (
     (("it", "st", "ba", "up"), "steps_per_second"),
@@ -234,7 +234,9 @@ def _readings(line: str) -> dict[str, Reading]:
 
 @lru_cache(maxsize=1024)
 def _spelled_field(name: str) -> str | None:
-    """The field of a name that no table lists: all of its words belong to that field, `train_loss_epoch`, `actor/lr`."""
+    """The field of a name that no table lists, when all of its words belong to that field: `train_loss_epoch`."""
+    if name.endswith(("/lr", "/learning_rate")):
+        return "learning_rate"
     words = set(re.split(r"[_/.\-]", name.replace("learning_rate", "lr")))
     for field, (subject, others) in _SPELLED_FIELDS.items():
         if subject in words and words - {subject} <= others:
@@ -254,6 +256,8 @@ def _plain(name: str) -> str:
         return name
     if _FIRST_RATE.fullmatch(name):
         return "lr"
+    if name.endswith("/global_step"):
+        return "global_step"
     return next((name[len(section) :] for section in _SECTIONS if name.startswith(section)), name)
 
 

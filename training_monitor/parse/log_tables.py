@@ -7,8 +7,8 @@ import re
 from training_monitor.parse.log_text import in_known_words
 
 MOST_COLUMNS = 40
-_HEADER = re.compile(r"[\s|]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?[\s|]{1,40}[^:=,]{1,400}")
-_COLUMN_GAP = re.compile(r"\s{0,20}\|\s{0,20}|\s{2,40}")
+_HEADER = re.compile(r"[\s|]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
+_COLUMN_GAP = re.compile(r"[|,]|\s{2,40}")
 _CELL = re.compile(r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}|nan|-?inf|no log|-")
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
@@ -17,7 +17,7 @@ def read_header(line: str) -> tuple[str, ...] | None:
     """The names of the columns when a lower-case line is the header of a table whose first column counts."""
     if not _HEADER.fullmatch(line) or "loss" not in line:
         return None
-    apart = tuple(name for name in _COLUMN_GAP.split(line.strip(" |")) if name)
+    apart = tuple(name.strip() for name in _COLUMN_GAP.split(line.strip(" |")) if name)
     names = apart if len(apart) > 2 else tuple(in_known_words(line).replace("|", " ").split())
     if not 2 <= len(names) <= MOST_COLUMNS or any(_CELL.match(name) for name in names):
         return None
@@ -27,6 +27,7 @@ def read_header(line: str) -> tuple[str, ...] | None:
 def row_as_pairs(names: tuple[str, ...], line: str) -> str | None:
     """A row of the table with the name before each number, as other loggers write it; None for any other line."""
     cells = line.replace("|", " ").split(maxsplit=MOST_COLUMNS)
+    cells = cells if len(cells) > 1 else line.split(",", MOST_COLUMNS)
     if len(cells) != len(names) or not cells[0].isdigit() or not all(map(_CELL.fullmatch, cells)):
         return None
     return ", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))

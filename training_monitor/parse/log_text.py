@@ -66,12 +66,13 @@ _WORDINGS = tuple(
     (needs, re.compile(pattern), wording)
     for needs, pattern, wording in (
         (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
+        (("  ",), r"^(\d{1,6}/\d{1,6})\s{2,12}(?=[\d.]{1,12}\s{2,12}[\d.])", r"epoch \1 "),
         (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})(?: \| [\d.]{{1,20}})?\]\s{{1,4}}{_METRIC}", r"step \1 "),
         ((" | loss",), r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
         ((":",), r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),
         (
             ("batches",),
-            rf"(?<!\w){_BRACKET}\s?{_BRACKET}(?=\s{{0,4}}\|\s{{0,4}}\d{{1,12}}/\d{{1,12}} batches)",
+            rf"(?<!\w){_BRACKET}\s?{_BRACKET}(?=\s{{0,4}}\|\s{{0,4}}\d{{1,12}}/\s{{0,6}}\d{{1,12}} batches)",
             r"step \3/\4 epoch \1/\2",
         ),
         (("[",), rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
@@ -98,6 +99,7 @@ _WORDINGS = tuple(
         (("cost ",), r"\bcost (?=[\d.]{1,20} [*:])", "loss "),
         (("words/s",), r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
         (("l.r. ",), r"\bl\.r\. (?=\d)", "lr "),
+        (("itr",), r"\bitr\b", "iter"),
         (("loss is ", "loss of "), r"\bloss (?:is|of) (?:now )?(?=[\d.\-]|nan)", "loss: "),
         (("loss ",), r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
         (("time (data",), r"\btime \(data\)", "time"),

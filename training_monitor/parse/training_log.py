@@ -34,7 +34,8 @@ _EVALUATION_LINE = re.compile(
     rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
 )
 _EVALUATION_PART = re.compile(
-    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
+    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
 )
 _MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": a script's or docker's own counting
@@ -59,14 +60,17 @@ _FINISHED = re.compile(
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
     r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
     r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded|^\W{0,20}state: succeeded|reporting training success"
+    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
+    r"|^\W{0,20}state: succeeded|reporting training success"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
 )
 # What another training that is over says before the one that matters begins
 _OTHER_FINISHED = re.compile(
     r"\bepoch \d|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
 )
-_FINISHED_MESSAGE = re.compile(r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)")
+_FINISHED_MESSAGE = re.compile(
+    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
+)
 _ANNOUNCED = (
     (
         "total_steps",

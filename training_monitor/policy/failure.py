@@ -25,14 +25,17 @@ _XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
 _XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
 _EXCEPTION = re.compile(
-    r"^(?:.{0,160}\] )?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
-    r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit))\b(?::|$)"
+    r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
+    r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound))\b(?::|$)"
 )
 # An exception by where it stands: its class in a module of exceptions, or the line that ends a traceback
 _RAISED = re.compile(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
 _RAISED_LAST = re.compile(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
 _ERRORLIKE = re.compile(
-    r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic|killed|traceback|halted|tim(?:ed|es) out)\b"
+    r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:"
+    r"|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic"
+    r"|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
+    r"|terminated (?:abruptly|unexpectedly)|exited (?:unexpectedly|with))\b"
 )
 _RANK = re.compile(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
@@ -188,14 +191,15 @@ def _traceback(line: str, inside: bool) -> tuple[bool, bool]:
 def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
     """A Python exception that no signature knows."""
     seen = _EXCEPTION.match(line)
-    if _ADVICE.search(line):
+    advice = _ADVICE.search(line)
+    if advice and advice.start() <= (seen.start(1) if seen else 0):
         return None
     if not seen:
         raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
         return (table.DEATH, ("python_exception", "ambiguous", "restart")) if raised else None
     if seen[1] in table.SECOND_HAND or "see root cause above" in line:
         return table.SUMMARY, ("python_exception", "ambiguous", "restart")
-    if seen[1] in table.USER_EXCEPTIONS:
+    if seen[1] in table.USER_EXCEPTIONS or seen[1].endswith(("notfound", "notfounderror")):
         return table.EXCEPTION, ("python_exception", "user", "stop")
     return table.DEATH, ("python_exception", "ambiguous", "restart")
 

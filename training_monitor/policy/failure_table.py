@@ -46,7 +46,7 @@ SIGNATURES = tuple(
          r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
          r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
          r"|eventtype\W{1,4}(?:preempt|terminate)|instance/preempted\W{1,4}true|action\W{1,4}terminate\W.{0,40}time"
-         r"|x-aws-ec2-.{0,20}spot|instance-action"),
+         r"|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action"),
         (DECREED, "evicted_disk", _X, _ELSEWHERE,
          r"low on resource: ?(?:ephemeral-storage|nodefs|imagefs|inodes)|ephemeral local storage usage exceeds"
          r"|usage of emptydir .{0,120}exceeds|exceeded its local ephemeral storage"),
@@ -56,7 +56,8 @@ SIGNATURES = tuple(
          r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
          r"|marking for deletion pod"),
         (DECREED, "node_lost", _X, _ELSEWHERE,
-         r"\bnodenotready\b|\bnode is not ready|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
+         r"\bnodenotready\b|\bnode is not ready"
+         r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
         # ------------------------------------------------ a device is broken
         (HARDWARE, "ecc_error", _H, _ELSEWHERE,
          r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
@@ -69,14 +70,16 @@ SIGNATURES = tuple(
          r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
          r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
          r"|nvlink.{0,40}fatal error|cudaerrornvlinkuncorrectable|cuda_error_nvlink|nvswitch.{0,60}fatal"
-         r"|\bsxid .{0,60}(?<!non-)(?<!non )fatal|no devices were found$|cudaerrorsystemnotready"
+         r"|\bsxid .{0,60}(?<!non-)(?<!non )fatal|no devices were found$|no visible (?:gpu|tpu) devices"
+         r"|cudaerrorsystemnotready"
          r"|system not yet initialized|rminitadapter failed|failed to initialize nvml: (?!driver/library)"
          r"|infoROM is corrupted|pcie bus error.{0,40}fatal"
          r"|\bamdgpu\b.{0,80}(?:gpu reset|ring .{0,40}timeout|gpu hang|fatal error)|\bgpu (?:hang|has hung)\b"
          r"|hbm .{0,20}multi-?bit ecc"),
         (HARDWARE, "nccl_network_error", _T, _ELSEWHERE,
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
-         r"|transport retry counter exceeded|vendor err(?:or)? 129|ib .{0,40}port .{0,20}(?:down|inactive)"),
+         r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
+         r"|mlx\d_core.{0,80}(?:health compromised|cable error|fatal)|ib .{0,40}port .{0,20}(?:down|inactive)"),
         # ------------------------------------------------ the cause is named
         (CAUSE, "disk_full_or_storage", _A, _RESTART,
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space|disk full"
@@ -86,14 +89,17 @@ SIGNATURES = tuple(
          r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
         (CAUSE, "cuda_oom", _U, _STOP,
          r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
-         r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)|torch\.outofmemoryerror|cuda error: out of memory"
+         r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
+         r"|torch\.outofmemoryerror|cuda error: out of memory"
          r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|hip out of memory"
          r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
          r"|oom when allocating|failed to allocate memory for device|xpu out of memory|out of gpu memory"
-         r"|resourceexhaustederror|cuda driver error: out of memory|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
+         r"|resourceexhaustederror|cuda driver error: out of memory"
+         r"|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
          r"|allocator .{0,40}ran out of memory|mps backend out of memory"
          r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory|resource_exhausted\b"
-         r"|error out of memory at line|would exceed allowed memory|torch\.cuda\.outofmemoryerror"
+         r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
+         r"|torch\.cuda\.outofmemoryerror"
          r"|no executable batch size found|no available memory for the cache blocks"),
         (CAUSE, "checkpoint_corrupt", _T, _PREVIOUS,
          r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
@@ -115,7 +121,8 @@ SIGNATURES = tuple(
          r"|was killed due to the node running low on memory"
          r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)|killed .{0,40}due to memory pressure"
          r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
-         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|cannot allocate memory|defaultcpuallocator: (?:can't|not enough)"
+         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|cannot allocate memory"
+         r"|defaultcpuallocator: (?:can't|not enough)"
          r"|\bmemoryerror\b|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)"
          r"|numpy\.?_?core\._exceptions\._arraymemory|oom_reaper|low on memory.{0,80}kill|memory usage threshold"
          r"|out_of_me(?:mory)?\b|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom"),
@@ -130,16 +137,17 @@ SIGNATURES = tuple(
          r"|signaturedoesnotmatch|nosuchbucket|nosuchkey|expiredtoken|unauthorized"
          r"|authentication (?:failed|error|required)|permission_error: api key"
          r"|api key (?:must|is not|not|verification failed)|not a valid model identifier|localentrynotfounderror"
-         r"|usageerror: api[_ ]key|no api key|commerror: (?:permission|not found|.{0,20}40[134])"
+         r"|usageerror: api[_ ]key|no api key|api key .{0,60}\binvalid\b"
+         r"|commerror: (?:permission|not found|.{0,20}40[134])"
          r"|error occurred \((?:403|401|404|forbidden)\)|gated repo|<response \[40[134]\]>|authenticationerror"
          r"|(?:forbidden|unauthorized|permissiondenied|unauthenticated): 40[13]\b"
          r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
          r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
-         r"|nocredentialserror|could not automatically determine credentials"),
+         r"|nocredentialserror|no token found|could not automatically determine credentials"),
         (CAUSE, "process_limit", _U, _STOP,
          r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
          r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
-         r"|too many processes|received 0 items of ancdata|libgomp: thread creation failed"),
+         r"|too many processes|fork rejected|received 0 items of ancdata|libgomp: thread creation failed"),
         (CAUSE, "port_in_use", _T, _RESTART,
          r"address already in use|eaddrinuse|port \d+ is (?:already )?in use"),
         (CAUSE, "rendezvous_timeout", _T, _RESTART,
@@ -155,7 +163,8 @@ SIGNATURES = tuple(
          r"|(?:nan|inf) (?:loss|found in|detected|in loss)|non-finite (?:loss|grad)"
          r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
          r"|(?:loss|gradients?|activations?|weights|parameters) (?:is|are|contains?|has|have|became) (?:nan|inf|non"
-         r"-finite)|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
+         r"-finite)|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
+         r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
          r"|probability tensor contains|current loss scale already at minimum"),
         (CAUSE, "environment", _U, _STOP,
          r"no kernel image is available|driver/library version mismatch|cuda driver version is insufficient"
@@ -165,12 +174,15 @@ SIGNATURES = tuple(
          r"|was not compiled with|not compiled with cuda|command not found|\bimportlib\.metadata|requires python"
          r"|no module named|exec format error|symbol lookup error|cuda is not available|not built with"
          r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
-         r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image|back-off pulling image"
+         r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image"
+         r"|back-off pulling image"
          r"|could not select device driver|nvidia-container-cli: |oci runtime .{0,40}fail|without having git-lfs"
+         r"|cuda setup failed"
+         r"|could not find a version that satisfies|no matching distribution"
          r"|duplicate gpu detected|invalid usage \(run with"),
         (CAUSE, "interrupted", _X, _STOP,
          r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
-         r"|\bscancel\b|signals\.sigint|got signal: 2\b|detected keyboardinterrupt"),
+         r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"),
         (CAUSE, "network_error", _T, _RESTART,
          r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
          r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
@@ -185,7 +197,8 @@ SIGNATURES = tuple(
          r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
         # ------------------------------------------------ the process says what went wrong in it
         (EXCEPTION, "illegal_memory_access", _A, _RESTART,
-         r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address|misaligned address"
+         r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address"
+         r"|misaligned address"
          r"|device-side assert|unspecified launch failure|cudaerrorlaunchfailure|cuda_error_launch_failed"
          r"|cudaerrorassert|illegal instruction|cudnn_status_(?:execution_failed|internal_error|mapping_error)"
          r"|cublas_status_(?:execution_failed|internal_error)"
@@ -195,6 +208,7 @@ SIGNATURES = tuple(
          r"size mismatch|shapes? .{0,80}(?:mismatch|cannot be (?:multiplied|broadcast)|not aligned)"
          r"|must match the size of tensor|mat1 and mat2|expected all tensors to be on the same device"
          r"|shape '.{0,80}' is invalid|sizes of tensors must match|error\(s\) in loading state_dict"
+         r"|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict"
          r"|expected .{0,60}(?:scalar type|dtype|but got|dimension)|unrecognized arguments"
          r"|error: (?:argument|the following arguments)|invalid choice|configattributeerror|hydra.{0,20}exception"
          r"|yaml\.\w+\.\w*error|does not require grad|trying to backward through"
@@ -298,13 +312,15 @@ NEVER = (
     r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
     r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
     r"|\b(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
-    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.])|uncorr[^:]{0,40}: *0\b|failed_jobs: 0"""
+    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|uncorr[^:]{0,40}: *0\b|failed_jobs: 0"""
     r"|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated|overflow!? (?:rank \d+ )?skipping"
     r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
     r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
     r"|error raised in its creation task|error resolved|resuming normal|error[^:]{0,40}: 0(?:\.0*)?$"
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
-    r"|(?:install|regist|enabl)\w* .{0,60}\bsig(?:term|usr1)\b|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
+    r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
+    r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
+    r"|^wandb: (?:syncing run|tracking run)"
     r"|pip's dependency resolver|(?:fail|could not|unable).{0,200}[.,;] +trying "
 )
 
