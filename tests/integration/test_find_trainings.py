@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining
+from training_monitor.probes.evidence import evidence_question, pids_of
 from training_monitor.probes.find_trainings import files_question, find_question
 from training_monitor.probes.process_jobs import start_process_job, stop_question
 from training_monitor.targets.asking import ask
@@ -234,3 +235,14 @@ def test_logs_are_found_without_a_process(target: Place, work: Path) -> None:
     assert {Path(file.path).name for file in found} == {"new.log", "slurm-1.out", "progress.json"}
     assert Path(found[-1].path).name == "slurm-1.out" and 900 < found[-1].age < 1200 and found[-1].size == 6
     assert [file.is_log for file in found if file.path.endswith("json")] == [False]
+
+
+def test_processes_that_come_and_go_meanwhile_do_no_harm(target: Place, start: Start, work: Path) -> None:
+    process = start(sys.executable, "train.py", "rank")
+    for _ in range(3):
+        start("sh", "-c", "while :; do env python_train_nothing; done", output="/dev/null")
+    for _ in range(5):
+        trainings, evidence = ask(target.address, find_question(), evidence_question(pids_of(process.pid), 0.05))
+        assert process.pid in {each.pid for each in trainings.get() or ()}
+        found = evidence.get()
+        assert found and found.process and found.process.startswith(f"{process.pid} ")

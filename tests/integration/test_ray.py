@@ -45,7 +45,11 @@ from training_monitor import (
 )
 from training_monitor.errors import JobNotFound, RestError, SettingsError, TargetUnreachable
 from training_monitor.models import Event
+from training_monitor.probes.evidence import evidence_question
+from training_monitor.probes.find_trainings import find_question
 from training_monitor.probes.jobs import find_jobs_named, start_job
+from training_monitor.probes.ray_processes import pids_of_ray_job
+from training_monitor.targets.asking import ask
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +135,9 @@ class TestStatus:
     @pytest.mark.parametrize("job", ["nope", "../jobs", "a/b", "'; touch x; '"])
     def test_a_job_that_does_not_exist_is_unknown_and_not_found(self, jobs: RayHead, ray_pod: Pod, job: str) -> None:
         assert check_job_status(HEAD, job) == "UNKNOWN"
-        for ask in (get_job_logs, get_current_step, get_throughput, look_at_job, stop_job):
+        for get in (get_job_logs, get_current_step, get_throughput, look_at_job, stop_job):
             with pytest.raises(JobNotFound):
-                ask(HEAD, job)
+                get(HEAD, job)
         assert list(ray_pod.root.iterdir()) == []
 
     def test_the_ray_command_says_it_too_when_a_job_does_not_exist(self, jobs: RayHead, ray_pod: Pod) -> None:
@@ -247,6 +251,10 @@ class TestResources:
         assert report["job"] and (report["job"]["status"], report["job"]["step"]) == ("RUNNING", 40)
         assert (report["ray"]["gpus_used"], report["ray"]["gpus_available"], report["ray"]["error"]) == (2, 4, None)
         assert [each["phase"] for each in report["pods"]] == ["Running"]
+        found, evidence = ask(HEAD, find_question(), evidence_question(pids_of_ray_job("actors")))
+        [one] = [each for each in found.value or () if each.ray_job == "actors"]
+        assert len(one.pids) == 3 and one.logs[0].endswith("/job-driver-actors.log"), "the driver and its two workers"
+        assert evidence.value and set(one.pids) < set(evidence.value.pids), "and the shell of the entrypoint"
         ray_pod.env["PATH"] = ray_head.bare_path()
         assert seen() == (True, 2, 4, 2), "by ray status"
         assert stop_job(HEAD, "actors") == "STOPPED"

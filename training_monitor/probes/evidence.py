@@ -11,11 +11,8 @@ import re
 from training_monitor.models import Question, Reply
 from training_monitor.parse.evidence import Evidence, parse_evidence, parse_file_age
 from training_monitor.probes.process_jobs import members_script
-from training_monitor.probes.process_table import PROCESS_TABLE
+from training_monitor.probes.process_table import FILTERS, PROCESS_TABLE
 from training_monitor.targets.asking import quote_path
-
-# What reads a pipe and writes a log: the training is at the other end of its pipe.
-_FILTERS = "tee|cat|ts|sed|grep|awk|gawk|mawk|rotatelogs|multilog|svlogd|cronolog|unbuffer"
 
 # Few programs write their log to anything but stdout and stderr, whose two links are quick to look at; all the open
 # files of all processes are not. `_holders NAME` prints the pids of the lines of `_links` that lead there for writing.
@@ -71,7 +68,7 @@ def pids_of_process_job(job_id: str) -> str:
 
 def pids_of_log(expression: str) -> str:
     """A script that prints who writes a log (a shell expression), and who writes to it through `tee` and the like."""
-    return _OF_LOG.replace("FILTERS", _FILTERS).replace("LOG)", f"{expression})", 1)
+    return _OF_LOG.replace("FILTERS", FILTERS).replace("LOG)", f"{expression})", 1)
 
 
 # A process in a cgroup of its login (a session's scope) leaves it without a trace when it ends; that of its user stays.

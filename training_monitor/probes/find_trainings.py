@@ -12,7 +12,7 @@ import secrets
 
 from training_monitor.models import Question, Reply
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining, parse_files, parse_trainings
-from training_monitor.probes.process_table import PROCESS_TABLE
+from training_monitor.probes.process_table import FILTERS, PROCESS_TABLE
 from training_monitor.probes.ray_processes import RAY_PROCESSES
 from training_monitor.progress.remote_scripts import spell_path
 
@@ -22,7 +22,6 @@ _ROUGHLY = (
     "python|pypy|train|tune|torch|deepspeed|accelerate|mpirun|mpiexec|srun|axolotl|llamafactory|lightning|fabric"
     "|composer|litgpt|swift|nemo|ray::|sft|dpo|grpo|ppo|rlhf"
 )
-_FILTERS = "tee|ts|cat|sed|grep|awk|gawk|mawk|rotatelogs|multilog|svlogd|cronolog"
 
 # Paths are spelled in a random way, so that no name can hold the lines that `head` and `ls` print before each of them.
 # A child with the command line of its parent is a data worker or the like: there may be hundreds, and they open what
@@ -95,7 +94,7 @@ def find_question() -> Question[tuple[FoundTraining, ...]]:
         "WORD": word,
         "SPELLING": spelling,
         "ROUGHLY": _ROUGHLY,
-        "FILTERS": _FILTERS.replace("|", " | "),
+        "FILTERS": FILTERS,
         "MAX_PROCESSES": str(MAX_PROCESSES),
     }
     script = re.sub("|".join(parts), lambda found: parts[found.group()], _FIND)

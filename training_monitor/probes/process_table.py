@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+# What reads a pipe and writes a log, as a pattern of the shell: the training is at the other end of its pipe.
+FILTERS = "tee|cat|ts|sed|grep|awk|gawk|mawk|rotatelogs|multilog|svlogd|cronolog|unbuffer"
+
 # `_table FILES` prints `PID STATE PARENT GROUP SESSION ... (NAME` for each stat file. A name holds at most 15 bytes, of
 # any kind: a line that does not end in numbers goes on in the next one, and the name ends at the last parenthesis.
 # Threads of the kernel (children of process 2 outside of all sessions) are left out.
