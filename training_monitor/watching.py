@@ -52,11 +52,6 @@ class WatchedJob:
         """What people call it."""
         return self.name or self.job_id or self.log_file or " ".join(self.log_paths) or f"pid {self.pid}"
 
-    @property
-    def has_log(self) -> bool:
-        """Whether anything tells where its log is."""
-        return self.job_id is not None or self.log_file is not None or bool(self.log_paths)
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingStatus:

@@ -13,8 +13,9 @@ from training_monitor.policy.health import Finding, judge_job
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.observing import observe_job
-from training_monitor.probes.evidence import evidence_question, pids_of_process_job, pids_of_ray_job
+from training_monitor.probes.evidence import evidence_question, pids_of_process_job
 from training_monitor.probes.jobs import is_process_job, look_questions, read_look
+from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.reports import JobReport
 from training_monitor.store import Store
 from training_monitor.targets.target import Target

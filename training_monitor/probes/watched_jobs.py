@@ -35,7 +35,6 @@ from training_monitor.probes.evidence import (
     pids_of_log,
     pids_of_pid_file,
     pids_of_process_job,
-    pids_of_ray_job,
 )
 from training_monitor.probes.gpu import gpu_question
 from training_monitor.probes.jobs import is_process_job, look_questions, read_look
@@ -43,6 +42,7 @@ from training_monitor.probes.logs import FIRST_BYTES, LIMIT_BYTES, log_question_
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView, process_question
 from training_monitor.probes.process_jobs import log_expression as process_log
 from training_monitor.probes.ray_jobs import log_expression as ray_log
+from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.targets.asking import quote_path
 from training_monitor.watching import WatchedJob
 
@@ -117,13 +117,18 @@ printf %s "$newest"
 """
 
 
+# Where the output of a process goes, if that is a file.
+_LOG_OF_PID = r'''"$(for n in 1 2; do f=$(readlink "/proc/PID/fd/$n"); [ ! -f "$f" ] || { echo "$f"; break; }; done)"'''
+
+
 def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
     """The job's log file as a shell expression; `cursor` is where its reader stands."""
     if job.log_paths:
         return _newest_of(job.log_paths, cursor)
     if job.log_file is not None:
         return quote_path(job.log_file)
-    assert job.job_id
+    if job.job_id is None:
+        return _LOG_OF_PID.replace("PID", str(job.pid))
     return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
 
 
@@ -171,8 +176,8 @@ def watch_questions(
     questions: list[Question[Any]] = [gpu_question(8.0), evidence]
     if job.output_dir is not None:
         questions.append(file_age_question(quote_path(job.output_dir)))
-    if with_log and job.has_log:
-        path = job.log_file or job.job_id or " ".join(job.log_paths)
+    if with_log:
+        path = job.label
         limit = LIMIT_BYTES if cursor else FIRST_BYTES
         questions.append(log_question_of(log_expression(job, cursor), path, cursor, limit))
     if with_checkpoints and job.output_dir is not None:
@@ -180,7 +185,7 @@ def watch_questions(
     if job.job_id is not None:
         asked = look_questions(job.job_id)
         return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
-    log = log_expression(job, cursor) if job.pid_file is None and job.has_log else None
+    log = log_expression(job, cursor) if job.pid_file is None and job.pid is None else None
     return [*questions, process_question(job.pid_file, log, known, job.pid)]
 
 
@@ -217,7 +222,7 @@ def read_watch(
     rest = list(answers)
     gpus, evidence = rest.pop(0), rest.pop(0)
     file_age = rest.pop(0).value if job.output_dir is not None else None
-    log = rest.pop(0) if with_log and job.has_log else None
+    log = rest.pop(0) if with_log else None
     checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
     errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
     view, process = None, None

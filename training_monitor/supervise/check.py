@@ -161,10 +161,17 @@ def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _
         if alone:
             raise
         return _Seen(meant, None, table, error)
-    log = look.log
-    if log and log.missing and alone and look.is_running is None:
-        raise JobNotFound(f"there is no log {meant.name}", hint="training-monitor check TARGET lists what is there")
+    if alone and (missing := _missing(meant, look)):
+        raise JobNotFound(f"there is no {missing}", hint="training-monitor check TARGET lists what is there")
     return _Seen(meant, look, table)
+
+
+def _missing(meant: MeantTraining, look: Look) -> str | None:
+    """What is not there: the process, or the log, that was named; None of what was seen."""
+    if meant.job.pid is not None and look.process and look.process.running is False and not look.process.identity:
+        return f"process {meant.job.pid}"
+    is_lost = look.log is not None and look.log.missing and meant.job.pid is None
+    return f"log {meant.name}" if is_lost and look.is_running is None else None
 
 
 # ---------------------------------------------------------------- the pods beside a pod

@@ -6,12 +6,14 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from training_monitor.errors import JobNotFound, SettingsError
-from training_monitor.models import Answer, RayJob
+from training_monitor.models import Answer, Question, RayJob
+from training_monitor.parse.found_trainings import FoundFile, FoundTraining
 from training_monitor.policy.resume import next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
-from training_monitor.probes.find_trainings import FoundTraining, find_question
+from training_monitor.probes.find_trainings import files_question, find_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target
@@ -19,6 +21,7 @@ from training_monitor.targets.transport import Transport
 from training_monitor.watching import WatchedJob
 
 MOST_NAMED = 5
+_NUMBER_OF_RAY_JOB = re.compile(r"[0-9a-f]{8}")  # by which its workers know it; no submission id
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,18 @@ def find_meant(target: Target, what: str | int | None = None, *, transport: Tran
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     pid = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-    questions = [find_question(pid), process_jobs.jobs_question(), ray_jobs.jobs_question()]
-    found, names, ray = ask(target, *questions, transport=transport)
-    running: Sequence[FoundTraining] = found.value or ()
+    questions: list[Question[Any]] = [find_question()]
+    if pid is None:
+        questions += [process_jobs.jobs_question(), ray_jobs.jobs_question()]
+    if not text:
+        questions.append(files_question())
+    found, *more = ask(target, *questions, transport=transport)
     if pid is not None:
-        return Meant((_by_pid(target, pid, found),))
+        return Meant((_by_pid(pid, found.value or ()),))
     if text:
-        return Meant((_by_name(target, text, running, names.value or [], ray.value or ()),))
-    return _all(found, names, ray)
+        names, ray = more
+        return Meant((_by_name(target, text, found.value or (), names.value or [], ray.value or ()),))
+    return _all(found, *more)
 
 
 def find_one(
@@ -109,21 +116,21 @@ def _by_job(job_id: str, command: str | None = None) -> MeantTraining:
 
 def _by_process(found: FoundTraining) -> MeantTraining:
     """A training that was found by its process: by its job, where it is one, or else by its log and its process."""
-    if job_id := found.process_job or found.ray_job:
+    job_id = found.process_job or found.ray_job
+    if job_id and not _NUMBER_OF_RAY_JOB.fullmatch(job_id):
         return replace(_by_job(job_id, found.command), remedies=found.hints)
     log = found.logs[0] if found.logs else None
-    folder = found.checkpoint_dirs[0] if found.checkpoint_dirs else None
+    folder = found.checkpoint_folders[0] if found.checkpoint_folders else None
     job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder)
     return MeantTraining(job, f"pid {found.pid}", found.command, found.hints)
 
 
-def _by_pid(target: Target, pid: int, answer: Answer[tuple[FoundTraining, ...]]) -> MeantTraining:
-    found = next((each for each in answer.get() or () if pid == each.pid or pid in each.pids), None)
-    if found is None:
-        raise JobNotFound(
-            f"{target}: there is no process {pid}", hint="training-monitor check TARGET lists the trainings there"
-        )
-    return replace(_by_process(found), name=f"pid {pid}")
+def _by_pid(pid: int, running: Iterable[FoundTraining]) -> MeantTraining:
+    """The training that a process belongs to, or the process alone."""
+    for each in running:
+        if pid == each.pid or pid in each.pids:
+            return replace(_by_process(each), name=f"pid {pid}")
+    return MeantTraining(WatchedJob(pid=pid), f"pid {pid}")
 
 
 def _by_name(
@@ -156,18 +163,21 @@ def _by_name(
 
 
 def _all(
-    found: Answer[tuple[FoundTraining, ...]], names: Answer[list[str]], ray: Answer[tuple[RayJob, ...]]
+    found: Answer[tuple[FoundTraining, ...]],
+    names: Answer[list[str]],
+    ray: Answer[tuple[RayJob, ...]],
+    files: Answer[tuple[FoundFile, ...]],
 ) -> Meant:
-    """All that runs; where nothing does, the job or log that ended last."""
-    running = [each for each in found.value or () if each.pid is not None]
-    meant = {each.name: each for each in map(_by_process, running)}
+    """All that runs; where nothing does, what ended last."""
+    meant = {each.name: each for each in map(_by_process, found.value or ())}
     jobs = ray.value or ()
     for each in jobs:
         if ray_jobs.is_active(each):
             meant.setdefault(each.submission_id, _by_job(each.submission_id, each.entrypoint))
-    if not meant and jobs:
-        meant[jobs[-1].submission_id] = _by_job(jobs[-1].submission_id, jobs[-1].entrypoint)
-    if not meant and names.value:
-        meant[names.value[0]] = _by_job(process_jobs.PREFIX + names.value[0])
-    remedies = [f"{each.name} could not be looked for: {each.failure.what}" for each in (found, names) if each.failure]
-    return Meant(tuple(meant.values()), tuple(remedies))
+    if not meant:
+        ended = [_by_job(each.submission_id, each.entrypoint) for each in jobs[-1:]]
+        ended += [_by_job(process_jobs.PREFIX + name) for name in (names.value or [])[:1]]
+        logs = [each.path for each in files.value or () if each.is_log][:1]
+        meant = {each.name: each for each in ended or map(_by_path, logs)}
+    failed = [f"{each.name} could not be looked for: {each.failure.what}" for each in (found, names) if each.failure]
+    return Meant(tuple(meant.values()), tuple(failed))
