@@ -254,6 +254,7 @@ class Observation:
         compilers: how many compilers work for it.
         oom_kills: processes that were killed for memory there, counted by the kernel.
         gpu_errors: what is wrong with its GPUs, a text for each.
+        processes: how many processes of it were seen; 0 says that none has its log open, or that none may be seen.
     """
 
     timestamp: float
@@ -291,6 +292,7 @@ class Observation:
     compilers: int | None = None
     oom_kills: int | None = None
     gpu_errors: tuple[str, ...] = ()
+    processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

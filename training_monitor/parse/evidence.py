@@ -130,6 +130,7 @@ def observe_evidence(evidence: Evidence | None, file_age: float | None = None) -
         "boot": known.boot,
         "awake_seconds": known.awake_seconds,
         "process": known.process,
+        "processes": known.processes,
         "runtime": known.runtime,
         "file_age": file_age,
     }

@@ -65,8 +65,8 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     last = seen[-1]
     if last.finished or all_steps_done(last):
         return _finished(seen)
-    is_old = last.log_age is not None and last.log_age >= policy.unknown_pause
-    return _failed(seen) if _names_failure(last) and is_old else None
+    unwritten = last.processes == 0 or (last.log_age is not None and last.log_age >= policy.unknown_pause)
+    return _failed(seen) if _names_failure(last) and unwritten else None
 
 
 def _finished(seen: Sequence[Observation]) -> Verdict:

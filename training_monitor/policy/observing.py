@@ -77,7 +77,9 @@ def observe_log(
     """The same of a training without a job; `text` is the end of its log, `progress` the newest in it."""
     done, pace = job_progress(progress), read_log_pace(text) if first and text else LogPace()
     utilization, power = gpu_load(gpus)
-    ended = is_running is False or (is_running is None and log_age is not None and log_age > FRESH_SECONDS)
+    is_old = log_age is not None and log_age > FRESH_SECONDS
+    unwritten = is_old or (evidence is not None and evidence.processes == 0)
+    ended = is_running is False or (is_running is None and unwritten)
     return Observation(
         now,
         done.step,
