@@ -114,7 +114,7 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
         "has_step": _has_step(run),
         "proof": _proof(run, waited, limit, pause, policy),
         "works": _works(run, pause),
-        "watched": _is_watched(run, waited, limit, calm),
+        "watched": _is_watched(run, pause, waited, limit, calm),
         "looks": len(run.waiting),
         "started_at": run.began,
         "since": run.since,
@@ -183,14 +183,15 @@ def _cadence(run: Run, calm: Sequence[Move]) -> float:
     return max(told, seconds)
 
 
-def _is_watched(run: Run, waited: float, limit: float, calm: Sequence[Move]) -> bool:
+def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequence[Move]) -> bool:
     """Whether the silence was watched for long enough, or is proved by the log's own clock."""
     gaps = [at for at, each in enumerate(run.waiting) if at and each.gap is not None]
     if gaps and waited - sum(run.waiting[at].gap or 0.0 for at in gaps) < limit:
         since = run.waiting[gaps[-1]].at
         needed = max(WATCHED_AGAIN, 2.0 * _cadence(run, calm), limit / 2.0)
         return run.last.at - since >= needed and len(run.waiting) > gaps[-1] + 1
-    return len(run.waiting) >= 3 or run.last.seen.step_age is not None
+    least = 4 if pause == "spinning" else 3  # GPUs at work look like it for a moment
+    return len(run.waiting) >= least or run.last.seen.step_age is not None
 
 
 def _proof(run: Run, waited: float, limit: float, pause: str, policy: StallPolicy) -> str | None:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.stall import DEFAULT_POLICY, WINDOW, StallPolicy, analyze_stall
+from training_monitor.policy.stall_history import thin_looks
 
 
 class StallDetector:
-    """Keeps the last samples of one run and what was said about it."""
+    """Keeps the samples of one run, older ones thinned, and what was said about it."""
 
     def __init__(self, policy: StallPolicy = DEFAULT_POLICY) -> None:
         self.policy = policy
-        self._samples: deque[Observation] = deque(maxlen=WINDOW)
+        self._samples: list[Observation] = []
         self._notified_at: float | None = None
 
     def record_sample(self, sample: Observation) -> None:
         """Add one look; an older one than the last is not counted."""
         if not self._samples or sample.timestamp > self._samples[-1].timestamp:
-            self._samples.append(sample)
+            self._samples = thin_looks([*self._samples, sample], WINDOW)
 
     def analyze(self, now: float | None = None) -> StallAnalysis:
         """`analyze_stall` over what was recorded; `now` defaults to the last look. Recovery forgets the notice."""

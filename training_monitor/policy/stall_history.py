@@ -135,7 +135,7 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
         _move(run, look.at)
         run.moved, run.since_known, run.waiting = True, True, [look]
     elif before is not None and place is not None and _epoch_moved(before.seen, look.seen):
-        _move(run, look.at - (age or 0.0))  # the batches of a validation
+        _move(run, look.at)  # the batches of a validation
         run.since_known, run.waiting = True, [look]
     elif place is None:
         run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))

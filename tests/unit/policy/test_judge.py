@@ -284,7 +284,7 @@ def test_what_nobody_looked_at_and_a_status_nobody_heard_of_are_unknown() -> Non
 def test_gpu_errors_are_told_beside_what_else_was_found() -> None:
     lost = ("GPU 3 fell off the bus",)
     run = Watched().train(10 * MINUTE, gpu_errors=lost)
-    assert run.verdicts[-1].verdict == "warning" and run.verdicts[-1].reason.endswith("; GPU 3 fell off the bus")
+    assert run.verdicts[-1].verdict == "warning" and run.verdicts[-1].reason.startswith("GPU 3 fell off the bus; ")
     run.wait(20 * MINUTE, gpu_errors=lost, **SPINNING)
     assert run.verdicts[-1].state == "stalled" and run.verdicts[-1].reason.endswith("; GPU 3 fell off the bus")
     assert "collective" in run.verdicts[-1].reason

@@ -12,6 +12,7 @@ from training_monitor.errors import SettingsError
 from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.stall import StallPolicy, analyze_stall
 from training_monitor.policy.stall_detector import StallDetector
+from training_monitor.policy.stall_history import thin_looks
 
 START = 1_750_000_000.0
 Reading = dict[str, object]
@@ -76,10 +77,10 @@ def test_a_hang_is_told_within_minutes_and_not_when_the_window_has_diluted(readi
     assert (run.delay_after(hung_at) or 1e9) <= within
 
 
-def test_an_evaluation_of_six_minutes_is_no_stall() -> None:
+def test_an_evaluation_of_five_minutes_is_no_stall() -> None:
     run = Run(60.0, gpu_utilization=None, gpu_power_fraction=None)
     for _ in range(3):
-        run.train(240, gpu_utilization=None, gpu_power_fraction=None).pause(360)
+        run.train(240, gpu_utilization=None, gpu_power_fraction=None).pause(300)
     assert run.train(600, gpu_utilization=None, gpu_power_fraction=None).kinds == set()
 
 
@@ -288,3 +289,12 @@ def test_a_wrong_policy_is_refused_by_name(wrong: dict[str, float]) -> None:
 def test_odd_samples_raise_nothing(spoil: Callable[[Iterable[Observation]], list[Observation]]) -> None:
     samples = spoil(Run().train(600).samples)
     assert analyze_stall(samples, now=START + 1e6).recommendation in ("continue", "alert", "terminate")
+
+
+def test_thinned_looks_keep_the_beginning_the_newest_and_when_the_newest_step_was_made() -> None:
+    looks = [Observation(START + number, min(number, 500)) for number in range(2000)]
+    kept: list[Observation] = []
+    for look in looks:
+        kept = thin_looks([*kept, look], 240)
+    assert len(kept) <= 240 and kept[-100:] == looks[-100:] and kept[:20] == looks[:20]
+    assert looks[500] in kept
