@@ -42,10 +42,8 @@ if TYPE_CHECKING:
         JobStatus as JobStatus,
         JobView as JobView,
         LogCursor as LogCursor,
-        LossAnalysis as LossAnalysis,
         NcclTransport as NcclTransport,
         NewLog as NewLog,
-        Observation as Observation,
         PodState as PodState,
         Progress as Progress,
         Question as Question,
@@ -53,8 +51,6 @@ if TYPE_CHECKING:
         RayResources as RayResources,
         Reply as Reply,
         RunEvent as RunEvent,
-        StallAnalysis as StallAnalysis,
-        Verdict as Verdict,
     )
     from training_monitor.notify.channels import (
         CommandChannel as CommandChannel,
@@ -222,6 +218,12 @@ if TYPE_CHECKING:
     from training_monitor.vast.rent import rent_instance as rent_instance, wait_until_ready as wait_until_ready
     from training_monitor.vast.sync import fetch_folder as fetch_folder, push_folder as push_folder
     from training_monitor.vast.training_config import format_training_config as format_training_config
+    from training_monitor.verdicts import (
+        LossAnalysis as LossAnalysis,
+        Observation as Observation,
+        StallAnalysis as StallAnalysis,
+        Verdict as Verdict,
+    )
     from training_monitor.watching import (
         Delivery as Delivery,
         LogUpdate as LogUpdate,
@@ -245,9 +247,8 @@ _HOME = {  # module: the names of ours that are in it
     ),
     "history": "History",
     "models": (
-        "Answer Checkpoint Event Failure Goodput Gpu GpuProcess GpuTable JobStatus JobView LogCursor LossAnalysis "
-        "NcclTransport NewLog Observation PodState Progress Question RayJob RayResources Reply RunEvent "
-        "StallAnalysis Verdict"
+        "Answer Checkpoint Event Failure Goodput Gpu GpuProcess GpuTable JobStatus JobView LogCursor NcclTransport "
+        "NewLog PodState Progress Question RayJob RayResources Reply RunEvent"
     ),
     "notify.channels": (
         "CommandChannel Desktop DiscordUser DiscordWebhook Email NotifiedUser Ntfy SlackWebhook Telegram WebList "
@@ -327,6 +328,7 @@ _HOME = {  # module: the names of ours that are in it
     "vast.rent": "rent_instance wait_until_ready",
     "vast.sync": "fetch_folder push_folder",
     "vast.training_config": "format_training_config",
+    "verdicts": "LossAnalysis Observation StallAnalysis Verdict",
     "watching": (
         "Delivery LogUpdate Notice TerminationPlan TerminationReport TrainingStatus UploadReport UploadedFile "
         "WatchReport WatchedJob"

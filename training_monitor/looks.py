@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from training_monitor.models import Failure, JobStatus, Observation
+from training_monitor.models import Failure, JobStatus
 from training_monitor.store import Store
 from training_monitor.targets.target import Target
+from training_monitor.verdicts import Observation
 from training_monitor.watching import WatchedJob
 
 WINDOW = 720  # observations that are judged at most

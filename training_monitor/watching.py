@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
+from training_monitor.models import Checkpoint, JobStatus, Progress
+from training_monitor.verdicts import LossAnalysis, StallAnalysis, Verdict
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 

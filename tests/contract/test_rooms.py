@@ -24,7 +24,7 @@ ROOM_OF = {
     part: room
     for room, parts in {
         "FREE": "__init__ __main__",
-        "CORE": "errors models watching renting reports settings units clock",
+        "CORE": "errors models verdicts watching renting reports settings units clock",
         "PURE": "parse policy",
         "EDGE": "targets rest mail store",
         "DOMAIN": "probes vast progress history looks notify uploads",

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from training_monitor.looks import Looks, decode_observation, encode_observation, look_key
-from training_monitor.models import Failure, JobStatus, Observation
+from training_monitor.models import Failure, JobStatus
 from training_monitor.store import ALL_LOOKS, MOST_LOOKS, Store
 from training_monitor.targets.target import parse_target
+from training_monitor.verdicts import Observation
 from training_monitor.watching import WatchedJob
 
 SEEN = Observation(

@@ -7,9 +7,10 @@ from dataclasses import asdict
 
 from training_monitor.cli.output import complain, hint, print_json, say
 from training_monitor.errors import JobNotFound, TrainingMonitorError
-from training_monitor.models import JobStatus, JobView, Verdict
+from training_monitor.models import JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.units import format_bytes, format_duration
+from training_monitor.verdicts import Verdict
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}

@@ -59,13 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("demo", "watch a real training process crash, hang and recover (15 s, needs nothing)", target=False)
     _add_run(add("run", "supervise a command: run it and restart it from its checkpoints", target=False))
     _add_restart(add("restart", "supervise a Ray job and restart it from its checkpoints"))
-    add("status", "one job's status, or all jobs of a target").add_argument(
-        "job", type=_name, metavar="JOB", nargs="?", help="default: all process jobs and Ray jobs"
-    )
-    add("step", "the current step of a job", job=True)
-    add("logs", "the end of a job's log", job=True).add_argument(
-        "--tail", type=_count, default=100, metavar="LINES", help="how many (default: %(default)s)"
-    )
+    _add_jobs(add)
     _add_health(add("health", "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks"))
     add("gpu", "GPU utilisation, memory, power, processes")
     add("efa", "whether NCCL uses EFA or fell back to TCP").add_argument(
@@ -74,11 +68,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("resources", "GPUs and CPUs of a Ray cluster")
     add("checkpoints", "checkpoints of a folder, and which are complete").add_argument(
         "directory", metavar="DIR", help="a folder on the target"
-    )
-    _add_stall(add("stall", "whether a running training makes no progress (then the exit status is 1)", what=True))
-    _add_wait(add("wait", "wait until a training ends or stalls", what=True))
-    add("stop", "stop a job and see it gone", job=True).add_argument(
-        "--grace", type=_SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
     )
     _add_watch(add("watch", "follow a run by its log or job id, tell, and end it when it stalls (if you say so)"))
     _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
@@ -91,6 +80,21 @@ def build_parser() -> argparse.ArgumentParser:
         "targets", metavar="TARGET", nargs="*", help="also see whether these answer"
     )
     return parser
+
+
+def _add_jobs(add: Callable[..., argparse.ArgumentParser]) -> None:
+    add("status", "one job's status, or all jobs of a target").add_argument(
+        "job", type=_name, metavar="JOB", nargs="?", help="default: all process jobs and Ray jobs"
+    )
+    add("step", "the current step of a job", job=True)
+    add("logs", "the end of a job's log", job=True).add_argument(
+        "--tail", type=_count, default=100, metavar="LINES", help="how many (default: %(default)s)"
+    )
+    _add_stall(add("stall", "whether a running training makes no progress (then the exit status is 1)", what=True))
+    _add_wait(add("wait", "wait until a training ends or stalls", what=True))
+    add("stop", "stop a job and see it gone", job=True).add_argument(
+        "--grace", type=_SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
+    )
 
 
 def _add_screens(add: Callable[..., argparse.ArgumentParser]) -> None:

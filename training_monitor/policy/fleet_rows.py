@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from training_monitor.models import Gpu, JobStatus, Verdict
+from training_monitor.models import Gpu, JobStatus
 from training_monitor.parse.log_text import strip_ansi
 from training_monitor.policy.cost import HOUR
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
@@ -25,6 +25,7 @@ from training_monitor.policy.sweep_rows import cost_per_hour
 from training_monitor.policy.training_metrics import KEPT_LOGS, STARTING, TrainingMetrics
 from training_monitor.renting import read_label
 from training_monitor.units import known_number
+from training_monitor.verdicts import Verdict
 
 MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters
 MOST_AHEAD = 300.0  # seconds by which a service's clock may be ahead of ours

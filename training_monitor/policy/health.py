@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from training_monitor.models import Gpu, JobStatus, Observation, PodState, RayResources, Verdict
+from training_monitor.models import Gpu, JobStatus, PodState, RayResources
 from training_monitor.policy.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.policy.judge import ENDS, VERDICTS, format_verdict
+from training_monitor.verdicts import Observation, Verdict
 
 DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0

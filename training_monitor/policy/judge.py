@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from training_monitor.models import Failure, JobStatus, Observation, StallAnalysis, Verdict
+from training_monitor.models import Failure, JobStatus
 from training_monitor.policy.loss import analyze_loss
 from training_monitor.policy.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
 from training_monitor.units import format_duration
+from training_monitor.verdicts import Observation, StallAnalysis, Verdict
 
 STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")
 ENDS = ("finished", "failed", "stopped")  # the states of one that runs no more

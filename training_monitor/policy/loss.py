@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import isfinite, sqrt
 from statistics import median
 
-from training_monitor.models import LossAnalysis, Observation
+from training_monitor.verdicts import LossAnalysis, Observation
 
 WINDOW = 50
 SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.25

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from training_monitor.models import Checkpoint, Failure, Gpu, JobStatus, JobView, Observation, Progress
+from training_monitor.models import Checkpoint, Failure, Gpu, JobStatus, JobView, Progress
 from training_monitor.parse.evidence import Evidence, observe_evidence
 from training_monitor.parse.log_events import find_phase
 from training_monitor.parse.log_pace import LogPace, read_log_pace
 from training_monitor.policy.failure import classify_failure
 from training_monitor.policy.gpu_load import gpu_load
 from training_monitor.policy.job_progress import job_progress
+from training_monitor.verdicts import Observation
 
 FRESH_SECONDS = 60.0  # a log whose writer is not known is read for how it ended when it is older than that
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from training_monitor.models import Verdict
+from training_monitor.verdicts import Verdict
 
 RUNNING, FINISHED, FAILED, CANCELED, KILLED = "RUNNING", "FINISHED", "FAILED", "CANCELED", "KILLED"
 UNKNOWN = "UNKNOWN"  # the file says RUNNING, and nobody here can see whether that is still so

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from training_monitor.models import Failure, JobStatus, Observation, Verdict
+from training_monitor.models import Failure, JobStatus
 from training_monitor.policy.failure import classify_failure
 from training_monitor.policy.judge import judge
 from training_monitor.policy.run_columns import loss_of
@@ -28,6 +28,7 @@ from training_monitor.policy.run_values import (
     RunRow,
 )
 from training_monitor.policy.stall_history import thin_looks
+from training_monitor.verdicts import Observation, Verdict
 
 MOST_LOOKS = 80  # of one run; older ones are thinned
 LOOK_SPACING = 30.0  # seconds between those that are kept

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.slowness import (
     eta_convergence,
     find_flat_eta,
@@ -30,6 +29,7 @@ from training_monitor.policy.stall_policy import (
     stall_policy as stall_policy,
 )
 from training_monitor.units import format_duration
+from training_monitor.verdicts import Observation, StallAnalysis
 
 WINDOW = MOST_SAMPLES
 WATCHED_AGAIN = 60.0  # seconds, from when on what was seen on both sides of a gap counts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.stall import DEFAULT_POLICY, WINDOW, StallPolicy, analyze_stall
 from training_monitor.policy.stall_history import thin_looks
+from training_monitor.verdicts import Observation, StallAnalysis
 
 
 class StallDetector:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from statistics import median
 
-from training_monitor.models import Observation
 from training_monitor.policy.gpu_load import gpu_mode
+from training_monitor.verdicts import Observation
 
 WORKING_CORES = 0.3  # CPU time per second of a process tree that computes; polling threads take less
 WORKING_WRITES = 100_000.0  # bytes per second of a tree that saves; logs and events take less

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import isfinite
 
-from training_monitor.models import LossAnalysis, Progress, Verdict
+from training_monitor.models import Progress
 from training_monitor.policy.job_progress import JobProgress, job_progress
 from training_monitor.policy.judge import NOBODY_LOOKED, format_verdict
 from training_monitor.units import format_duration
+from training_monitor.verdicts import LossAnalysis, Verdict
 
 KEPT_LOGS = 10
 MOST_REASON, MOST_WORD = 200, 40  # characters

@@ -8,7 +8,7 @@ from typing import Any
 
 from training_monitor.errors import TrainingMonitorError
 from training_monitor.looks import Looks, look_key
-from training_monitor.models import Answer, Gpu, JobView, Observation, Progress, Question, Verdict
+from training_monitor.models import Answer, Gpu, JobView, Progress, Question
 from training_monitor.policy.health import Finding, judge_job
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import judge
@@ -19,6 +19,7 @@ from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.reports import JobReport
 from training_monitor.store import Store
 from training_monitor.targets.target import Target
+from training_monitor.verdicts import Observation, Verdict
 from training_monitor.watching import WatchedJob
 
 SAMPLE_SECONDS = 0.5  # for which its processes are watched: there may be no earlier look to compare with

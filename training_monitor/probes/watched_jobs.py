@@ -19,7 +19,6 @@ from training_monitor.models import (
     JobView,
     LogCursor,
     NewLog,
-    Observation,
     Progress,
     Question,
     Reply,
@@ -44,6 +43,7 @@ from training_monitor.probes.process_jobs import log_expression as process_log
 from training_monitor.probes.ray_jobs import log_expression as ray_log
 from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.targets.asking import quote_path
+from training_monitor.verdicts import Observation
 from training_monitor.watching import WatchedJob
 
 

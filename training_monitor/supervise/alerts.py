@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from training_monitor.models import JobStatus, StallAnalysis
+from training_monitor.models import JobStatus
 from training_monitor.notify import templates
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.units import format_duration
+from training_monitor.verdicts import StallAnalysis
 from training_monitor.watching import Notice, TrainingStatus
 
 STALL_REASON = "Stall detected, grace period expired"

@@ -14,7 +14,7 @@ from typing import Any
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import JobNotFound, TrainingMonitorError
 from training_monitor.looks import Looks, look_key
-from training_monitor.models import Answer, Gpu, JobView, Progress, Question, Verdict
+from training_monitor.models import Answer, Gpu, JobView, Progress, Question
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.gpu_load import gpu_load, power_fraction
 from training_monitor.policy.job_progress import job_progress
@@ -33,6 +33,7 @@ from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.fleet import ask_many, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdicts import Verdict
 from training_monitor.watching import WatchedJob
 
 SCHEMA = "training_monitor.check/1"

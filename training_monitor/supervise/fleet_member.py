@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import Answer, NewLog, Observation
+from training_monitor.models import Answer, NewLog
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.policy.fleet_alerts import ToldMember
 from training_monitor.policy.fleet_config import FleetConfig
@@ -34,25 +33,24 @@ from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
-from training_monitor.supervise.fleet_samples import LastSamples
+from training_monitor.supervise.fleet_samples import LINE_LENGTH, LastLines, LastSamples, last_drawing
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.watch_state import WatchState
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdicts import Observation
 from training_monitor.watching import TrainingStatus, WatchedJob
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
 READ_AGAIN = 400
-LINE_LENGTH = 1000
 KEPT_SAMPLES = 720
 SPEED_SECONDS = 600.0  # over which the speed of a training is measured whose log does not tell it
 ROW_SECONDS = 5.0
 WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
-_PIECE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +74,6 @@ class Listed:
     error: str | None = None
     stale_since: float | None = None
     billed: Billed | None = None
-
-
-class LastLines:
-    """The last lines of a log, each once; of a line drawn over by carriage returns the last drawing."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=KEPT_LOGS)
-        self._drawn, self._partial, self._hidden = False, "", ""
-
-    def add(self, text: str, partial: str = "") -> None:
-        """Take in what is new, and the line that is not finished."""
-        for found in _PIECE.finditer(text):
-            line, end = found[1][:LINE_LENGTH], found[2]
-            if line.strip():
-                if self._drawn and self._lines:
-                    self._lines.pop()
-                self._lines.append(line)
-            if line.strip() or end in ("\n", "\r\n"):
-                self._drawn = end == "\r"
-        self._partial = _last_drawing(partial)[:LINE_LENGTH]
-
-    def clear(self) -> None:
-        """Forget them; the line that is not finished is shown again when it has changed."""
-        self._lines.clear()
-        self._drawn, self._hidden = False, self._partial
-
-    def shown(self) -> tuple[str, ...]:
-        """Oldest first."""
-        lines = tuple(self._lines)
-        if not self._partial.strip() or self._partial == self._hidden:
-            return lines
-        return (*(lines[:-1] if self._drawn else lines), self._partial)[-KEPT_LOGS:]
 
 
 class FleetMember:
@@ -371,19 +337,13 @@ def _was_just_written(log: NewLog | None) -> bool:
 
 def _as_drawn(text: str) -> str:
     """A piece of log with each line as it was drawn last."""
-    return "\n".join(_last_drawing(line) for line in text.split("\n"))
+    return "\n".join(last_drawing(line) for line in text.split("\n"))
 
 
 def _end_of(text: str, length: int) -> str:
     """The end of a text, from a whole line on where there is one."""
     end = text[-length:]
     return end if len(text) <= length else re.split(r"[\r\n]", end, maxsplit=1)[-1] or end
-
-
-def _last_drawing(line: str) -> str:
-    """What is seen of a line with carriage returns in it; one at its end stays."""
-    drawn = line.rstrip("\r")
-    return drawn.rpartition("\r")[2] + line[len(drawn) :][:1]
 
 
 def _speed_of(samples: Sequence[Observation]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from training_monitor.models import Checkpoint, Failure, JobView
-from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.supervise.run_state import RunState, update_attempt
@@ -20,6 +20,12 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
         return run
     moved_at = now if step != last["final_step"] else last["last_step_at"]
     return update_attempt(run, final_step=step, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
+
+
+def describe_look(view: JobView) -> str:
+    """One look in a line: the job, its status, and where it stands."""
+    loss = f" loss {view.progress.loss:.4g}" if view.progress.loss is not None else ""
+    return f"{view.job_id} {view.status} {format_position(job_progress(view.progress))}{loss}"
 
 
 def failure_evidence(view: JobView) -> str:

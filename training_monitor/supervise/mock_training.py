@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import cos, exp, nan, pi, sin
 from typing import Any
 
-from training_monitor.models import Gpu, JobStatus, LossAnalysis, Observation, Progress, StallAnalysis
+from training_monitor.models import Gpu, JobStatus, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.cost import HOUR
 from training_monitor.policy.fleet_rows import Billed
@@ -20,6 +20,7 @@ from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.gpu_load import power_fraction
 from training_monitor.policy.judge import judge
 from training_monitor.policy.training_metrics import KEPT_LOGS
+from training_monitor.verdicts import LossAnalysis, Observation, StallAnalysis
 from training_monitor.watching import TrainingStatus
 
 SCENARIOS = (

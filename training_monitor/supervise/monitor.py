@@ -9,7 +9,7 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import JobNotFound, TrainingMonitorError
-from training_monitor.models import JobStatus, JobView, Progress, Verdict
+from training_monitor.models import JobStatus, JobView, Progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.watched_jobs import Look
@@ -21,6 +21,7 @@ from training_monitor.supervise.observer import Observer
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdicts import Verdict
 from training_monitor.watching import WatchedJob
 
 # The status of a training that is no job and has ended, by its state.
@@ -94,6 +95,11 @@ class JobMonitor:
 
     def is_stalled(self, stagnation_threshold: float = 300) -> bool:
         return self.stall_reason(stagnation_threshold) is not None
+
+    def report(self, status: str, reason: str, duration: float) -> MonitorReport:
+        """How a watch of `duration` seconds ended."""
+        step = self.view.progress.step if self.view else None
+        return MonitorReport(status=status, duration=duration, final_step=step, job_id=self.job_id, reason=reason)
 
     def get_progress_summary(self) -> dict[str, Any]:
         """total_steps, avg_throughput in steps/s over the looks so far, eta_seconds; None where not known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from training_monitor.looks import Looks, look_key
-from training_monitor.models import Progress, Verdict
+from training_monitor.models import Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.stall import StallPolicy
@@ -16,6 +16,7 @@ from training_monitor.store import Store
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdicts import Verdict
 from training_monitor.watching import WatchedJob
 
 

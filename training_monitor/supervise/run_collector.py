@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TrainingMonitorError
-from training_monitor.models import Observation
 from training_monitor.policy.run_rows import judge_look
 from training_monitor.policy.run_values import FolderLook, Limits, RunRow, RunSource, RunsSnapshot, Usage
 from training_monitor.policy.run_verdicts import add_look, judge_run, observe_run
 from training_monitor.supervise.fleet_schedule import wait_after
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.threads import begin_thread
+from training_monitor.verdicts import Observation
 
 MOST_ACTS, MOST_MESSAGES, MOST_WORDS = 16, 100, 500  # acts at a time; messages kept; characters of one
 _LEAST_PAUSE = 0.05  # between two looks that take longer than the interval

@@ -22,7 +22,6 @@ from training_monitor.errors import (
     TrainingMonitorError,
 )
 from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
-from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
@@ -41,7 +40,7 @@ from training_monitor.probes.jobs import (
 from training_monitor.probes.pods import find_replacement, list_pods
 from training_monitor.store import Store
 from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.ledger import decide, failure_evidence, note_end, note_look, own_failure
+from training_monitor.supervise.ledger import decide, describe_look, failure_evidence, note_end, note_look, own_failure
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.observer import Observer
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
@@ -229,21 +228,22 @@ class Supervisor:
         if view.status.is_terminal:
             return self._end(run, view)
         verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
-        stalled = verdict.state == "stalled" and verdict.confidence != "low" and view.status is JobStatus.RUNNING
+        stalled = verdict.state == "stalled" and view.status is JobStatus.RUNNING
         if stalled and self.suspect == run.job_id:
             self.tell(run, "detected", f"{run.job_id} stalled: {verdict.reason}", view)
             return self.save(replace(run, phase="stopping", stop_reason=verdict.reason))
         self.suspect = run.job_id if stalled else None
-        self.tell(run, "progress", _progress_text(view), view)
+        self.tell(run, "progress", describe_look(view), view)
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
 
     def _observer(self, run: RunState) -> Observer:
         """The one that looks at the present job, where that is now."""
         job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir)
-        if self.observer is None or (self.observer.job, self.observer.target) != (job, self.target):
-            self.observer = Observer(self.target, job, store=self.store, transport=self.transport)
-        return self.observer
+        known = self.observer
+        if known is None or (known.job, known.target) != (job, self.target):
+            known = self.observer = Observer(self.target, job, store=self.store, transport=self.transport)
+        return known
 
     def stop(self, run: RunState) -> RunState:
         """Stop a stalled job, or what a dead one left behind, and see it gone."""
@@ -395,8 +395,3 @@ class Supervisor:
 
     def close(self) -> None:
         self.exit_watch.close()
-
-
-def _progress_text(view: JobView) -> str:
-    loss = f" loss {view.progress.loss:.4g}" if view.progress.loss is not None else ""
-    return f"{view.job_id} {view.status} {format_position(job_progress(view.progress))}{loss}"

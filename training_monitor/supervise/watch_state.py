@@ -8,16 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from training_monitor.looks import Looks, look_key
-from training_monitor.models import (
-    JobStatus,
-    LogCursor,
-    LossAnalysis,
-    NewLog,
-    Observation,
-    Progress,
-    StallAnalysis,
-    Verdict,
-)
+from training_monitor.models import JobStatus, LogCursor, NewLog, Progress
 from training_monitor.parse.log_totals import LogTotals
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import NOBODY_LOOKED, judge
@@ -26,6 +17,7 @@ from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look, observation_of
 from training_monitor.targets.target import Target
+from training_monitor.verdicts import LossAnalysis, Observation, StallAnalysis, Verdict
 from training_monitor.watching import TrainingStatus, WatchedJob
 
 LAYOUT = 3

@@ -9,7 +9,7 @@ from typing import Any
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
 from training_monitor.looks import Looks, look_key
-from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress, StallAnalysis, Verdict
+from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.jobs import stop_job
@@ -23,6 +23,7 @@ from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.verdicts import StallAnalysis, Verdict
 from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
 
 FIRST_WAIT = 0.2

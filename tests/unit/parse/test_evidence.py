@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.errors import ParseError
-from training_monitor.models import Observation
 from training_monitor.parse.evidence import Evidence, observe_evidence, parse_evidence, parse_file_age
+from training_monitor.verdicts import Observation
 
 HEAD = "boot=b0\nhz=100\nawake=50000\nroots=10\nup=600.00\ntable=read"
 ROOT = "proc 10 S 1 10 10 100 50 30 20 9000 python3"

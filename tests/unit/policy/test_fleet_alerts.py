@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import LossAnalysis, Verdict
 from training_monitor.policy.alert_rules import AlertRule
 from training_monitor.policy.cost import DAY
 from training_monitor.policy.fleet_alerts import (
@@ -20,6 +19,7 @@ from training_monitor.policy.fleet_alerts import (
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSummary, sample_of
 from training_monitor.policy.training_metrics import Thresholds, TrainingMetrics
+from training_monitor.verdicts import LossAnalysis, Verdict
 
 NOW = 1_750_000_000.0
 CONFIG = FleetConfig()

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import Gpu, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
+from training_monitor.models import Gpu, JobStatus, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.fleet_rows import Billed, bill, clean_text, metrics_of
 from training_monitor.policy.fleet_values import FleetEntry, TargetReading
 from training_monitor.policy.judge import NOBODY_LOOKED
 from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.verdicts import LossAnalysis, StallAnalysis, Verdict
 from training_monitor.watching import TrainingStatus
 
 NOW = 1_750_000_000.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import Gpu, JobStatus, Observation, PodState, RayResources, Verdict
+from training_monitor.models import Gpu, JobStatus, PodState, RayResources
 from training_monitor.policy.gpu_load import gpu_mode
 from training_monitor.policy.health import (
     Finding,
@@ -20,6 +20,7 @@ from training_monitor.policy.health import (
     judge_ray,
     worst_verdict,
 )
+from training_monitor.verdicts import Observation, Verdict
 
 
 def gpu(utilization: float | None, power: float | None = 600, index: int = 0, error: str | None = None) -> Gpu:

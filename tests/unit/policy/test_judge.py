@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import Failure, JobStatus, Observation, Verdict
+from training_monitor.models import Failure, JobStatus
 from training_monitor.policy.judge import NOBODY_LOOKED, judge
 from training_monitor.policy.stall import stall_policy
+from training_monitor.verdicts import Observation, Verdict
 
 START = 1_750_000_000.0
 MINUTE = 60.0

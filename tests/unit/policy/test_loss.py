@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from training_monitor.models import Observation
 from training_monitor.policy.loss import analyze_loss
+from training_monitor.verdicts import Observation
 
 
 def kind_of(losses: list[float]) -> str | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.models import Checkpoint, Gpu, JobStatus, JobView, Observation, Progress
+from training_monitor.models import Checkpoint, Gpu, JobStatus, JobView, Progress
 from training_monitor.policy.observing import observe_job
+from training_monitor.verdicts import Observation
 
 NOW = 1_750_000_000.0
 

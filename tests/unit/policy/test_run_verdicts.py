@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import EPOCH
 from tests.unit.policy.run_world import AT, look, machine, process, run
-from training_monitor.models import JobStatus, Observation, Verdict
+from training_monitor.models import JobStatus
 from training_monitor.policy.run_rows import judge_look
 from training_monitor.policy.run_values import (
     CANCELED,
@@ -24,6 +24,7 @@ from training_monitor.policy.run_values import (
     RunRow,
 )
 from training_monitor.policy.run_verdicts import LOOK_SPACING, MOST_LOOKS, add_look, judge_run, observe_run
+from training_monitor.verdicts import Observation, Verdict
 
 AMID = {"epoch": 2, "total_epochs": 3, "batch": 41, "total_batches": 100, "step": 141}
 

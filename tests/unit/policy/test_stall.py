@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Observation, StallAnalysis
 from training_monitor.policy.stall import StallPolicy, analyze_stall
 from training_monitor.policy.stall_detector import StallDetector
 from training_monitor.policy.stall_history import thin_looks
+from training_monitor.verdicts import Observation, StallAnalysis
 
 START = 1_750_000_000.0
 Reading = dict[str, object]

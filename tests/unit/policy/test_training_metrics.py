@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from training_monitor.models import LossAnalysis, Verdict
 from training_monitor.policy.judge import NOBODY_LOOKED, STATES
 from training_monitor.policy.training_metrics import Health, Thresholds, TrainingMetrics, failure_of
+from training_monitor.verdicts import LossAnalysis, Verdict
 
 
 def row(status: str = "running", **values: Any) -> TrainingMetrics:

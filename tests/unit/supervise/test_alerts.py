@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from training_monitor.models import Checkpoint, JobStatus, LossAnalysis, Progress, StallAnalysis, Verdict
+from training_monitor.models import Checkpoint, JobStatus, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.supervise.alerts import (
@@ -20,6 +20,7 @@ from training_monitor.supervise.alerts import (
     reason_to_end,
 )
 from training_monitor.units import format_duration
+from training_monitor.verdicts import LossAnalysis, StallAnalysis, Verdict
 from training_monitor.watching import Notice, TrainingStatus
 
 CONFIG = WatchConfig(poll_interval=60, grace_period=300)

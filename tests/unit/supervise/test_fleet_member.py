@@ -14,7 +14,8 @@ from training_monitor.parse.log_patterns import LogPattern
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import REPORTED, FleetEntry, FleetSample
 from training_monitor.supervise import watch_state
-from training_monitor.supervise.fleet_member import KEPT_SAMPLES, FleetMember, LastLines, Listed
+from training_monitor.supervise.fleet_member import KEPT_SAMPLES, FleetMember, Listed
+from training_monitor.supervise.fleet_samples import LastLines
 
 
 class Bench:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH
-from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Observation, Progress
+from training_monitor.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView
 from training_monitor.probes.watched_jobs import Look
 from training_monitor.supervise.watch_state import LAYOUT, WatchState
+from training_monitor.verdicts import Observation
 from training_monitor.watching import TrainingStatus
 
 CONFIG = WatchConfig(poll_interval=60)

@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.unit.tui.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, member
 from tests.unit.tui.walks import Press, Shot
-from training_monitor.models import LossAnalysis, Verdict
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.policy.judge import STATES, VERDICTS
 from training_monitor.policy.training_metrics import TrainingMetrics
@@ -20,6 +19,7 @@ from training_monitor.tui.log_feed import follow
 from training_monitor.tui.screens import render
 from training_monitor.tui.text import ASCII, UNICODE
 from training_monitor.tui.view import Frame, Options, View
+from training_monitor.verdicts import LossAnalysis, Verdict
 
 SEEDS = range(4)
 STEPS = 150

@@ -11,7 +11,6 @@ from typing import Any
 from tests.unit.tui.random_fleet import NOT_FINITE, any_size, any_text
 from tests.unit.tui.top_runs import NOW, SNAPSHOT, node, row
 from tests.unit.tui.walks import Press, Shot
-from training_monitor.models import Verdict
 from training_monitor.policy.judge import STATES, VERDICTS
 from training_monitor.policy.run_values import (
     RUNNING,
@@ -30,6 +29,7 @@ from training_monitor.tui.top_keys import TABLES, update
 from training_monitor.tui.top_screens import render_top
 from training_monitor.tui.top_view import Command, Pane, TopFrame, TopView
 from training_monitor.tui.view import Options
+from training_monitor.verdicts import Verdict
 
 SEEDS = range(4)
 STEPS = 130

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.models import Verdict
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.tui.text import Line, cells
 from training_monitor.tui.view import Frame
+from training_monitor.verdicts import Verdict
 
 NOW = 1_770_000_000.0  # 02:40:00 UTC
 _RUNS = Verdict("running", "ok", "step 700 of 1000, 9 s/step")

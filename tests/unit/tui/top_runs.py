@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.models import Verdict
 from training_monitor.policy.run_values import (
     CANCELED,
     FAILED,
@@ -24,6 +23,7 @@ from training_monitor.policy.run_values import (
 )
 from training_monitor.tui.text import Line
 from training_monitor.tui.top_view import TopFrame
+from training_monitor.verdicts import Verdict
 
 NOW = 1_770_000_000.0  # 02:40:00 UTC
 MIB = 2**20
