@@ -190,7 +190,7 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
         since = run.waiting[gaps[-1]].at
         needed = max(WATCHED_AGAIN, 2.0 * _cadence(run, calm), limit / 2.0)
         return run.last.at - since >= needed and len(run.waiting) > gaps[-1] + 1
-    least = 4 if pause == "spinning" else 3  # GPUs at work look like it for a moment
+    least = 4 if pause == "spinning" else 3  # two readings of GPUs at work may be low by chance
     return len(run.waiting) >= least or run.last.seen.step_age is not None
 
 
