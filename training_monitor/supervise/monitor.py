@@ -98,7 +98,7 @@ class JobMonitor:
 
     def report(self, status: str, reason: str, duration: float) -> MonitorReport:
         """How a watch of `duration` seconds ended."""
-        step = self.view.progress.step if self.view else None
+        step = job_progress(self.view.progress).step if self.view else None
         return MonitorReport(status=status, duration=duration, final_step=step, job_id=self.job_id, reason=reason)
 
     def get_progress_summary(self) -> dict[str, Any]:
@@ -165,10 +165,7 @@ def monitor_job(
             if ended is None and timeout is not None and elapsed >= timeout:
                 ended = ("TIMEOUT", f"still {status} after {timeout:g} s")
             if ended:
-                step = job_progress(monitor.view.progress).step if monitor.view else None
-                return MonitorReport(
-                    status=ended[0], duration=elapsed, final_step=step, job_id=monitor.job_id, reason=ended[1]
-                )
+                return monitor.report(*ended, elapsed)
             exit_watch.follow(monitor.job_id)
             clock.wait(exit_watch.ended, min(check_interval, timeout - elapsed) if timeout else check_interval)
             exit_watch.ended.clear()
