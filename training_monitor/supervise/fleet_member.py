@@ -1,4 +1,4 @@
-"""One member of a fleet: one round trip a look, and what the looks add up to, in memory alone.
+"""One member of a fleet: one round trip a look, and what the looks add up to; what the judge takes goes to the store.
 
 A look costs as little as what is new: only lines that came since the last one are read, of lines drawn over by a
 progress bar the last drawing; of many, the last FIRST_PARSED or PARSED characters are parsed for progress. The verdict
@@ -33,8 +33,10 @@ from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
+from training_monitor.store import Store
 from training_monitor.supervise.fleet_samples import LINE_LENGTH, LastLines, LastSamples, last_drawing
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.meant import find_meant, named_job
 from training_monitor.supervise.watch_state import WatchState
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import read_address
@@ -45,6 +47,7 @@ from training_monitor.watching import TrainingStatus, WatchedJob
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
+FIND_SECONDS = 300.0  # at least between two looks for a training of which nothing is found
 SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
 READ_AGAIN = 400
 KEPT_SAMPLES = 720
@@ -93,18 +96,20 @@ class FleetMember:
         patterns: Sequence[LogPattern],
         namespace: str,
         turn: threading.Lock | None = None,
+        store: Store | None = None,
     ) -> None:
         self.entry, self.key, self._turn = entry, entry.key, turn or threading.Lock()
         self.target = parse_target(entry.target, namespace=namespace)
-        paths = entry.log_paths or config.log_paths
-        self.job = WatchedJob(job_id=entry.job) if entry.job else WatchedJob(log_paths=paths)
+        self.job = named_job(entry.job) if entry.job else WatchedJob(log_paths=entry.log_paths or config.log_paths)
+        self._found_at: float | None = None  # when its training was last looked for
         self.seen, self.listed = Seen(), Listed()
         self.told = ToldMember()
         self.before: TrainingMetrics | None = None  # the row that was judged last
         self.ending: str | None = None  # what somebody does to it: stop or destroy
         self.remembered = False
         self._patterns, self._fresh_seconds = tuple(patterns), config.fresh_seconds
-        self._state = WatchState(read_again=READ_AGAIN)
+        self._store = store
+        self._state = self._new_state()
         self._lines, self._extra = LastLines(), dict[str, float]()
         self._log_path: str | None = None
         self._lock = threading.Lock()
@@ -158,6 +163,8 @@ class FleetMember:
             answers = ask(address, *asked, host, transport=transport)
             with self._turn:
                 reading = self._take(answers, now)
+            if reading.absent and self._find(address, now, transport):
+                return self.look(now, transport)
         except TrainingMonitorError as error:
             self.fail(str(error), now)
             return False
@@ -166,6 +173,27 @@ class FleetMember:
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
         return True
+
+    def _find(self, address: Target, now: float, transport: Transport | None) -> bool:
+        """Look for its training where nothing was found that it is known by; True when there is one."""
+        is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
+        is_known = self._state.cursor is not None or self._state.identity is not None
+        if is_known or self.entry.log_paths or not is_due:
+            return False
+        self._found_at = now
+        try:
+            found = find_meant(address, self.entry.job, transport=transport).trainings
+        except TrainingMonitorError:
+            return False
+        if not found or found[0].job == self.job:
+            return False
+        self.job, self._state = found[0].job, self._new_state()
+        return True
+
+    def _new_state(self) -> WatchState:
+        state = WatchState(read_again=READ_AGAIN)
+        state.looks.store = self._store
+        return state
 
     def fail(self, error: str, now: float) -> None:
         """A look failed."""
@@ -200,6 +228,8 @@ class FleetMember:
             self._take_log(look.log, look.log_tail)
         if _was_just_written(look.log) and look.process and look.process.running is False:
             look = replace(look, process=replace(look.process, running=None))  # by somebody
+        if absent is None:
+            self._state.open_looks(self.target, self.job, look)
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
         return TargetReading(
             timestamp=now,
@@ -248,9 +278,8 @@ class FleetMember:
         return bool(look.log and look.log.reset and self._state.totals.progress.finished)
 
     def _begin_anew(self) -> None:
-        self._state = WatchState(
-            cursor=self._state.cursor, generation=self._state.generation + 1, read_again=READ_AGAIN
-        )
+        before, self._state = self._state, self._new_state()
+        self._state.cursor, self._state.generation = before.cursor, before.generation + 1
         self._extra.clear()
 
     def _take_log(self, new: NewLog, tail: str) -> None:

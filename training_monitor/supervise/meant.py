@@ -106,6 +106,13 @@ def job_at(path: str) -> WatchedJob:
     return WatchedJob(log_paths=(path,)) if re.search(r"[*?\[]", path) else WatchedJob(log_file=path)
 
 
+def named_job(word: str) -> WatchedJob:
+    """What is watched by a word alone, without asking: a PID, the path or pattern of a log, or else a job id."""
+    if word.isascii() and word.isdigit() and len(word) < 10:
+        return WatchedJob(pid=int(word))
+    return job_at(word) if is_path(word) else WatchedJob(job_id=word)
+
+
 def _by_path(path: str) -> MeantTraining:
     return MeantTraining(job_at(path), path)
 
