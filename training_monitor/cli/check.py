@@ -11,7 +11,7 @@ from training_monitor.cli.output import hint, paint, print_json, printable, put
 from training_monitor.errors import CommandFailed, JobNotFound
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
-from training_monitor.supervise.meant import is_path
+from training_monitor.supervise.meant import is_path, is_pid
 from training_monitor.units import format_bytes, format_duration
 
 EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
@@ -41,7 +41,7 @@ def check(args: Namespace) -> int:
 
 def is_what(word: str) -> bool:
     """Whether a word alone means a training here, and not a target: a PID, a path, a process job."""
-    return word.isdigit() or word.startswith("process:") or (is_path(word) and "://" not in word)
+    return is_pid(word) or word.startswith("process:") or is_path(word)
 
 
 def show(report: CheckReport) -> None:
@@ -62,12 +62,10 @@ def _verdict(job: JobCheckReport) -> str:
 
 
 def _line(job: JobCheckReport) -> str:
-    return printable_line(f"{job['name']:<24} {_position(job):<16} {job['reason']}", f"{_verdict(job)} ")
-
-
-def printable_line(text: str, head: str = "") -> str:
-    """A head of our own, and behind it a text from outside on one line."""
-    return f"{head}{' '.join(printable(text).split())}" if head else printable(text)
+    """One training on one line: where it stands, and why its verdict is what it is."""
+    said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
+    text = printable(f"{job['name']:<22} {_position(job):<18} {said}")
+    return f"{_verdict(job)} {' '.join(text.splitlines()).rstrip()}"
 
 
 def _position(job: JobCheckReport) -> str:
@@ -91,9 +89,9 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
     if job["progress"] is not None:
         filled = round(job["progress"] * BAR_WIDTH)
         bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {job['progress']:.0%}"
-        yield "progress", "  ".join([bar, *_numbers(job)])
-    elif numbers := [_position(job), *_numbers(job)][0 if job["step"] is not None else 1 :]:
-        yield "progress", "  ".join(numbers)
+        yield "progress", "  ".join([bar, _position(job), *_numbers(job)])
+    elif job["step"] is not None or job["loss"] is not None:
+        yield "progress", "  ".join([_position(job), *_numbers(job)])
     if job["seconds_without_step"] is not None and job["state"] not in ("finished", "failed", "stopped"):
         limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
         yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
@@ -112,8 +110,6 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(job: JobCheckReport) -> Iterator[str]:
-    if job["progress"] is not None:
-        yield _position(job)
     if job["loss"] is not None:
         yield f"loss {job['loss']:.4g}"
     if job["steps_per_second"]:
