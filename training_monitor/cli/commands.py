@@ -9,6 +9,7 @@ from training_monitor.cli.output import complain, hint, print_json, say
 from training_monitor.errors import CommandFailed, JobNotFound, TrainingMonitorError
 from training_monitor.models import JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
+from training_monitor.policy.judge import UNNAMED_FAILURES, format_verdict
 from training_monitor.units import format_bytes, format_duration
 from training_monitor.verdicts import Verdict
 from training_monitor.watching import WatchedJob
@@ -52,7 +53,9 @@ def _show_job(args: Namespace) -> int:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
         say(f"{view.job_id} {view.status} {_position(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
-        say(f"  {verdict.state}: {verdict.reason}")
+        say(f"  {format_verdict(verdict)}")
+        if verdict.failure and verdict.failure.category not in UNNAMED_FAILURES:
+            say(f"  kind of failure: {verdict.failure.category} ({verdict.failure.error_class})")
     return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
 
 
