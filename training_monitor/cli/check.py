@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE, tell_error
 from training_monitor.cli.output import hint, paint, print_json, printable, put
 from training_monitor.errors import CommandFailed, JobNotFound
+from training_monitor.policy.judge import ENDS
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
 from training_monitor.supervise.meant import is_path
@@ -18,6 +20,7 @@ EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
 _LABEL = 11
+_WITHOUT_ETA = ("stalled", *ENDS)  # of which no time is left
 
 
 def check(args: Namespace) -> int:
@@ -52,7 +55,7 @@ def show(report: CheckReport) -> None:
     else:
         put("".join(f"{_line(job)}\n" for job in jobs))
     if not jobs:
-        hint(report["reason"])
+        put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {printable(report['reason'])}\n")
     for remedy in report["remedies"]:
         hint(f"try: {remedy}")
 
@@ -62,7 +65,15 @@ def _verdict(job: JobCheckReport) -> str:
 
 
 def _line(job: JobCheckReport) -> str:
-    return printable_line(f"{job['name']:<24} {_position(job):<16} {job['reason']}", f"{_verdict(job)} ")
+    """Which training, how it is, and where it is to be found."""
+    said = job["reason"] if _is_placed(job) else f"{_position(job)}: {job['reason']}"
+    place = job["log"] or job["command"]
+    return printable_line(f"{job['name']} {said}" + (f" ({place})" if place else ""), f"{_verdict(job)} ")
+
+
+def _is_placed(job: JobCheckReport) -> bool:
+    """Whether its reason says by itself how far it is, or there is nothing to say about that."""
+    return _position(job) == "-" or re.search(r"\b(?:step|epoch) \d", job["reason"]) is not None
 
 
 def printable_line(text: str, head: str = "") -> str:
@@ -94,7 +105,7 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
         yield "progress", "  ".join([bar, *_numbers(job)])
     elif numbers := [_position(job), *_numbers(job)][0 if job["step"] is not None else 1 :]:
         yield "progress", "  ".join(numbers)
-    if job["seconds_without_step"] is not None and job["state"] not in ("finished", "failed", "stopped"):
+    if job["seconds_without_step"] is not None and job["state"] not in ENDS:
         limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
         yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
     if job["job"]:
@@ -118,7 +129,7 @@ def _numbers(job: JobCheckReport) -> Iterator[str]:
         yield f"loss {job['loss']:.4g}"
     if job["steps_per_second"]:
         yield f"{job['steps_per_second']:.3g} steps/s"
-    if job["eta_seconds"] is not None:
+    if job["eta_seconds"] is not None and job["state"] not in _WITHOUT_ETA:
         yield f"ETA {format_duration(job['eta_seconds'])}"
 
 
