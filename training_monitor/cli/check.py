@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from training_monitor.errors import CommandFailed, JobNotFound
 from training_monitor.policy.judge import ENDS
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
-from training_monitor.supervise.meant import is_path
+from training_monitor.supervise.meant import is_path, is_pid
 from training_monitor.units import format_bytes, format_duration
 
 EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
@@ -44,7 +43,7 @@ def check(args: Namespace) -> int:
 
 def is_what(word: str) -> bool:
     """Whether a word alone means a training here, and not a target: a PID, a path, a process job."""
-    return word.isdigit() or word.startswith("process:") or (is_path(word) and "://" not in word)
+    return is_pid(word) or word.startswith("process:") or is_path(word)
 
 
 def show(report: CheckReport) -> None:
@@ -65,20 +64,10 @@ def _verdict(job: JobCheckReport) -> str:
 
 
 def _line(job: JobCheckReport) -> str:
-    """Which training, how it is, and where it is to be found."""
-    said = job["reason"] if _is_placed(job) else f"{_position(job)}: {job['reason']}"
-    place = job["log"] or job["command"]
-    return printable_line(f"{job['name']} {said}" + (f" ({place})" if place else ""), f"{_verdict(job)} ")
-
-
-def _is_placed(job: JobCheckReport) -> bool:
-    """Whether its reason says by itself how far it is, or there is nothing to say about that."""
-    return _position(job) == "-" or re.search(r"\b(?:step|epoch) \d", job["reason"]) is not None
-
-
-def printable_line(text: str, head: str = "") -> str:
-    """A head of our own, and behind it a text from outside on one line."""
-    return f"{head}{' '.join(printable(text).split())}" if head else printable(text)
+    """One training on one line: where it stands, why its verdict is what it is, and which log says so."""
+    said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
+    text = printable(f"{job['name']:<22} {_position(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
+    return f"{_verdict(job)} {' '.join(text.splitlines()).rstrip()}"
 
 
 def _position(job: JobCheckReport) -> str:
@@ -102,9 +91,9 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
     if job["progress"] is not None:
         filled = round(job["progress"] * BAR_WIDTH)
         bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {job['progress']:.0%}"
-        yield "progress", "  ".join([bar, *_numbers(job)])
-    elif numbers := [_position(job), *_numbers(job)][0 if job["step"] is not None else 1 :]:
-        yield "progress", "  ".join(numbers)
+        yield "progress", "  ".join([bar, _position(job), *_numbers(job)])
+    elif job["step"] is not None or job["loss"] is not None:
+        yield "progress", "  ".join([_position(job), *_numbers(job)])
     if job["seconds_without_step"] is not None and job["state"] not in ENDS:
         limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
         yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
@@ -123,8 +112,6 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(job: JobCheckReport) -> Iterator[str]:
-    if job["progress"] is not None:
-        yield _position(job)
     if job["loss"] is not None:
         yield f"loss {job['loss']:.4g}"
     if job["steps_per_second"]:

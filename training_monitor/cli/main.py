@@ -125,7 +125,9 @@ def _add_check(command: argparse.ArgumentParser) -> None:
 
 
 def _add_supervision(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--checkpoint-dir", required=True, metavar="DIR", help="a folder on the target")
+    command.add_argument(
+        "--checkpoint-dir", metavar="DIR", help="a folder on the target (default: the one its command names, if any)"
+    )
     command.add_argument(
         "--max-retries",
         type=_count,

@@ -17,6 +17,7 @@ from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.output import hint, interrupted_status, print_json
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event
+from training_monitor.parse.training_command import folders_of_arguments
 from training_monitor.reports import RestartReport
 from training_monitor.supervise.run_state import RunState
 
@@ -30,9 +31,9 @@ def run(args: Namespace) -> int:
     if not words:
         raise SettingsError("COMMAND", "", "the command to supervise after --")
     config: dict[str, Any] = {"command": words[0] if len(words) == 1 else shlex.join(words)}
-    directory = args.checkpoint_dir
+    directory = args.checkpoint_dir or _named_folder(config["command"])
     if args.target == "local":
-        directory = os.path.abspath(os.path.expanduser(directory))
+        directory = os.path.abspath(os.path.expanduser(directory)) if directory else directory
         config["working_dir"] = os.getcwd()
     if args.working_dir:
         config["working_dir"] = args.working_dir
@@ -43,11 +44,22 @@ def run(args: Namespace) -> int:
     return supervise(args, args.name or default_name(words, config.get("working_dir"), directory), directory, config)
 
 
-def default_name(words: list[str], working_dir: str | None, directory: str) -> str:
+def _named_folder(command: str) -> str | None:
+    """The folder for checkpoints that a command names, as `--output_dir DIR`; said, since nobody typed it."""
+    try:
+        folders = folders_of_arguments(shlex.split(command), ".")
+    except ValueError:  # a quote that is not closed: the shell will say so
+        return None
+    said = f"its checkpoints are looked for in {folders[0]}" if folders else "it is not told where its checkpoints are"
+    hint(f"{said} (--checkpoint-dir says where)")
+    return folders[0] if folders else None
+
+
+def default_name(words: list[str], working_dir: str | None, directory: str | None) -> str:
     """A name of its own for each command, folder and checkpoint folder, so that the same call finds its job again."""
     script = next((word for word in words if word.endswith((".py", ".sh"))), words[0].split()[0])
     stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(script).rpartition(".")[0] or os.path.basename(script))
-    digest = hashlib.sha256("\0".join([*words, working_dir or "", directory]).encode()).hexdigest()[:6]
+    digest = hashlib.sha256("\0".join([*words, working_dir or "", directory or ""]).encode()).hexdigest()[:6]
     return f"{stem.strip('-')[:40] or 'job'}-{digest}"
 
 
@@ -67,10 +79,11 @@ def restart(args: Namespace) -> int:
         config = {"entrypoint": args.entrypoint}
         if args.resume_argument:
             config["resume_argument"] = args.resume_argument
-    return supervise(args, args.job_name, args.checkpoint_dir, config)
+    directory = args.checkpoint_dir or (_named_folder(args.entrypoint) if args.entrypoint else None)
+    return supervise(args, args.job_name, directory, config)
 
 
-def supervise(args: Namespace, name: str, directory: str, config: dict[str, Any] | None) -> int:
+def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
     from training_monitor.supervise.restart import auto_restart, find_run
 
     display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")

@@ -251,7 +251,7 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         name=meant.name,
         job=meant.job.job_id,
         pid=identity.pid if identity else meant.job.pid,
-        command=meant.command,
+        command=meant.command or (look.process.command if look.process else None),
         log=look.log.path if look.log else meant.job.log_file,
         checkpoint=asdict(newest) if newest else None,
         gpus=[_gpu_report(gpu) for gpu in look.gpus],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.errors import JobNotFound, SettingsError
-from training_monitor.models import Answer, Question, RayJob
+from training_monitor.models import Question, RayJob
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining
 from training_monitor.policy.resume import next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
@@ -21,7 +21,6 @@ from training_monitor.targets.transport import Transport
 from training_monitor.watching import WatchedJob
 
 MOST_NAMED = 5
-_NUMBER_OF_RAY_JOB = re.compile(r"[0-9a-f]{8}")  # by which its workers know it; no submission id
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +55,46 @@ def find_meant(target: Target, what: str | int | None = None, *, transport: Tran
         return Meant((_by_path(text),))
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
-    pid = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-    questions: list[Question[Any]] = [find_question()]
-    if pid is None:
-        questions += [process_jobs.jobs_question(), ray_jobs.jobs_question()]
+    questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.jobs_question()]
     if not text:
         questions.append(files_question())
-    found, *more = ask(target, *questions, transport=transport)
-    if pid is not None:
-        return Meant((_by_pid(pid, found.value or ()),))
-    if text:
-        names, ray = more
-        return Meant((_by_name(target, text, found.value or (), names.value or [], ray.value or ()),))
-    return _all(found, *more)
+    answers = ask(target, *questions, transport=transport)
+    there = _There(target, *(answer.value or () for answer in answers))
+    if not text:
+        failed = [answer for answer in answers[:2] if answer.failure]
+        return Meant(_all(there), tuple(f"{each.name} could not be looked for: {each.error}" for each in failed))
+    return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What a target has: processes that train, names of process jobs (newest first), Ray jobs (newest last), logs."""
+
+    target: Target
+    running: Sequence[FoundTraining]
+    names: Sequence[str]
+    ray: Sequence[RayJob]
+    files: Sequence[FoundFile] = ()
+
+    def is_job(self, job_id: str | None) -> bool:
+        """Whether it knows such a job: the environment of a process may name one that it does not."""
+        if job_id is None or job_id.startswith(process_jobs.PREFIX):
+            return job_id is not None and job_id.removeprefix(process_jobs.PREFIX) in self.names
+        return any(each.submission_id == job_id for each in self.ray)
+
+    def trainings(self) -> list[MeantTraining]:
+        """All that runs."""
+        return [self.by_process(each) for each in self.running]
+
+    def by_process(self, found: FoundTraining) -> MeantTraining:
+        """A training that was found by its process: by its job, where it is one, or else by its log and process."""
+        job_id = found.process_job or found.ray_job
+        if job_id and self.is_job(job_id):
+            return replace(_by_job(job_id, found.command), remedies=found.hints)
+        log = found.logs[0] if found.logs else None
+        folder = found.checkpoint_folders[0] if found.checkpoint_folders else None
+        job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder)
+        return MeantTraining(job, f"pid {found.pid}", found.command, found.hints)
 
 
 def find_one(
@@ -86,7 +112,7 @@ def find_one(
     where = resolve_target(target, namespace=namespace, transport=transport)
     found = find_meant(where, what, transport=transport).trainings
     if len(found) > 1:
-        raise SettingsError("training", what or "", f"one of these, by PID or job id: {_listed(found)}")
+        raise SettingsError("training", what, f"one of these, by PID or job id: {_listed(found)}")
     if not found:
         raise JobNotFound(f"no training was found on {where}", hint="name a PID, a log file or a job")
     return found[0]
@@ -94,6 +120,11 @@ def find_one(
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
     return "; ".join(f"{each.name} ({(each.command or 'job')[:60]})" for each in trainings[:MOST_NAMED])
+
+
+def is_pid(text: str) -> bool:
+    """Whether a word is meant as the number of a process."""
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def is_path(text: str) -> bool:
@@ -108,7 +139,7 @@ def job_at(path: str) -> WatchedJob:
 
 def named_job(word: str) -> WatchedJob:
     """What is watched by a word alone, without asking: a PID, the path or pattern of a log, or else a job id."""
-    if word.isascii() and word.isdigit() and len(word) < 10:
+    if is_pid(word):
         return WatchedJob(pid=int(word))
     return job_at(word) if is_path(word) else WatchedJob(job_id=word)
 
@@ -121,70 +152,43 @@ def _by_job(job_id: str, command: str | None = None) -> MeantTraining:
     return MeantTraining(WatchedJob(job_id=job_id), job_id, command)
 
 
-def _by_process(found: FoundTraining) -> MeantTraining:
-    """A training that was found by its process: by its job, where it is one, or else by its log and its process."""
-    job_id = found.process_job or found.ray_job
-    if job_id and not _NUMBER_OF_RAY_JOB.fullmatch(job_id):
-        return replace(_by_job(job_id, found.command), remedies=found.hints)
-    log = found.logs[0] if found.logs else None
-    folder = found.checkpoint_folders[0] if found.checkpoint_folders else None
-    job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder)
-    return MeantTraining(job, f"pid {found.pid}", found.command, found.hints)
-
-
-def _by_pid(pid: int, running: Iterable[FoundTraining]) -> MeantTraining:
+def _by_pid(there: _There, pid: int) -> MeantTraining:
     """The training that a process belongs to, or the process alone."""
-    for each in running:
+    for each in there.running:
         if pid == each.pid or pid in each.pids:
-            return replace(_by_process(each), name=f"pid {pid}")
+            return replace(there.by_process(each), name=f"pid {pid}")
     return MeantTraining(WatchedJob(pid=pid), f"pid {pid}")
 
 
-def _by_name(
-    target: Target, name: str, running: Iterable[FoundTraining], jobs: Sequence[str], ray: Sequence[RayJob]
-) -> MeantTraining:
+def _by_name(there: _There, name: str) -> MeantTraining:
     """The training that a name means: a job, its latest attempt, or a process whose command has it."""
-    fits: dict[str, MeantTraining] = {}
-    for each in ray:
-        if each.submission_id == name:
-            return _by_job(name, each.entrypoint)
-        if ray_jobs.name_of(each) == name:  # they come oldest first
-            fits["Ray job"] = _by_job(each.submission_id, each.entrypoint)
-    last = f"{name}-attempt-{next_attempt(jobs, name) - 1}"
-    for job in (name, last):
-        if job in jobs:
-            fits["process job"] = _by_job(process_jobs.PREFIX + job)
+    if there.is_job(name):
+        return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
+    fits = [_by_job(each.submission_id, each.entrypoint) for each in there.ray if ray_jobs.name_of(each) == name][-1:]
+    last = f"{name}-attempt-{next_attempt(there.names, name) - 1}"
+    fits += [_by_job(process_jobs.PREFIX + job) for job in (last, name) if job in there.names][:1]
     if not fits:
-        words = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
-        fits = {f"pid {each.pid}": _by_process(each) for each in running if words.search(each.command)}
+        word = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+        fits = [there.by_process(each) for each in there.running if word.search(each.command)]
     if len(fits) == 1:
-        return next(iter(fits.values()))
+        return fits[0]
     if fits:
-        raise SettingsError("training", name, f"one of those it fits, by PID or job id: {_listed([*fits.values()])}")
-    known = [*jobs, *(each.submission_id for each in ray)]
-    close = difflib.get_close_matches(name, known, 3)
+        raise SettingsError("training", name, f"one of those it fits, by PID or job id: {_listed(fits)}")
+    close = difflib.get_close_matches(name, [*there.names, *(each.submission_id for each in there.ray)], 3)
     raise JobNotFound(
-        f"{target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
+        f"{there.target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
         hint="training-monitor check TARGET lists what is there",
     )
 
 
-def _all(
-    found: Answer[tuple[FoundTraining, ...]],
-    names: Answer[list[str]],
-    ray: Answer[tuple[RayJob, ...]],
-    files: Answer[tuple[FoundFile, ...]],
-) -> Meant:
+def _all(there: _There) -> tuple[MeantTraining, ...]:
     """All that runs; where nothing does, what ended last."""
-    meant = {each.name: each for each in map(_by_process, found.value or ())}
-    jobs = ray.value or ()
-    for each in jobs:
+    meant = {each.name: each for each in there.trainings()}
+    for each in there.ray:
         if ray_jobs.is_active(each):
             meant.setdefault(each.submission_id, _by_job(each.submission_id, each.entrypoint))
-    if not meant:
-        ended = [_by_job(each.submission_id, each.entrypoint) for each in jobs[-1:]]
-        ended += [_by_job(process_jobs.PREFIX + name) for name in (names.value or [])[:1]]
-        logs = [each.path for each in files.value or () if each.is_log][:1]
-        meant = {each.name: each for each in ended or map(_by_path, logs)}
-    failed = [f"{each.name} could not be looked for: {each.failure.what}" for each in (found, names) if each.failure]
-    return Meant(tuple(meant.values()), tuple(failed))
+    if meant:
+        return tuple(meant.values())
+    ended = [_by_job(each.submission_id, each.entrypoint) for each in there.ray[-1:]]
+    ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
+    return tuple(ended or (_by_path(each.path) for each in [each for each in there.files if each.is_log][:1]))

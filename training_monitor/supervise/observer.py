@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from training_monitor.looks import Looks, look_key
-from training_monitor.models import Progress
+from training_monitor.models import JobView, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.stall import StallPolicy
@@ -51,6 +51,12 @@ class Observer:
         self._open_looks(look)
         self.looks.add(observation_of(look, self.progress, look.text, now, first=not self.looks.is_known(now)))
         return look
+
+    def look_at_job(self, now: float) -> JobView:
+        """The same of a training that is a job."""
+        view = self.look(now).view
+        assert view
+        return view
 
     def _open_looks(self, look: Look) -> None:
         """Take in what was seen before, once it is known which training it is."""

@@ -8,9 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import (
-    SettingsError,
-)
+from training_monitor.errors import SettingsError
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.resume import check_job_config
 from training_monitor.reports import RestartReport
@@ -24,7 +22,7 @@ from training_monitor.targets.transport import Transport
 def auto_restart(
     head_pod: str | Target,
     job_name: str,
-    checkpoint_dir: str,
+    checkpoint_dir: str | None,
     max_retries: int = 10,
     retry_delay: float = 60,
     stagnation_threshold: float = 300,
@@ -45,7 +43,7 @@ def auto_restart(
     Args:
         head_pod: any target: a Ray head pod, `local`, `ssh://…`, `k8s://…`, `vast://ID`.
         job_name: jobs are called NAME-attempt-N; a running one of this name is adopted, never doubled.
-        checkpoint_dir: a folder on the target, see `list_checkpoints`.
+        checkpoint_dir: a folder on the target, see `list_checkpoints`; None: it writes none, and begins anew each time.
         max_retries: restarts allowed without progress in between (10 allows ten); see `decide_restart`.
         retry_delay: seconds before a restart; doubles while there is no progress, up to `max_delay`, with jitter.
         stagnation_threshold: seconds without progress after which a running job counts as stalled.
@@ -70,7 +68,7 @@ def auto_restart(
     if job_config is not None:
         check_job_config(job_config)
     target, store = parse_target(head_pod, namespace=namespace), store or Store()
-    new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir, clock.time(), config=job_config)
+    new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
         kept = store.load_run(new.key)
         with closing(Supervisor(store, target, policy, transport, clock, on_event)) as supervisor:

@@ -21,7 +21,7 @@ from training_monitor.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import Event, Failure, JobStatus, JobView, PodState
+from training_monitor.models import Checkpoint, Event, Failure, JobStatus, JobView, PodState
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
@@ -203,7 +203,7 @@ class Supervisor:
             named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
             if running := [view for view, _ in named if not view.status.is_terminal]:
                 return self.adopt(run, running[-1])
-        found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
+        found = self._checkpoints(run)
         choice = choose_resume(
             found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start, bad=run.bad_checkpoints
         )
@@ -219,10 +219,9 @@ class Supervisor:
         assert run.job_id
         observer = self._observer(run)
         try:
-            view = observer.look(self.clock.time()).view
+            view = observer.look_at_job(self.clock.time())
         except JobNotFound as error:
             return self.missing(run, error)
-        assert view
         self.missing_looks = 0
         run = self.save(note_look(run, view, self.clock.time()))
         if view.status.is_terminal:
@@ -239,7 +238,7 @@ class Supervisor:
 
     def _observer(self, run: RunState) -> Observer:
         """The one that looks at the present job, where that is now."""
-        job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir)
+        job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir or None)
         known = self.observer
         if known is None or (known.job, known.target) != (job, self.target):
             known = self.observer = Observer(self.target, job, store=self.store, transport=self.transport)
@@ -315,7 +314,7 @@ class Supervisor:
     def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
         """An attempt is over: plan the next one, or give up."""
         self.exit_watch.close()
-        found = list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport)
+        found = self._checkpoints(run)
         now = self.clock.time()
         run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
         run = note_end(run, status, reason, failure or own_failure(status, reason), found)
@@ -339,6 +338,10 @@ class Supervisor:
         return run
 
     # ------------------------------------------------------------ small parts
+
+    def _checkpoints(self, run: RunState) -> list[Checkpoint]:
+        """Those of its folder; none where no folder is known."""
+        return list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport) if run.checkpoint_dir else []
 
     def _is_there(self, job_id: str) -> bool:
         try:

@@ -20,7 +20,16 @@ def job(name: str, state: str, verdict: str, reason: str, **known: Any) -> dict[
 
 
 STALLED = job("pid 7", "stalled", "failed", "no step for 5m, limit 2m15s", step=40, total_steps=500, eta_seconds=115.0)
-RUNNING = job("pid 8", "running", "ok", "step 9 of 90, 4 steps/s", step=9, total_steps=90, log="/tmp/train.log")
+RUNNING = job(
+    "pid 8",
+    "running",
+    "ok",
+    "step 9 of 90, 4 steps/s",
+    step=9,
+    total_steps=90,
+    steps_per_second=4.0,
+    log="/tmp/train.log",
+)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *jobs: dict[str, Any]) -> list[str]:
@@ -30,8 +39,8 @@ def shown(capsys: pytest.CaptureFixture[str], *jobs: dict[str, Any]) -> list[str
 
 def test_several_trainings_have_a_line_each_with_the_step_once_and_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, STALLED, RUNNING) == [
-        "STALLED   pid 7 step 40/500: no step for 5m, limit 2m15s",
-        "RUNNING   pid 8 step 9 of 90, 4 steps/s (/tmp/train.log)",
+        "STALLED   pid 7                  step 40/500        no step for 5m, limit 2m15s",
+        "RUNNING   pid 8                  step 9/90          4 steps/s (/tmp/train.log)",
     ]
 
 
