@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE, tell_error
 from training_monitor.cli.output import hint, paint, print_json, printable, put
 from training_monitor.errors import CommandFailed, JobNotFound
+from training_monitor.policy.judge import ENDS
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
 from training_monitor.supervise.meant import is_path, is_pid
@@ -18,6 +19,7 @@ EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
 _LABEL = 11
+_WITHOUT_ETA = ("stalled", *ENDS)  # of which no time is left
 
 
 def check(args: Namespace) -> int:
@@ -52,7 +54,7 @@ def show(report: CheckReport) -> None:
     else:
         put("".join(f"{_line(job)}\n" for job in jobs))
     if not jobs:
-        hint(report["reason"])
+        put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {printable(report['reason'])}\n")
     for remedy in report["remedies"]:
         hint(f"try: {remedy}")
 
@@ -62,9 +64,9 @@ def _verdict(job: JobCheckReport) -> str:
 
 
 def _line(job: JobCheckReport) -> str:
-    """One training on one line: where it stands, and why its verdict is what it is."""
+    """One training on one line: where it stands, why its verdict is what it is, and which log says so."""
     said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
-    text = printable(f"{job['name']:<22} {_position(job):<18} {said}")
+    text = printable(f"{job['name']:<22} {_position(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
     return f"{_verdict(job)} {' '.join(text.splitlines()).rstrip()}"
 
 
@@ -92,7 +94,7 @@ def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
         yield "progress", "  ".join([bar, _position(job), *_numbers(job)])
     elif job["step"] is not None or job["loss"] is not None:
         yield "progress", "  ".join([_position(job), *_numbers(job)])
-    if job["seconds_without_step"] is not None and job["state"] not in ("finished", "failed", "stopped"):
+    if job["seconds_without_step"] is not None and job["state"] not in ENDS:
         limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
         yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
     if job["job"]:
@@ -114,7 +116,7 @@ def _numbers(job: JobCheckReport) -> Iterator[str]:
         yield f"loss {job['loss']:.4g}"
     if job["steps_per_second"]:
         yield f"{job['steps_per_second']:.3g} steps/s"
-    if job["eta_seconds"] is not None:
+    if job["eta_seconds"] is not None and job["state"] not in _WITHOUT_ETA:
         yield f"ETA {format_duration(job['eta_seconds'])}"
 
 

@@ -1,0 +1,48 @@
+"""What `check` prints of its report: one block for one training, one line each for several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training_monitor.cli.check import show
+
+UNKNOWN = dict.fromkeys(
+    ("step", "total_steps", "epoch", "progress", "loss", "steps_per_second", "eta_seconds", "seconds_without_step")
+    + ("limit_seconds", "job", "pid", "command", "log", "checkpoint")
+)
+
+
+def job(name: str, state: str, verdict: str, reason: str, **known: Any) -> dict[str, Any]:
+    lists: dict[str, Any] = {"gpus": [], "remedies": [], "errors": []}
+    return {**UNKNOWN, **lists, "name": name, "state": state, "verdict": verdict, "reason": reason, **known}
+
+
+STALLED = job("pid 7", "stalled", "failed", "no step for 5m, limit 2m15s", step=40, total_steps=500, eta_seconds=115.0)
+RUNNING = job(
+    "pid 8",
+    "running",
+    "ok",
+    "step 9 of 90, 4 steps/s",
+    step=9,
+    total_steps=90,
+    steps_per_second=4.0,
+    log="/tmp/train.log",
+)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *jobs: dict[str, Any]) -> list[str]:
+    show({"jobs": list(jobs), "remedies": []})  # type: ignore[typeddict-item]
+    return capsys.readouterr().out.splitlines()
+
+
+def test_several_trainings_have_a_line_each_with_the_step_once_and_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, STALLED, RUNNING) == [
+        "STALLED   pid 7                  step 40/500        no step for 5m, limit 2m15s",
+        "RUNNING   pid 8                  step 9/90          4 steps/s (/tmp/train.log)",
+    ]
+
+
+def test_no_time_is_left_of_a_training_that_stalls(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not [line for line in shown(capsys, STALLED) if "ETA" in line]
