@@ -324,12 +324,29 @@ def thin_looks(observations: Sequence[Observation], most: int) -> list[Observati
     """At most `most` of the observations: the newer half is kept whole, and the first eighth, which tells how fast the
     run was once; of those between every second is dropped.
 
-    The first one that saw the newest step is kept too, so that the silence since then does not shrink.
+    The last one before the newest step and the first one that saw it are kept too: the silence stays what it is.
     """
     kept = list(observations)
     while len(kept) > most:
-        newest = kept[-1].step
-        first = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].step not in (newest, None)), -1) + 1
+        first = _first_of_newest(kept)
         begin, end = most // 8, max(most // 8 + 2, len(kept) - most // 2)
-        kept = [each for at, each in enumerate(kept) if not begin <= at < end or at % 2 == 0 or at == first]
+        kept = [
+            each
+            for at, each in enumerate(kept)
+            if not begin <= at < end or at % 2 == 0 or first - 1 <= at <= first
+        ]
     return kept
+
+
+def _first_of_newest(seen: Sequence[Observation]) -> int:
+    """Which look was the first one at the newest place."""
+    places = [place_of(each) for each in seen]
+    newest = next((place for place in reversed(places) if place is not None), None)
+    return next((at for at in range(len(places) - 1, -1, -1) if places[at] not in (newest, None)), -1) + 1
+
+
+def place_of(seen: Observation) -> tuple[float | None, ...] | None:
+    """What moves on while it trains: its step, else its epoch and loss; None where it shows none of them."""
+    if seen.step is not None:
+        return (seen.step,)
+    return (seen.epoch, seen.loss) if seen.epoch is not None or seen.loss is not None else None
