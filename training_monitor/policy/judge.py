@@ -165,6 +165,9 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     signals = stall.signals
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
     reason = f"no step yet after {format_duration(waited)}, limit {format_duration(limit)}"
+    if signals["saves"] and waited < limit:
+        saved = f"its log shows no step; {format_duration(waited)} ago a file was written where its checkpoints go"
+        return Verdict("running", "ok", f"{saved}, limit {format_duration(limit)}", signals["started_at"], "medium")
     if signals["works"] and waited < limit:
         return Verdict("starting", "ok", f"{reason}: {signals['works']}", signals["started_at"], "medium")
     if signals["works"]:

@@ -20,6 +20,7 @@ from training_monitor.verdicts import Observation
 WORKING_CORES = 0.3  # CPU time per second of a process tree that computes; polling threads take less
 WORKING_WRITES = 100_000.0  # bytes per second of a tree that saves; logs and events take less
 FRESH_FILE = 60.0  # seconds
+FILE_CLOCK = 2.0  # seconds by which the times of files, which are whole, and of looks may differ
 LASTING_MODE = 150.0  # seconds for which GPUs that did not compute speak for looks that tell nothing of them
 ALIVE = ("saving", "compiling", "busy", "computing")  # signs of work beside steps
 PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
@@ -92,6 +93,7 @@ class Run:
     since_known: bool = False  # whether that was seen, or told by the log's own clock
     moved: bool = False  # whether anything was seen to move
     rotated: bool = False  # whether its log became shorter, and shows no step yet
+    saves: bool = False  # whether files were seen to be written where its checkpoints go, and nothing else moves
     waiting: list[Look] = field(default_factory=list)  # looks since then, the one that saw it included
 
     @property
@@ -114,6 +116,7 @@ def read_run(seen: Sequence[Observation]) -> Run:
             stale = None
         if place is not None and run.position is not None and place < run.position:
             run = _begin(look, poll, by_step)
+        look.sign = _sign(before, look, run)
         run.waiting.append(look)
         if place is None or place == run.position:
             _add_wait(run, before, look, place)
@@ -137,6 +140,9 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
     elif before is not None and place is not None and _epoch_moved(before.seen, look.seen):
         _move(run, look.at)  # the batches of a validation
         run.since_known, run.waiting = True, [look]
+    elif place is None and not run.by_step and not run.moved and _is_saved(before, look):
+        _move(run, look.at - (look.seen.file_age or 0.0))
+        run.saves, run.since_known, run.waiting = True, True, [look]
     elif place is None:
         run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
     elif not run.since_known and age is not None:
@@ -180,6 +186,14 @@ def _epoch_moved(before: Observation, look: Observation) -> bool:
     return before.epoch is not None and look.epoch is not None and look.epoch > before.epoch
 
 
+def _is_saved(before: Look | None, look: Look) -> bool:
+    """Whether a file was written since the look before where its checkpoints go."""
+    if before is None or look.seen.file_age is None or look.seen.file_age < 0:
+        return False
+    known = before.at if before.seen.file_age is None else before.at - before.seen.file_age
+    return look.at - look.seen.file_age > known + FILE_CLOCK
+
+
 def _loss_moved(before: Observation, look: Observation) -> bool:
     """A run whose log counts no steps shows by its loss that it trains."""
     if before.loss is None or look.loss is None:
@@ -213,7 +227,6 @@ def _timeline(seen: Sequence[Observation]) -> tuple[list[Look], float]:
         lasts = before is not None and before.mode != "busy" and look.at - before.mode_at < LASTING_MODE
         if look.mode is None and before is not None and lasts:
             look.mode, look.mode_at = before.mode, before.mode_at
-        look.sign = _sign(before, look)
         before = look
     return looks, poll
 
@@ -233,13 +246,13 @@ def _stands_out(spans: Sequence[float], index: int) -> bool:
 # ---------------------------------------------------------------- signs
 
 
-def _sign(before: Look | None, look: Look) -> str:
-    """What a look shows beside steps, also by what changed since the look before."""
+def _sign(before: Look | None, look: Look, run: Run) -> str:
+    """What a look shows beside steps, also by what changed since the look before, and since the run moved."""
     seen = look.seen
     cores, writes = _rates(before, look)
     mode = look.mode
     works = None if cores is None else cores >= WORKING_CORES
-    if (writes or 0.0) >= WORKING_WRITES or (seen.file_age is not None and seen.file_age < FRESH_FILE):
+    if (writes or 0.0) >= WORKING_WRITES or _has_fresh_file(look, run):
         return "saving"
     if mode == "busy":
         return "busy"
@@ -252,6 +265,13 @@ def _sign(before: Look | None, look: Look) -> str:
     if works is False and (mode == "idle" or writes is not None):
         return "blocked" if _stays_blocked(before, look) else "quiet"
     return "idle" if mode == "idle" else "unknown"
+
+
+def _has_fresh_file(look: Look, run: Run) -> bool:
+    age = look.seen.file_age
+    if age is None or not 0 <= age < FRESH_FILE:
+        return False
+    return not run.since_known or look.at - age > run.since - FILE_CLOCK
 
 
 def _rates(before: Look | None, look: Look) -> tuple[float | None, float | None]:
