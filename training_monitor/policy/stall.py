@@ -113,13 +113,14 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
         "pause": pause,
         "pause_limit": limit,
         "has_step": _has_step(run),
-        "proof": _proof(run, waited, limit, pause, policy),
+        "proof": _proof(run, waited, limit, pause, calm, policy),
         "saves": run.saves,
         "works": _works(run, pause),
         "watched": _is_watched(run, pause, waited, limit, calm),
         "looks": len(run.waiting),
         "started_at": run.began,
         "since": run.since,
+        "since_known": run.since_known,
         "step_time": sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None,
         "speed_ratio": 1.0 / slow.ratio if slow else None,
         "speed_dropping": bool(slow and slow.slow),
@@ -165,7 +166,7 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         return max(policy.startup_pause * (1.0 if pause in floors else 2.0), SAVES_APART * apart)
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.spoken_pause)  # one look may fall between two writes
-    elif pause in ("idle", "spoken", "unknown") and not calm and last.seen.step_interval is None:
+    elif _is_early(run, pause, calm):
         floor = max(floor, policy.early_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
@@ -180,6 +181,11 @@ def _saves(run: Run) -> bool:
     looks = [each for each in run.waiting[1:] if each.seen.file_age is not None and each.seen.file_age >= 0]
     written = [each.at - (each.seen.file_age or 0.0) for each in looks]
     return len(written) > 1 and written[-1] > max(run.since, written[0]) + FRESH_FILE
+
+
+def _is_early(run: Run, pause: str, calm: Sequence[Move]) -> bool:
+    """Whether nothing tells how long its pauses are, neither what was seen of it nor its log."""
+    return pause in ("idle", "spoken", "unknown") and not calm and run.last.seen.step_interval is None
 
 
 def _cadence(run: Run, calm: Sequence[Move]) -> float:
@@ -205,12 +211,16 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
     return len(run.waiting) >= least or any(each.seen.step_age is not None for each in run.waiting)
 
 
-def _proof(run: Run, waited: float, limit: float, pause: str, policy: StallPolicy) -> str | None:
+def _proof(
+    run: Run, waited: float, limit: float, pause: str, calm: Sequence[Move], policy: StallPolicy
+) -> str | None:
     """What excludes a stall: a step that was seen or is told to be fresh, or GPUs that compute."""
-    if waited < limit and run.since_known and run.position is not None:
-        fresh = run.advances and run.advances[-1].seconds <= max(limit, policy.busy_pause)
-        if fresh or run.last.seen.step_age is not None:
-            return "step" if fresh else "age"
+    most = min(limit, policy.unknown_pause) if _is_early(run, pause, calm) else limit
+    if waited < most and run.since_known and run.position is not None:
+        if run.made_within <= max(limit, policy.busy_pause):
+            return "step"
+        if run.last.seen.step_age is not None:
+            return "age"
     if waited < limit and run.moved and run.position is None:
         return "step"
     return "busy" if pause == "busy" else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 
 from training_monitor.policy.gpu_load import gpu_mode
@@ -91,6 +91,7 @@ class Run:
     position_at: float = 0.0
     since: float = 0.0  # when it last moved, as far as it is known; before that, when it began
     since_known: bool = False  # whether that was seen, or told by the log's own clock
+    made_within: float = inf  # seconds within which its newest step was made, as far as that was seen
     moved: bool = False  # whether anything was seen to move
     rotated: bool = False  # whether its log became shorter, and shows no step yet
     saves: bool = False  # whether files were seen to be written where its checkpoints go, and nothing else moves
@@ -151,19 +152,17 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
 
 def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> None:
     age, is_first = look.seen.step_age, run.position is None
-    watched = before is not None and len(run.waiting) > 1
-    made = look.at
-    if age is not None:
-        made = max(before.at, look.at - age) if before is not None and watched else look.at - age
+    earliest = -inf if before is None else before.at  # another step than the look before saw was made since
+    made = look.at if age is None else max(earliest, look.at - age)
     if is_first:
         run.first_step_at = run.since = made
     else:
         if all(each.gap is None for each in run.waiting[1:]) and made > run.position_at:
             run.advances.append(Advance(run.position_at, made, place - (run.position or 0.0)))
         _move(run, made)
-    run.moved = run.moved or watched
-    run.position, run.position_at, run.since_known, run.rotated = place, made, age is not None or watched, False
-    run.waiting = [look]
+    run.moved = run.moved or before is not None
+    run.position, run.position_at, run.made_within = place, made, look.at - earliest
+    run.since_known, run.rotated, run.waiting = age is not None or before is not None, False, [look]
 
 
 def _move(run: Run, made: float) -> None:

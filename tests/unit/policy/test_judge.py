@@ -230,6 +230,32 @@ def test_the_callers_threshold_is_a_limit_of_the_same_policy() -> None:
     assert judge(looks, now=looks[-1].timestamp).state == "running"
 
 
+@pytest.mark.parametrize("seen", [{}, IDLE])
+@pytest.mark.parametrize(("minutes", "verdict"), [(5, "ok"), (11, "unknown"), (14.9, "unknown"), (16, "failed")])
+def test_one_look_at_an_old_log_that_tells_no_pace_is_no_proof(
+    minutes: float, verdict: str, seen: dict[str, float]
+) -> None:
+    told = one(step=40, total_steps=200, step_age=minutes * MINUTE, log_age=minutes * MINUTE, **seen)
+    assert told.verdict == verdict
+    if verdict == "unknown":
+        assert told.remedies == ("look again in 1m",)
+        assert told.reason.startswith("no step for 1") and "limit 15m: nothing tells how long its pauses" in told.reason
+
+
+@pytest.mark.parametrize("seen", [{}, IDLE, {"process": "7 1 b"}])
+def test_a_step_that_fell_was_made_since_the_look_before(seen: dict[str, Any]) -> None:
+    run = Watched().train(30 * MINUTE)
+    run.step = 700
+    told = run.look(60.0, **seen)
+    assert (told.state, told.verdict) == ("running", "ok")
+
+
+def test_the_first_step_that_is_seen_after_looks_without_one_was_made_since() -> None:
+    run = Watched().wait(5 * MINUTE, step=None)
+    run.step = 3
+    assert run.look().verdict == "ok"
+
+
 def test_a_log_that_was_rotated_is_no_restart() -> None:
     run = Watched(log_size=50_000).train(30 * MINUTE)
     run.look(step=None, log_size=0, **BUSY)
