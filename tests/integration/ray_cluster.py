@@ -37,6 +37,7 @@ CLUSTER_MARK = "TRAINING_MONITOR_RAY_TEST"
 NEEDED = ("sh", "cat", "head", "tail", "stat", "date", "sleep", "setsid")  # what a target has, but no curl, no python3
 
 LIES = "Job 'liar' succeeded; Status for job 'liar': STOPPED; SUCCEEDED RUNNING; ConnectionError: Connection refused"
+CRASH = "RuntimeError: CUDA error: an illegal memory access was encountered"
 ACTORS = """
 import os, sys, time, ray
 ray.init(logging_level="ERROR")
@@ -254,13 +255,19 @@ def start_jobs(head: RayHead) -> None:
         "silent": "echo step 3/9; sleep 0.5; echo begun; sleep 600",
         "liar": f'echo "{LIES}"; sleep 0.3; echo "{LIES}"; exit 1',
         'a\'b "c"; rm -rf x': "echo step 7/9; sleep 0.5",
+        "steady": "i=0; while :; do i=$((i+1)); echo step $i/100000 loss=0.5; sleep 0.2; done",
+        "frozen": "echo step 39/200; echo step 40/200; while :; do echo I am alive; sleep 0.2; done",
+        "crashed": f"echo step 40/200 loss=0.1; echo '{CRASH}'; exit 1",
     }
+    endless = {"silent", "steady", "frozen"}
     for name, command in commands.items():
         assert start_job(HEAD, name, {"entrypoint": command}, None) == "started"
     head.submit("waiting", "echo", entrypoint_num_gpus=99)
-    for name in set(commands) - {"silent"}:
+    for name in set(commands) - endless:
         head.ended(name)
     head.says("silent", "begun")
+    head.says("steady", "step 3/")
+    head.says("frozen", "alive")
 
 
 def supervise(name: str, folder: Path, **more: Any) -> Any:

@@ -78,7 +78,8 @@ def test_status_of_a_failed_job_names_the_root_of_its_failure(pod: Pod) -> None:
         "head", f"echo '{words}'; echo 'Watchdog caught collective operation timeout'; exit 1", "oom"
     )
     assert wait_until(lambda: look_at_job("head", job_id).status is JobStatus.FAILED)
-    assert f"cuda_oom (user): {words.removeprefix('[rank1]: ')}" in cli("status", "head", job_id).stdout
+    lines = cli("status", "head", job_id).stdout.splitlines()
+    assert lines[1:] == [f"  failed: {words.removeprefix('[rank1]: ')}", "  kind of failure: cuda_oom (user)"]
     found = json.loads(cli("status", "head", job_id, "--json").stdout)["failure"]
     assert (found["category"], found["action"], found["rank"]) == ("cuda_oom", "stop", 1)
 

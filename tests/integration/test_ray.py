@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import wait_until
 from tests.integration.ray_cluster import (
     ACTORS,
+    CRASH,
     HEAD,
     LABELS,
     LIES,
@@ -31,6 +34,7 @@ from training_monitor import (
     LogUpdate,
     TrainingWatcher,
     check_job_status,
+    check_training,
     detect_stall,
     get_current_step,
     get_job_logs,
@@ -43,12 +47,14 @@ from training_monitor import (
     verify_ray_resources,
     watch_training,
 )
+from training_monitor.cli.main import main
 from training_monitor.errors import JobNotFound, RestError, SettingsError, TargetUnreachable
 from training_monitor.models import Event
 from training_monitor.probes.evidence import evidence_question
 from training_monitor.probes.find_trainings import find_question
 from training_monitor.probes.jobs import find_jobs_named, start_job
 from training_monitor.probes.ray_processes import pids_of_ray_job
+from training_monitor.reports import JobCheckReport
 from training_monitor.targets.asking import ask
 
 
@@ -229,6 +235,73 @@ class TestLog:
         ray_head.ended("script")
         assert "step 80/90" in get_job_logs(HEAD, "script")
         assert (get_current_step(HEAD, "script"), get_throughput(HEAD, "script")) == (None, None)
+
+
+def check(job: str, **more: Any) -> JobCheckReport:
+    """The one job of that name, as `check_training` sees it."""
+    [found] = check_training(HEAD, job, **more)["jobs"]
+    assert found["job"] == job
+    return found
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("job", "state", "verdict", "reason"),
+        [
+            ("steady", "running", "ok", r"step \d+ of 100000"),
+            ("frozen", "unknown", "unknown", r"one look, and its log does not tell when step 40 of 200 was made"),
+            ("good", "finished", "ok", r"finished at step 3 of 3"),
+            ("bad", "failed", "failed", r"failed at step 5 of 10: .*3"),
+            ("crashed", "failed", "failed", rf"failed at step 40 of 200: .*{CRASH}"),
+            ("waiting", "starting", "unknown", r"waits to be started.*resources"),
+        ],
+    )
+    def test_one_look_says_what_is_known_of_a_job_and_why(
+        self, jobs: RayHead, kube: KubernetesApi, job: str, state: str, verdict: str, reason: str
+    ) -> None:
+        kube.execs.clear()
+        found = check(job)
+        assert (found["state"], found["verdict"]) == (state, verdict), found
+        assert re.search(reason, found["reason"]), found
+        assert len(kube.execs) <= 2, "one that finds, one that looks"
+
+    def test_lines_without_steps_are_no_progress_and_stall_after_further_looks(self, jobs: RayHead) -> None:
+        first = check("frozen", stagnation_threshold=1)
+        assert first["state"] == "unknown" and first["remedies"], first
+        assert wait_until(lambda: check("frozen", stagnation_threshold=1)["state"] == "stalled", 60)
+        assert check("frozen")["state"] == "unknown", "by the limits that hold without a caller's own"
+
+    def test_a_silent_log_stalls_once_it_is_silent_for_longer_than_its_limit(self, jobs: RayHead) -> None:
+        assert wait_until(lambda: (look_at_job(HEAD, "silent").log_age or 0.0) > 2.0, 20)
+        found = check("silent", stagnation_threshold=1)
+        assert (found["state"], found["verdict"], found["step"]) == ("stalled", "failed", 3), found
+        assert found["seconds_without_step"] >= 2.0 > (found["limit_seconds"] or 9), found
+
+    def test_a_log_that_comes_over_rest_has_no_age_so_that_only_a_second_look_tells(
+        self, jobs: RayHead, ray_pod: Pod
+    ) -> None:
+        ray_pod.env["RAY_TMPDIR"] = "/nonexistent"
+        for job in ("steady", "frozen", "silent"):
+            first = check(job)
+            assert (first["state"], first["verdict"]) == ("unknown", "unknown") and first["reason"], first
+        assert wait_until(lambda: check("steady")["state"] == "running", 20), "a step that was seen to be made"
+        assert {check(job)["state"] for job in ("frozen", "silent")} == {"unknown"}
+
+    def test_the_exit_status_of_stall_is_the_verdict_at_once(
+        self, jobs: RayHead, kube: KubernetesApi, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fates = {"steady": 0, "good": 0, "crashed": 1, "bad": 1, "frozen": 3, "waiting": 3}
+        for job, status in fates.items():
+            kube.execs.clear()
+            assert main(["stall", HEAD, job]) == status, capsys.readouterr()
+            assert len(kube.execs) <= 2, "no second look"
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(": ")[0] for line in lines] == [
+            f"{job} is {state}"
+            for job, state in zip(fates, ("running", "finished", "failed", "failed", "unknown", "starting"))
+        ]
+        assert main(["stall", HEAD, "silent", "--threshold", "0.5"]) == 1
+        assert main(["stall", HEAD, "nope"]) == 1
 
 
 class TestResources:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from training_monitor.cli.output import complain, hint, print_json, say
-from training_monitor.errors import JobNotFound, TrainingMonitorError
+from training_monitor.errors import CommandFailed, JobNotFound, TrainingMonitorError
 from training_monitor.models import JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
+from training_monitor.policy.judge import UNNAMED_FAILURES, format_verdict
 from training_monitor.units import format_bytes, format_duration
 from training_monitor.verdicts import Verdict
+from training_monitor.watching import WatchedJob
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
@@ -37,9 +39,10 @@ def _list_jobs(args: Namespace) -> int:
 def _show_job(args: Namespace) -> int:
     from training_monitor.parse.log_patterns import parse_metrics
     from training_monitor.probes.settings_file import load_log_patterns
+    from training_monitor.supervise.meant import named_job
     from training_monitor.supervise.monitor import JobMonitor
 
-    monitor = JobMonitor(args.target, args.job, args.namespace)
+    monitor = JobMonitor(args.target, named_job(args.job), args.namespace)
     monitor.update()
     view, verdict = monitor.view, monitor.verdict()
     assert view
@@ -50,7 +53,9 @@ def _show_job(args: Namespace) -> int:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
         say(f"{view.job_id} {view.status} {_position(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
-        say(f"  {verdict.state}: {verdict.reason}")
+        say(f"  {format_verdict(verdict)}")
+        if verdict.failure and verdict.failure.category not in UNNAMED_FAILURES:
+            say(f"  kind of failure: {verdict.failure.category} ({verdict.failure.error_class})")
     return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
 
 
@@ -80,9 +85,7 @@ def _position(view: JobView) -> str:
 
 
 def step(args: Namespace) -> int:
-    from training_monitor.probes.jobs import look_at_job
-
-    view = look_at_job(args.target, args.job, args.namespace)
+    view = _look(args)
     job = job_progress(view.progress)
     if args.json:
         own = {"step": job.step, "total_steps": job.total_steps, "fraction": job.fraction}
@@ -95,9 +98,8 @@ def step(args: Namespace) -> int:
 
 
 def logs(args: Namespace) -> int:
-    from training_monitor.probes.jobs import get_job_logs
-
-    text = get_job_logs(args.target, args.job, args.tail, args.namespace)
+    lines = _look(args).log_tail.splitlines(keepends=True)
+    text = "".join(lines[-args.tail :] if args.tail > 0 else [])
     if args.json:
         print_json({"job_id": args.job, "log": text})
     elif text:
@@ -105,16 +107,42 @@ def logs(args: Namespace) -> int:
     return OK
 
 
+def _look(args: Namespace) -> JobView:
+    """One look at a job, or at a log or process as if it were one. Raises also what kept us from its log."""
+    from training_monitor.probes.jobs import look_with_log
+    from training_monitor.supervise.meant import named_job
+    from training_monitor.supervise.monitor import JobMonitor
+
+    job = named_job(args.job)
+    if job.job_id is not None:
+        return look_with_log(args.target, job.job_id, args.namespace)
+    monitor = JobMonitor(args.target, job, args.namespace)
+    monitor.update()
+    assert monitor.view
+    return monitor.view
+
+
 def health(args: Namespace) -> int:
     from training_monitor.probes.health import get_training_health
     from training_monitor.probes.health_text import format_training_health
 
-    report = get_training_health(args.target, args.checkpoint_dir, args.pods or None, args.namespace, job_id=args.job)
+    folder = args.checkpoint_dir or _found_folder(args)
+    report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
     if args.json:
         print_json(report)
     else:
         say(format_training_health(report))
     return {"ok": OK, "warning": OK, "failed": BAD}.get(report["verdict"], UNKNOWN)
+
+
+def _found_folder(args: Namespace) -> str | None:
+    """Where the checkpoints of what trains there go, as far as it can be found."""
+    from training_monitor.supervise.meant import find_one
+
+    try:
+        return find_one(args.target, args.job, args.namespace).job.output_dir
+    except TrainingMonitorError:
+        return None
 
 
 def gpu(args: Namespace) -> int:
@@ -229,7 +257,8 @@ def wait(args: Namespace) -> int:
     from training_monitor.supervise.meant import find_one
     from training_monitor.supervise.monitor import monitor_job
 
-    job = find_one(args.target, args.what, args.namespace).job
+    meant = find_one(args.target, args.what, args.namespace)
+    job = replace(meant.job, name=meant.name)
     report = monitor_job(args.target, job, args.interval, args.timeout, args.threshold, namespace=args.namespace)
     if args.json:
         print_json(report)
@@ -244,12 +273,30 @@ def wait(args: Namespace) -> int:
 
 def stop(args: Namespace) -> int:
     from training_monitor.probes.jobs import stop_job
+    from training_monitor.supervise.meant import named_job
 
+    job = named_job(args.job)
+    if job.job_id is None:
+        return _stop_process(args, job)
     ended = stop_job(args.target, args.job, args.namespace, grace=args.grace)
     if args.json:
         print_json({"job_id": args.job, "status": ended})
     else:
         say(f"{args.job} {ended}: nothing of it is left")
+    return OK
+
+
+def _stop_process(args: Namespace, job: WatchedJob) -> int:
+    """Stop a training that is no job, by its PID or its log."""
+    from training_monitor.supervise.watcher import TrainingWatcher
+
+    left = TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.grace)
+    if left:
+        raise CommandFailed(f"{job.label}: not even SIGKILL ended {', '.join(left)}", target=args.target)
+    if args.json:
+        print_json({"job_id": None, "name": job.label, "status": "STOPPED"})
+    else:
+        say(f"{job.label} is stopped: nothing of it is left")
     return OK
 
 
@@ -262,7 +309,7 @@ def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
 
 def exit_status(error: Exception) -> int:
     """What an error means to a script: 2 wrong use, 1 a definite no, 3 nobody knows."""
-    from training_monitor.errors import AlreadySupervised, CheckpointNotFound, CommandFailed, JobExists, SettingsError
+    from training_monitor.errors import AlreadySupervised, CheckpointNotFound, JobExists, SettingsError
 
     if isinstance(error, SettingsError):
         return USAGE

@@ -242,16 +242,21 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
     if args.json:
         print_json({"kind": "result", **asdict(report)})
     else:
-        step = job_progress(report.status.progress).step if report.status else None
-        put(
-            f"{paint(report.end, 'green' if report.end == 'finished' else 'red', sys.stdout)} at step "
-            f"{'?' if step is None else step}: {printable(report.reason)}\n"
-        )
+        end = paint(report.end, "green" if report.end == "finished" else "red", sys.stdout)
+        put(f"{end}{printable(_rest(report))}\n")
         if report.termination:
             _print_termination(report.termination)
     if report.termination and not report.termination.success:
         return BAD
     return _ENDS.get(report.end, BAD)
+
+
+def _rest(report: WatchReport) -> str:
+    """What is said behind the end: where it was, and why, unless the reason says where."""
+    if report.reason.startswith(report.end):
+        return report.reason.removeprefix(report.end)
+    step = job_progress(report.status.progress).step if report.status else None
+    return f" at step {'?' if step is None else step}: {report.reason}"
 
 
 def _print_termination(report: TerminationReport) -> None:

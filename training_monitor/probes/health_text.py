@@ -37,10 +37,9 @@ def format_training_health(report: HealthReport) -> str:
     used = f"{_known(ray['gpus_used'])}/{_known(ray['gpus_available'])} GPUs, "
     used += f"{_known(ray['cpus_used'])}/{_known(ray['cpus_available'])} CPUs"
     lines.append(f"  Ray          {_brief(ray['error'], report) if ray['error'] else used}")
-    lines.append(
-        f"  Checkpoints  latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])} in "
-        f"{saved['checkpoint_dir']}"
-    )
+    found = f"latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])}"
+    folder = saved["checkpoint_dir"]
+    lines.append(f"  Checkpoints  {'no folder was named' if folder is None else f'{found} in {folder}'}")
     lines += [f"    refused      step {each['step']}: {each['problem']}" for each in saved["refused"][-3:]]
     lines += [
         f"  Disk         {each['pod']} {each['path']}: {format_bytes(each['free_bytes'])} free"

@@ -134,11 +134,13 @@ def get_job_logs(
         JobNotFound: there is no such job.
         CommandError: it could not be asked.
     """
-    lines = _look_with_log(head_pod, job_id, namespace, transport).log_tail.splitlines(keepends=True)
+    lines = look_with_log(head_pod, job_id, namespace, transport).log_tail.splitlines(keepends=True)
     return "".join(lines[-tail:] if tail > 0 else [])
 
 
-def _look_with_log(head_pod: str | Target, job_id: str, namespace: str, transport: Transport | None) -> JobView:
+def look_with_log(
+    head_pod: str | Target, job_id: str, namespace: str = "default", transport: Transport | None = None
+) -> JobView:
     """A look that is worth nothing without the log. Raises like `look_at_job`, and what kept us from the log."""
     answers = ask(head_pod, *look_questions(job_id), namespace=namespace, transport=transport)
     view = read_look(job_id, answers)
@@ -152,14 +154,14 @@ def get_current_step(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> int | None:
     """The newest step in a job's log, over all epochs; None before the first. Raises like `get_job_logs`."""
-    return job_progress(_look_with_log(head_pod, job_id, namespace, transport).progress).step
+    return job_progress(look_with_log(head_pod, job_id, namespace, transport).progress).step
 
 
 def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
     """The newest speed in a job's log: steps per second, else samples, else tokens per second; None if it has none."""
-    progress = _look_with_log(head_pod, job_id, namespace, transport).progress
+    progress = look_with_log(head_pod, job_id, namespace, transport).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)
 

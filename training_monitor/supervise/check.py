@@ -6,7 +6,7 @@ The pods beside a pod are asked in the same time, since the GPUs are often not i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from training_monitor.errors import JobNotFound, TrainingMonitorError
 from training_monitor.looks import Looks, look_key
 from training_monitor.models import Answer, Gpu, JobView, Progress, Question
 from training_monitor.parse.training_log import parse_progress
-from training_monitor.policy.gpu_load import gpu_load, power_fraction
+from training_monitor.policy.gpu_load import gpu_load, gpu_mode, power_fraction
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import VERDICTS, judge
 from training_monitor.policy.stall import stall_policy
@@ -237,7 +237,7 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         since=verdict.since,
         confidence=verdict.confidence,
         recommendation=verdict.recommendation,
-        remedies=[*verdict.remedies, *meant.remedies],
+        remedies=[*verdict.remedies, *meant.remedies, *_sharpen(seen, verdict)],
         step=done.step,
         total_steps=done.total_steps,
         epoch=done.epoch,
@@ -258,6 +258,19 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         failure=asdict(verdict.failure) if verdict.failure else None,
         errors=list(look.errors),
     )
+
+
+def _sharpen(seen: _Seen, verdict: Verdict) -> Iterator[str]:
+    """What would tell more."""
+    look = seen.look or Look()
+    is_seen = bool(look.evidence.processes)
+    if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
+        yield "name its PID, or ask as the user who runs it: what its processes do would tell"
+    if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
+        pid = f" --pid {look.evidence.pids[0]}" if look.evidence.pids else ""
+        yield f"py-spy dump{pid} on each rank, and NCCL_DEBUG=INFO at the next start, tell which rank is missing"
+    if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
+        yield "neither its processes nor its GPUs are seen from here: ask the pod or host where they are"
 
 
 def _gpu_report(gpu: Gpu) -> dict[str, Any]:

@@ -88,12 +88,10 @@ class _There:
 
     def by_process(self, found: FoundTraining) -> MeantTraining:
         """A training that was found by its process: by its job, where it is one, or else by its log and process."""
-        job_id = found.process_job or found.ray_job
+        job_id, folder = found.process_job or found.ray_job, next(iter(found.checkpoint_folders), None)
         if job_id and self.is_job(job_id):
-            return replace(_by_job(job_id, found.command), remedies=found.hints)
-        log = found.logs[0] if found.logs else None
-        folder = found.checkpoint_folders[0] if found.checkpoint_folders else None
-        job = WatchedJob(log_file=log, pid=found.pid, output_dir=folder)
+            return MeantTraining(WatchedJob(job_id, output_dir=folder), job_id, found.command, found.hints)
+        job = WatchedJob(log_file=next(iter(found.logs), None), pid=found.pid, output_dir=folder)
         return MeantTraining(job, f"pid {found.pid}", found.command, found.hints)
 
 

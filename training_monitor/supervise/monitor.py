@@ -82,7 +82,11 @@ class JobMonitor:
         status = _STATUSES.get(self.verdict().state)
         if status is None:
             status = JobStatus.UNKNOWN if look.is_running is False else JobStatus.RUNNING
-        return JobView(self.job_id, status, self.verdict().reason, progress=self._observer.progress)
+        age = look.log.age if look.log else None
+        said = self.verdict().reason if status.is_terminal else look.message
+        return JobView(
+            self.job_id, status, said, progress=self._observer.progress, log_age=age, log_tail=look.text
+        )
 
     def verdict(self, stagnation_threshold: float | None = None) -> Verdict:
         """What `judge` says of all that was seen; `stagnation_threshold` as in `stall_policy`."""

@@ -145,7 +145,8 @@ class _Watch:
     def ended(self, end: str, reason: str, status: TrainingStatus) -> WatchReport:
         """The run runs no more: tell it, and save what it made."""
         self.post(end_notice(end, reason, status, self.watcher.config, self.watcher.job.label))
-        self.tell("finished", f"{self.watcher.job.label} {end}: {reason}")
+        said = reason if reason.startswith(end) else f"{end}: {reason}"
+        self.tell("finished", f"{self.watcher.job.label} {said}")
         saved: TerminationReport | None = None
         if self.plan and (self.plan.upload_to or self.watcher.target.kind == "vast"):
             plan = replace(self.plan, reason=reason, end=end)
