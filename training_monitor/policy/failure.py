@@ -97,11 +97,16 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     if pod is not None and pod.reason in _POD:
         category, error_class, action = _POD[pod.reason]
         return _failure(category, error_class, action, f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip())
-    found = min(_without_retried(_read(text)), key=lambda each: each.level, default=None)  # of equal ones the first
+    found = min(_without_retried(_read(text)), key=_order, default=None)  # of equal ones the first
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
         return replace(_failure(*found.meaning, found.piece), rank=_rank_of(text, found.piece))
     return _failure(*_EXIT[code]) if code in _EXIT else _unknown(text, code)
+
+
+def _order(found: _Found) -> tuple[int, bool]:
+    """The rank of its signature; a line of source in a traceback says less than the exception below it."""
+    return found.level, found.piece.lstrip().startswith("raise ")
 
 
 def _rank_of(text: str, piece: str) -> int | None:

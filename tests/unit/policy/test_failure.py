@@ -192,3 +192,13 @@ def test_a_failure_is_a_plain_value() -> None:
     assert classify_failure("KeyError: 'a'") == Failure(
         "python_exception", "user", "stop", "KeyError: 'a'", None, fingerprint("KeyError: 'a'")
     )
+
+
+def test_the_exception_is_the_evidence_and_not_the_source_line_that_raises_it() -> None:
+    said = "CUDA error: an illegal memory access was encountered"
+    text = (
+        'Traceback (most recent call last):\n  File "/train.py", line 6, in <module>\n'
+        f'    raise RuntimeError("{said}")\nRuntimeError: {said}\n'
+    )
+    assert classify_failure(text).evidence == f"RuntimeError: {said}"
+    assert classify_failure(text.rpartition("RuntimeError")[0]).category == classify_failure(text).category
