@@ -6,13 +6,13 @@ in one terminal, `watch` in another and `auto_restart` beside them add to the sa
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 from training_monitor.models import Failure, JobStatus
-from training_monitor.store import Store
+from training_monitor.policy.stall_history import place_of, thin_looks
+from training_monitor.store import MOST_LOOKS, Store
 from training_monitor.targets.target import Target
 from training_monitor.verdicts import Observation
 from training_monitor.watching import WatchedJob
@@ -55,19 +55,43 @@ class Looks:
 
     def __init__(self, store: Store | None = None, key: str = "") -> None:
         self.store, self.key = store, key
-        kept = store.looks(key) if store and key else []
-        self._seen = deque(filter(None, map(decode_observation, kept)), maxlen=WINDOW)
-        self._kept_at = self._seen[-1].timestamp if self._seen else None
+        self._seen = self._stored()
+        self._kept = self._seen[-2:]  # the newest in the store
+
+    def _stored(self) -> list[Observation]:
+        kept = self.store.looks(self.key) if self.store and self.key else []
+        return [each for each in map(decode_observation, kept) if each]
 
     def add(self, observation: Observation) -> None:
         """Remember one more; those of a time that is still to come are of a clock that was set back since."""
-        while self._seen and self._seen[-1].timestamp >= observation.timestamp:
-            self._seen.pop()
-        self._seen.append(observation)
-        is_due = self._kept_at is None or abs(observation.timestamp - self._kept_at) >= KEEP_SECONDS
-        if self.store and self.key and is_due:
-            self.store.add_look(self.key, observation.timestamp, encode_observation(observation))
-            self._kept_at = observation.timestamp
+        self._seen = [each for each in self._seen if each.timestamp < observation.timestamp]
+        self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
+        self._seen = thin_looks([*self._seen, observation], WINDOW)
+        if self.store and self.key and self._is_worth_keeping(observation):
+            self._keep(self.store, observation)
+
+    def _is_worth_keeping(self, observation: Observation) -> bool:
+        """Whether the store has none of the last seconds, or would tell another silence without it."""
+        return (
+            not self._kept
+            or observation.timestamp - self._kept[-1].timestamp >= KEEP_SECONDS
+            or place_of(observation) not in (place_of(self._kept[-1]), None)
+        )
+
+    def _keep(self, store: Store, observation: Observation) -> None:
+        """Add it to the store; one at an older place goes if that came shortly after the one before."""
+        before, last = self._kept[:-1], self._kept[-1:]
+        is_close = bool(before) and last[0].timestamp - before[0].timestamp < KEEP_SECONDS
+        replaced = last[0] if is_close and place_of(last[0]) != place_of(observation) else None
+        self._kept = [*(before if replaced else last), observation]
+        count = store.add_look(
+            self.key,
+            observation.timestamp,
+            encode_observation(observation),
+            replaces=replaced.timestamp if replaced else None,
+        )
+        if count > MOST_LOOKS:
+            store.keep_looks(self.key, [each.timestamp for each in thin_looks(self._stored(), MOST_LOOKS)])
 
     def all(self) -> tuple[Observation, ...]:
         """Oldest first."""

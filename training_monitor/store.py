@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any
@@ -96,9 +96,8 @@ _MIGRATIONS = (
 Execute = Callable[..., list[tuple[Any, ...]]]
 PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
 MOST_NOTICES = 1000
-# Of one training the newest looks are kept whole, of older ones every second is dropped again and again; of all
-# trainings those that were seen last: some 300 bytes a look, so a few MB in all.
-MOST_LOOKS, WHOLE_LOOKS, ALL_LOOKS = 240, 60, 12_000
+# Of one training at most, and of all trainings those that were seen last: some 300 bytes a look, so a few MB in all.
+MOST_LOOKS, ALL_LOOKS = 240, 12_000
 _NOT_TRIED = Delivery("none", False)
 
 
@@ -239,22 +238,31 @@ class Store:
                 f"the state file {self.path} holds something else than notices: {error}", hint="move the file away"
             ) from error
 
-    def add_look(self, key: str, timestamp: float, observation: Mapping[str, Any]) -> None:
-        """Remember what was seen of a training; looks of a time that is still to come are of a clock set back since."""
+    def add_look(
+        self, key: str, timestamp: float, observation: Mapping[str, Any], *, replaces: float | None = None
+    ) -> int:
+        """Remember what was seen of a training, instead of the look at `replaces`; return how many looks it has now.
+
+        Looks of a time that is still to come are of a clock set back since, and forgotten.
+        """
         name = _storable(key)
         with self.transaction() as execute:
-            execute("DELETE FROM looks WHERE key = ? AND timestamp >= ?", (name, timestamp))
+            gone = (name, timestamp, replaces)
+            execute("DELETE FROM looks WHERE key = ? AND (timestamp >= ? OR timestamp = ?)", gone)
             execute("INSERT INTO looks VALUES (?, ?, ?)", (name, timestamp, json.dumps(observation)))
             [[count]] = execute("SELECT count(*) FROM looks WHERE key = ?", (name,))
-            if count > MOST_LOOKS:
-                execute(
-                    "DELETE FROM looks WHERE key = ? AND timestamp IN (SELECT timestamp FROM (SELECT timestamp, "
-                    "row_number() OVER (ORDER BY timestamp DESC) AS place FROM looks WHERE key = ?) "
-                    "WHERE place > ? AND place % 2 = 0)",
-                    (name, name, WHOLE_LOOKS),
-                )
             if count in (1, MOST_LOOKS):
                 _forget_looks(execute)
+            return int(count)
+
+    def keep_looks(self, key: str, timestamps: Sequence[float]) -> None:
+        """Forget all looks at a training up to the last of `timestamps` except those."""
+        name, kept = _storable(key), ", ".join("?" * len(timestamps))
+        with self.transaction() as execute:
+            execute(
+                f"DELETE FROM looks WHERE key = ? AND timestamp <= ? AND timestamp NOT IN ({kept})",
+                (name, max(timestamps), *timestamps),
+            )
 
     def looks(self, key: str) -> list[dict[str, Any]]:
         """What is remembered of a training, oldest first; what cannot be read is left out."""

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.looks import Looks, decode_observation, encode_observation, look_key
+from training_monitor.looks import KEEP_SECONDS, Looks, decode_observation, encode_observation, look_key
 from training_monitor.models import Failure, JobStatus
+from training_monitor.policy.judge import judge
 from training_monitor.store import ALL_LOOKS, MOST_LOOKS, Store
 from training_monitor.targets.target import parse_target
 from training_monitor.verdicts import Observation
@@ -81,7 +82,7 @@ def test_looks_from_the_time_before_a_clock_was_set_back_are_forgotten(store: St
 def test_who_looks_often_keeps_a_look_now_and_then(store: Store) -> None:
     seen = looks(store)
     for second in range(25):
-        seen.add(Observation(float(second), second))
+        seen.add(Observation(float(second), 7))
     assert len(seen.all()) == 25 and [each.timestamp for each in looks(store).all()] == [0.0, 10.0, 20.0]
 
 
@@ -92,6 +93,48 @@ def test_many_looks_are_thinned_and_the_newest_and_the_first_are_kept(store: Sto
     kept = [each.timestamp for each in looks(store).all()]
     assert len(kept) <= MOST_LOOKS and kept[0] == 0.0
     assert kept[-50:] == [60.0 * number for number in range(3 * MOST_LOOKS - 50, 3 * MOST_LOOKS)]
+
+
+@pytest.mark.parametrize("spacing", [1.0, 3.0, 7.0, 60.0])
+@pytest.mark.parametrize("every", [1, 4, 30])
+def test_silence_recalled_by_another_command_is_what_was_seen(store: Store, spacing: float, every: int) -> None:
+    seen = looks(store)
+    for number in range(100):
+        seen.add(Observation(number * spacing, number // every))
+        recalled = Looks(store, seen.key)
+        assert recalled.all()[-1].step == number // every
+        then = 600.0 + number * spacing
+        was, told = (silence([*each.all(), Observation(then, number // every)]) for each in (seen, recalled))
+        assert abs(was - told) <= KEEP_SECONDS
+    assert len(looks(store).all()) <= 100 * spacing / KEEP_SECONDS + 2
+
+
+def silence(observations: list[Observation]) -> float:
+    return judge(observations, now=observations[-1].timestamp).seconds_without_step or 0.0
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["in the store", "in memory"])
+def test_a_silence_is_not_forgotten_however_many_looks_follow(store: Store, kept: bool) -> None:
+    seen = looks(store if kept else None)
+    for number in range(900):
+        seen.add(Observation(60.0 * number, min(number, 100)))
+    assert silence(list((looks(store) if kept else seen).all())) == 799 * 60.0
+
+
+def test_a_run_that_became_slow_is_slow_however_long_it_is_watched(store: Store) -> None:
+    seen, step = looks(store), 0.0
+    for number in range(900):
+        step += 60.0 if number < 30 else 20.0
+        seen.add(Observation(60.0 * number, int(step)))
+    for remembered in (seen, looks(store)):
+        assert judge(remembered.all(), now=60.0 * 900).state == "slow"
+
+
+def test_an_epoch_or_a_loss_that_moves_is_remembered_like_a_step(store: Store) -> None:
+    seen = looks(store)
+    for number, loss in enumerate((0.5, 0.4, 0.4, 0.3)):
+        seen.add(Observation(float(number), None, loss=loss))
+    assert [each.loss for each in looks(store).all()] == [0.5, 0.3]
 
 
 def test_of_many_trainings_those_seen_last_are_remembered(store: Store) -> None:

@@ -14,6 +14,7 @@ _COMPILER = re.compile(
     r"ptxas.*|cicc|nvcc|nvlink|fatbinary|cudafe\+\+|cc1|cc1plus|cc|c\+\+|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?"
     r"|as|ld|ld\..*|lld|collect2|ninja|hipcc|neuron.*-cc"
 )
+_CLOCK_SKEW = 60  # seconds
 _NUMBER = re.compile(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
 _COUNTER = re.compile(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
 _COMPILE_WORKER = re.compile(r"/proc/(\d{1,10})/cmdline:compile_worker")
@@ -137,10 +138,13 @@ def observe_evidence(evidence: Evidence | None, file_age: float | None = None) -
 
 
 def parse_file_age(text: str) -> float | None:
-    """Seconds since the newest file was written: lines `file TIME` and a line `now TIME`. None without a file."""
+    """Seconds since the newest file was written: lines `file TIME` and a line `now TIME`. None without a file.
+
+    One from the future tells nothing; a file server's clock may differ a little.
+    """
     times = [(line.partition(" ")[0], _whole(line.partition(" ")[2])) for line in text.splitlines()]
-    newest = max((time for kind, time in times if kind == "file" and time), default=0)
     now = next((time for kind, time in times if kind == "now" and time), 0)
+    newest = max((time for kind, time in times if kind == "file" and time and time <= now + _CLOCK_SKEW), default=0)
     return max(0.0, float(now - newest)) if newest and now else None
 
 

@@ -153,7 +153,10 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         reason = f"{shown}: its GPUs compute; its log does not tell when that step was made"
         return Verdict("running", "ok", reason, signals["started_at"], "low")
     remedy = f"look again in {format_duration(60)}"
-    if signals["looks"] == 1:
+    if signals["since_known"]:
+        why = "nothing tells how long its pauses are" if waited < limit else "it was not watched for long enough"
+        reason = f"no step for {format_duration(waited)}, limit {format_duration(limit)}: {why}; {remedy}"
+    elif signals["looks"] == 1:
         reason = f"one look, and its log does not tell when {shown} was made: {remedy}"
     else:
         reason = f"{shown} was there at the first look already, no step for at least {format_duration(waited)}"
@@ -165,6 +168,9 @@ def _judge_start(stall: StallAnalysis) -> Verdict:
     signals = stall.signals
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
     reason = f"no step yet after {format_duration(waited)}, limit {format_duration(limit)}"
+    if signals["saves"] and waited < limit:
+        saved = f"its log shows no step; {format_duration(waited)} ago a file was written where its checkpoints go"
+        return Verdict("running", "ok", f"{saved}, limit {format_duration(limit)}", signals["started_at"], "medium")
     if signals["works"] and waited < limit:
         return Verdict("starting", "ok", f"{reason}: {signals['works']}", signals["started_at"], "medium")
     if signals["works"]:

@@ -21,7 +21,7 @@ from training_monitor.policy.slowness import (
     quantile,
     warm_at,
 )
-from training_monitor.policy.stall_history import ALIVE, Look, Move, Run, kind_of, read_run, thin_looks
+from training_monitor.policy.stall_history import ALIVE, FRESH_FILE, Look, Move, Run, kind_of, read_run, thin_looks
 from training_monitor.policy.stall_policy import (
     DEFAULT_POLICY as DEFAULT_POLICY,
     MOST_SAMPLES as MOST_SAMPLES,
@@ -34,6 +34,7 @@ from training_monitor.verdicts import Observation, StallAnalysis
 WINDOW = MOST_SAMPLES
 WATCHED_AGAIN = 60.0  # seconds, from when on what was seen on both sides of a gap counts
 FRESH_LOG = 120.0
+SAVES_APART = 1.4  # times the longest time between two checkpoints, of a run that shows nothing else
 _ALIKE = {  # pauses that tell how long one of this kind may last
     "idle": ("idle", "spoken", "unknown", "phase", "quiet", "blocked"),
     "quiet": ("quiet", "blocked", "idle", "unknown"),
@@ -112,12 +113,14 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
         "pause": pause,
         "pause_limit": limit,
         "has_step": _has_step(run),
-        "proof": _proof(run, waited, limit, pause, policy),
+        "proof": _proof(run, waited, limit, pause, calm, policy),
+        "saves": run.saves,
         "works": _works(run, pause),
         "watched": _is_watched(run, pause, waited, limit, calm),
         "looks": len(run.waiting),
         "started_at": run.began,
         "since": run.since,
+        "since_known": run.since_known,
         "step_time": sum(each.seconds for each in recent) / sum(each.steps for each in recent) if recent else None,
         "speed_ratio": 1.0 / slow.ratio if slow else None,
         "speed_dropping": bool(slow and slow.slow),
@@ -154,21 +157,35 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
         "quiet": policy.quiet_pause,
         "unknown": policy.unknown_pause,
     }
-    floor = floors.get(pause, policy.busy_pause)
+    busy = policy.busy_pause * (2.0 if _saves(run) else 1.0)
+    floor = floors.get(pause, busy)
     if pause == "spinning" and any(each.sign == "busy" for each in run.waiting[1:]):
         floor *= 2.0  # they computed since: perhaps one of them still does, now and then
     if not _has_step(run) or run.rotated:
-        return policy.startup_pause * (1.0 if pause in floors else 2.0)
+        apart = max((each.seconds for each in run.moves), default=0.0) if run.saves else 0.0
+        return max(policy.startup_pause * (1.0 if pause in floors else 2.0), SAVES_APART * apart)
     if pause in ("quiet", "blocked", "spinning") and last.at - run.waiting[begin].at < WATCHED_AGAIN:
         floor = max(floor, policy.spoken_pause)  # one look may fall between two writes
-    elif pause in ("idle", "spoken", "unknown") and not calm and last.seen.step_interval is None:
+    elif _is_early(run, pause, calm):
         floor = max(floor, policy.early_pause)
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)
     limit = max(floor, usual, policy.pause_factor * max(same, default=0.0))
     worked = run.waiting[begin].at - run.since if begin and pause in floors else 0.0
-    return min(worked + limit, max(policy.busy_pause, limit))
+    return min(worked + limit, max(busy, limit))
+
+
+def _saves(run: Run) -> bool:
+    """Whether files were written since the last step where its checkpoints go: a large one grows for long."""
+    looks = [each for each in run.waiting[1:] if each.seen.file_age is not None and each.seen.file_age >= 0]
+    written = [each.at - (each.seen.file_age or 0.0) for each in looks]
+    return len(written) > 1 and written[-1] > max(run.since, written[0]) + FRESH_FILE
+
+
+def _is_early(run: Run, pause: str, calm: Sequence[Move]) -> bool:
+    """Whether nothing tells how long its pauses are, neither what was seen of it nor its log."""
+    return pause in ("idle", "spoken", "unknown") and not calm and run.last.seen.step_interval is None
 
 
 def _cadence(run: Run, calm: Sequence[Move]) -> float:
@@ -191,15 +208,19 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
         needed = max(WATCHED_AGAIN, 2.0 * _cadence(run, calm), limit / 2.0)
         return run.last.at - since >= needed and len(run.waiting) > gaps[-1] + 1
     least = 4 if pause == "spinning" else 3  # two readings of GPUs at work may be low by chance
-    return len(run.waiting) >= least or run.last.seen.step_age is not None
+    return len(run.waiting) >= least or any(each.seen.step_age is not None for each in run.waiting)
 
 
-def _proof(run: Run, waited: float, limit: float, pause: str, policy: StallPolicy) -> str | None:
+def _proof(
+    run: Run, waited: float, limit: float, pause: str, calm: Sequence[Move], policy: StallPolicy
+) -> str | None:
     """What excludes a stall: a step that was seen or is told to be fresh, or GPUs that compute."""
-    if waited < limit and run.since_known and run.position is not None:
-        fresh = run.advances and run.advances[-1].seconds <= max(limit, policy.busy_pause)
-        if fresh or run.last.seen.step_age is not None:
-            return "step" if fresh else "age"
+    most = min(limit, policy.unknown_pause) if _is_early(run, pause, calm) else limit
+    if waited < most and run.since_known and run.position is not None:
+        if run.made_within <= max(limit, policy.busy_pause):
+            return "step"
+        if run.last.seen.step_age is not None:
+            return "age"
     if waited < limit and run.moved and run.position is None:
         return "step"
     return "busy" if pause == "busy" else None
@@ -221,9 +242,11 @@ def _works(run: Run, pause: str) -> str | None:
 
 def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
-    if signals["has_step"] or waited < limit or signals["pause"] == "busy" or len(run.waiting) < policy.min_samples:
+    looks = 2 if run.since_known else policy.min_samples
+    if signals["has_step"] or waited < limit or signals["pause"] == "busy" or len(run.waiting) < looks:
         return None
-    reason = f"no step after {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
+    what = "no new file where its checkpoints go for" if run.saves else "no step after"
+    reason = f"{what} {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
     return "not_started", "medium", reason, run.since + limit
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
 
 from training_monitor.policy.gpu_load import gpu_mode
@@ -20,6 +20,7 @@ from training_monitor.verdicts import Observation
 WORKING_CORES = 0.3  # CPU time per second of a process tree that computes; polling threads take less
 WORKING_WRITES = 100_000.0  # bytes per second of a tree that saves; logs and events take less
 FRESH_FILE = 60.0  # seconds
+FILE_CLOCK = 2.0  # seconds by which the times of files, which are whole, and of looks may differ
 LASTING_MODE = 150.0  # seconds for which GPUs that did not compute speak for looks that tell nothing of them
 ALIVE = ("saving", "compiling", "busy", "computing")  # signs of work beside steps
 PHASES = ("eval", "valid", "test", "checkpoint", "sav", "compil", "start", "warm", "load", "sampl", "generat", "init")
@@ -90,8 +91,10 @@ class Run:
     position_at: float = 0.0
     since: float = 0.0  # when it last moved, as far as it is known; before that, when it began
     since_known: bool = False  # whether that was seen, or told by the log's own clock
+    made_within: float = inf  # seconds within which its newest step was made, as far as that was seen
     moved: bool = False  # whether anything was seen to move
     rotated: bool = False  # whether its log became shorter, and shows no step yet
+    saves: bool = False  # whether files were seen to be written where its checkpoints go, and nothing else moves
     waiting: list[Look] = field(default_factory=list)  # looks since then, the one that saw it included
 
     @property
@@ -114,6 +117,7 @@ def read_run(seen: Sequence[Observation]) -> Run:
             stale = None
         if place is not None and run.position is not None and place < run.position:
             run = _begin(look, poll, by_step)
+        look.sign = _sign(before, look, run)
         run.waiting.append(look)
         if place is None or place == run.position:
             _add_wait(run, before, look, place)
@@ -137,6 +141,9 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
     elif before is not None and place is not None and _epoch_moved(before.seen, look.seen):
         _move(run, look.at)  # the batches of a validation
         run.since_known, run.waiting = True, [look]
+    elif place is None and not run.by_step and not run.moved and _is_saved(before, look):
+        _move(run, look.at - (look.seen.file_age or 0.0))
+        run.saves, run.since_known, run.waiting = True, True, [look]
     elif place is None:
         run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
     elif not run.since_known and age is not None:
@@ -145,19 +152,17 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
 
 def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> None:
     age, is_first = look.seen.step_age, run.position is None
-    watched = before is not None and len(run.waiting) > 1
-    made = look.at
-    if age is not None:
-        made = max(before.at, look.at - age) if before is not None and watched else look.at - age
+    earliest = -inf if before is None else before.at  # another step than the look before saw was made since
+    made = look.at if age is None else max(earliest, look.at - age)
     if is_first:
         run.first_step_at = run.since = made
     else:
         if all(each.gap is None for each in run.waiting[1:]) and made > run.position_at:
             run.advances.append(Advance(run.position_at, made, place - (run.position or 0.0)))
         _move(run, made)
-    run.moved = run.moved or watched
-    run.position, run.position_at, run.since_known, run.rotated = place, made, age is not None or watched, False
-    run.waiting = [look]
+    run.moved = run.moved or before is not None
+    run.position, run.position_at, run.made_within = place, made, look.at - earliest
+    run.since_known, run.rotated, run.waiting = age is not None or before is not None, False, [look]
 
 
 def _move(run: Run, made: float) -> None:
@@ -178,6 +183,14 @@ def _is_shorter(before: Observation, look: Observation) -> bool:
 
 def _epoch_moved(before: Observation, look: Observation) -> bool:
     return before.epoch is not None and look.epoch is not None and look.epoch > before.epoch
+
+
+def _is_saved(before: Look | None, look: Look) -> bool:
+    """Whether a file was written since the look before where its checkpoints go."""
+    if before is None or look.seen.file_age is None or look.seen.file_age < 0:
+        return False
+    known = before.at if before.seen.file_age is None else before.at - before.seen.file_age
+    return look.at - look.seen.file_age > known + FILE_CLOCK
 
 
 def _loss_moved(before: Observation, look: Observation) -> bool:
@@ -213,7 +226,6 @@ def _timeline(seen: Sequence[Observation]) -> tuple[list[Look], float]:
         lasts = before is not None and before.mode != "busy" and look.at - before.mode_at < LASTING_MODE
         if look.mode is None and before is not None and lasts:
             look.mode, look.mode_at = before.mode, before.mode_at
-        look.sign = _sign(before, look)
         before = look
     return looks, poll
 
@@ -233,13 +245,13 @@ def _stands_out(spans: Sequence[float], index: int) -> bool:
 # ---------------------------------------------------------------- signs
 
 
-def _sign(before: Look | None, look: Look) -> str:
-    """What a look shows beside steps, also by what changed since the look before."""
+def _sign(before: Look | None, look: Look, run: Run) -> str:
+    """What a look shows beside steps, also by what changed since the look before, and since the run moved."""
     seen = look.seen
     cores, writes = _rates(before, look)
     mode = look.mode
     works = None if cores is None else cores >= WORKING_CORES
-    if (writes or 0.0) >= WORKING_WRITES or (seen.file_age is not None and seen.file_age < FRESH_FILE):
+    if (writes or 0.0) >= WORKING_WRITES or _has_fresh_file(look, run):
         return "saving"
     if mode == "busy":
         return "busy"
@@ -252,6 +264,13 @@ def _sign(before: Look | None, look: Look) -> str:
     if works is False and (mode == "idle" or writes is not None):
         return "blocked" if _stays_blocked(before, look) else "quiet"
     return "idle" if mode == "idle" else "unknown"
+
+
+def _has_fresh_file(look: Look, run: Run) -> bool:
+    age = look.seen.file_age
+    if age is None or not 0 <= age < FRESH_FILE:
+        return False
+    return not run.since_known or look.at - age > run.since - FILE_CLOCK
 
 
 def _rates(before: Look | None, look: Look) -> tuple[float | None, float | None]:
@@ -324,12 +343,29 @@ def thin_looks(observations: Sequence[Observation], most: int) -> list[Observati
     """At most `most` of the observations: the newer half is kept whole, and the first eighth, which tells how fast the
     run was once; of those between every second is dropped.
 
-    The first one that saw the newest step is kept too, so that the silence since then does not shrink.
+    The last one before the newest step and the first one that saw it are kept too: the silence stays what it is.
     """
     kept = list(observations)
     while len(kept) > most:
-        newest = kept[-1].step
-        first = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].step not in (newest, None)), -1) + 1
+        first = _first_of_newest(kept)
         begin, end = most // 8, max(most // 8 + 2, len(kept) - most // 2)
-        kept = [each for at, each in enumerate(kept) if not begin <= at < end or at % 2 == 0 or at == first]
+        kept = [
+            each
+            for at, each in enumerate(kept)
+            if not begin <= at < end or at % 2 == 0 or first - 1 <= at <= first
+        ]
     return kept
+
+
+def _first_of_newest(seen: Sequence[Observation]) -> int:
+    """Which look was the first one at the newest place."""
+    places = [place_of(each) for each in seen]
+    newest = next((place for place in reversed(places) if place is not None), None)
+    return next((at for at in range(len(places) - 1, -1, -1) if places[at] not in (newest, None)), -1) + 1
+
+
+def place_of(seen: Observation) -> tuple[float | None, ...] | None:
+    """What moves on while it trains: its step, else its epoch and loss; None where it shows none of them."""
+    if seen.step is not None:
+        return (seen.step,)
+    return (seen.epoch, seen.loss) if seen.epoch is not None or seen.loss is not None else None

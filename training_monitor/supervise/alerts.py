@@ -19,6 +19,7 @@ from training_monitor.units import format_duration
 from training_monitor.verdicts import StallAnalysis
 from training_monitor.watching import Notice, TrainingStatus
 
+SILENT = ("idle", "spinning", "quiet", "blocked")  # pauses in which nothing shows that a run without steps works
 STALL_REASON = "Stall detected, grace period expired"
 
 
@@ -112,8 +113,9 @@ def _advanced(told: Told, status: TrainingStatus) -> bool:
 
 def may_end(stall: StallAnalysis) -> bool:
     """Whether a stall is one that a run is ended for: sure enough, more than slowness, and not a log without steps."""
-    silent = stall.signals.get("pause") in ("idle", "spinning")  # of a log that speaks, nobody can tell
-    return stall.kind not in (None, "slow") and stall.confidence != "low" and (stall.kind != "not_started" or silent)
+    if stall.kind in (None, "slow", "eta_not_converging") or stall.confidence == "low":
+        return False
+    return stall.kind != "not_started" or stall.signals.get("pause") in SILENT
 
 
 def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> str | None:

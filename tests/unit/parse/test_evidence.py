@@ -125,6 +125,8 @@ def test_evidence_fills_fields_of_an_observation() -> None:
     [
         ("file 100\nfile 90\nfile 0\nnow 160\n", 60.0),
         ("file 200\nnow 160", 0.0),
+        ("file 100\nfile 9999\nnow 160\n", 60.0),
+        ("file 9999\nnow 160\n", None),
         ("file 0\nnow 160", None),
         ("now 160", None),
         ("file 100", None),

@@ -104,6 +104,54 @@ def test_a_changing_loss_is_progress_where_nothing_is_counted() -> None:
     assert "stalled" not in run.states and run.verdicts[-1].verdict == "ok"
 
 
+# ---------------------------------------------------------------- files where checkpoints go
+
+
+def silent_run(saves: list[float], until: float, **seen: Any) -> Watched:
+    """One that shows no step, only files that were written at these times, in minutes."""
+    run = Watched(step=None, **seen)
+    while run.now < START + until * MINUTE:
+        written = [START + each * MINUTE for each in saves if START + each * MINUTE <= run.now + run.poll]
+        run.look(file_age=run.now + run.poll - written[-1] if written else None)
+    return run
+
+
+@pytest.mark.parametrize("seen", [{}, IDLE])
+def test_new_checkpoints_are_the_progress_of_a_run_that_shows_no_steps(seen: dict[str, float]) -> None:
+    run = silent_run([8.0, 20.0, 32.0, 57.0, 90.0, 134.0], 170, **seen)
+    assert run.states == {"starting", "running"}
+    told = run.verdicts[-1]
+    assert (told.verdict, told.state) == ("ok", "running")
+    assert "ago a file was written where its checkpoints go" in told.reason
+
+
+def test_a_run_that_shows_no_steps_stalls_when_its_checkpoints_stop() -> None:
+    run = silent_run([8.0, 20.0, 32.0], 80)
+    told = run.verdicts[-1]
+    assert (told.state, told.reason) == ("stalled", "no new file where its checkpoints go for 48m, limit 30m")
+    first = next(at for at, each in enumerate(run.verdicts) if each.state == "stalled")
+    assert run.looks[first].timestamp == START + 62 * MINUTE
+
+
+@pytest.mark.parametrize("age", [-4000.0, 0.0])
+def test_a_file_from_the_future_is_no_progress_for_ever(age: float) -> None:
+    run = Watched(step=None, runtime=1.0)
+    for _ in range(90):
+        run.look(60.0, file_age=age if age < 0 else run.now + 60.0 - START - 60.0)
+    assert run.verdicts[-1].state == "stalled"
+
+
+def test_a_background_writer_does_not_hide_a_hang_for_ever() -> None:
+    run = Watched().train(30 * MINUTE).wait(90 * MINUTE, file_age=5.0, **IDLE)
+    assert run.verdicts[-1].state == "stalled"
+
+
+def test_a_file_that_was_written_before_the_last_step_is_no_sign_of_work_since() -> None:
+    run = Watched().train(30 * MINUTE)
+    told = run.look(file_age=45.0, **IDLE)
+    assert told.limit_seconds == run.look(file_age=75.0, **IDLE).limit_seconds
+
+
 # ---------------------------------------------------------------- hangs
 
 
@@ -180,6 +228,32 @@ def test_the_callers_threshold_is_a_limit_of_the_same_policy() -> None:
     verdict = judge(looks, now=looks[-1].timestamp, policy=stall_policy(5.0))
     assert (verdict.state, verdict.limit_seconds) == ("stalled", 5.0)
     assert judge(looks, now=looks[-1].timestamp).state == "running"
+
+
+@pytest.mark.parametrize("seen", [{}, IDLE])
+@pytest.mark.parametrize(("minutes", "verdict"), [(5, "ok"), (11, "unknown"), (14.9, "unknown"), (16, "failed")])
+def test_one_look_at_an_old_log_that_tells_no_pace_is_no_proof(
+    minutes: float, verdict: str, seen: dict[str, float]
+) -> None:
+    told = one(step=40, total_steps=200, step_age=minutes * MINUTE, log_age=minutes * MINUTE, **seen)
+    assert told.verdict == verdict
+    if verdict == "unknown":
+        assert told.remedies == ("look again in 1m",)
+        assert told.reason.startswith("no step for 1") and "limit 15m: nothing tells how long its pauses" in told.reason
+
+
+@pytest.mark.parametrize("seen", [{}, IDLE, {"process": "7 1 b"}])
+def test_a_step_that_fell_was_made_since_the_look_before(seen: dict[str, Any]) -> None:
+    run = Watched().train(30 * MINUTE)
+    run.step = 700
+    told = run.look(60.0, **seen)
+    assert (told.state, told.verdict) == ("running", "ok")
+
+
+def test_the_first_step_that_is_seen_after_looks_without_one_was_made_since() -> None:
+    run = Watched().wait(5 * MINUTE, step=None)
+    run.step = 3
+    assert run.look().verdict == "ok"
 
 
 def test_a_log_that_was_rotated_is_no_restart() -> None:

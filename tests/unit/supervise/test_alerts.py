@@ -181,6 +181,7 @@ def test_a_late_look_is_no_suspension() -> None:
     [
         stall("slow", "high"),
         stall("slow", "medium"),
+        stall("eta_not_converging", "medium"),
         stall("hang_idle", "low", pause="busy"),
         stall("hang_idle", "low", pause="growing"),
         *(stall("not_started", "medium", None, pause) for pause in ("growing", "busy", "phase", "spoken", "unknown")),
@@ -206,10 +207,11 @@ def test_a_hang_that_is_sure_is_ended(sure: StallAnalysis) -> None:
     assert looks.end == STALL_REASON
 
 
-def test_a_silent_start_on_idle_gpus_is_ended() -> None:
+@pytest.mark.parametrize("pause", ["idle", "spinning", "quiet", "blocked"])
+def test_a_silent_start_is_ended(pause: str) -> None:
     looks = Looks()
     for _ in range(6):
-        looks.look(None, stall("not_started", "medium", None))
+        looks.look(None, stall("not_started", "medium", None, pause))
     assert looks.end == STALL_REASON
 
 

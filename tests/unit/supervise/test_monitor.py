@@ -211,8 +211,8 @@ def test_nothing_is_a_stall_before_the_first_look_or_after_the_end() -> None:
 # ---------------------------------------------------------------- detect_stall
 
 
-@pytest.mark.parametrize(("started", "stalled"), [(-301.0, False), (-890.0, False), (-901.0, True)])
-def test_before_the_first_step_a_silent_job_has_three_times_as_long(started: float, stalled: bool) -> None:
+@pytest.mark.parametrize(("started", "stalled"), [(-301.0, False), (-1190.0, False), (-1201.0, True)])
+def test_before_the_first_step_a_silent_job_has_four_times_as_long(started: float, stalled: bool) -> None:
     watched = Watched(Behaviour(quiet=True, save_every=None, hang_after=1.0), started=started)
     assert watched.stalls(stagnation_threshold=300, sample_duration=1) is stalled
     watched = Watched(Behaviour(quiet=True, save_every=None, hang_after=1.0), started=started)
@@ -226,9 +226,15 @@ def test_a_log_that_is_silent_for_long_enough_is_a_stall_at_once() -> None:
     assert watched.clock.slept == [] and len(watched.transport.asked) == 1
 
 
-def test_a_job_that_makes_steps_does_not_stall_and_is_looked_at_twice() -> None:
+def test_a_job_that_makes_steps_does_not_stall_and_is_looked_at_once() -> None:
     watched = Watched(Behaviour(total=10_000), started=-500)
     assert not watched.stalls(stagnation_threshold=30, sample_duration=60)
+    assert watched.clock.slept == [] and len(watched.transport.asked) == 1
+
+
+def test_a_job_of_which_the_first_look_does_not_tell_is_looked_at_twice() -> None:
+    watched = Watched(Behaviour(total=10_000, quiet=True, save_every=None), started=-500)
+    assert not watched.stalls(stagnation_threshold=300, sample_duration=60)
     assert watched.clock.slept == [60] and len(watched.transport.asked) == 2
 
 
@@ -242,9 +248,11 @@ def test_a_silence_shorter_than_the_threshold_is_no_stall() -> None:
     assert not watched.stalls(stagnation_threshold=300, sample_duration=60)
 
 
-def test_a_silence_that_reaches_the_threshold_while_it_is_watched_is_a_stall() -> None:
+def test_a_silence_that_has_reached_the_threshold_at_a_later_look_is_a_stall() -> None:
     watched = Watched(Behaviour(hang_after=100), started=-200)
-    assert watched.stalls(stagnation_threshold=150, sample_duration=60)
+    assert not watched.stalls(stagnation_threshold=150)
+    watched.clock.sleep(60)
+    assert watched.stalls(stagnation_threshold=150)
 
 
 def test_a_stall_of_nothing_is_an_error() -> None:

@@ -172,7 +172,7 @@ def test_without_a_plan_a_hang_is_told_and_nothing_is_ever_done(tmp_path: Path) 
 def test_a_run_that_goes_on_within_its_grace_period_is_left_alone(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Behaviour(total=1200, save_every=None))
     job = bench.there.training
-    bench.clock.at(900, lambda: freeze(bench, 420))
+    bench.clock.at(900, lambda: freeze(bench, 700))
     report = bench.watched(SAVE, job=FILES)
     assert report.end == "finished" and bench.there.stops == [] and job.step(bench.there.now) == 1200
     assert [kind for kind in bench.told if kind in ("stall_detected", "recovered")] == ["stall_detected", "recovered"]

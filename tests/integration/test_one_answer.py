@@ -1,0 +1,459 @@
+"""Is it stuck? The answers that were wrong once, by real processes, logs and commands of the command line.
+
+What happened before a test is put into the store, as an earlier command would have left it there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import MARK, Place, Surroundings, kill, wait_until
+from tests.integration.test_cli import cli, give_gpus
+from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.ray_dashboard import RayDashboard
+from training_monitor import check_training, get_training_health, start_process_job
+from training_monitor.looks import Looks, look_key
+from training_monitor.models import JobStatus
+from training_monitor.probes.health_text import format_training_health
+from training_monitor.store import Store
+from training_monitor.targets.target import parse_target
+from training_monitor.verdicts import Observation
+from training_monitor.watching import WatchedJob
+
+MINUTE = 60.0
+ROW = "{index}, GPU-{index}, NVIDIA H100 80GB HBM3, {percent}, 40, 60000, 81559, {watts}, 700.00, 60, Disabled"
+LOST = "Unable to determine the device handle for GPU0000:07:00.0: GPU is lost.  Reboot the system to recover this GPU"
+BUSY = {"gpu_utilization": 97.0, "gpu_power_fraction": 0.8}
+IDLE = {"gpu_utilization": 0.0, "gpu_power_fraction": 0.1}
+SPINNING = {"gpu_utilization": 97.0, "gpu_power_fraction": 0.13}
+
+# What a training does beside its log: nothing, compute, or write.
+DOES = {
+    "sleeps": "while True: time.sleep(1)",
+    "computes": "while time.time() < begun + 60: pass",
+    "writes": "out = open('checkpoint.new', 'wb')\nwhile time.time() < begun + 60: out.write(bytes(200_000)); out.flush(); time.sleep(0.05)",  # noqa: E501
+    "ends": "pass",
+}
+
+
+@dataclass
+class Machine:
+    """This machine with trainings on it, and with the GPUs that a test says."""
+
+    surroundings: Surroundings
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def give_gpus(self, *readings: tuple[int, int], lost: bool = False) -> None:
+        """Readings are (per cent, watts)."""
+        rows = [ROW.format(index=n, percent=used, watts=watts) for n, (used, watts) in enumerate(readings)]
+        text = "\n".join([*rows, LOST] if lost else rows)
+        tool = self.surroundings.tools / "nvidia-smi"
+        tool.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) cat <<END\n{text}\nEND\n;; esac\n")
+        tool.chmod(0o755)
+
+    def train(self, text: str, does: str = "sleeps", age: float = 0.0, name: str = "run") -> Path:
+        """Start a training whose output is in a file, which says `text` and was written to so long ago."""
+        log = self.surroundings.folder / name / "train.log"
+        log.parent.mkdir()
+        (log.parent / "train.py").write_text(f"import time\nbegun = time.time()\n{DOES[does]}\n")
+        with log.open("wb") as out:
+            process = subprocess.Popen([sys.executable, "train.py"], stdout=out, stderr=out, cwd=log.parent)
+        self.processes.append(process)
+        if does == "ends":
+            process.wait(30)
+        log.write_text(text)
+        os.utime(log, (time.time() - age, time.time() - age))
+        return log
+
+
+@pytest.fixture
+def machine(local: Place, surroundings: Surroundings) -> Iterator[Machine]:
+    here = Machine(surroundings)
+    yield here
+    for process in here.processes:
+        kill(process.pid)
+        process.wait()
+
+
+def remember(
+    what: str | Path, looks: Sequence[tuple[float, int | None, dict[str, Any]]], target: str = "local"
+) -> None:
+    """Looks that were made before: (so many seconds ago, step, what else was seen)."""
+    job = WatchedJob(log_file=str(what)) if "/" in str(what) else WatchedJob(job_id=str(what))
+    kept, now = Looks(Store(), look_key(parse_target(target), job, None)), time.time()
+    for ago, step, seen in looks:
+        kept.add(Observation(now - ago, step, **{"total_steps": 10_000, "is_running": True, **seen}))
+
+
+def trained(minutes: int, until: float, step: int, **seen: Any) -> list[tuple[float, int | None, dict[str, Any]]]:
+    """A look each minute at a training that makes a step a second, and stands at `step` so many seconds ago."""
+    return [(until + 60.0 * ago, step - 60 * ago, {**BUSY, **seen}) for ago in range(minutes, -1, -1)]
+
+
+def stood(
+    seconds: float, step: int, every: float = 60.0, **seen: Any
+) -> list[tuple[float, int | None, dict[str, Any]]]:
+    """A look each minute since then at one that stands."""
+    count = int(seconds / every)
+    return [(seconds - every * number, step, seen) for number in range(1, count)]
+
+
+def steps_to(last: int, total: int = 10_000) -> str:
+    return "".join(f"step {step}/{total} loss 0.5\n" for step in range(last - 30, last + 1))
+
+
+def run(*argv: str) -> tuple[int, dict[str, Any]]:
+    """The exit status of a command, and the JSON it prints."""
+    done = cli(*argv, "--json")
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def everywhere(log: Path) -> dict[str, tuple[str, int]]:
+    """(The state, the exit status) of each command about a log."""
+    codes, found = {}, {}
+    for name, argv in {
+        "check": ["check", "local", str(log)],
+        "stall": ["stall", "local", str(log)],
+        "watch": ["watch", "local", "--log", str(log), "--once"],
+    }.items():
+        codes[name], found[name] = run(*argv)
+    codes["fleet"], found["fleet"] = run("fleet", f"local#{log}", "--once", "--no-history")
+    return {
+        "check": (found["check"]["jobs"][0]["state"], codes["check"]),
+        "stall": (found["stall"]["state"], codes["stall"]),
+        "watch": (found["watch"]["verdict"]["state"], codes["watch"]),
+        "fleet": (found["fleet"]["rows"][0]["verdict"]["state"], codes["fleet"]),
+    }
+
+
+def check(what: str | Path, target: str = "local") -> dict[str, Any]:
+    [job] = check_training(target, str(what))["jobs"]
+    return dict(job)
+
+
+# ---------------------------------------------------------------- pauses and hangs
+
+
+def test_an_evaluation_of_eight_silent_minutes_is_no_stall_anywhere(machine: Machine) -> None:
+    """Row 1."""
+    machine.give_gpus((0, 70))
+    log = machine.train(steps_to(5000), "computes", age=470)
+    remember(log, trained(30, 470, 5000, cpu_cores=8.0) + stood(470, 5000, **IDLE, cpu_cores=1.0))
+    assert set(everywhere(log).values()) == {("running", 0)}
+
+
+def test_gpus_that_spin_for_55_minutes_are_a_stall_though_nobody_looked_now_and_then(machine: Machine) -> None:
+    """Row 2: `watch --once` every minute, also with a gap of 5 minutes."""
+    machine.give_gpus((97, 91), (97, 91))
+    log = machine.train(steps_to(2000), age=3300)
+    looks = stood(3300, 2000, **SPINNING)
+    remember(log, trained(20, 3300, 2000) + [each for each in looks if not 1200 < each[0] < 1500])
+    found = everywhere(log)
+    assert set(found.values()) == {("stalled", 1)}, found
+    job = check(log)
+    assert job["seconds_without_step"] >= 3290 and "collective" in job["reason"]
+
+
+def test_a_fleet_tells_a_process_that_hangs_by_its_first_look(machine: Machine) -> None:
+    """Row 4: its log is 11 minutes old."""
+    machine.give_gpus((0, 70))
+    log = machine.train(steps_to(300, 900_000), age=660)
+    code, found = run("fleet", f"local#{log}", "--once", "--no-history")
+    [row] = found["rows"]
+    assert (code, row["verdict"]["state"], row["health"]) == (1, "stalled", "error"), row
+    assert check(log)["state"] == "stalled"
+    assert everywhere(log)["watch"] == ("stalled", 1)
+
+
+def test_what_was_seen_of_a_silence_is_not_forgotten(machine: Machine) -> None:
+    """Row 5: by the looks of a second command."""
+    log = machine.train(steps_to(2000), age=261)
+    remember(log, trained(20, 261, 2000) + stood(261, 2000))
+    silences = [check(log)["seconds_without_step"] for _ in range(3)]
+    _, watched = run("watch", "local", "--log", str(log), "--once")
+    silences.append(watched["verdict"]["seconds_without_step"])
+    assert silences == sorted(silences) and silences[0] >= 260
+
+
+@pytest.mark.parametrize("does", ["writes", "computes"])
+def test_the_first_silent_save_is_no_stall_while_its_processes_write_or_compute(machine: Machine, does: str) -> None:
+    """Row 10."""
+    machine.give_gpus((0, 70))
+    log = machine.train(steps_to(2000), does, age=300)
+    work = {"write_rate": 4e7} if does == "writes" else {"cpu_cores": 1.0}
+    remember(log, trained(20, 300, 2000, cpu_cores=8.0) + stood(300, 2000, **IDLE, **work))
+    assert set(everywhere(log).values()) == {("running", 0)}
+
+
+def test_the_same_pause_is_a_stall_where_its_processes_do_nothing(machine: Machine) -> None:
+    """Row 10, the other side."""
+    machine.give_gpus((0, 70))
+    log = machine.train(steps_to(2000), "sleeps", age=300)
+    remember(log, trained(20, 300, 2000, cpu_cores=8.0) + stood(300, 2000, **IDLE, cpu_cores=0.0, write_rate=0.0))
+    assert set(everywhere(log).values()) == {("stalled", 1)}
+
+
+# ---------------------------------------------------------------- Ray
+
+
+@pytest.fixture
+def ray(kube: KubernetesApi, surroundings: Surroundings) -> Iterator[RayDashboard]:
+    """A pod whose Ray is known by REST alone."""
+    with RayDashboard() as dashboard:
+        environ = {"RAY_API_SERVER_ADDRESS": dashboard.address, "RAY_TMPDIR": str(surroundings.folder)}
+        kube.add_pod("head", env={**environ, "PATH": os.environ["PATH"], MARK: surroundings.mark})
+        yield dashboard
+
+
+STEPS = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))
+RAY_JOBS = {
+    "by REST alone": ("RUNNING", STEPS, 3, ("unknown",), "look again"),
+    "failed": ("FAILED", f"{STEPS}RuntimeError: CUDA error: an illegal memory access\n", 1, ("failed",), "CUDA error"),
+    "waits": ("PENDING", "", 3, ("starting",), "waits"),
+    "succeeded": ("SUCCEEDED", STEPS, 0, ("finished",), "finished"),
+    "stopped": ("STOPPED", STEPS, 0, ("stopped",), "stopped"),
+    "of a status nobody has heard of": ("HIBERNATING", STEPS, 3, ("unknown",), ""),
+}
+
+
+@pytest.mark.parametrize(("status", "log", "code", "states", "told"), RAY_JOBS.values(), ids=RAY_JOBS)
+def test_a_ray_job_is_answered_at_once_with_the_reason(
+    ray: RayDashboard, status: str, log: str, code: int, states: tuple[str, ...], told: str
+) -> None:
+    """Row 3, and row 16 by its last line."""
+    ray.add_job("train", status, log)
+    begun = time.monotonic()
+    for command in ("stall", "check"):
+        exit_status, found = run(command, "head", "train")
+        job = found["jobs"][0] if command == "check" else found
+        assert (exit_status, job["state"]) == (code, states[0]), job
+        assert told in job["reason"] and job["reason"]
+        assert command == "check" or found["stalled"] in ((None,) if code == 3 else (False,))
+    assert time.monotonic() - begun < 30  # for both, on a busy machine
+
+
+def test_a_ray_job_that_only_prints_heartbeats_is_a_stall(ray: RayDashboard) -> None:
+    """Row 3: nothing but lines that are no steps for 50 minutes."""
+    ray.add_job("train", "RUNNING", STEPS + "heartbeat: worker alive\n" * 40)
+    seen: dict[str, Any] = {"status": JobStatus.RUNNING, "total_steps": 200}
+    past = [(3000.0 + 60 * ago, 40 - ago, seen) for ago in range(20, -1, -1)]
+    past += [(3000.0 - 60 * each, 40, {**seen, "log_size": 1000 + 30 * each}) for each in range(1, 50)]
+    remember("train", past, "head")
+    code, found = run("stall", "head", "train")
+    assert (code, found["state"], found["stalled"]) == (1, "stalled", True), found
+    assert "no step for" in found["reason"] and "limit" in found["reason"]
+
+
+def test_a_healthy_ray_job_that_was_seen_before_is_healthy(ray: RayDashboard) -> None:
+    """Row 3."""
+    ray.add_job("train", "RUNNING", STEPS)
+    seen: dict[str, Any] = {"status": JobStatus.RUNNING, "total_steps": 200}
+    remember("train", [(60.0 * ago, 40 - 2 * ago, seen) for ago in range(15, 0, -1)], "head")
+    assert run("stall", "head", "train")[0] == 0 and check("train", "head")["state"] == "running"
+
+
+# ---------------------------------------------------------------- progress
+
+
+def epochs(total: int, steps: int, until: tuple[int, int], *, resets: bool) -> str:
+    """`Epoch e/n | Step i/m` for all epochs up to a place; the counter begins anew with each of them, or does not."""
+    lines = []
+    for epoch in range(1, until[0] + 1):
+        for step in range(1, (until[1] if epoch == until[0] else steps) + 1):
+            shown = step if resets else step + (epoch - 1) * steps
+            of = steps if resets else steps * total
+            lines.append(f"Epoch {epoch}/{total} | Step {shown}/{of} | loss 0.5\n")
+    return "".join(lines)
+
+
+LIGHTNING = "".join(
+    f"\rEpoch {epoch}: {2 * at}%|###   | {at}/50 [00:{at // 2:02}<00:{25 - at // 2:02}, 2.00it/s, v_num=0, loss=0.5]"
+    for epoch in range(3)
+    for at in (range(1, 51) if epoch < 2 else range(1, 25))
+)
+IMAGENET = "".join(
+    f"Epoch: [{epoch}][{at:3}/100]\tTime  0.500 ( 0.500)\tData  0.01 ( 0.01)\tLoss 5.0e-01 (5.0e-01)\n"
+    for epoch in range(3)
+    for at in (range(0, 100, 10) if epoch < 2 else range(0, 40, 10))
+)
+TORCHVISION = "".join(
+    f"Epoch: [{epoch}]  [{at:3}/100]  eta: 0:00:{(100 - at) // 2:02}  lr: 0.1  loss: 0.5  time: 0.5  data: 0.01\n"
+    for epoch in range(3)
+    for at in (range(0, 100, 10) if epoch < 2 else range(0, 40, 10))
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "total", "progress"),
+    [
+        (epochs(3, 3275, (2, 3252), resets=False).replace("/9825", "/9826"), 6527, 9826, 0.664),
+        (epochs(3, 1000, (2, 500), resets=True), 1500, 3000, 0.5),
+    ],
+    ids=["steps counted over all epochs", "steps counted in each epoch"],
+)
+def test_the_progress_is_that_of_the_job(machine: Machine, text: str, step: int, total: int, progress: float) -> None:
+    """Row 6."""
+    log = machine.train(text)
+    job = check(log)
+    assert (job["step"], job["total_steps"]) == (step, total)
+    assert job["progress"] == pytest.approx(progress, abs=0.005)
+    _, found = run("fleet", f"local#{log}", "--once", "--no-history")
+    assert found["rows"][0]["progress_percent"] == pytest.approx(100 * progress, abs=0.5)
+    _, watched = run("watch", "local", "--log", str(log), "--once")
+    assert watched["step"] == step
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [(LIGHTNING, 124), (IMAGENET, 230), (TORCHVISION, 230)],
+    ids=["Lightning's bar", "Epoch: [e][i/n]", "Epoch: [e] [i/n] with an ETA"],
+)
+def test_the_counter_of_an_epoch_is_no_counter_of_the_job(machine: Machine, text: str, step: int) -> None:
+    """Row 7: how many epochs it will be is not known, and so neither is the ETA."""
+    log = machine.train(text)
+    job = check(log)
+    assert job["step"] == pytest.approx(step, abs=1) and job["epoch"] == pytest.approx(
+        step / (50 if step == 124 else 100), abs=0.03
+    )
+    assert (job["eta_seconds"], job["progress"]) == (None, None), job
+
+
+def test_the_end_of_lightning_is_an_end(machine: Machine) -> None:
+    """Row 7."""
+    end = "".join(
+        f"\rEpoch 3: {2 * at}%|####| {at}/50 [00:{at // 2:02}<00:00, 2.00it/s, v_num=0]" for at in range(1, 51)
+    )
+    log = machine.train(f"{LIGHTNING}{end}\n`Trainer.fit` stopped: `max_epochs=4` reached.\n", "ends", age=5)
+    assert set(everywhere(log).values()) == {("finished", 0)}
+
+
+@pytest.mark.parametrize(("line", "most"), [("Epoch 3/3\n", 0.67), ("Epoch 1/3\n", 0.0)])
+def test_an_epoch_that_has_begun_is_not_done(machine: Machine, line: str, most: float) -> None:
+    """Row 8."""
+    job = check(machine.train(line))
+    assert (job["progress"] or 0.0) <= most and job["state"] != "finished", job
+
+
+def test_a_moving_epoch_fraction_is_progress(machine: Machine) -> None:
+    """Row 9: a Trainer without a bar, over an hour and a half."""
+    machine.give_gpus((97, 560))
+    lines = [f"{{'loss': {2 - n / 100:.4f}, 'learning_rate': 1e-05, 'epoch': {n / 100:.2f}}}\n" for n in range(1, 13)]
+    log = machine.train("".join(lines), "computes", age=400)
+    past = [
+        (60.0 * ago, None, {"total_steps": None, "epoch": (1 + (96 - ago) // 8) / 100, **BUSY})
+        for ago in range(96, 0, -1)
+    ]
+    remember(log, [each for each in past if each[2]["epoch"] <= 0.12])
+    assert set(everywhere(log).values()) == {("running", 0)}
+    assert check(log)["epoch"] == pytest.approx(0.12)
+
+
+# ---------------------------------------------------------------- slowness
+
+
+def test_a_slow_run_stays_slow_for_whoever_asks_next(machine: Machine) -> None:
+    """Row 11: 3x slower from minute 20 on, asked for the first time by `check` after two hours."""
+    machine.give_gpus((97, 560))
+    log = machine.train(steps_to(1200 + 20 * 120), "computes", age=2)
+    looks = trained(20, 7200, 1200)
+    looks += [(7200.0 - 60 * each, 1200 + 20 * each, BUSY) for each in range(1, 120)]
+    remember(log, looks)
+    assert set(everywhere(log).values()) == {("slow", 0)}
+    assert check(log)["verdict"] == "warning"
+
+
+def test_the_four_readings_of_the_document_are_an_eta_that_does_not_converge(machine: Machine) -> None:
+    """Row 12."""
+    log = machine.train("step 3500/4000 loss 0.5 ETA: 2:05:00\n")
+    readings = [(5400.0, 3000, 7200.0), (3600.0, 3200, 7100.0), (1800.0, 3400, 7200.0)]
+    remember(log, [(ago, step, {"eta_seconds": eta, "total_steps": 4000}) for ago, step, eta in readings])
+    job = check(log)
+    told = "ETA not converging: stayed at ~2h over the last 90 minutes despite 500 steps"
+    assert (job["state"], job["verdict"]) == ("slow", "warning") and told in job["reason"]
+    assert set(everywhere(log).values()) == {("slow", 0)}
+
+
+# ---------------------------------------------------------------- ends
+
+
+ENDS = {
+    "ended well": (f"{STEPS}Training completed\n", "finished", 0, "finished"),
+    "ended in a CUDA error": (
+        f"{STEPS}RuntimeError: CUDA error: an illegal memory access was encountered\n", "failed", 1, "illegal memory access",
+    ),
+    "killed": (STEPS, "failed", 1, "died at step 40 of 200 without a word"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "state", "code", "told"), ENDS.values(), ids=ENDS)
+def test_an_end_is_told_at_once_and_as_what_it_was(
+    machine: Machine, text: str, state: str, code: int, told: str
+) -> None:
+    """Row 13: its log was written to five seconds ago."""
+    log = machine.train(text, "ends", age=5)
+    remember(log, [(120.0, 30, {"total_steps": 200}), (60.0, 36, {"total_steps": 200})])
+    found = everywhere(log)
+    assert set(found.values()) == {(state, code)}, found
+    assert told in check(log)["reason"]
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+def test_gpus_that_spin_are_told_beside_one_that_is_lost(machine: Machine) -> None:
+    """Row 14."""
+    machine.give_gpus(*[(100, 75)] * 7, lost=True)
+    log = machine.train(steps_to(2000), age=600)
+    remember(log, trained(20, 600, 2000) + stood(600, 2000, **SPINNING))
+    job = check(log)
+    assert job["state"] == "stalled" and "collective" in job["reason"] and "GPU is lost" in job["reason"], job["reason"]
+    assert len(job["gpus"]) == 8
+
+
+def test_health_and_stall_give_one_answer_of_a_gpu_at_full_load_and_a_third_of_its_power(pod: Pod) -> None:
+    """Row 14: a GPU at 92 % and 35 % power."""
+    give_gpus(pod, 92, watts=245)
+    job_id = start_process_job("head", "for i in $(seq 40); do echo step $i/200 loss=0.5; done; sleep 600", "run")
+    assert wait_until(lambda: check(job_id, "head")["step"] == 40)
+    seen = {"gpu_utilization": 92.0, "gpu_power_fraction": 0.35}
+    past = [(2400.0 - 60 * each, each, {**BUSY, "total_steps": 200}) for each in range(20, 41)]
+    past += [(1140.0 - 60 * each, 40, {**seen, "total_steps": 200}) for each in range(18)]
+    remember(job_id, sorted(past, key=lambda each: -each[0]), "head")
+    found = check(job_id, "head")
+    report = get_training_health("head", None, job_id=job_id)
+    assert report["job"]
+    assert (found["state"], report["job"]["state"], run("stall", "head", job_id)[1]["state"]) == ("stalled",) * 3
+    assert "spin" in found["reason"] and any("spin" in each or "collective" in each for each in report["issues"])
+
+
+def test_pods_are_called_by_their_whole_names(kube: KubernetesApi, surroundings: Surroundings) -> None:
+    """Row 14: trainer-0 and eval-0."""
+    for name in ("trainer-0", "eval-0"):
+        root = surroundings.folder / name
+        root.mkdir()
+        pod = kube.add_pod(name, root=root, env={MARK: surroundings.mark})
+        give_gpus(pod, 97)
+    report = get_training_health("trainer-0", None, ["trainer-0", "eval-0"])
+    assert [each["pod"] for each in report["gpu"]["per_node"]] == ["trainer-0", "eval-0"]
+    text = format_training_health(report)
+    assert "trainer-0" in text and "eval-0" in text
+
+
+def test_a_ray_that_has_just_started_does_not_have_zero_gpus(ray: RayDashboard) -> None:
+    """Row 14."""
+    ray.usage = {}
+    ray.add_job("train", "RUNNING", STEPS)
+    report = get_training_health("head", None, job_id="train")
+    assert report["ray"]["gpus_available"] is None and "0/0" not in format_training_health(report)
+    assert report["verdict"] == "unknown"
