@@ -205,7 +205,7 @@ def test_errors_are_json_too(kube: KubernetesApi) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], ["nonsense"], ["status"], ["status", "a b"], ["status", "ssh://"], ["run"],
-                                   ["run", "--checkpoint-dir", "c"], ["restart", "head", "x"],
+                                   ["run", "--checkpoint-dir", "c"],
                                    ["wait", "head", "j", "--timeout", "-1"], ["gpu", "k8s://"], ["efa", "ssh://"],
                                    ["logs", "head", "j", "--tail", "x"], ["status", "head", " "]])  # fmt: skip
 def test_wrong_use_is_2(wrong: list[str]) -> None:

@@ -128,7 +128,8 @@ def is_pid(text: str) -> bool:
 
 def is_path(text: str) -> bool:
     """Whether a word is meant as the path or pattern of a log, and not as a name."""
-    return bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text)) and "://" not in text
+    is_job = text.startswith(process_jobs.PREFIX)
+    return not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
 
 
 def job_at(path: str) -> WatchedJob:
