@@ -302,6 +302,25 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
     return OK
 
 
+def meant_job(args: Namespace, error: Exception) -> str:
+    """The job or PID that is meant by a name under which there is no job; raises the error where none is."""
+    from training_monitor.errors import SettingsError
+    from training_monitor.supervise.meant import find_one, named_job
+
+    if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
+        raise error
+    try:
+        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
+    except SettingsError:
+        raise
+    except TrainingMonitorError as other:
+        raise (other if type(other) is type(error) else error) from None
+    meant = job.job_id or str(job.pid)
+    if meant == args.job:
+        raise error
+    return meant
+
+
 def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
     """What kept a command from its answer, on stderr; with --json also as JSON on stdout."""
     if as_json:

@@ -375,27 +375,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _meant_job(args: argparse.Namespace, error: Exception) -> str:
-    """The job or PID that is meant by a name under which there is no job; raises the error where none is."""
-    from training_monitor.errors import SettingsError, TrainingMonitorError
-    from training_monitor.supervise.meant import find_one, named_job
-
-    if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
-        raise error
-    try:
-        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
-    except SettingsError:
-        raise
-    except TrainingMonitorError as other:
-        raise (other if type(other) is type(error) else error) from None
-    meant = job.job_id or str(job.pid)
-    if meant == args.job:
-        raise error
-    return meant
-
-
 def _run(args: argparse.Namespace) -> int:
-    from training_monitor.cli.commands import exit_status, tell_error
+    from training_monitor.cli.commands import exit_status, meant_job, tell_error
     from training_monitor.cli.output import hint
     from training_monitor.errors import TrainingMonitorError
 
@@ -410,7 +391,7 @@ def _run(args: argparse.Namespace) -> int:
         except TrainingMonitorError as error:
             if args.subcommand not in _JOB_COMMANDS or not args.job:
                 raise
-            args.job = _meant_job(args, error)
+            args.job = meant_job(args, error)
             hint(f"it is {args.job}")
             return call(args)
     except TrainingMonitorError as error:
