@@ -430,7 +430,7 @@ def test_an_account_that_fails_makes_the_screen_stale_and_keeps_its_rows(screen:
         if answer:
             account.api.answers[LIST] = answer
         screen.press("r")
-        screen.shows(r"^stale since \d\d:\d\d", rf"^> {FIRST} .*running .* {step}/100 .* ok step {step}/100", "3 ok")
+        screen.shows(r"^stale since \d\d:\d\d", rf"^> {FIRST} .*running .* {step}/100 .* ok step {step} of 100", "3 ok")
         account.api.fail_with = 0
         account.api.answers.clear()
         screen.hides("refreshing")
@@ -508,7 +508,7 @@ def test_a_machine_that_does_not_answer_keeps_its_row_and_says_for_how_long(scre
     account.sshd.start()
     account.write("step 12/100 loss 0.4\n")
     screen.press("r")
-    screen.shows(rf"^> {FIRST} .* 12/100 .* ok step 12/100", "2 ok")
+    screen.shows(rf"^> {FIRST} .* 12/100 .* ok step 12 of 100", "2 ok")
     screen.press("q")
     screen.ended(0)
 
@@ -585,7 +585,7 @@ def test_json_tells_all_of_every_row(account: Account) -> None:
         f"vast://{FIRST}",
         "running",
         "healthy",
-        "step 10/100",
+        "step 10 of 100",
     )
     assert (first["progress_percent"], first["loss"], first["recent_logs"]) == (10.0, 0.5, ["step 10/100 loss 0.5"])
     assert (second["health"], second["progress_percent"], second["loss"]) == ("unknown", None, None)
@@ -598,7 +598,7 @@ def test_json_tells_all_of_every_row(account: Account) -> None:
 def test_the_exit_status_says_how_the_fleet_is(account: Account) -> None:
     account.rent(1)
     healthy = run("vast", "--log-path", account.pattern)
-    assert healthy.returncode == 0 and re.search(rf"^  {FIRST} .* 10/100 .* ok step 10/100", healthy.stdout, re.M)
+    assert healthy.returncode == 0 and re.search(rf"^  {FIRST} .* 10/100 .* ok step 10 of 100", healthy.stdout, re.M)
     assert not healthy.stderr and "\x1b" not in healthy.stdout
     no_log = run("vast", "--once", "--log-path", "/nowhere/*.log")
     assert no_log.returncode == 3, no_log
@@ -617,7 +617,7 @@ def test_a_log_that_nobody_has_written_to_for_days_is_not_healthy(account: Accou
     days_ago = account.log.stat().st_mtime - 3 * 86_400
     os.utime(account.log, (days_ago, days_ago))
     told = run("fleet", f"local#{account.log}", "--once")
-    assert told.returncode == 3 and "? nothing new in its log for 3d00h: step 10/100\n" in told.stdout
+    assert told.returncode == 1 and " error stalled: no step for 3d00h, limit 15m\n" in told.stdout
     assert " run's 1/training.log " in told.stdout
 
 

@@ -318,7 +318,7 @@ def test_text_that_means_harm_stays_in_its_row(screen: FleetScreen) -> None:
     assert [line[2:10] for line in lines[2:17]] == [str(30007000 + number) for number in range(15)]
     assert lines[0].startswith(" vast ") and lines[59].startswith("q quit")
     # tmux agrees on all widths: health stands in one column
-    assert all("E1/3 70%" in line and line.rstrip().endswith("GPU 85 %") for line in lines[2:17])
+    assert all("E1/3 70%" in line and line.rstrip().endswith(" ok step 700 of 1000, 9 s/step") for line in lines[2:17])
 
 
 def test_keys_that_come_at_once_with_esc_are_not_lost(screen: FleetScreen) -> None:

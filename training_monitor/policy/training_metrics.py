@@ -230,9 +230,11 @@ class TrainingMetrics:
     def _training_health(self) -> Health:
         if self.absent is not None:
             return Health("unknown", self.absent[:MOST_REASON])
-        if self.verdict is not None:
-            return Health(LEVELS[self.verdict.verdict], format_verdict(self.verdict)[:MOST_REASON])
         seen = self._seen()
+        if self.verdict is not None:
+            is_sure = self.verdict.state == "running" and self.verdict.confidence == "high"
+            said = seen if seen and is_sure and self.verdict.verdict == "ok" else format_verdict(self.verdict)
+            return Health(LEVELS[self.verdict.verdict], said[:MOST_REASON])
         return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason)
 
     def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:
@@ -259,7 +261,7 @@ class TrainingMetrics:
             yield f"disk {self.disk_util:.0f} % full"
 
     def _seen(self) -> str | None:
-        """How far a row came that somebody put together without a verdict; None where it tells nothing of that."""
+        """How far it came, as the row shows it: a verdict may be half a minute older. None where it tells nothing."""
         if self.step is not None:
             return f"step {self.step} of {self.total_steps}" if self.total_steps else f"step {self.step}"
         if self.epoch is not None:

@@ -127,8 +127,8 @@ class WatchState:
         return seen if seen.log_size is not None else replace(seen, log_size=size)
 
     def _is_due(self, now: float, judge_every: float) -> bool:
-        last = self.looks.last
-        return last is None or abs(now - last.timestamp) >= judge_every
+        last = self.looks.last  # perhaps of another command
+        return last is None or self.verdict is NOBODY_LOOKED or abs(now - last.timestamp) >= judge_every
 
     def _status(self, look: Look, progress: Progress, step: int | None, now: float) -> TrainingStatus:
         """What there is to say after a look."""

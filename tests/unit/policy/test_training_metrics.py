@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -216,6 +217,14 @@ def test_a_loss_that_is_no_number_is_an_error_before_the_judge_says_so_too() -> 
 )
 def test_values_as_they_should_be_are_no_warning(values: dict[str, Any]) -> None:
     assert row(verdict=RUNS, **{**BUSY, **values}).health() == Health("healthy", "step 70 of 100")
+
+
+def test_the_reason_of_a_run_that_makes_steps_names_the_step_that_the_row_shows() -> None:
+    sure = replace(RUNS, reason="step 68 of 100", confidence="high")
+    assert row(verdict=sure, **BUSY).health() == Health("healthy", "step 70 of 100")
+    assert row(verdict=sure).health() == Health("healthy", "step 68 of 100")
+    doubtful = replace(RUNS, reason="step 68 of 100: its GPUs compute", confidence="low")
+    assert row(verdict=doubtful, **BUSY).health() == Health("healthy", doubtful.reason)
 
 
 def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:

@@ -109,7 +109,7 @@ def test_the_state_stays_small_whatever_is_written() -> None:
     for _ in range(730):
         watched.look()
     watched.write("step 1/9999 loss 0.5\n" * 2000, partial="y" * 500_000)
-    assert len(json.dumps(watched.state.as_dict())) < 400_000 and len(watched.state.looks.all()) == 720
+    assert len(json.dumps(watched.state.as_dict())) < 400_000 and 360 <= len(watched.state.looks.all()) <= 720
 
 
 # ---------------------------------------------------------------- lines
@@ -292,6 +292,15 @@ def test_between_two_judgements_the_verdict_stays_and_a_restart_is_judged_at_onc
     watched.now += 1
     status = watched.state.take_look(running(), watched.now, CONFIG, judge_every=30)
     assert (status.generation, len(watched.state.looks.all()), status.progress.step) == (1, 3, 1)
+
+
+def test_what_another_command_has_just_seen_is_judged_with_the_first_look() -> None:
+    watched = Watched()
+    watched.write("step 5/99 loss 0.5\n")
+    watched.state.looks.add(Observation(EPOCH, 4, 99, is_running=True))
+    watched.now += 10
+    status = watched.state.take_look(running(), watched.now, CONFIG, judge_every=30)
+    assert status.verdict and (status.verdict.state, status.verdict.reason[:7]) == ("running", "step 5 ")
 
 
 def test_a_clock_that_is_set_back_does_not_end_the_judging() -> None:
