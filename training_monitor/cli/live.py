@@ -110,8 +110,8 @@ def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | 
     return "  ".join(parts)
 
 
-def progress_parts(progress: Progress, speed: float | None) -> list[str]:
-    """Bar, step, loss, speed in steps per second, ETA, as far as they are known."""
+def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = False) -> list[str]:
+    """Bar, step, loss, speed in steps per second, ETA, as far as they are known; what stalls has no ETA."""
     job, parts = job_progress(replace(progress, steps_per_second=speed)), []
     if job.fraction is not None:
         filled = round(job.fraction * _BAR_WIDTH)
@@ -121,7 +121,7 @@ def progress_parts(progress: Progress, speed: float | None) -> list[str]:
         parts.append(f"loss {progress.loss:.4g}")
     if speed:
         parts.append(f"{speed:.3g} steps/s")
-    return parts if job.eta_seconds is None else [*parts, f"ETA {format_duration(job.eta_seconds)}"]
+    return parts if job.eta_seconds is None or stalled else [*parts, f"ETA {format_duration(job.eta_seconds)}"]
 
 
 def print_summary(report: RestartReport, logs_call: str) -> None:

@@ -195,7 +195,7 @@ def _add_health(command: argparse.ArgumentParser) -> None:
 
 def _add_stall(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help=f"{_STALLS} (default: %(default)g)"
+        "--threshold", type=_SECONDS, metavar="SECONDS", help=f"{_STALLS} (default: by the evidence, as check does)"
     )
     command.add_argument(
         "--sample",
@@ -214,7 +214,7 @@ def _add_wait(command: argparse.ArgumentParser) -> None:
         "--interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
     )
     command.add_argument(
-        "--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help=f"{_STALLS} (default: %(default)g)"
+        "--threshold", type=_SECONDS, metavar="SECONDS", help=f"{_STALLS} (default: by the evidence, as check does)"
     )
 
 

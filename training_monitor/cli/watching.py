@@ -211,8 +211,9 @@ class _Display:
             return
         self._drawn, self._drawn_at = shown, now
         speed = seen.progress.steps_per_second
-        parts = [f"{time.monotonic() - self._started:6.1f}s", *progress_parts(seen.progress, speed)]
-        if seen.stall.is_stalling:
+        stalled = seen.stall.is_stalling
+        parts = [f"{time.monotonic() - self._started:6.1f}s", *progress_parts(seen.progress, speed, stalled=stalled)]
+        if stalled:
             parts.append(f"STALLED: {seen.stall.reason}")
         if self._status and self._status.is_running is None:
             parts.append(f"? {self._status.message or 'not known whether it runs'}")
@@ -227,7 +228,8 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
         print_json({**asdict(status), "end": ended[0] if ended else None, "reason": verdict.reason})
         return code
     running = {True: "running", False: "not running", None: "not known whether it runs"}[status.is_running]
-    say("  ".join([running, *progress_parts(status.progress, status.progress.steps_per_second)]))
+    stalled, speed = verdict.state == "stalled", status.progress.steps_per_second
+    say("  ".join([running, *progress_parts(status.progress, speed, stalled=stalled)]))
     say(f"  {verdict.state.upper() if code == BAD else verdict.state}: {verdict.reason}")
     if status.message:
         say(f"  {status.message}")

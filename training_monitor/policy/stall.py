@@ -276,8 +276,8 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
         "busy": "although its GPUs compute",
         "computing": "although its processes compute",
     }
-    text = texts.get(signals["pause"])
-    return f": {text}" if text else ""
+    text = texts.get(signals["pause"], "")
+    return f" {text}" if text.startswith("although") else f": {text}" if text else ""
 
 
 def _judge_speed(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:

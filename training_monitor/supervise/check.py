@@ -236,7 +236,7 @@ def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
         total_epochs=done.total_epochs,
         progress=done.fraction,
         steps_per_second=progress.steps_per_second,
-        eta_seconds=done.eta_seconds,
+        eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,
         loss=progress.loss,
         seconds_without_step=verdict.seconds_without_step,
         limit_seconds=verdict.limit_seconds,

@@ -94,7 +94,7 @@ class JobMonitor:
         """What `judge` says of all that was seen; `stagnation_threshold` as in `stall_policy`."""
         return self._observer.judge(self._clock.time(), stall_policy(stagnation_threshold))
 
-    def stall_reason(self, stagnation_threshold: float = 300) -> str | None:
+    def stall_reason(self, stagnation_threshold: float | None = 300) -> str | None:
         """Why the job counts as stalled; None while it does not, or nothing was seen yet."""
         verdict = self.verdict(stagnation_threshold)
         return verdict.reason if verdict.state == "stalled" else None
@@ -123,7 +123,7 @@ def monitor_job(
     job_id: str | WatchedJob,
     check_interval: float = 30,
     timeout: float | None = None,
-    stagnation_threshold: float = 300,
+    stagnation_threshold: float | None = 300,
     on_status_change: Callable[[str, str | None], None] | None = None,
     on_stall: Callable[[], None] | None = None,
     namespace: str = "default",
@@ -138,6 +138,7 @@ def monitor_job(
     Args:
         job_id: a Ray submission id, process:NAME, or a `WatchedJob` with a log or a pid.
         timeout: seconds to watch at most; None: no limit.
+        stagnation_threshold: see `stall_policy`; None: what the evidence says.
         on_status_change: called with (new, old) status; on_stall: called once when it stalls.
         on_view: called with every look.
 

@@ -98,6 +98,8 @@ class TrainingWatcher:
             look = self.look(with_log=stream is None)
         if stream and look.is_running is False:
             stream.read_to_the_end()  # the verdict is in the last lines
+        if self.job.pid is not None and self.state.identity is None:
+            look.require(self.job)
         with self.lock:
             if look.log:
                 self.state.take_log(look.log, look.log_tail)
@@ -154,6 +156,8 @@ class TrainingWatcher:
             raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {'; '.join(look.errors)}")
         if look.process.running is None:
             raise SettingsError("pid_file", self.job.pid_file, f"the pid of the training ({look.process.reason})")
+        if self.job.pid is not None:
+            look.require(self.job)
         if not look.process.running or look.process.identity is None or only not in (None, look.process.identity):
             return []
         with self.lock:
