@@ -198,8 +198,8 @@ def _parse_process(
     if state == "running":
         pids = tuple(int(word) for word in fields.get("pids", "").split() if word.isdigit())
         identity = ProcessIdentity(int(fields["pid"]), int(fields["start"]), fields["boot"])
-        age = fields.get("age", "")
-        return ProcessView(True, identity, float(age) if age.isdigit() else None, pids, fields.get("command", "").strip() or None)
+        age, command = fields.get("age", ""), fields.get("command", "").strip() or None
+        return ProcessView(True, identity, float(age) if age.isdigit() else None, pids, command)
     if state == "gone":
         return ProcessView(False, known, reason=reason)
     if state == "unknown":
