@@ -21,6 +21,7 @@ from training_monitor.policy.fleet_values import FleetEntry, FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
 from training_monitor.probes.settings_file import load_fleet_config, load_log_patterns
 from training_monitor.settings import LOG_FILE
+from training_monitor.store import Store
 from training_monitor.supervise.fleet import FleetMonitor
 from training_monitor.supervise.logs import setup_logging
 from training_monitor.supervise.mock_fleet import MockFleet
@@ -83,6 +84,7 @@ def _watch(
             history=None if args.no_history else History(keep_days=config.keep_days),
             tell=outbox.post if outbox else None,
             namespace=namespace,
+            store=Store(),
         )
         return _show(monitor, args, title, config)
 

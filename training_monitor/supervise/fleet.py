@@ -19,6 +19,7 @@ from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_summary import summarize
 from training_monitor.policy.fleet_values import FleetAlert, FleetEntry, FleetSample, FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
+from training_monitor.store import Store
 from training_monitor.supervise.fleet_account import Account, AccountLister
 from training_monitor.supervise.fleet_actions import FleetActions
 from training_monitor.supervise.fleet_member import FleetMember
@@ -52,6 +53,7 @@ class FleetMonitor:
         history: where samples are kept, such as `History`; None: nowhere.
         tell: hears of every alert as a Notice, such as `Outbox.post`.
         namespace: of pods that do not name theirs.
+        store: where looks of other commands are remembered; None: members are judged by what is seen of them here.
 
     Raises:
         SettingsError: a target or a log path that is none.
@@ -67,10 +69,11 @@ class FleetMonitor:
         history: SampleHistory | None = None,
         tell: Callable[[Notice], Any] | None = None,
         namespace: str = "default",
+        store: Store | None = None,
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.config, self.clock = config, clock
+        self.config, self.clock, self._store = config, clock, store
         self._patterns, self._namespace, self._transport = tuple(patterns), namespace, transport
         self._whole_account = whole_account
         self._lock = threading.Lock()  # held for moments
@@ -306,7 +309,7 @@ class FleetMonitor:
         for entry in entries:
             before = merged.get(entry.key, entry)
             merged[entry.key] = replace(before, groups=tuple(dict.fromkeys((*before.groups, *entry.groups))))
-        given = (self.config, self._patterns, self._namespace, self._reading)
+        given = (self.config, self._patterns, self._namespace, self._reading, self._store)
         made = {key: FleetMember(entry, *given) for key, entry in merged.items()}
         with self._lock:
             self._members = {**self._members, **made}

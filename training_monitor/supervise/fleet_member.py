@@ -1,4 +1,4 @@
-"""One member of a fleet: one round trip a look, and what the looks add up to, in memory alone.
+"""One member of a fleet: one round trip a look, and what the looks add up to.
 
 A look costs as little as what is new: only lines that came since the last one are read, of lines drawn over by a
 progress bar the last drawing; of many, the last FIRST_PARSED or PARSED characters are parsed for progress. The verdict
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training_monitor.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.looks import Looks, look_key
 from training_monitor.models import Answer, NewLog
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.policy.fleet_alerts import ToldMember
@@ -31,8 +32,10 @@ from training_monitor.policy.fleet_values import (
 from training_monitor.policy.observing import FRESH_SECONDS
 from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
+from training_monitor.store import Store
 from training_monitor.supervise.fleet_samples import LINE_LENGTH, LastLines, LastSamples, last_drawing
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.watch_state import WatchState
@@ -45,7 +48,6 @@ from training_monitor.watching import TrainingStatus, WatchedJob
 
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
-SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
 READ_AGAIN = 400
 KEPT_SAMPLES = 720
 SPEED_SECONDS = 600.0  # over which the speed of a training is measured whose log does not tell it
@@ -80,7 +82,8 @@ class FleetMember:
     """One member. `look` is called by one thread at a time; what others read of it is replaced whole.
 
     `turn` is held while answers are read: members that are read one after the other leave the interpreter to the
-    keyboard, which would wait for all of them.
+    keyboard, which would wait for all of them. `store` has what others saw of it; None: it is judged by what is seen
+    here.
 
     Raises:
         SettingsError: a target or a log path that is none.
@@ -93,6 +96,7 @@ class FleetMember:
         patterns: Sequence[LogPattern],
         namespace: str,
         turn: threading.Lock | None = None,
+        store: Store | None = None,
     ) -> None:
         self.entry, self.key, self._turn = entry, entry.key, turn or threading.Lock()
         self.target = parse_target(entry.target, namespace=namespace)
@@ -104,6 +108,7 @@ class FleetMember:
         self.ending: str | None = None  # what somebody does to it: stop or destroy
         self.remembered = False
         self._patterns, self._fresh_seconds = tuple(patterns), config.fresh_seconds
+        self._store = store
         self._state = WatchState(read_again=READ_AGAIN)
         self._lines, self._extra = LastLines(), dict[str, float]()
         self._log_path: str | None = None
@@ -200,6 +205,7 @@ class FleetMember:
             self._take_log(look.log, look.log_tail)
         if _was_just_written(look.log) and look.process and look.process.running is False:
             look = replace(look, process=replace(look.process, running=None))  # by somebody
+        self._remember_others(look)
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
         return TargetReading(
             timestamp=now,
@@ -213,6 +219,20 @@ class FleetMember:
             run=self._run_number(look),
             log_age=host.log_age,
         )
+
+    def _remember_others(self, look: Look) -> None:
+        """Judge with what others saw of it before, once; writing down what is seen of many members takes too long."""
+        path = look.log.path if look.log and not look.log.missing else None
+        if self._store is None or not (look.view or path):
+            return
+        try:
+            past = Looks(self._store, look_key(self.target, self.job, path)).all()
+        except TrainingMonitorError as error:
+            get_logger().warning("%s: earlier looks cannot be read: %s", self.key, error)
+            past = ()
+        self._store = None
+        for each in past:
+            self._state.looks.add(each)
 
     def _say_without_log(self, look: Look) -> str:
         if self._state.cursor is None:
