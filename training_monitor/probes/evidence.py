@@ -14,6 +14,8 @@ from training_monitor.probes.process_jobs import members_script
 from training_monitor.probes.process_table import FILTERS, PROCESS_TABLE
 from training_monitor.targets.asking import quote_path
 
+SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
+
 # Few programs write their log to anything but stdout and stderr, whose two links are quick to look at; all the open
 # files of all processes are not. `_holders NAME` prints the pids of the lines of `_links` that lead there for writing.
 # Of a name with a line end, `ls` prints its first line in the same line; that of busybox has `?` for odd signs.

@@ -13,7 +13,7 @@ from training_monitor.policy.health import Finding, judge_job
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.observing import observe_job
-from training_monitor.probes.evidence import evidence_question, pids_of_process_job
+from training_monitor.probes.evidence import SAMPLE_SECONDS, evidence_question, pids_of_process_job
 from training_monitor.probes.jobs import is_process_job, look_questions, read_look
 from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.reports import JobReport
@@ -21,8 +21,6 @@ from training_monitor.store import Store
 from training_monitor.targets.target import Target
 from training_monitor.verdicts import Observation, Verdict
 from training_monitor.watching import WatchedJob
-
-SAMPLE_SECONDS = 0.5  # for which its processes are watched: there may be no earlier look to compare with
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import VERDICTS, judge
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.checkpoints import newest_complete
+from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.gpu import gpu_question
 from training_monitor.probes.jobs import list_jobs
 from training_monitor.probes.pods import find_siblings
@@ -38,7 +39,6 @@ from training_monitor.watching import WatchedJob
 
 SCHEMA = "training_monitor.check/1"
 MOST_TRAININGS = 20
-SAMPLE_SECONDS = 0.5  # over which the processes are watched within a look: enough to see whether they work or write
 
 
 def check_training(
@@ -71,7 +71,8 @@ def check_training(
     where = resolve_target(target, namespace=namespace, transport=transport)
     siblings = _Siblings(where, transport)
     meant, _ = _both(partial(find_meant, where, what, transport=transport), siblings.find)
-    seen, _ = _both(partial(_look_at, where, meant.trainings[:MOST_TRAININGS], transport), siblings.ask)
+    chosen = meant.trainings[:MOST_TRAININGS]
+    seen, _ = _both(partial(_look_at, where, chosen, transport, alone=len(chosen) == 1), siblings.ask)
     complete = [siblings.complete(each) for each in seen]
     kept = store or Store()
     jobs = [_report(each, _judge(where, each, kept, clock.time(), stagnation_threshold)) for each in complete]
@@ -95,19 +96,20 @@ def judge_jobs(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[tuple[JobView, Verdict]]:
-    """All Ray jobs and process jobs of a target, oldest first, each judged by its log and by earlier looks at it.
+    """All Ray jobs and process jobs of a target, oldest first, each judged by a look and by earlier looks at it.
 
     Raises:
         CommandError: neither kind could be asked.
     """
     where, kept, now = parse_target(target, namespace=namespace), store or Store(), clock.time()
-    judged = []
-    for view in list_jobs(where, transport=transport):
-        looks = Looks(kept, look_key(where, WatchedJob(job_id=view.job_id), None))
-        seen = observation_of(Look(view), view.progress, view.log_tail, now, first=True)
-        looks.add(seen)
-        judged.append((view, judge(looks.all(), now=now)))
-    return judged
+    views = {view.job_id: view for view in list_jobs(where, transport=transport)}
+    meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
+    running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal][-MOST_TRAININGS:]
+    seen = {job_id: _Seen(meant[job_id], Look(view)) for job_id, view in views.items()}
+    looked_at = _look_at(where, running, transport, alone=False) if running else []
+    seen |= {each.meant.name: each for each in looked_at if each.look}
+    judged = {job_id: _judge(where, each, kept, now, None) for job_id, each in seen.items()}
+    return [(views[job_id], verdict) for job_id, verdict in judged.items()]
 
 
 # ---------------------------------------------------------------- looking
@@ -137,14 +139,16 @@ def _both(first: Any, second: Any) -> tuple[Any, Any]:
     return found, beside
 
 
-def _look_at(where: Target, trainings: Sequence[MeantTraining], transport: Transport | None) -> list[_Seen]:
-    """Look at all of them in one round trip."""
+def _look_at(
+    where: Target, trainings: Sequence[MeantTraining], transport: Transport | None, *, alone: bool
+) -> list[_Seen]:
+    """Look at all of them in one round trip; of one that is meant `alone`, what kept us from it is raised."""
     asked = [_questions(each.job) for each in trainings]
     answers = ask(where, gpu_question(8.0), *(each for group in asked for each in group), transport=transport)
     gpus, rest, seen = answers[0], answers[1:], []
     for meant, group in zip(trainings, asked):
         mine, rest = rest[: len(group)], rest[len(group) :]
-        seen.append(_read(meant, [gpus, *mine], alone=len(trainings) == 1))
+        seen.append(_read(meant, [gpus, *mine], alone=alone))
     return seen
 
 

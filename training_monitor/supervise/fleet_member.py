@@ -31,6 +31,7 @@ from training_monitor.policy.fleet_values import (
 from training_monitor.policy.observing import FRESH_SECONDS
 from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
+from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
 from training_monitor.store import Store
@@ -48,7 +49,6 @@ from training_monitor.watching import TrainingStatus, WatchedJob
 JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 FIND_SECONDS = 300.0  # at least between two looks for a training of which nothing is found
-SAMPLE_SECONDS = 0.5  # for which a first look watches the processes: it has no earlier one to compare with
 READ_AGAIN = 400
 KEPT_SAMPLES = 720
 SPEED_SECONDS = 600.0  # over which the speed of a training is measured whose log does not tell it
@@ -83,7 +83,8 @@ class FleetMember:
     """One member. `look` is called by one thread at a time; what others read of it is replaced whole.
 
     `turn` is held while answers are read: members that are read one after the other leave the interpreter to the
-    keyboard, which would wait for all of them.
+    keyboard, which would wait for all of them. `store` has what others saw of it; None: it is judged by what is seen
+    here.
 
     Raises:
         SettingsError: a target or a log path that is none.

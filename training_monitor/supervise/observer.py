@@ -9,6 +9,7 @@ from training_monitor.models import JobView, Progress
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.stall import StallPolicy
+from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.jobs import read_last_words
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look, observation_of, read_watch, watch_questions
@@ -32,6 +33,7 @@ class Observer:
         self._known: ProcessIdentity | None = None
         self.looks = Looks(store, look_key(target, job, None) if job.job_id else "")
         self.progress = Progress()  # by the last look
+        self._sample_seconds = SAMPLE_SECONDS
 
     def look(self, now: float) -> Look:
         """Look once, and remember it.
@@ -41,7 +43,10 @@ class Observer:
             CommandError: it could not be asked: nothing is known.
         """
         with_log = self.job.job_id is None
-        questions = watch_questions(self.job, None, self._known, with_log=with_log, with_checkpoints=False)
+        seconds, self._sample_seconds = self._sample_seconds, 0.0
+        questions = watch_questions(
+            self.job, None, self._known, with_log=with_log, with_checkpoints=False, sample_seconds=seconds
+        )
         answers = ask(self.target, *questions, transport=self._transport)
         look = read_watch(self.job, answers, with_log=with_log, with_checkpoints=False)
         if look.view:

@@ -123,7 +123,8 @@ class WatchState:
         """What was seen; a log that was not looked at lately tells its own times."""
         text = look.log_tail or self.output + self.partial
         size = self.cursor.offset + len(self.partial) if self.cursor else None
-        seen = observation_of(look, progress, text, now, first=not self.looks.is_known(now))
+        is_first = self.verdict is NOBODY_LOOKED or not self.looks.is_known(now)
+        seen = observation_of(look, progress, text, now, first=is_first)
         return seen if seen.log_size is not None else replace(seen, log_size=size)
 
     def _is_due(self, now: float, judge_every: float) -> bool:

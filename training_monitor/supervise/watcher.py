@@ -12,6 +12,7 @@ from training_monitor.looks import Looks, look_key
 from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.jobs import stop_job
 from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
@@ -78,6 +79,7 @@ class TrainingWatcher:
         self.store = store or Store()
         self.transport, self.clock = transport, clock
         self._address: Target | None = None
+        self._sample_seconds = SAMPLE_SECONDS
         self._asking, self.lock = threading.Lock(), threading.RLock()
         self._stream: _Streaming | None = None
         self.state = self._load()
@@ -175,7 +177,9 @@ class TrainingWatcher:
 
     def look(self, *, with_log: bool) -> Look:
         """Ask, and take nothing in. Raises JobNotFound, CommandError."""
-        questions = watch_questions(self.job, self.state.cursor, self.state.identity, with_log=with_log)
+        seconds, self._sample_seconds = self._sample_seconds, 0.0
+        cursor, identity = self.state.cursor, self.state.identity
+        questions = watch_questions(self.job, cursor, identity, with_log=with_log, sample_seconds=seconds)
         try:
             answers = ask(self.address(), *questions, transport=self.transport)
         except TrainingMonitorError:

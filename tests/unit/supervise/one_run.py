@@ -145,7 +145,7 @@ class Asked:
         self.transport = FakeTransport(self.run.answer)
         self.store = Store(str(self.folder / "state"))
         self.given: dict[str, Any] = {"transport": self.transport, "clock": self.clock}
-        self.fleet = FleetMonitor([FleetEntry("local", JOB)], **self.given)
+        self.fleet = FleetMonitor([FleetEntry("local", JOB)], store=self.store, **self.given)
         self.ways: dict[str, Callable[[], str]] = {
             "check": self._check,
             "stall": partial(self._check, stagnation_threshold=300.0),
