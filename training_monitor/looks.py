@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from training_monitor.errors import TrainingMonitorError
 from training_monitor.models import Failure, JobStatus
 from training_monitor.policy.stall_history import place_of, thin_looks
 from training_monitor.store import MOST_LOOKS, Store
@@ -51,10 +52,14 @@ def look_key(target: Target, job: WatchedJob, path: str | None) -> str:
 
 
 class Looks:
-    """The observations of one training, oldest first; with a store and a key, also those that others made before."""
+    """The observations of one training, oldest first; with a store and a key, also those that others made before.
+
+    `problem` is why they cannot be kept in the store any more; they are kept in memory then.
+    """
 
     def __init__(self, store: Store | None = None, key: str = "") -> None:
         self.store, self.key = store, key
+        self.problem: str | None = None
         self._seen = self._stored()
         self._kept = self._seen[-2:]  # the newest in the store
 
@@ -68,7 +73,10 @@ class Looks:
         self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
         self._seen = thin_looks([*self._seen, observation], WINDOW)
         if self.store and self.key and self._is_worth_keeping(observation):
-            self._keep(self.store, observation)
+            try:
+                self._keep(self.store, observation)
+            except TrainingMonitorError as error:  # a full disk here is no reason to stop watching there
+                self.store, self.problem = None, error.what
 
     def _is_worth_keeping(self, observation: Observation) -> bool:
         """Whether the store has none of the last seconds, or would tell another silence without it."""

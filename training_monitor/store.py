@@ -155,12 +155,14 @@ class Store:
             database.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[Execute]:
+    def transaction(self, *, durable: bool = True) -> Iterator[Execute]:
         """What runs a statement and gives its rows: everything that is done with it counts, or nothing.
 
-        Nobody else writes meanwhile.
+        Nobody else writes meanwhile. One that is not `durable` is quicker, and may be lost with the machine's power.
         """
         with self._open() as database:
+            if not durable:
+                database.execute("PRAGMA synchronous=NORMAL")
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield lambda statement, values=(): database.execute(statement, values).fetchall()
@@ -246,7 +248,7 @@ class Store:
         Looks of a time that is still to come are of a clock set back since, and forgotten.
         """
         name = _storable(key)
-        with self.transaction() as execute:
+        with self.transaction(durable=False) as execute:
             gone = (name, timestamp, replaces)
             execute("DELETE FROM looks WHERE key = ? AND (timestamp >= ? OR timestamp = ?)", gone)
             execute("INSERT INTO looks VALUES (?, ?, ?)", (name, timestamp, json.dumps(observation)))
@@ -258,7 +260,7 @@ class Store:
     def keep_looks(self, key: str, timestamps: Sequence[float]) -> None:
         """Forget all looks at a training up to the last of `timestamps` except those."""
         name, kept = _storable(key), ", ".join("?" * len(timestamps))
-        with self.transaction() as execute:
+        with self.transaction(durable=False) as execute:
             execute(
                 f"DELETE FROM looks WHERE key = ? AND timestamp <= ? AND timestamp NOT IN ({kept})",
                 (name, max(timestamps), *timestamps),

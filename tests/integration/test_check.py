@@ -187,6 +187,9 @@ def test_wrong_input_is_one_clear_line_and_never_ok(
         ["check", "local", "process:no-such-job"],
         ["check", "ssh://127.0.0.1:9"],
         ["check", "ssh://"],
+        ["stall", "local", "4194304"],
+        ["wait", "local", "4194304"],
+        ["wait", "local", str(tmp_path / "nowhere.log")],
     ]
     if os.geteuid() != 0:
         calls.append(["check", str(tmp_path / "secret.log")])

@@ -205,7 +205,7 @@ def test_errors_are_json_too(kube: KubernetesApi) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], ["nonsense"], ["status"], ["status", "a b"], ["status", "ssh://"], ["run"],
-                                   ["run", "--checkpoint-dir", "c"], ["restart", "head", "x"],
+                                   ["run", "--checkpoint-dir", "c"],
                                    ["wait", "head", "j", "--timeout", "-1"], ["gpu", "k8s://"], ["efa", "ssh://"],
                                    ["logs", "head", "j", "--tail", "x"], ["status", "head", " "]])  # fmt: skip
 def test_wrong_use_is_2(wrong: list[str]) -> None:
@@ -308,7 +308,7 @@ def test_a_job_is_also_found_by_its_bare_name(typed: str, job: str) -> None:
 
 def test_a_name_that_is_nearly_right_gets_a_suggestion(job: str) -> None:
     done = cli("step", "head", "process:stepz")
-    assert done.returncode == 1 and "process:steps" in done.stderr and "no job" in done.stderr
+    assert done.returncode == 2 and "process:steps" in done.stderr and "no job" in done.stderr
 
 
 def test_jobs_that_cannot_be_listed_are_unknown(pod: Pod, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_run_is_found_by_its_pid(start: object) -> None:
 
 def test_what_is_not_there_is_not_watched(surroundings: Surroundings) -> None:
     done = cli("watch", "local", "no-such-training")
-    assert done.returncode == 1 and "there is no training 'no-such-training'" in done.stderr and not done.stdout
+    assert done.returncode == 2 and "there is no training 'no-such-training'" in done.stderr and not done.stdout
 
 
 def test_a_run_that_nobody_can_see_is_unknown(surroundings: Surroundings) -> None:

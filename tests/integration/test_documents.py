@@ -123,7 +123,12 @@ def test_the_watch_example_shows_a_run_to_its_end(surroundings: Surroundings) ->
     assert done.returncode == 0 and "step 5/5 loss 0.5" in done.stdout and "finished: " in done.stdout, done.stderr
 
 
-EXAMPLES = ["auto_restart", "background_monitor", "custom_restart", "health_report", "watch_and_save"]
+def test_the_stuck_example_tells_the_state_of_a_job(cluster: KubernetesApi, surroundings: Surroundings) -> None:
+    done = run(surroundings, sys.executable, str(ROOT / "examples/is_it_stuck.py"), HEAD, "my-training-attempt-1")
+    assert done.returncode == 0 and "my-training-attempt-1 is finished: finished" in done.stdout, done.stderr
+
+
+EXAMPLES = ["auto_restart", "background_monitor", "custom_restart", "health_report", "is_it_stuck", "watch_and_save"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

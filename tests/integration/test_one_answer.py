@@ -390,7 +390,8 @@ def test_the_four_readings_of_the_document_are_an_eta_that_does_not_converge(mac
 ENDS = {
     "ended well": (f"{STEPS}Training completed\n", "finished", 0, "finished"),
     "ended in a CUDA error": (
-        f"{STEPS}RuntimeError: CUDA error: an illegal memory access was encountered\n", "failed", 1, "illegal memory access",
+        f"{STEPS}RuntimeError: CUDA error: an illegal memory access was encountered\n",
+        "failed", 1, "illegal memory access",
     ),
     "killed": (STEPS, "failed", 1, "died at step 40 of 200 without a word"),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -151,3 +152,12 @@ def test_rows_that_hold_something_else_are_left_out(store: Store) -> None:
         execute("INSERT INTO looks VALUES ('local job', 2.0, '[]')")
     looks(store).add(Observation(30.0, 1))
     assert [each.timestamp for each in looks(store).all()] == [30.0]
+
+
+def test_a_store_that_cannot_be_written_ends_no_watch(store: Store) -> None:
+    seen = looks(store)
+    os.remove(store.path)
+    os.mkdir(store.path)
+    seen.add(Observation(5.0, 1))
+    seen.add(Observation(65.0, 2))
+    assert [each.step for each in seen.all()] == [1, 2] and "cannot be opened" in (seen.problem or "")

@@ -30,6 +30,7 @@ def _list_jobs(args: Namespace) -> int:
         print_json([{**_job_dict(view), **_verdict_dict(verdict)} for view, verdict in judged])
     elif not judged:
         say(f"{args.target}: no jobs")
+        hint("`training-monitor check TARGET` also finds trainings that are no jobs")
     for view, verdict in [] if args.json else judged:
         said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
         say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
@@ -249,7 +250,8 @@ def stall(args: Namespace) -> int:
             stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
             print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.threshold, **found})
         else:
-            say(f"{found['name']} is {found['state']}: {found['reason']}")
+            is_said = found["reason"].startswith(found["state"])
+            say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
     return EXITS[report["verdict"]]
 
 
@@ -300,6 +302,25 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
     return OK
 
 
+def meant_job(args: Namespace, error: Exception) -> str:
+    """The job or PID that is meant by a name under which there is no job; raises the error where none is."""
+    from training_monitor.errors import SettingsError
+    from training_monitor.supervise.meant import find_one, named_job
+
+    if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
+        raise error
+    try:
+        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
+    except SettingsError:
+        raise
+    except TrainingMonitorError as other:
+        raise (other if type(other) is type(error) else error) from None
+    meant = job.job_id or str(job.pid)
+    if meant == args.job:
+        raise error
+    return meant
+
+
 def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
     """What kept a command from its answer, on stderr; with --json also as JSON on stdout."""
     if as_json:
@@ -308,10 +329,10 @@ def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
 
 
 def exit_status(error: Exception) -> int:
-    """What an error means to a script: 2 wrong use, 1 a definite no, 3 nobody knows."""
+    """What an error means to a script: 2 wrong use, 1 a definite no, 3 it could not be asked."""
     from training_monitor.errors import AlreadySupervised, CheckpointNotFound, JobExists, SettingsError
 
-    if isinstance(error, SettingsError):
+    if isinstance(error, (SettingsError, JobNotFound)):
         return USAGE
-    definite = (JobNotFound, CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
+    definite = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
     return BAD if isinstance(error, definite) else UNKNOWN

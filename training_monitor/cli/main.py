@@ -22,7 +22,8 @@ from training_monitor.cli.service_arguments import add_launch, add_queue, add_sw
 from training_monitor.cli.top_arguments import add_top
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
-_WHAT = "a PID, log file or pattern, Ray job, process:NAME or name (default: what trains there)"
+_WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
+_STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
 _SECONDS = seconds_from(0, below=1e9)
 
 
@@ -55,8 +56,10 @@ def build_parser() -> argparse.ArgumentParser:
             command.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
         return command
 
-    _add_check(add("check", "whether the trainings here, or on another target, make progress", target=False))
-    add("demo", "watch a real training process crash, hang and recover (15 s, needs nothing)", target=False)
+    _add_check(
+        add("check", "whether trainings make progress, here or on TARGET: all that are found, or one", target=False)
+    )
+    add("demo", "watch a real training process crash, hang and recover (20 s, needs nothing)", target=False)
     _add_run(add("run", "supervise a command: run it and restart it from its checkpoints", target=False))
     _add_restart(add("restart", "supervise a Ray job and restart it from its checkpoints"))
     _add_jobs(add)
@@ -69,8 +72,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("checkpoints", "checkpoints of a folder, and which are complete").add_argument(
         "directory", metavar="DIR", help="a folder on the target"
     )
-    _add_watch(add("watch", "follow a run by its log or job id, tell, and end it when it stalls (if you say so)"))
-    _add_terminate(add("terminate", "end a run: stop it, upload its newest checkpoint, destroy what was rented"))
+    _add_watch(add("watch", "follow a training, send notices, and end it when it stalls, if you say so"))
+    _add_terminate(add("terminate", "end a training: stop it, upload its newest checkpoint, destroy what was rented"))
     _add_upload(add("upload", "upload a file or folder from the target, and see that it arrived"))
     _add_notify(add("notify", "prove the channels that notices go by, send one, or list those sent", target=False))
     _add_screens(add)
@@ -90,7 +93,7 @@ def _add_jobs(add: Callable[..., argparse.ArgumentParser]) -> None:
     add("logs", "the end of a job's log", job=True).add_argument(
         "--tail", type=_count, default=100, metavar="LINES", help="how many (default: %(default)s)"
     )
-    _add_stall(add("stall", "whether a running training makes no progress (then the exit status is 1)", what=True))
+    _add_stall(add("stall", "what `check` says, a line each, with a limit of your own for stalls", what=True))
     _add_wait(add("wait", "wait until a training ends or stalls", what=True))
     add("stop", "stop a job and see it gone", job=True).add_argument(
         "--grace", type=_SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
@@ -118,9 +121,7 @@ def _add_service(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_check(command: argparse.ArgumentParser) -> None:
     command.add_argument("target", metavar="TARGET", nargs="?", default="local", help="see below (default: local)")
-    command.add_argument(
-        "what", metavar="WHAT", nargs="?", help=_WHAT
-    )
+    command.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
     command.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
 
 
@@ -147,7 +148,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
         type=_SECONDS,
         default=300.0,
         metavar="SECONDS",
-        help="without progress before it counts as stalled (default: %(default)g)",
+        help=f"{_STALLS} (default: %(default)g)",
     )
     command.add_argument(
         "--check-interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
@@ -193,7 +194,9 @@ def _add_health(command: argparse.ArgumentParser) -> None:
 
 
 def _add_stall(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help="(default: %(default)g)")
+    command.add_argument(
+        "--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help=f"{_STALLS} (default: %(default)g)"
+    )
     command.add_argument(
         "--sample",
         type=_SECONDS,
@@ -204,10 +207,14 @@ def _add_stall(command: argparse.ArgumentParser) -> None:
 
 
 def _add_wait(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--timeout", type=_SECONDS, metavar="SECONDS", help="(default: none)")
-    command.add_argument("--interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="(default: %(default)g)")
     command.add_argument(
-        "--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help="stall (default: %(default)g)"
+        "--timeout", type=_SECONDS, metavar="SECONDS", help="wait no longer than this (default: no limit)"
+    )
+    command.add_argument(
+        "--interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
+    )
+    command.add_argument(
+        "--threshold", type=_SECONDS, default=300.0, metavar="SECONDS", help=f"{_STALLS} (default: %(default)g)"
     )
 
 
@@ -228,15 +235,19 @@ def _add_watched(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WHERE",
-        help="of the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; the next one "
-        "given is tried where one fails",
+        help="where to upload the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; "
+        "give it again to name the next one to try if it fails",
     )
     command.add_argument(
-        "--tag", action="append", default=[], metavar="TAG", help="in the README of a model that is not finished"
+        "--tag", action="append", default=[], metavar="TAG", help="a tag for the README of a model that is not finished"
     )
-    command.add_argument("--destroy", action="store_true", help="a vast.ai instance, once the upload was verified")
     command.add_argument(
-        "--destroy-without-upload", action="store_true", help="even without a verified upload: what is on it is lost"
+        "--destroy", action="store_true", help="destroy the vast.ai instance once the upload is verified"
+    )
+    command.add_argument(
+        "--destroy-without-upload",
+        action="store_true",
+        help="destroy it even without a verified upload: what is on it is lost",
     )
     command.add_argument("--stop-grace", type=_SECONDS, metavar="SECONDS", help="between TERM and KILL (default: 10)")
 
@@ -246,24 +257,26 @@ def _add_watch(command: argparse.ArgumentParser) -> None:
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
-    mode.add_argument("--once", action="store_true", help="look once; the exit status is 1 when it stalls")
+    mode.add_argument("--once", action="store_true", help="look once, with the exit status of `check`")
     command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
     command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
     for option, metavar, text in (
         ("--poll-interval", "SECONDS", "between looks (default: 60)"),
         ("--grace-period", "SECONDS", "from the notice of a stall to the end (default: 900)"),
-        ("--stall-after", "SECONDS", "the shortest time without a step that is a stall (default: by GPUs and log)"),
-        ("--soft-limit", "SECONDS", "of run time: tell"),
-        ("--hard-limit", "SECONDS", "of run time: end it, with --terminate"),
-        ("--cost-per-hour", "MONEY", "of the machine"),
-        ("--budget", "MONEY", "tell when it is spent"),
+        ("--stall-after", "SECONDS", f"{_STALLS} (default: by what is seen of it)"),
+        ("--soft-limit", "SECONDS", "send a notice after this run time"),
+        ("--hard-limit", "SECONDS", "end it after this run time, with --terminate"),
+        ("--cost-per-hour", "MONEY", "what the machine costs"),
+        ("--budget", "MONEY", "send a notice when it is spent"),
     ):
         command.add_argument(option, type=_SECONDS, metavar=metavar, help=text)
 
 
 def _add_terminate(command: argparse.ArgumentParser) -> None:
     _add_watched(command)
-    command.add_argument("--reason", metavar="TEXT", default="Ended by hand", help="(default: %(default)s)")
+    command.add_argument(
+        "--reason", metavar="TEXT", default="Ended by hand", help="why, for the notice (default: %(default)s)"
+    )
 
 
 def _add_upload(command: argparse.ArgumentParser) -> None:
@@ -362,27 +375,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
 
 
-def _meant_job(args: argparse.Namespace, error: Exception) -> str:
-    """The job or PID that is meant by a name under which there is no job; raises the error where none is."""
-    from training_monitor.errors import SettingsError, TrainingMonitorError
-    from training_monitor.supervise.meant import find_one, named_job
-
-    if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
-        raise error
-    try:
-        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
-    except SettingsError:
-        raise
-    except TrainingMonitorError as other:
-        raise (other if type(other) is type(error) else error) from None
-    meant = job.job_id or str(job.pid)
-    if meant == args.job:
-        raise error
-    return meant
-
-
 def _run(args: argparse.Namespace) -> int:
-    from training_monitor.cli.commands import exit_status, tell_error
+    from training_monitor.cli.commands import exit_status, meant_job, tell_error
     from training_monitor.cli.output import hint
     from training_monitor.errors import TrainingMonitorError
 
@@ -397,7 +391,7 @@ def _run(args: argparse.Namespace) -> int:
         except TrainingMonitorError as error:
             if args.subcommand not in _JOB_COMMANDS or not args.job:
                 raise
-            args.job = _meant_job(args, error)
+            args.job = meant_job(args, error)
             hint(f"it is {args.job}")
             return call(args)
     except TrainingMonitorError as error:

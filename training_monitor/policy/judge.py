@@ -20,6 +20,7 @@ ENDS = ("finished", "failed", "stopped")  # the states of one that runs no more
 VERDICTS = ("ok", "warning", "unknown", "failed")  # better ones first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
 UNNAMED_FAILURES = ("none", "unknown")
+QUIET_SECONDS = 30.0  # from which on a silence is told beside a verdict that is still ok
 
 
 def judge(observations: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> Verdict:
@@ -148,7 +149,9 @@ def _judge_progress(last: Observation, stall: StallAnalysis, policy: StallPolicy
         return _judge_last_step(stall, shown, policy)
     if signals["proof"] in ("step", "age"):
         speed = _speed(signals["step_time"] or (1.0 / last.steps_per_second if last.steps_per_second else None))
-        return Verdict("running", "ok", shown + speed, signals["started_at"], "high")
+        silent = f", no step for {format_duration(waited)}, limit {format_duration(limit)}"
+        note = silent if waited >= max(QUIET_SECONDS, limit / 4.0) else speed
+        return Verdict("running", "ok", shown + note, signals["started_at"], "high")
     if signals["proof"] == "busy":
         reason = f"{shown}: its GPUs compute; its log does not tell when that step was made"
         return Verdict("running", "ok", reason, signals["started_at"], "low")

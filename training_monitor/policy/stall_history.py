@@ -110,7 +110,7 @@ def read_run(seen: Sequence[Observation]) -> Run:
     for look in looks:
         place: float | None = look.seen.step if by_step else look.seen.epoch
         if before is not None and _is_other_process(before.seen, look.seen):
-            run, stale = _begin(look, poll, by_step), place
+            run, stale = _begin(look, poll, by_step), None if _is_its_own_step(look.seen) else place
         if place == stale:
             place = None  # of the process before
         elif place is not None:
@@ -125,6 +125,11 @@ def read_run(seen: Sequence[Observation]) -> Run:
             _add_progress(run, before, look, place)
         before = look
     return run
+
+
+def _is_its_own_step(seen: Observation) -> bool:
+    """Whether the newest step was made by the process that runs now; where nothing tells, it is of the one before."""
+    return seen.step_age is not None and seen.runtime is not None and seen.step_age <= seen.runtime
 
 
 def _begin(look: Look, poll: float, by_step: bool) -> Run:

@@ -91,7 +91,7 @@ def look_at_job(
     if view is None:
         raise JobNotFound(
             f"{target}: there is no job {job_id!r}",
-            hint="training-monitor status TARGET lists what is there",
+            hint="list what is there with `training-monitor check TARGET`",
         )
     return read_last_words(target, view, namespace, transport=transport)
 

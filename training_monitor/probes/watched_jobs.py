@@ -92,6 +92,17 @@ class Look:
             return None if self.view.status is JobStatus.UNKNOWN else not self.view.status.is_terminal
         return self.process.running if self.process else None
 
+    def require(self, job: WatchedJob) -> None:
+        """See that what the job is known by is there. Raises JobNotFound where its process or log was never seen."""
+        missing = None
+        if job.pid is not None:
+            is_gone = self.process is not None and self.process.running is False and not self.process.identity
+            missing = f"process {job.pid}" if is_gone else None
+        elif self.log is not None and self.log.missing and self.is_running is None:
+            missing = f"log {job.log_file or ' '.join(job.log_paths)}"
+        if missing:
+            raise JobNotFound(f"there is no {missing}", hint="list what is there with `training-monitor check TARGET`")
+
 
 # A log that is read stays the log for as long as it is written to, also while others are written beside it.
 STAYS_SECONDS = 120
@@ -255,7 +266,7 @@ def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> 
         answers = [answers[0], replace(answers[1], value=(*log[:2], ""))]
     view = read_look(job_id, answers)
     if view is None:
-        raise JobNotFound(f"there is no job {job_id!r}", hint="training-monitor status TARGET lists what is there")
+        raise JobNotFound(f"there is no job {job_id!r}", hint="list what is there with `training-monitor check TARGET`")
     return replace(view, log_tail=log[2]) if log else view
 
 

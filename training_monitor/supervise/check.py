@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import JobNotFound, TrainingMonitorError
+from training_monitor.errors import TrainingMonitorError
 from training_monitor.looks import Looks, look_key
 from training_monitor.models import Answer, Gpu, JobView, Progress, Question
 from training_monitor.parse.training_log import parse_progress
@@ -162,17 +162,9 @@ def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _
         if alone:
             raise
         return _Seen(meant, None, table, error)
-    if alone and (missing := _missing(meant, look)):
-        raise JobNotFound(f"there is no {missing}", hint="training-monitor check TARGET lists what is there")
+    if alone:
+        look.require(meant.job)
     return _Seen(meant, look, table)
-
-
-def _missing(meant: MeantTraining, look: Look) -> str | None:
-    """What is not there: the process, or the log, that was named; None of what was seen."""
-    if meant.job.pid is not None and look.process and look.process.running is False and not look.process.identity:
-        return f"process {meant.job.pid}"
-    is_lost = look.log is not None and look.log.missing and meant.job.pid is None
-    return f"log {meant.name}" if is_lost and look.is_running is None else None
 
 
 # ---------------------------------------------------------------- the pods beside a pod

@@ -110,14 +110,15 @@ def find_one(
     where = resolve_target(target, namespace=namespace, transport=transport)
     found = find_meant(where, what, transport=transport).trainings
     if len(found) > 1:
-        raise SettingsError("training", what, f"one of these, by PID or job id: {_listed(found)}")
+        raise SettingsError(f"trainings on {where}", len(found), f"one: say which, by {_listed(found)}")
     if not found:
         raise JobNotFound(f"no training was found on {where}", hint="name a PID, a log file or a job")
     return found[0]
 
 
 def _listed(trainings: Sequence[MeantTraining]) -> str:
-    return "; ".join(f"{each.name} ({(each.command or 'job')[:60]})" for each in trainings[:MOST_NAMED])
+    shown = "; ".join(f"{each.name} ({(each.command or 'job')[:60].strip()})" for each in trainings[:MOST_NAMED])
+    return f"PID or job id: {shown}" + ("; …" if len(trainings) > MOST_NAMED else "")
 
 
 def is_pid(text: str) -> bool:
@@ -127,7 +128,8 @@ def is_pid(text: str) -> bool:
 
 def is_path(text: str) -> bool:
     """Whether a word is meant as the path or pattern of a log, and not as a name."""
-    return bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text)) and "://" not in text
+    is_job = text.startswith(process_jobs.PREFIX)
+    return not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
 
 
 def job_at(path: str) -> WatchedJob:
@@ -171,11 +173,11 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     if len(fits) == 1:
         return fits[0]
     if fits:
-        raise SettingsError("training", name, f"one of those it fits, by PID or job id: {_listed(fits)}")
+        raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
     close = difflib.get_close_matches(name, [*there.names, *(each.submission_id for each in there.ray)], 3)
     raise JobNotFound(
         f"{there.target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
-        hint="training-monitor check TARGET lists what is there",
+        hint="list what is there with `training-monitor check TARGET`",
     )
 
 

@@ -64,6 +64,8 @@ class JobMonitor:
             JobNotFound, CommandError: as `look_at_job`.
         """
         look = self._observer.look(self._clock.time())
+        if self.view is None:
+            look.require(self._observer.job)
         view = look.view or self._view_of(look)
         self.view, self._looked_at = view, self._clock.monotonic()
         step = job_progress(view.progress).step

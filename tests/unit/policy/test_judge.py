@@ -382,3 +382,20 @@ def test_all_steps_done_and_still_running_is_worth_a_word_after_a_while() -> Non
     run = Watched(total_steps=600, is_running=True).train(10 * MINUTE).wait(10 * MINUTE, **IDLE)
     assert run.verdicts[-1].verdict == "ok"
     assert run.wait(40 * MINUTE, **IDLE).verdicts[-1].verdict == "warning"
+
+
+def test_the_first_look_at_another_process_counts_a_step_that_this_one_made() -> None:
+    def seen(at: float, step: int, process: str, **more: Any) -> Observation:
+        return Observation(at, step, total_steps=9000, process=process, is_running=True, **more)
+
+    before = [seen(1000.0 + 30 * n, 880 + n, "1 1 b", runtime=100.0 + 30 * n) for n in range(5)]
+    own = seen(2000.0, 32, "2 2 b", runtime=6.4, step_age=0.0, step_interval=0.2)
+    assert judge([*before, own], now=2000.0).reason.startswith("step 32 of 9000")
+    loading = seen(2000.0, 910, "2 2 b", runtime=6.4, step_age=300.0)
+    assert judge([*before, loading], now=2000.0).state == "starting"
+
+
+def test_a_silence_that_may_become_a_stall_is_told_before_it_is_one() -> None:
+    seen = Observation(2000.0, 40, total_steps=500, is_running=True, runtime=400.0, step_age=192.0, step_interval=0.2)
+    verdict = judge([replace(seen, cpu_cores=0.0, write_rate=0.0)], now=2000.0)
+    assert (verdict.verdict, verdict.reason) == ("ok", "step 40 of 500, no step for 3m12s, limit 6m40s")
