@@ -99,7 +99,7 @@ def test_a_job_that_is_over_says_so(surroundings: Surroundings) -> None:
     assert "step 100 of 100" in cli("queue", "done").stdout
     done = cli("queue", "done", "--cancel", "--json")
     assert done.returncode == 1 and "over already" in json.loads(done.stdout)["error"]
-    assert cli("queue", "nobody").returncode == 1
+    assert cli("queue", "nobody").returncode == 2
     again = cli("launch", "--name", "demo", "--command", "true", "--id", "done")
     assert again.returncode == 0 and "COMPLETED" in again.stdout and "worker" not in again.stderr
 

@@ -301,7 +301,7 @@ class TestCheck:
             for job, state in zip(fates, ("running", "finished", "failed", "failed", "unknown", "starting"))
         ]
         assert main(["stall", HEAD, "silent", "--threshold", "0.5"]) == 1
-        assert main(["stall", HEAD, "nope"]) == 1
+        assert main(["stall", HEAD, "nope"]) == 2
 
 
 class TestResources:

@@ -18,7 +18,7 @@ from training_monitor.errors import JobNotFound, TargetUnreachable, TrainingMoni
 from training_monitor.models import Answer, NewLog
 from training_monitor.parse.log_patterns import LogPattern, parse_metrics
 from training_monitor.policy.fleet_alerts import ToldMember
-from training_monitor.policy.fleet_config import FleetConfig
+from training_monitor.policy.fleet_config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.policy.fleet_rows import Billed, metrics_of
 from training_monitor.policy.fleet_values import (
     MOST_RUN,
@@ -102,6 +102,7 @@ class FleetMember:
         self.entry, self.key, self._turn = entry, entry.key, turn or threading.Lock()
         self.target = parse_target(entry.target, namespace=namespace)
         self.job = named_job(entry.job) if entry.job else WatchedJob(log_paths=entry.log_paths or config.log_paths)
+        self._is_named = bool(entry.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log: no other is meant
         self._found_at: float | None = None  # when its training was last looked for
         self.seen, self.listed = Seen(), Listed()
         self.told = ToldMember()
@@ -179,7 +180,7 @@ class FleetMember:
         """Look for its training where nothing was found that it is known by; True when there is one."""
         is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
         is_known = self._state.cursor is not None or self._state.identity is not None
-        if is_known or self.entry.log_paths or not is_due:
+        if is_known or self._is_named or not is_due:
             return False
         self._found_at = now
         try:

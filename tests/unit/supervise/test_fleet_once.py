@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes import gpu_answer
 from tests.unit.supervise.fleet_world import Watch, row
+from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetEntry
 from training_monitor.policy.training_metrics import TrainingMetrics
 
@@ -60,6 +61,14 @@ def test_one_that_was_killed_for_memory_says_so() -> None:
 def test_without_a_log_nothing_is_known_and_it_says_so() -> None:
     found = once("", 0, path="").health()
     assert (found.level, found.reason) == ("unknown", "no log found")
+
+
+def test_where_a_log_path_was_given_no_other_training_is_looked_for() -> None:
+    watch = Watch(entries=(FleetEntry("local"),), config=FleetConfig(log_paths=("/nowhere/*.log",)))
+    there = watch.world.machine("local")
+    there.path, there.pid = "", None
+    found = watch.row(0.0).health()
+    assert (found.level, found.reason) == ("unknown", "no log found") and len(there.scripts) == 5, "one look"
 
 
 def test_an_instance_with_a_status_nobody_has_heard_of_is_unknown() -> None:
