@@ -11,9 +11,9 @@ of an hour, while steps are made ever more slowly. That shows long before the sp
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import exp, gcd, inf, log
 from statistics import median
@@ -34,12 +34,16 @@ STEPS_FOR_ONE = 20.0  # steps whose mean is as sure as one advance is taken to b
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """`ratio` is the step time now over that of the past; `growing` whether it still gets slower."""
+    """`ratio` is the step time now over that of the past; `growing` whether it still gets slower.
+
+    `back_at` is when steps were last seen to take hardly longer than in the past.
+    """
 
     ratio: float
     slow: bool
     since: float
     growing: bool
+    back_at: float = -inf
 
 
 def warm_at(run: Run, policy: StallPolicy) -> float:
@@ -70,7 +74,8 @@ class _Series:
         self.calm = calm
         self.seconds = list(accumulate((each.seconds for each in calm), initial=0.0))
         self.steps = list(accumulate((each.steps for each in calm), initial=0.0))
-        self.logs = self._smoothed() if self._is_coarse() else [log(each.step_time) for each in calm]
+        self.raw = [log(each.step_time) for each in calm]
+        self.logs = self._smoothed() if self._is_coarse() else self.raw
 
     def _is_coarse(self) -> bool:
         """Whether a look sees few lines of the log: now one and now two, which is no change of speed."""
@@ -92,7 +97,30 @@ class _Series:
 
 
 def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPolicy) -> Slowdown | None:
-    """Compare the newest advances with the run's past, and with its `usual` step time where its log tells that."""
+    """Compare the newest advances with the run's past, and with its `usual` step time where its log tells that.
+
+    One that was slow at any time is slow until its steps take little longer than in the past again.
+    """
+    if (told := _compare(calm, usual, policy)) is None:
+        return None
+    found, series, base = told
+    near = _last_back(series, base + log(STILL_SLOW), policy)
+    found = replace(found, back_at=calm[near - 1].end if near else -inf)
+    if found.slow:
+        return found
+    back = _last_back(series, base - LEAVE * log(policy.speed_drop_threshold), policy)
+    for end in moments(len(calm)):
+        if end <= back:
+            break
+        if (then := _compare(calm[:end], usual, policy)) and then[0].slow:
+            return replace(found, slow=True, since=then[0].since)
+    return found
+
+
+def _compare(
+    calm: Sequence[Advance], usual: float | None, policy: StallPolicy
+) -> tuple[Slowdown, _Series, float] | None:
+    """(What the newest advances alone show, all of them, the logarithm of the step time in the past)."""
     if len(calm) < (5 if usual else 10):
         return None
     series, count = _Series(calm), len(calm)
@@ -104,22 +132,32 @@ def find_slowdown(calm: Sequence[Advance], usual: float | None, policy: StallPol
     threshold = -log(policy.speed_drop_threshold)
     newest = exp(series.usual(count - 5, count) - past.base)
     begin = _begin_of_slowness(series, past.base + LEAVE * threshold)
-    if begin is not None and begin >= 2 and not (usual and log(usual) <= past.base):
-        past = _best_past(series, begin) or past  # nothing of the slow stretch in it
     if begin is None:
-        return Slowdown(newest, False, calm[-1].begin, False)
+        return Slowdown(newest, False, calm[-1].begin, False), series, past.base
+    if begin >= 2 and not (usual and log(usual) <= past.base):
+        past = _best_past(series, begin) or past  # nothing of the slow stretch in it
     for size in COUNTS:
         if size > count - begin + size // 4:
             break
         growing = _is_growing(series.logs[-3 * size :], size)
         if _is_slow(series, count - size, count, past, policy, 0.55 if growing else ENTER * threshold):
-            return Slowdown(exp(median(series.logs[-size:]) - past.base), True, calm[begin].begin, growing)
-    was_slow = any(
-        _is_slow(series, end - size, end, past, policy, ENTER * threshold)
-        for size in COUNTS[:4]
-        for end in range(begin + size - size // 4, count)
-    )
-    return Slowdown(newest, was_slow, calm[begin].begin, False)
+            ratio = exp(median(series.logs[-size:]) - past.base)
+            return Slowdown(ratio, True, calm[begin].begin, growing), series, past.base
+    return Slowdown(newest, False, calm[begin].begin, False), series, past.base
+
+
+def _last_back(series: _Series, limit: float, policy: StallPolicy) -> int:
+    """How many advances there were when at last those of `slow_seconds` took no longer than the limit; 0 for never."""
+    for end in range(len(series.raw), 4, -1):
+        begin = min(end - 5, bisect_right(series.seconds, series.seconds[end] - policy.slow_seconds) - 1)
+        if median(series.raw[max(0, begin) : end]) <= limit:
+            return end
+    return 0
+
+
+def moments(count: int) -> Iterator[int]:
+    """How much of `count` things was known before, newest first: of older moments only some, always the same ones."""
+    return (end for end in range(count - 1, 0, -1) if count - end <= 24 or end % (4 if count - end <= 120 else 16) == 0)
 
 
 def _is_slow(series: _Series, begin: int, end: int, past: _Past, policy: StallPolicy, threshold: float) -> bool:
@@ -213,9 +251,11 @@ def find_flat_eta(
         return found
     if slowdown is None or slowdown.ratio < STILL_SLOW:
         return None
-    for share in (0.97, 0.94, 0.88, 0.8):
-        then = readings[: int(share * len(readings))]
-        if then and (found := _find_flat_eta(then, [each for each in advances if each.end <= then[-1][0]], policy)):
+    for end in moments(len(readings)):
+        when = readings[end - 1][0]
+        if when <= slowdown.back_at:
+            break
+        if found := _find_flat_eta(readings[:end], [each for each in advances if each.end <= when], policy):
             return found
     return None
 

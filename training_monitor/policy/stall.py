@@ -12,12 +12,14 @@ the run was watched again for a while. A falling step is a restart: its start-up
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.policy.slowness import (
     eta_convergence,
     find_flat_eta,
     find_slowdown,
+    moments,
     quantile,
     warm_at,
 )
@@ -34,6 +36,7 @@ from training_monitor.verdicts import Observation, StallAnalysis
 WINDOW = MOST_SAMPLES
 WATCHED_AGAIN = 60.0  # seconds, from when on what was seen on both sides of a gap counts
 FRESH_LOG = 120.0
+HABIT = 0.75  # of `pause_factor`, where pauses of about that length were seen three times
 SAVES_APART = 1.4  # times the longest time between two checkpoints, of a run that shows nothing else
 _ALIKE = {  # pauses that tell how long one of this kind may last
     "idle": ("idle", "spoken", "unknown", "phase", "quiet", "blocked"),
@@ -96,11 +99,12 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
     counts already.
     """
     last = run.last
-    pause, begin = kind_of(run.waiting) if _has_step(run) else (_start_of(run.waiting), 0)
     warm = warm_at(run, policy)
     calm = [each for each in run.moves if each.end > warm]
     waited = last.at - run.since
-    limit = _limit(run, pause, begin, calm, policy)
+    pause, limit, watched = _pause(run, calm, policy)
+    if not (waited >= limit and watched) and (told := _earlier_stall(run, calm, policy)):
+        pause, limit, watched = told
     step_time = last.seen.step_time if run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
     readings = [
@@ -116,7 +120,7 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
         "proof": _proof(run, waited, limit, pause, calm, policy),
         "saves": run.saves,
         "works": _works(run, pause),
-        "watched": _is_watched(run, pause, waited, limit, calm),
+        "watched": watched,
         "looks": len(run.waiting),
         "started_at": run.began,
         "since": run.since,
@@ -129,6 +133,27 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
         "eta_convergence": eta_convergence(readings),
         "flat_eta": flat.describe() if flat else None,
     }
+
+
+_Pause = tuple[str, float, bool]  # of which kind (see `kind_of`), its limit, whether its silence counts already
+
+
+def _pause(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause:
+    pause, begin = kind_of(run.waiting) if _has_step(run) else (_start_of(run.waiting), 0)
+    limit = _limit(run, pause, begin, calm, policy)
+    return pause, limit, _is_watched(run, pause, run.last.at - run.since, limit, calm)
+
+
+def _earlier_stall(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause | None:
+    """The pause as it was when it first was a stall: only a step ends that. None when it never was one."""
+    if not _has_step(run) or run.last.at - run.since < policy.shortest_pause:
+        return None
+    for known in sorted(moments(len(run.waiting))):
+        then = replace(run, waiting=run.waiting[:known])
+        waited = then.last.at - run.since
+        if waited >= policy.shortest_pause and (told := _pause(then, calm, policy))[2] and waited >= told[1]:
+            return told
+    return None
 
 
 def _start_of(waiting: Sequence[Look]) -> str:
@@ -171,9 +196,15 @@ def _limit(run: Run, pause: str, begin: int, calm: Sequence[Move], policy: Stall
     alike = _ALIKE.get(pause)
     same = [each.pause for each in calm if alike is None or each.kind in alike]
     usual = policy.cadence_factor * _cadence(run, calm)
-    limit = max(floor, usual, policy.pause_factor * max(same, default=0.0))
+    limit = max(floor, usual, _pause_factor(pause, same, policy) * max(same, default=0.0))
     worked = run.waiting[begin].at - run.since if begin and pause in floors else 0.0
     return min(worked + limit, max(busy, limit))
+
+
+def _pause_factor(pause: str, same: Sequence[float], policy: StallPolicy) -> float:
+    """How much longer than the longest one a pause may last: less where several were about as long."""
+    is_habit = sum(each >= max(same) / 2.0 for each in same) >= 3
+    return policy.pause_factor * (HABIT if is_habit and pause in ("idle", "spoken", "unknown") else 1.0)
 
 
 def _saves(run: Run) -> bool:
@@ -276,8 +307,10 @@ def _describe(run: Run, signals: dict[str, Any]) -> str:
         "busy": "although its GPUs compute",
         "computing": "although its processes compute",
     }
-    text = texts.get(signals["pause"], "")
-    return f" {text}" if text.startswith("although") else f": {text}" if text else ""
+    text = texts.get(signals["pause"])
+    works = _works(run, run.last.sign) if run.last.sign in ALIVE and signals["pause"] not in ALIVE else None
+    known = ", and no step since, although ".join(filter(None, (text, works)))
+    return f" {known}" if known.startswith("although") else f": {known}" if known else ""
 
 
 def _judge_speed(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:

@@ -53,6 +53,11 @@ class StallPolicy:
             if not getattr(self, name) >= 0:
                 raise SettingsError(name, getattr(self, name), "seconds, from 0")
 
+    @property
+    def shortest_pause(self) -> float:
+        """No shorter one is a hang."""
+        return min(float(getattr(self, name)) for name in (*_SHORT_PAUSES, *_LONG_PAUSES))
+
 
 DEFAULT_POLICY = StallPolicy()
 

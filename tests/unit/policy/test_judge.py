@@ -256,6 +256,32 @@ def test_the_first_step_that_is_seen_after_looks_without_one_was_made_since() ->
     assert run.look().verdict == "ok"
 
 
+@pytest.mark.parametrize("then", [{"cores": 9.0, **BUSY}, {"cores": 0.1, "rate": 4e7}, {"phase": "evaluation"}])
+def test_a_hang_is_over_with_a_new_step_and_not_before(then: dict[str, Any]) -> None:
+    run = Watched().train(30 * MINUTE, cores=9.0).wait(10 * MINUTE, cores=0.05, **IDLE)
+    assert run.verdicts[-1].state == "stalled"
+    begin = len(run.looks)
+    run.wait(20 * MINUTE, **{"cores": 0.05, **IDLE, **then})
+    assert {each.state for each in run.verdicts[begin:]} == {"stalled"}
+    run.step += 5
+    assert run.look(cores=9.0, **BUSY).state == "running"
+
+
+def test_a_hang_whose_gpus_compute_again_says_so() -> None:
+    run = Watched().train(30 * MINUTE, cores=9.0).wait(10 * MINUTE, cores=0.05, **IDLE).wait(60, cores=9.0, **BUSY)
+    assert run.verdicts[-1].reason.endswith("nothing written, and no step since, although its GPUs compute")
+
+
+def test_pauses_that_come_again_and_again_are_told_sooner_than_a_second_one() -> None:
+    limits = []
+    for pauses in (1, 4):
+        run = Watched()
+        for _ in range(pauses):
+            run.train(15 * MINUTE).wait(4.5 * MINUTE)
+        limits.append(run.train(15 * MINUTE).wait(5 * MINUTE).verdicts[-1].limit_seconds or 0.0)
+    assert limits[0] > 1.2 * limits[1] > 1.2 * 4.5 * MINUTE
+
+
 def test_a_log_that_was_rotated_is_no_restart() -> None:
     run = Watched(log_size=50_000).train(30 * MINUTE)
     run.look(step=None, log_size=0, **BUSY)

@@ -212,6 +212,24 @@ def test_pauses_between_steps_do_not_make_a_run_slow() -> None:
     assert run.kinds == set()
 
 
+@pytest.mark.parametrize(("noise", "seed"), [(100.0, 1), (300.0, 3), (600.0, 0)])
+def test_an_eta_that_does_not_converge_is_not_well_again_because_of_single_readings(noise: float, seed: int) -> None:
+    random, run = Random(seed), Run(poll=60.0)
+    for look in range(120):
+        late = max(0, look - 40)
+        eta = 5000.0 - 60.0 * min(look, 40) - 20.0 * late + noise * random.gauss(0.0, 1.0)
+        run.train(60.0, pace=1.0 / min(1.5, 1.0 + late / 60.0), eta_seconds=eta)
+    stalls = [each.is_stalling for each in run.verdicts]
+    assert True in stalls and False not in stalls[stalls.index(True) :]
+
+
+def test_a_run_that_was_slow_is_well_again_when_its_speed_is_back() -> None:
+    run = Run(poll=60.0).train(40 * 60.0).train(30 * 60.0, pace=0.3)
+    assert run.verdicts[-1].kind == "slow"
+    run.train(12 * 60.0)
+    assert not run.verdicts[-1].is_stalling
+
+
 def test_recovery_clears_a_stall() -> None:
     run = Run().train(1800).pause(400, **HUNG)
     assert run.verdicts[-1].is_stalling
