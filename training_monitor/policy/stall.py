@@ -238,8 +238,9 @@ def _is_watched(run: Run, pause: str, waited: float, limit: float, calm: Sequenc
         since = run.waiting[gaps[-1]].at
         needed = max(WATCHED_AGAIN, 2.0 * _cadence(run, calm), limit / 2.0)
         return run.last.at - since >= needed and len(run.waiting) > gaps[-1] + 1
-    least = 4 if pause == "spinning" else 3  # two readings of GPUs at work may be low by chance
-    return len(run.waiting) >= least or any(each.seen.step_age is not None for each in run.waiting)
+    least = {"spinning": 4, "unknown": 2}.get(pause, 3)  # two readings of GPUs at work may be low by chance
+    is_told = (run.last.seen.log_age or 0.0) >= limit or any(each.seen.step_age is not None for each in run.waiting)
+    return len(run.waiting) >= least or is_told
 
 
 def _proof(
@@ -250,7 +251,7 @@ def _proof(
     if waited < most and run.since_known and run.position is not None:
         if run.made_within <= max(limit, policy.busy_pause):
             return "step"
-        if run.last.seen.step_age is not None:
+        if any(each.seen.step_age is not None for each in run.waiting):
             return "age"
     if waited < limit and run.moved and run.position is None:
         return "step"

@@ -151,14 +151,14 @@ def _add_wait(run: Run, before: Look | None, look: Look, place: float | None) ->
         run.saves, run.since_known, run.waiting = True, True, [look]
     elif place is None:
         run.rotated = run.rotated or (before is not None and _is_shorter(before.seen, look.seen))
-    elif not run.since_known and age is not None:
-        run.since, run.since_known = min(run.since, look.at - age), True
+    elif not run.since_known:
+        run.since, run.since_known = min(run.since, look.at - _least_age(look)), age is not None
 
 
 def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> None:
     age, is_first = look.seen.step_age, run.position is None
     earliest = -inf if before is None else before.at  # another step than the look before saw was made since
-    made = look.at if age is None else max(earliest, look.at - age)
+    made = max(earliest, look.at - _least_age(look))
     if is_first:
         run.first_step_at = run.since = made
     else:
@@ -168,6 +168,12 @@ def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> No
     run.moved = run.moved or before is not None
     run.position, run.position_at, run.made_within = place, made, look.at - earliest
     run.since_known, run.rotated, run.waiting = age is not None or before is not None, False, [look]
+
+
+def _least_age(look: Look) -> float:
+    """How old its newest step is at least: as old as the log, whatever stands behind the step."""
+    age = look.seen.log_age if look.seen.step_age is None else look.seen.step_age
+    return age or 0.0
 
 
 def _move(run: Run, made: float) -> None:
