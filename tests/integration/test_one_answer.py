@@ -441,7 +441,6 @@ def test_an_end_is_told_at_once_and_as_what_it_was(
     assert told in check(log)["reason"]
 
 
-@pytest.mark.xfail(strict=True, reason="a log that no process writes is taken for that of a running training")
 def test_a_training_that_was_killed_died_at_its_last_step(machine: Machine) -> None:
     """Row 13: nobody has its log open, to which nothing was written for five minutes."""
     log = machine.train(STEPS, "ends", age=300)

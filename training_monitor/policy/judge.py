@@ -20,6 +20,7 @@ ENDS = ("finished", "failed", "stopped")  # the states of one that runs no more
 VERDICTS = ("ok", "warning", "unknown", "failed")  # better ones first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
 UNNAMED_FAILURES = ("none", "unknown")
+LEFT_SECONDS = 120.0  # after which a log that no process has open, and that was never seen to grow, may be a dead one's
 QUIET_SECONDS = 30.0  # from which on a silence is told beside a verdict that is still ok
 
 
@@ -67,8 +68,16 @@ def _judge_log_end(seen: Sequence[Observation], policy: StallPolicy) -> Verdict 
     last = seen[-1]
     if last.finished or all_steps_done(last):
         return _finished(seen)
-    unwritten = last.processes == 0 or (last.log_age is not None and last.log_age >= policy.unknown_pause)
-    return _failed(seen) if _names_failure(last) and unwritten else None
+    age = last.log_age or 0.0
+    if _names_failure(last) and (last.processes == 0 or age >= policy.unknown_pause):
+        return _failed(seen)
+    if last.processes == 0 and any(each.processes for each in seen) and _is_partial(last) and age >= QUIET_SECONDS:
+        return _failed(seen)
+    is_left = last.processes == 0 and not any(each.processes == 0 and each.step != last.step for each in seen)
+    if is_left and _is_partial(last) and age >= max(LEFT_SECONDS, 3.0 * (last.step_interval or 0.0)):
+        reason = f"{_position(last)}: no process that can be seen from here writes its log, for {format_duration(age)}"
+        return Verdict("unknown", "unknown", reason, remedies=("ask as the user who runs it, or where it runs",))
+    return None
 
 
 def _finished(seen: Sequence[Observation]) -> Verdict:

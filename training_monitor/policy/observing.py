@@ -58,7 +58,7 @@ def observe_job(
         exit_code=view.exit_code,
         message=view.message,
         failure=failure_of(view) if view.status is JobStatus.FAILED else None,
-        runtime=runtime if seen.runtime is None else seen.runtime,
+        runtime=seen.runtime if runtime is None else runtime,  # its own word, also where its processes are not seen
     )
 
 

@@ -105,7 +105,8 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
     pause, limit, watched = _pause(run, calm, policy)
     if not (waited >= limit and watched) and (told := _earlier_stall(run, calm, policy)):
         pause, limit, watched = told
-    step_time = last.seen.step_time if run.by_step else None
+    told_times = [each.step_time for each in seen if each.step_time is not None and each.timestamp >= run.began]
+    step_time = told_times[-1] if told_times and run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
     readings = [
         (at, eta) for each in seen if (eta := each.eta_seconds) is not None and (at := each.timestamp) >= run.began
@@ -221,7 +222,7 @@ def _is_early(run: Run, pause: str, calm: Sequence[Move]) -> bool:
 
 def _cadence(run: Run, calm: Sequence[Move]) -> float:
     """The usual time between steps; where every look sees new ones, not the time between looks."""
-    told = run.last.seen.step_interval or 0.0
+    told = next((each.seen.step_interval for each in reversed(run.waiting) if each.seen.step_interval), 0.0)
     moves = calm or run.moves
     seconds = quantile([each.seconds for each in moves], 0.75) if moves else 0.0
     if seconds <= 1.5 * run.poll:

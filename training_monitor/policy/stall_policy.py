@@ -7,8 +7,10 @@ from typing import Any
 
 from training_monitor.errors import SettingsError
 
+USUAL_THRESHOLD = 300.0  # seconds, of `auto_restart` and its like
 MOST_SAMPLES = 720  # six hours at one every 30 s
 _SHORT_PAUSES = ("idle_pause", "spinning_pause", "quiet_pause", "spoken_pause", "unknown_pause", "early_pause")
+_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
 _LONG_PAUSES = ("busy_pause", "startup_pause")
 
 
@@ -66,9 +68,12 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
     """The limits with a caller's own `stagnation_threshold`, in seconds; None: the defaults.
 
     It is the shortest pause that counts as a stall, four times as long while GPUs or processes work, or before the
-    first step. `others` are fields of `StallPolicy`.
+    first step. From 300 s on, which is the default of the functions that take it, it shortens no pause that may be an
+    evaluation or a save out of sight. `others` are fields of `StallPolicy`.
     """
     if stagnation_threshold is None:
         return StallPolicy(**others)
     pauses = dict.fromkeys(_SHORT_PAUSES, stagnation_threshold)
+    if stagnation_threshold >= USUAL_THRESHOLD:
+        pauses |= {name: max(pauses[name], getattr(DEFAULT_POLICY, name)) for name in _UNSEEN_PAUSES}
     return StallPolicy(**{**pauses, **dict.fromkeys(_LONG_PAUSES, 4 * stagnation_threshold), **others})

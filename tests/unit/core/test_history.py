@@ -441,7 +441,7 @@ def test_two_that_watch_the_same_write_beside_each_other(store: Store) -> None:
 def test_an_older_file_gets_the_tables(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     with sqlite3.connect(store.path) as database:
-        for table in ("history_members", "history_samples", "history_chunks"):
+        for table in ("history_members", "history_samples", "history_chunks", "looks"):
             database.execute(f"DROP TABLE {table}")
         database.execute("PRAGMA user_version = 4")
     History(Store(str(tmp_path))).add({KEY: sample(time.time())})

@@ -223,12 +223,17 @@ end
 """
 
 
-def test_what_its_processes_do_tells_a_hang_from_a_pause() -> None:
-    silent = "file 5000 2000 2600\nstep 5/100 loss: 0.5\n"
-    report, _ = report_of(job_id="job1", log=silent, gpu=IDLE, evidence=WAITS)
+SILENT = "file 5000 2000 2600\nstep 5/100 loss: 0.5\n"
+
+
+def test_a_job_whose_processes_do_nothing_is_stalled() -> None:
+    report, _ = report_of(job_id="job1", log=SILENT, gpu=IDLE, evidence=WAITS)
     assert report["job"] and report["job"]["state"] == "stalled" and issue(report, "do not compute, nothing written")
+
+
+def test_a_job_whose_processes_write_is_not_stalled_yet() -> None:
     saves = WAITS.replace("again=600.50\n", "again=600.50\n/proc/10/io:write_bytes: 900000000\n")
-    report, _ = report_of(job_id="job1", log=silent, gpu=IDLE, evidence=saves.replace("1000\nend", "900000000\nend"))
+    report, _ = report_of(job_id="job1", log=SILENT, gpu=IDLE, evidence=saves.replace("1000\nend", "900000000\nend"))
     assert report["job"] and report["job"]["state"] != "stalled"
 
 
