@@ -352,7 +352,7 @@ def _pause_within(run: Run, made: float) -> tuple[str, float]:
 
 def thin_looks(observations: Sequence[Observation], most: int) -> list[Observation]:
     """At most `most` of the observations: the newer half is kept whole, and the first eighth, which tells how fast the
-    run was once; of those between every second is dropped.
+    run was once; of those between every second is dropped, first of those in a row that show the same.
 
     The last one before the newest step and the first one that saw it are kept too: the silence stays what it is.
     """
@@ -360,11 +360,11 @@ def thin_looks(observations: Sequence[Observation], most: int) -> list[Observati
     while len(kept) > most:
         first = _first_of_newest(kept)
         begin, end = most // 8, max(most // 8 + 2, len(kept) - most // 2)
-        kept = [
-            each
-            for at, each in enumerate(kept)
-            if not begin <= at < end or at % 2 == 0 or first - 1 <= at <= first
-        ]
+        between = [at for at in range(begin, end) if not first - 1 <= at <= first]
+        shown = [(each.step, each.epoch, each.loss) for each in kept[: end + 1]]
+        still = [at for at in between if 0 < at < len(shown) - 1 and shown[at - 1] == shown[at] == shown[at + 1]]
+        dropped = set(still[1::2] or [at for at in between if at % 2])
+        kept = [each for at, each in enumerate(kept) if at not in dropped]
     return kept
 
 
