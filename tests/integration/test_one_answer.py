@@ -406,7 +406,6 @@ def test_the_four_readings_of_the_document_are_an_eta_that_does_not_converge(mac
     assert (job["state"], job["verdict"]) == ("slow", "warning") and told in job["reason"]
 
 
-@pytest.mark.xfail(strict=True, reason="the usual time between looks becomes that of the quick ones, the rest gaps")
 def test_looks_in_quick_succession_do_not_hide_what_was_seen_before_them(machine: Machine) -> None:
     """Row 12, asked three times in a row."""
     log = machine.train("step 3500/4000 loss 0.5 ETA: 2:05:00\n")
