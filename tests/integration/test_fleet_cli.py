@@ -613,11 +613,12 @@ def test_the_exit_status_says_how_the_fleet_is(account: Account) -> None:
     assert nobody.returncode == 0 and "none runs" in nobody.stdout
 
 
-def test_a_log_that_nobody_has_written_to_for_days_is_not_healthy(account: Account) -> None:
+def test_a_log_that_no_process_writes_is_neither_healthy_nor_stalled(account: Account) -> None:
     days_ago = account.log.stat().st_mtime - 3 * 86_400
     os.utime(account.log, (days_ago, days_ago))
     told = run("fleet", f"local#{account.log}", "--once")
-    assert told.returncode == 1 and " error stalled: no step for 3d00h, limit 15m\n" in told.stdout
+    assert told.returncode == 3
+    assert " ? step 10 of 100: no process that can be seen from here writes its log, for 3d00h\n" in told.stdout
     assert " run's 1/training.log " in told.stdout
 
 

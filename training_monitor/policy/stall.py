@@ -63,7 +63,7 @@ def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPo
     if not seen:
         return _healthy(Observation(now, None), f"Insufficient samples (0/{policy.min_samples})", {})
     last, run = seen[-1], read_run(seen)
-    signals = _signals(run, seen, policy)
+    signals = _signals(run, policy)
     if _is_finished(last):
         return _healthy(last, "finished: the last step is done", signals)
     for judge in (_judge_start, _judge_pause, _judge_speed, _judge_eta):
@@ -91,7 +91,7 @@ def _is_finished(last: Observation) -> bool:
 _Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
 
 
-def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict[str, Any]:
+def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     """The numbers behind the verdict, for whoever shows it; None is not known.
 
     `seconds_without_step` is the silence and `pause_limit` from when on it is a stall; `pause` of which kind it is (see
@@ -105,12 +105,10 @@ def _signals(run: Run, seen: Sequence[Observation], policy: StallPolicy) -> dict
     pause, limit, watched = _pause(run, calm, policy)
     if not (waited >= limit and watched) and (told := _earlier_stall(run, calm, policy)):
         pause, limit, watched = told
-    told_times = [each.step_time for each in seen if each.step_time is not None and each.timestamp >= run.began]
+    told_times = [each.seen.step_time for each in run.looks if each.seen.step_time is not None]
     step_time = told_times[-1] if told_times and run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
-    readings = [
-        (at, eta) for each in seen if (eta := each.eta_seconds) is not None and (at := each.timestamp) >= run.began
-    ]
+    readings = [(each.at, eta) for each in run.looks if (eta := each.seen.eta_seconds) is not None]
     flat = find_flat_eta(readings, [each for each in run.advances if each.end > _warm(run, policy)], slow, policy)
     recent = run.advances[-5:]
     return {

@@ -96,6 +96,7 @@ class Run:
     rotated: bool = False  # whether its log became shorter, and shows no step yet
     saves: bool = False  # whether files were seen to be written where its checkpoints go, and nothing else moves
     waiting: list[Look] = field(default_factory=list)  # looks since then, the one that saw it included
+    looks: list[Look] = field(default_factory=list)  # all of this generation
 
     @property
     def last(self) -> Look:
@@ -118,6 +119,7 @@ def read_run(seen: Sequence[Observation]) -> Run:
         if place is not None and run.position is not None and place < run.position:
             run = _begin(look, poll, by_step)
         look.sign = _sign(before, look, run)
+        run.looks.append(look)
         run.waiting.append(look)
         if place is None or place == run.position:
             _add_wait(run, before, look, place)

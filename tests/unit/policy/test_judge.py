@@ -317,6 +317,18 @@ def test_an_eta_that_does_not_converge_is_a_signal_of_its_own() -> None:
     assert verdict.reason == f"step 3500 of 4000: {told}"
 
 
+def test_the_readings_of_an_eta_count_on_the_time_that_the_machine_was_awake() -> None:
+    """It was suspended for four hours since, so that the run began four hours later on its own time."""
+    readings = ((0.0, 3000, 7200.0), (1800.0, 3200, 7100.0), (3600.0, 3400, 7200.0), (19_800.0, 3500, 7500.0))
+    seen = [
+        Observation(START + at, step, 4000, eta, boot="b", awake_seconds=9000.0 + min(at, 5400.0))
+        for at, step, eta in readings
+    ]
+    verdict = judge(seen, now=START + 19_800.0)
+    assert verdict.stall and verdict.stall.kind == "eta_not_converging", verdict.reason
+    assert "over the last 90 minutes despite 500 steps" in verdict.reason
+
+
 def test_a_flat_eta_is_told_within_the_hour() -> None:
     run, left = Watched(60.0, total_steps=20_000), 12_000.0
     run.step = 8000
