@@ -15,7 +15,7 @@ LIMITS = re.compile(r"[a-z_]+_pause|stall_after|stagnation_threshold|IDLE_PERCEN
 POLICY = "policy/stall_policy.py"
 # A threshold of the caller, documented as `stagnation_threshold`: a number as its default, and no limit beside it.
 CALLERS_THRESHOLD = {"supervise/monitor.py", "supervise/restart.py", "policy/restart.py", "policy/service_config.py"}
-# Where a Verdict is made without observations: nobody was asked, or nobody is to judge.
+# The places that create a Verdict without observations, because there was nothing to observe or to judge.
 VERDICTS_BESIDE = {
     "policy/run_values.py",  # a run that was not judged yet
     "policy/run_verdicts.py",  # a run of which it is not known whether it runs
