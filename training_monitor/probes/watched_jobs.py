@@ -24,6 +24,7 @@ from training_monitor.models import (
     Reply,
 )
 from training_monitor.parse.evidence import Evidence
+from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.gpu_load import gpu_load
 from training_monitor.policy.observing import observe_job, observe_log
 from training_monitor.probes.checkpoints import checkpoints_question
@@ -77,6 +78,10 @@ class Look:
     def text(self) -> str:
         """The end of the log, as far as this look read it."""
         return self.log_tail or (self.log.text + self.log.partial if self.log else "")
+
+    def read_progress(self) -> Progress:
+        """The newest progress of the job; of one with files, parsed from the end of its log."""
+        return self.view.progress if self.view else parse_progress(self.text)
 
     @property
     def message(self) -> str | None:

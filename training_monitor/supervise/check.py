@@ -15,7 +15,6 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TrainingMonitorError
 from training_monitor.looks import Looks, look_key
 from training_monitor.models import Answer, Gpu, JobView, Progress, Question
-from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.gpu_load import gpu_load, gpu_mode, power_fraction
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import VERDICTS, judge
@@ -105,7 +104,7 @@ def judge_jobs(
     views = {view.job_id: view for view in list_jobs(where, transport=transport)}
     meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
     running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal][-MOST_TRAININGS:]
-    seen = {job_id: _Seen(meant[job_id], Look(view)) for job_id, view in views.items()}
+    seen = {job_id: _Seen(meant[job_id], Look(view), progress=view.progress) for job_id, view in views.items()}
     looked_at = _look_at(where, running, transport, alone=False) if running else []
     seen |= {each.meant.name: each for each in looked_at if each.look}
     judged = {job_id: _judge(where, each, kept, now, None) for job_id, each in seen.items()}
@@ -123,12 +122,7 @@ class _Seen:
     look: Look | None
     all_gpus: tuple[Gpu, ...] = ()
     error: TrainingMonitorError | None = None
-
-    @property
-    def progress(self) -> Progress:
-        if self.look is None:
-            return Progress()
-        return self.look.view.progress if self.look.view else parse_progress(self.look.text)
+    progress: Progress = Progress()
 
 
 def _both(first: Any, second: Any) -> tuple[Any, Any]:
@@ -168,7 +162,7 @@ def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _
         return _Seen(meant, None, table, error)
     if alone:
         look.require(meant.job)
-    return _Seen(meant, look, table)
+    return _Seen(meant, look, table, progress=look.read_progress())
 
 
 # ---------------------------------------------------------------- the pods beside a pod

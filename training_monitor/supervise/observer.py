@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from training_monitor.looks import Looks, look_key
 from training_monitor.models import JobView, Progress
-from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.judge import judge
 from training_monitor.policy.stall import StallPolicy
 from training_monitor.probes.evidence import SAMPLE_SECONDS
@@ -52,7 +51,7 @@ class Observer:
         if look.view:
             look = replace(look, view=read_last_words(self.target, look.view, transport=self._transport))
         self._known = look.process.identity if look.process else None
-        self.progress = look.view.progress if look.view else parse_progress(look.text)
+        self.progress = look.read_progress()
         self._open_looks(look)
         self.looks.add(observation_of(look, self.progress, look.text, now, first=not self.looks.is_known(now)))
         return look
