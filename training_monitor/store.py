@@ -287,7 +287,10 @@ class Store:
             lock.truncate()
             lock.write(str(os.getpid()))
             lock.flush()
-            yield
+            try:
+                yield
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a child may have a copy until it is executed
 
     def _open_lock(self, key: str) -> IO[str]:
         path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])

@@ -77,7 +77,8 @@ def _lock(folder: str, clock: Clock) -> Iterator[None]:
             clock.sleep(_LOCK_INTERVAL)
         yield
     finally:
-        os.close(file)  # which unlocks it
+        fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a child may have a copy until it is executed
+        os.close(file)
 
 
 def _try_lock(file: int) -> bool:

@@ -182,6 +182,23 @@ def test_a_lock_is_free_after_its_holder_is_done_or_failed(folder: str) -> None:
         pass
 
 
+def test_a_lock_is_free_although_a_child_that_is_not_executed_yet_has_a_copy(folder: str) -> None:
+    store = Store(folder)
+    ready, go = os.pipe()
+    with store.hold("local run"):
+        if not (child := os.fork()):
+            os.close(go)
+            os.read(ready, 1)
+            os._exit(0)
+    try:
+        with store.hold("local run"):
+            pass
+    finally:
+        os.close(ready)
+        os.close(go)
+        os.waitpid(child, 0)
+
+
 def test_the_lock_of_another_process_is_seen_and_released_when_it_is_killed(folder: str) -> None:
     store = Store(folder)
     holder = subprocess.Popen(
