@@ -124,7 +124,7 @@ class TestAsking:
     def test_a_program_left_in_the_background_delays_no_more_than_the_limit(self, target: Place) -> None:
         started = time.monotonic()
         [left, other] = ask(target.address, plain("sleep 60 & echo ready", 0.5), plain("echo there"))
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 30
         assert (left.get().output, other.get().output) == ("ready\n", "there\n")
 
     def test_any_bytes_but_nul_come_back(self, target: Place) -> None:
