@@ -164,12 +164,22 @@ def _add_progress(run: Run, before: Look | None, look: Look, place: float) -> No
     if is_first:
         run.first_step_at = run.since = made
     else:
-        if all(each.gap is None for each in run.waiting[1:]) and made > run.position_at:
-            run.advances.append(Advance(run.position_at, made, place - (run.position or 0.0)))
+        steps, is_watched = place - (run.position or 0.0), all(each.gap is None for each in run.waiting[1:])
+        usual = _usual_step_time(run) if is_watched and age is None and look.seen.log_age is None else None
+        if is_watched and made > run.position_at:
+            run.advances.append(Advance(run.position_at, made, steps))
         _move(run, made)
+        if usual is not None:
+            run.since = min(made, max(earliest, run.position_at + steps * usual))
     run.moved = run.moved or before is not None
     run.position, run.position_at, run.made_within = place, made, look.at - earliest
     run.since_known, run.rotated, run.waiting = age is not None or before is not None, False, [look]
+
+
+def _usual_step_time(run: Run) -> float | None:
+    """By it, fewer new steps than usual tell when in the time before the look the newest of them was made."""
+    newest = run.advances[-20:]
+    return median(each.step_time for each in newest) if run.by_step and len(newest) >= 5 else None
 
 
 def _least_age(look: Look) -> float:

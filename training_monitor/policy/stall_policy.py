@@ -33,7 +33,7 @@ class StallPolicy:
     idle_pause: float = 560.0
     spinning_pause: float = 120.0
     spoken_pause: float = 400.0
-    unknown_pause: float = 345.0
+    unknown_pause: float = 320.0
     busy_pause: float = 1800.0
     startup_pause: float = 1800.0
     pause_factor: float = 2.2

@@ -169,6 +169,14 @@ def test_silence_and_its_limit_are_told_and_the_silence_never_shrinks() -> None:
     assert {each.since for each in run.verdicts if each.state == "stalled"} == {first.since}
 
 
+def test_fewer_new_steps_than_usual_tell_when_a_hang_began() -> None:
+    """Of a log whose age nobody told, looked at once a minute: it hung ten seconds after the last look but one."""
+    run = Watched(poll=60.0).train(20 * MINUTE, gpu_utilization=None, gpu_power_fraction=None)
+    run.step += 10
+    run.wait(2 * MINUTE)
+    assert run.verdicts[-1].seconds_without_step == pytest.approx(110.0)
+
+
 def test_gaps_between_looks_do_not_erase_what_both_sides_saw() -> None:
     run = Watched(60.0).train(20 * MINUTE)
     for minute in range(50):
