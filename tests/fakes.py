@@ -273,6 +273,8 @@ class FakeJobs:
         self._write_checkpoints()
         if 'echo "boot=$_boot"' in script:
             return "end\n", 0  # nothing is known of its processes
+        if r"printf '\036'" in script:
+            return "", 0  # samples of a short log
         if 'echo "file $_newest"' in script:
             return f"file {int(max(self.saved_at.values(), default=0))}\nnow {int(self.now)}\n", 0
         if found := re.search(r"^dir=\$base/(\S+)$", script, re.MULTILINE):

@@ -312,16 +312,7 @@ def test_the_progress_is_that_of_the_job(machine: Machine, text: str, step: int,
     assert watched["step"] == step
 
 
-@pytest.mark.parametrize(
-    "resets",
-    [
-        True,
-        pytest.param(
-            False,
-            marks=pytest.mark.xfail(strict=True, reason="a fleet parses the last 8 KiB of a log at its first look"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("resets", [True, False])
 def test_a_row_of_a_fleet_has_the_same_progress(machine: Machine, resets: bool) -> None:
     """Row 6."""
     log = machine.train(epochs(3, 327, (2, 325), resets=resets))
@@ -329,7 +320,6 @@ def test_a_row_of_a_fleet_has_the_same_progress(machine: Machine, resets: bool) 
     assert found["rows"][0]["progress_percent"] == pytest.approx(100 * check(log)["progress"], abs=0.5)
 
 
-@pytest.mark.xfail(strict=True, reason="the end of the log that is read, 64 KiB, does not reach the epoch before")
 def test_the_steps_of_a_long_log_are_counted_over_all_epochs(machine: Machine) -> None:
     """Row 6: `Epoch 2/3 | Step 6527/9826`."""
     text = epochs(3, 3275, (2, 3252), resets=False).replace("/9825", "/9826")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ _RESULT = re.compile(
     r"(?:took|finished|completed?|done|ended)\b|\b(?:finished|completed|end of) (?:training )?epoch\b"
 )
 _KERAS_EPOCH_END = re.compile(r"(?:^|\s)(\d{1,9})/\1 (?:\[={1,80}\] )?- \d")
+_FEWEST_SAMPLES = 4  # of a log, that can show what its counter counts
 _UNEVEN = 1.5  # steps by which the epochs of a job may differ
 
 
@@ -72,6 +73,25 @@ class EpochCount:
         """Forget where the job stood: another attempt begins."""
         self.epoch = self.done = self.step = self.counted_in = self.reported = None
         self.before = 0
+
+    def learn_from_samples(self, counters: Sequence[tuple[float | None, int | None, int | None]]) -> EpochCount:
+        """What counters seen in places spread evenly over a log show: where epochs begin, and what a counter counts.
+
+        A counter of the epoch passes through all its values in each epoch, so that some of the samples would stand
+        where the epoch rules out a counter of the job.
+
+        Args:
+            counters: (epoch, step, steps) in text order, read with this object.
+        """
+        same = [(epoch, step) for epoch, step, steps in counters if steps and steps == self.steps]
+        inside = [self._may_count_job(step or 0, self.steps or 0, epoch) for epoch, step in same]
+        spans_epochs = len({epoch for epoch, _ in same}) > 1 and len(same) >= _FEWEST_SAMPLES
+        counts_job = spans_epochs and all(inside)
+        return EpochCount(
+            first=self.first,
+            job_steps=self.steps if counts_job else None,
+            epoch_steps=self.epoch_steps if not counts_job else None,
+        )
 
     def announce(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Take the totals that the beginning or the end of a log names."""

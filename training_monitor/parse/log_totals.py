@@ -82,6 +82,10 @@ class LogTotals:
         self._gpu_utilization: float | None = None
         self._memory: dict[str, float] | None = None
 
+    def learn_epochs(self, epochs: EpochCount) -> None:
+        """Take over what is known of how the log counts, before any of it is fed."""
+        self._epochs = epochs
+
     def feed(self, chunk: str) -> None:
         """Add the next characters of the log. Never raises."""
         start = 0

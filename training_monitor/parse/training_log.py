@@ -8,7 +8,7 @@ What it refuses: counting validation, download, generation and preprocessing bar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -102,6 +102,15 @@ def read_progress(text: str, epochs: EpochCount) -> Progress:
     for piece in log_pieces(text):
         reader.read(piece)
     return reader.progress
+
+
+def read_samples(samples: Sequence[str]) -> EpochCount:
+    """What places spread evenly over a log, in text order, show of how it counts; for `read_progress` of its end."""
+    epochs, counters = EpochCount(), list[tuple[float | None, int | None, int | None]]()
+    for sample in samples:
+        read_progress(sample, epochs)
+        counters.append((epochs.counted_in, epochs.step, epochs.steps))
+    return epochs.learn_from_samples(counters)
 
 
 class _Job(NamedTuple):

@@ -60,8 +60,13 @@ def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
 def _with_log(view: JobView, log: Answer[Any]) -> JobView:
     """A Ray job with the end of its log."""
     size, age, text = log.value or (None, None, "")
-    said = text.replace(f"Running entrypoint for job {view.job_id}: {view.command}", "", 1)  # a script may name steps
-    return replace(view, progress=parse_progress(said), log_size=size, log_age=age, log_tail=text, log_known=log.known)
+    view = replace(view, log_size=size, log_age=age, log_tail=text, log_known=log.known)
+    return replace(view, progress=parse_progress(said_by(view)))
+
+
+def said_by(view: JobView) -> str:
+    """The end of the log of a job without its command, which Ray prints: a script may name steps."""
+    return view.log_tail.replace(f"Running entrypoint for job {view.job_id}: {view.command}", "", 1)
 
 
 def _may_have_said_more(view: JobView) -> bool:

@@ -16,9 +16,10 @@ import shlex
 
 from training_monitor.errors import AccessDenied, CommandFailed, SettingsError
 from training_monitor.models import LogCursor, NewLog, Progress, Question, Reply
+from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.parse.log_frames import HELD_BYTES, MOST_BYTES, LineCutter
 from training_monitor.parse.process_job import parse_fields
-from training_monitor.parse.training_log import parse_progress
+from training_monitor.parse.training_log import parse_progress, read_samples
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask, quote_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -153,6 +154,37 @@ def follow_script(expression: str, cursor: LogCursor, nonce: str) -> str:
         "PART": _PART,
     }
     return re.sub("|".join(parts), lambda found: parts[found.group()], _FOLLOW)
+
+
+_SAMPLES = r"""
+file=FILE
+[ -f "$file" ] && [ -r "$file" ] || exit 0
+size=$(stat -L -c %s "$file") n=0
+[ "${size:-0}" -gt FEWEST ] || exit 0
+while [ $n -lt COUNT ]; do
+  dd bs=SIZE skip=$((size / SIZE * n / COUNT)) count=1 <"$file" 2>/dev/null; printf '\036'; n=$((n + 1))
+done
+tail -c SIZE "$file"
+"""
+_SAMPLE_BYTES, _MOST_SAMPLES = 1024, 8
+
+
+def epochs_question(expression: str) -> Question[EpochCount]:
+    """How a log, named by a shell expression, counts steps and epochs, by short samples from all over it.
+
+    The end of a long log does not reach back to where its epochs begin.
+    """
+    sizes = {"COUNT": _MOST_SAMPLES, "FEWEST": _MOST_SAMPLES * _SAMPLE_BYTES, "SIZE": _SAMPLE_BYTES}
+    parts = {**{name: str(size) for name, size in sizes.items()}, "FILE": expression}
+    script = re.sub(r"\b(?:COUNT|FEWEST|SIZE|FILE)\b", lambda found: parts[found.group()], _SAMPLES)
+
+    def parse(reply: Reply) -> EpochCount:
+        first, *others = reply.output.split("\036")
+        whole = [re.split("[\r\n]", each)[1:] for each in others]
+        lines = [re.split("[\r\n]", first), *whole]
+        return read_samples(["\n".join(each if each is lines[-1] else each[:-1]) for each in lines])
+
+    return Question("epochs", script, parse, limit=10.0)
 
 
 def log_question(path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES) -> Question[NewLog]:

@@ -23,12 +23,14 @@ from training_monitor.models import (
     Question,
     Reply,
 )
+from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.parse.evidence import Evidence
-from training_monitor.parse.training_log import parse_progress
+from training_monitor.parse.training_log import read_progress
 from training_monitor.policy.gpu_load import gpu_load
 from training_monitor.policy.observing import observe_job, observe_log
 from training_monitor.probes.checkpoints import checkpoints_question
 from training_monitor.probes.evidence import (
+    SAMPLE_SECONDS,
     evidence_question,
     file_age_question,
     pids_of,
@@ -37,8 +39,8 @@ from training_monitor.probes.evidence import (
     pids_of_process_job,
 )
 from training_monitor.probes.gpu import gpu_question
-from training_monitor.probes.jobs import is_process_job, look_questions, read_look
-from training_monitor.probes.logs import FIRST_BYTES, LIMIT_BYTES, log_question_of
+from training_monitor.probes.jobs import is_process_job, look_questions, read_look, said_by
+from training_monitor.probes.logs import FIRST_BYTES, LIMIT_BYTES, epochs_question, log_question_of
 from training_monitor.probes.pid_files import ProcessIdentity, ProcessView, process_question
 from training_monitor.probes.process_jobs import log_expression as process_log
 from training_monitor.probes.ray_jobs import log_expression as ray_log
@@ -55,7 +57,7 @@ class Look:
     Of a job with an id, `view` is all that was asked; of one with files, `process`. `gpus` are those its processes are
     on, or all where that is not known: `gpu_utilization` in per cent and `gpu_power` drawn over its limit are those of
     the one that works hardest. `evidence` is what its processes do, `file_age` seconds since a file was written where
-    its checkpoints go.
+    its checkpoints go, `epochs` how the log counts, by samples from all of it.
     """
 
     view: JobView | None = None
@@ -68,6 +70,7 @@ class Look:
     errors: tuple[str, ...] = ()
     evidence: Evidence = Evidence()
     file_age: float | None = None
+    epochs: EpochCount | None = None
 
     @property
     def log_tail(self) -> str:
@@ -80,8 +83,11 @@ class Look:
         return self.log_tail or (self.log.text + self.log.partial if self.log else "")
 
     def read_progress(self) -> Progress:
-        """The newest progress of the job; of one with files, parsed from the end of its log."""
-        return self.view.progress if self.view else parse_progress(self.text)
+        """The newest progress of the job, parsed from the end of its log."""
+        if self.view and not self.epochs:
+            return self.view.progress
+        epochs = replace(self.epochs) if self.epochs else EpochCount()
+        return read_progress(said_by(self.view) if self.view else self.text, epochs)
 
     @property
     def message(self) -> str | None:
@@ -181,15 +187,17 @@ def watch_questions(
     with_log: bool,
     with_checkpoints: bool = True,
     parse_tail: bool = True,
-    sample_seconds: float = 0.0,
+    is_first: bool = False,
 ) -> list[Question[Any]]:
     """What `read_watch` needs to know; `with_log` asks for what the log has behind `cursor`.
 
-    Without `parse_tail` the end of a job's log is not parsed each time, as those need not who add up all of it. For
-    `sample_seconds` its processes are watched: a first look has no earlier one to compare with.
+    Without `parse_tail` the end of a job's log is not parsed each time, as those need not who add up all of it. A first
+    look has no earlier one to compare with: it watches the processes for a moment, and asks how the log counts.
     """
-    evidence = evidence_question(_roots(job, cursor, known), sample_seconds)
+    evidence = evidence_question(_roots(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
     questions: list[Question[Any]] = [gpu_question(8.0), evidence]
+    if is_first:
+        questions.append(epochs_question(log_expression(job, cursor)))
     if job.output_dir is not None:
         questions.append(file_age_question(quote_path(job.output_dir)))
     if with_log:
@@ -233,10 +241,12 @@ def read_watch(
     with_log: bool,
     with_checkpoints: bool = True,
     parse_tail: bool = True,
+    is_first: bool = False,
 ) -> Look:
     """The look out of its answers. Raises JobNotFound, and what kept us from asking for the job or its log."""
     rest = list(answers)
     gpus, evidence = rest.pop(0), rest.pop(0)
+    epochs = rest.pop(0).value if is_first else None
     file_age = rest.pop(0).value if job.output_dir is not None else None
     log = rest.pop(0) if with_log else None
     checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
@@ -261,6 +271,7 @@ def read_watch(
         tuple(errors),
         seen,
         file_age,
+        epochs,
     )
 
 

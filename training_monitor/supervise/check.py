@@ -20,7 +20,6 @@ from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import VERDICTS, judge
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.checkpoints import newest_complete
-from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.gpu import gpu_question
 from training_monitor.probes.jobs import list_jobs
 from training_monitor.probes.pods import find_siblings
@@ -148,14 +147,14 @@ def _look_at(
 
 def _questions(job: WatchedJob) -> list[Question[Any]]:
     """What is asked of one training, but for the GPUs, which are asked once for all."""
-    return watch_questions(job, None, None, with_log=job.job_id is None, sample_seconds=SAMPLE_SECONDS)[1:]
+    return watch_questions(job, None, None, with_log=job.job_id is None, is_first=True)[1:]
 
 
 def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _Seen:
     """The look out of its answers; of a training that is meant alone, what kept us from its log is raised."""
     table = answers[0].value[0].gpus if answers[0].value else ()
     try:
-        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None)
+        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None, is_first=True)
     except TrainingMonitorError as error:
         if alone:
             raise

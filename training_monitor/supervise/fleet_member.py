@@ -31,7 +31,6 @@ from training_monitor.policy.fleet_values import (
 from training_monitor.policy.observing import FRESH_SECONDS
 from training_monitor.policy.training_metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.policy.watch_config import WatchConfig
-from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.host import LogHost, log_host_question
 from training_monitor.probes.watched_jobs import Look, gpus_behind, log_expression, read_watch, watch_questions
 from training_monitor.store import Store
@@ -159,8 +158,8 @@ class FleetMember:
             if address is None:
                 return True
             cursor, identity = self._state.cursor, self._state.identity
-            seconds = 0.0 if cursor else SAMPLE_SECONDS
-            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, sample_seconds=seconds)
+            is_first = cursor is None
+            asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
             host = log_host_question(log_expression(self.job, cursor))
             answers = ask(address, *asked, host, transport=transport)
             with self._turn:
@@ -216,7 +215,8 @@ class FleetMember:
     def _take(self, answers: Sequence[Answer[Any]], now: float) -> TargetReading:
         """The reading out of the answers. Raises what kept us from asking for the training."""
         host: LogHost = answers[-1].value or LogHost(None, None, None)
-        look, absent = self._read(answers[:-1])
+        is_first = self._state.cursor is None
+        look, absent = self._read(answers[:-1], is_first=is_first)
         if look.log and look.log.missing and not look.log_tail and (self._state.cursor or not look.view):
             absent = absent or self._say_without_log(look)
         moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
@@ -226,6 +226,8 @@ class FleetMember:
             self._begin_anew()
         elif self._is_begun_anew(look):
             self._begin_anew()
+        if look.epochs:
+            self._state.totals.learn_epochs(look.epochs)
         if look.log:
             self._take_log(look.log, look.log_tail)
         if _was_just_written(look.log) and look.process and look.process.running is False:
@@ -264,10 +266,10 @@ class FleetMember:
         started: object = self._state.identity or (look.view and look.view.started_at)
         return zlib.crc32(str(started).encode()) % MOST_RUN if started else 0
 
-    def _read(self, answers: Sequence[Answer[Any]]) -> tuple[Look, str | None]:
+    def _read(self, answers: Sequence[Answer[Any]], *, is_first: bool) -> tuple[Look, str | None]:
         """The look, and why there is no such job; that is no failure of the machine."""
         try:
-            return read_watch(self.job, answers, with_log=True, parse_tail=False), None
+            return read_watch(self.job, answers, with_log=True, parse_tail=False, is_first=is_first), None
         except JobNotFound as error:
             log = NewLog("", self._state.cursor, missing=True)
             return Look(log=log, gpus=gpus_behind(answers[0], ())), error.what

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from training_monitor.looks import Looks, look_key
 from training_monitor.models import JobView, Progress
+from training_monitor.parse.epoch_count import EpochCount
 from training_monitor.policy.judge import judge
 from training_monitor.policy.stall import StallPolicy
-from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.jobs import read_last_words
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.probes.watched_jobs import Look, observation_of, read_watch, watch_questions
@@ -32,7 +32,7 @@ class Observer:
         self._known: ProcessIdentity | None = None
         self.looks = Looks(store, look_key(target, job, None) if job.job_id else "")
         self.progress = Progress()  # by the last look
-        self._sample_seconds = SAMPLE_SECONDS
+        self._epochs: EpochCount | None = None
 
     def look(self, now: float) -> Look:
         """Look once, and remember it.
@@ -42,14 +42,16 @@ class Observer:
             CommandError: it could not be asked: nothing is known.
         """
         with_log = self.job.job_id is None
-        seconds, self._sample_seconds = self._sample_seconds, 0.0
+        is_first = self._epochs is None
         questions = watch_questions(
-            self.job, None, self._known, with_log=with_log, with_checkpoints=False, sample_seconds=seconds
+            self.job, None, self._known, with_log=with_log, with_checkpoints=False, is_first=is_first
         )
         answers = ask(self.target, *questions, transport=self._transport)
-        look = read_watch(self.job, answers, with_log=with_log, with_checkpoints=False)
+        look = read_watch(self.job, answers, with_log=with_log, with_checkpoints=False, is_first=is_first)
         if look.view:
             look = replace(look, view=read_last_words(self.target, look.view, transport=self._transport))
+        self._epochs = look.epochs or self._epochs or EpochCount()
+        look = replace(look, epochs=self._epochs)
         self._known = look.process.identity if look.process else None
         self.progress = look.read_progress()
         self._open_looks(look)

@@ -12,7 +12,6 @@ from training_monitor.looks import Looks, look_key
 from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
-from training_monitor.probes.evidence import SAMPLE_SECONDS
 from training_monitor.probes.jobs import stop_job
 from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
@@ -79,7 +78,7 @@ class TrainingWatcher:
         self.store = store or Store()
         self.transport, self.clock = transport, clock
         self._address: Target | None = None
-        self._sample_seconds = SAMPLE_SECONDS
+        self._is_first = True
         self._asking, self.lock = threading.Lock(), threading.RLock()
         self._stream: _Streaming | None = None
         self.state = self._load()
@@ -176,16 +175,19 @@ class TrainingWatcher:
         return self._address
 
     def look(self, *, with_log: bool) -> Look:
-        """Ask, and take nothing in. Raises JobNotFound, CommandError."""
-        seconds, self._sample_seconds = self._sample_seconds, 0.0
+        """Ask, and take in nothing but how the log counts. Raises JobNotFound, CommandError."""
+        is_first, self._is_first = self._is_first, False
         cursor, identity = self.state.cursor, self.state.identity
-        questions = watch_questions(self.job, cursor, identity, with_log=with_log, sample_seconds=seconds)
+        questions = watch_questions(self.job, cursor, identity, with_log=with_log, is_first=is_first)
         try:
             answers = ask(self.address(), *questions, transport=self.transport)
         except TrainingMonitorError:
             self._address = None  # it may have moved
             raise
-        return read_watch(self.job, answers, with_log=with_log)
+        look = read_watch(self.job, answers, with_log=with_log, is_first=is_first)
+        if look.epochs and cursor is None:
+            self.state.totals.learn_epochs(look.epochs)
+        return look
 
     # ------------------------------------------------------------ following
 

@@ -9,7 +9,7 @@ import pytest
 
 from training_monitor.models import Progress
 from training_monitor.parse.log_totals import LogTotals
-from training_monitor.parse.training_log import parse_progress
+from training_monitor.parse.training_log import parse_progress, read_progress, read_samples
 from training_monitor.policy.job_progress import LONGEST_ETA, JobProgress, format_position, job_progress
 
 
@@ -66,6 +66,29 @@ def test_the_end_of_a_log_tells_it_when_the_end_of_an_epoch_is_in_it() -> None:
     counts = [(1 + 3 * step // 9826, step) for step in range(100, 6500, 100)]
     end = spoken(3, counts, 9826)[-1600:]
     assert job_progress(parse_progress(end)).step == 6400
+
+
+@pytest.mark.parametrize(
+    ("epochs", "done"), [(3, 1.1), (3, 1.99), (3, 2.5), (10, 2.2), (10, 9.5), (2, 1.02), (30, 17.7), (6, 5.001)]
+)
+@pytest.mark.parametrize("per_epoch", [True, False])
+def test_samples_from_all_over_a_log_tell_it_where_its_end_does_not(
+    epochs: int, done: float, per_epoch: bool
+) -> None:
+    """In epochs of 1000 steps, of which the end of the log shows 50."""
+    made = round(1000 * done)
+    numbers = [(1 + (step - 1) // 1000, step) for step in range(1, made + 1)]
+    counts = [(epoch, step - 1000 * (epoch - 1) if per_epoch else step) for epoch, step in numbers]
+    log = spoken(epochs, counts, 1000 if per_epoch else 1000 * epochs).splitlines(keepends=True)
+    places = [round(number / 8 * len(log)) for number in range(8)]
+    samples = ["".join(log[place : place + 10]) for place in places] + ["".join(log[-10:])]
+    found = job_progress(read_progress("".join(log[-50:]), read_samples(samples)))
+    assert (found.step, found.total_steps) == (made, 1000 * epochs)
+
+
+def test_samples_of_one_epoch_tell_nothing() -> None:
+    samples = [spoken(3, [(1, step)], 3000) for step in range(100, 900, 100)]
+    assert read_samples(samples).job_steps is None and read_samples([]).job_steps is None
 
 
 def test_what_a_log_has_shown_holds_for_the_lines_that_follow() -> None:

@@ -60,6 +60,8 @@ class Machine:
             return self._process(), 0
         if "_oom() {" in script:
             return self._evidence("[ 0 != 0 ]" not in script), 0
+        if r"printf '\036'" in script:
+            return "", 0
         if "state=missing" in script:
             return "state=missing\n", 0
         raise AssertionError(f"unexpected script: {script[-300:]}")
