@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from training_monitor.errors import ParseError
@@ -119,22 +119,9 @@ def _add_sums(
 
 def observe_evidence(evidence: Evidence | None, file_age: float | None = None) -> dict[str, Any]:
     """The fields of an Observation that the evidence fills, as keyword arguments."""
-    known = evidence or Evidence()
-    return {
-        "cpu_seconds": known.cpu_seconds,
-        "written_bytes": known.written_bytes,
-        "cpu_cores": known.cpu_cores,
-        "write_rate": known.write_rate,
-        "blocked": known.blocked,
-        "compilers": known.compilers,
-        "oom_kills": known.oom_kills,
-        "boot": known.boot,
-        "awake_seconds": known.awake_seconds,
-        "process": known.process,
-        "processes": known.processes,
-        "runtime": known.runtime,
-        "file_age": file_age,
-    }
+    known = asdict(evidence or Evidence())
+    del known["pids"]
+    return {**known, "file_age": file_age}
 
 
 def parse_file_age(text: str) -> float | None:
