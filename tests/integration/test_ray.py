@@ -452,7 +452,7 @@ class TestRestart:
             command = training(tmp_path / "c", steps=100000, save_every=50, crash_at=0, hang_at=0, step_seconds=0.01)
             command = f"{command} & pid=$!; until [ -e '{tmp_path}/enough' ]; do sleep 0.1; done; kill $pid"
             config = {"entrypoint": command}
-            run = pool.submit(supervise, "steady", tmp_path / "c", job_config=config, on_event=events.append)
+            run = pool.submit(supervise, "lasting", tmp_path / "c", job_config=config, on_event=events.append)
             assert wait_until(lambda: "progress" in kinds(), 90), events
             kube.stop()
             assert wait_until(lambda: "unreachable" in kinds(), 60), events
@@ -466,7 +466,7 @@ class TestRestart:
             (tmp_path / "enough").touch()
             result = run.result(40)
         assert (result["success"], result["total_retries"]) == (True, 0), result
-        assert list(ray_head.named("steady")) == ["steady-attempt-1"]
+        assert list(ray_head.named("lasting")) == ["lasting-attempt-1"]
 
     def test_a_job_without_configuration_is_continued_with_that_of_ray_until_a_person_stops_it(
         self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path
