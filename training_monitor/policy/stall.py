@@ -95,16 +95,16 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     """The numbers behind the verdict, for whoever shows it; None is not known.
 
     `seconds_without_step` is the silence and `pause_limit` from when on it is a stall; `pause` of which kind it is (see
-    `kind_of`). `proof` is what excludes a stall: step | age | busy. `watched` says whether what is known of the silence
-    counts already.
+    `kind_of`). `proof` is what excludes a stall: step | age | busy. `is_stall` says whether the pause is one, or was
+    one at an earlier look: only a step ends that.
     """
     last = run.last
     warm = warm_at(run, policy)
     calm = [each for each in run.moves if each.end > warm]
     waited = last.at - run.since
-    pause, limit, watched = _pause(run, calm, policy)
-    if not (waited >= limit and watched) and (told := _earlier_stall(run, calm, policy)):
-        pause, limit, watched = told
+    found = _pause(run, calm, policy)
+    earlier = None if (is_stall := _is_stall(run, found, policy)) else _earlier_stall(run, calm, policy)
+    is_stall, (pause, limit, _) = is_stall or earlier is not None, earlier or found
     told_times = [each.seen.step_time for each in run.looks if each.seen.step_time is not None]
     step_time = told_times[-1] if told_times and run.by_step else None
     slow = find_slowdown([each for each in run.advances if each.end > warm], step_time, policy)
@@ -119,7 +119,7 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "proof": _proof(run, waited, limit, pause, calm, policy),
         "saves": run.saves,
         "works": _works(run, pause),
-        "watched": watched,
+        "is_stall": is_stall,
         "looks": len(run.waiting),
         "started_at": run.began,
         "since": run.since,
@@ -145,14 +145,23 @@ def _pause(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause:
 
 def _earlier_stall(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause | None:
     """The pause as it was when it first was a stall: only a step ends that. None when it never was one."""
-    if not _has_step(run) or run.last.at - run.since < policy.shortest_pause:
+    if run.last.at - run.since < policy.shortest_pause:
         return None
     for known in sorted(moments(len(run.waiting))):
         then = replace(run, waiting=run.waiting[:known])
-        waited = then.last.at - run.since
-        if waited >= policy.shortest_pause and (told := _pause(then, calm, policy))[2] and waited >= told[1]:
-            return told
+        found = _pause(then, calm, policy)
+        if _is_stall(then, found, policy):
+            return found
     return None
+
+
+def _is_stall(run: Run, found: _Pause, policy: StallPolicy) -> bool:
+    """Whether a pause is one; before the first step, GPUs that compute and what was hardly seen are none."""
+    pause, limit, watched = found
+    if run.last.at - run.since < max(limit, policy.shortest_pause):
+        return False
+    looks = 2 if run.since_known else policy.min_samples
+    return watched if _has_step(run) else pause != "busy" and len(run.waiting) >= looks
 
 
 def _start_of(waiting: Sequence[Look]) -> str:
@@ -273,8 +282,7 @@ def _works(run: Run, pause: str) -> str | None:
 
 def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     waited, limit = signals["seconds_without_step"], signals["pause_limit"]
-    looks = 2 if run.since_known else policy.min_samples
-    if signals["has_step"] or waited < limit or signals["pause"] == "busy" or len(run.waiting) < looks:
+    if signals["has_step"] or not signals["is_stall"]:
         return None
     what = "no new file where its checkpoints go for" if run.saves else "no step after"
     reason = f"{what} {format_duration(waited)}, limit {format_duration(limit)}{_describe(run, signals)}"
@@ -283,7 +291,7 @@ def _judge_start(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Fou
 
 def _judge_pause(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:
     waited, limit, pause = signals["seconds_without_step"], signals["pause_limit"], signals["pause"]
-    if not signals["has_step"] or waited < limit or not signals["watched"]:
+    if not signals["has_step"] or not signals["is_stall"]:
         return None
     sure = {"spinning": "high", "quiet": "high", "blocked": "high", "idle": "medium", "spoken": "medium"}
     confidence = sure.get(pause, "medium" if pause == "unknown" else "low")

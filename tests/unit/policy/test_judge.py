@@ -424,6 +424,14 @@ def test_a_start_is_ok_only_while_something_shows_that_it_works() -> None:
     assert run.verdicts[-1].state == "stalled" and run.verdicts[-1].reason.startswith("no step after")
 
 
+def test_a_failed_start_is_over_with_a_step_and_not_because_gpus_flicker() -> None:
+    run = Watched(poll=60.0, step=None)
+    run.wait(61 * MINUTE, cores=4.0, compilers=3)
+    run.wait(12 * MINUTE, cores=4.0, compilers=3, **BUSY)
+    assert {each.state for each in run.verdicts[-12:]} == {"stalled"}
+    assert run.look(step=1, cores=4.0, **BUSY).state == "running"
+
+
 def test_all_steps_done_and_still_running_is_worth_a_word_after_a_while() -> None:
     run = Watched(total_steps=600, is_running=True).train(10 * MINUTE).wait(10 * MINUTE, **IDLE)
     assert run.verdicts[-1].verdict == "ok"
