@@ -69,9 +69,11 @@ def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
     count, total = parse_count(bar["count"]), parse_count(bar["total"] or "?")
     if count is None:
         return {}
-    epochs = unit in _EPOCH_UNITS or _EPOCHS_NAME.search(name) is not None
     fields.update(_name_fields(name))
+    epochs = unit in _EPOCH_UNITS or _EPOCHS_NAME.search(name) is not None
+    epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
     if epochs:
+        fields.pop("inside_epoch", None)
         fields.update(epoch=float(count), total_epochs=total, epochs_done=float(count))
     elif _is_epoch_bar(fields, count):
         fields.update(epoch_step=count, epoch_steps=total, eta_scope="epoch")

@@ -18,7 +18,7 @@ from training_monitor.parse.log_text import as_whole, in_known_words, last_match
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
 _PAIR = re.compile(
-    r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}[:=|│]\s{0,20}|\s{1,40})"
+    r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}(?:::|[:=|│])\s{0,20}|\s{1,40})"
     r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
     rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
 )
@@ -30,11 +30,12 @@ _RATE = re.compile(
 _TIME_UNIT = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)"
 _DURATION = (
     r"((?:\d{1,5} days?,? )?\d{1,6}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
-    rf"|(?:\d{{1,9}}(?:\.\d{{1,9}})? ?{_TIME_UNIT},? ?(?:and )?){{1,4}})(?![\w:])"
+    rf"|(?:\d{{1,9}}(?:\.\d{{1,9}})? ?{_TIME_UNIT},? ?(?:and )?){{1,4}}(?: \d{{1,3}}ms)?)(?![\w:])"
 )
 _ETA = re.compile(
-    r"(?<!\w)(?:eta|remaining[_ ]time|(?:time[_ ]?)?remaining|time[_ ]left|(?:estimated )?time to finish)[\"']?"
-    rf"\s{{0,4}}(?:[:=]|(?<=eta)\s)\s{{0,4}}[\"']?{_DURATION}"
+    r"(?<!\w)(?:(?:total_)?eta|remaining[_ ]time|(?:time[_ ]?)?remain(?:ing)?|time[_ ]left|left[_ ]time|required"
+    r"|(?:estimated )?time to finish)[\"']?"
+    rf"\s{{0,4}}(?:[:=]|(?:(?<=eta)|(?<=remain)|(?<=remaining))\s)\s{{0,4}}[\"']?{_DURATION}"
 )
 _TIME_LEFT = re.compile(rf"(?<![\w.:]){_DURATION} ?(?:left|remaining|to go)\b")
 _SPENT_AND_LEFT = re.compile(r"\d:\d\d \[\d{1,6}:\d\d(?::\d\d)?/(\d{1,6}:\d\d(?::\d\d)?)\]")  # OpenPCDet
@@ -48,7 +49,7 @@ _TIMM_EPOCH = re.compile(
 )
 _INSIDE_EPOCH = re.compile(
     r"[\s,|:\-]{0,6}\[?(?:(steps?|iter|iteration|batch)\s{0,2}[:=]?\s{0,3})?"
-    r"\[?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
+    r"[\[(]?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
 )
 # Bars of Keras 2 and 3, rich and ultralytics, which count inside an epoch: count, total, remaining time
 _DRAWN_BARS = (
@@ -64,6 +65,7 @@ _STEP_NAMES = (
     "global_step",
     "global_steps",
     "num_updates",
+    "nupdates",
     "train_num_updates",
     "current_steps",
     "current_step",
@@ -76,13 +78,22 @@ _STEP_NAMES = (
     "steps_completed",
     "completed_steps",
     "acc_iter",
+    "num-trees",
     "step",
     "iter",
     "iteration",
 )
 _STEP_NAMES_WITH_TOTAL = ("steps", "iters", "iterations", "batch", "update")
 _MICRO_NAMES = ("iter", "iteration")
-_TOTAL_NAMES = ("total_steps", "max_steps", "total_iters", "max_iters", "total_iterations", "max_iterations")
+_TOTAL_NAMES = (
+    "total_steps",
+    "max_steps",
+    "total_iters",
+    "max_iters",
+    "total_iterations",
+    "max_iterations",
+    "max_updates",
+)
 _LOSS_NAMES = (
     "loss",
     "train_loss",
@@ -109,7 +120,7 @@ _LOSS_NAMES = (
     "policy_loss",
 )
 _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "learning_rate": ("lr", "learning_rate", "train_lr", "learning-rate", "current_lr", "cur_lr"),
+    "learning_rate": ("lr", "learning_rate", "train_lr", "learning-rate", "learningrate", "current_lr", "cur_lr"),
     "grad_norm": ("grad_norm", "gnorm", "gradnorm", "grad-norm", "gradient_norm", "total_grad_norm"),
     "tokens_per_second": (
         "tps",
@@ -127,6 +138,8 @@ _NUMBER_FIELDS: Mapping[str, tuple[str, ...]] = {
         "steps_per_second",
         "steps_per_sec",
         "interval_steps_per_second",
+        "ups",
+        "u/sec",
         "train_speed(iter/s)",
         "global_step/sec",
     ),
@@ -162,6 +175,7 @@ _STEP_TIMES = frozenset(
         "time_this_iter",
         "train_speed(s/it)",
         "s/it",
+        "s/b",
         "ms_per_step",
         "ms/step",
         "ms/batch",
@@ -179,6 +193,10 @@ _STEP_RATE = re.compile(
 )
 _COUNTED_STEP_TIMES = frozenset({"time", "seconds", "dt"})
 _TIME_SUFFIX = re.compile(r"([\w/.\-]{1,60})_(ms|s)(?:ec)?")
+_STEPS_TOOK = re.compile(
+    r"(?<![\w.])(\d{1,9}) (?:training |train )?(?:steps?|iters?|iterations?|batch(?:es)?|updates?)\)?"
+    r"(?: took| take| in|:|) (\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?(?![\w/])"
+)
 _COLUMN_MS = re.compile(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\||$)")
 _RATE_FIELDS = (
     (("it", "st", "ba", "up"), "steps_per_second"),
@@ -276,8 +294,10 @@ def _epoch_fields(line: str, readings: dict[str, Reading]) -> dict[str, Any]:
             return fields  # PaddleSeg names its job's counter so
         fields["epoch_step"], fields["epoch_steps"] = int(inside[2]), int(inside[3])
         readings.pop(inside[1] or "", None)
-    elif inside is None and "batch" in readings:
-        del readings["batch"]
+    elif inside is None:
+        for name in _STEP_NAMES_WITH_TOTAL:  # without a total: of the epoch, or a size
+            if name in readings and readings[name].total is None:
+                del readings[name]
     return fields
 
 
@@ -306,7 +326,8 @@ def _beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
 def _counts_steps(name: str, reading: Reading, readings: Mapping[str, Reading]) -> bool:
     """`step: 1172.13` is a time, `steps: 4000` a setting, `global_step=3.1e+4` is rounded."""
     if name in _STEP_NAMES_WITH_TOTAL and reading.total is None:
-        return name in ("batch", "update") and "loss" in readings
+        is_measured = any("loss" in other or other in _NUMBER_FIELDS["learning_rate"] for other in readings)
+        return is_measured and name != "iterations" and not reading.unit and reading.text.isdigit()
     if reading.unit or "e" in reading.text:
         return False
     return "." not in reading.text.rstrip(".") or name == "global_step"
@@ -334,6 +355,8 @@ def _add_speed(line: str, readings: Mapping[str, Reading], fields: dict[str, Any
     seconds = _seconds_per_step(readings, counted)
     column = _COLUMN_MS.search(line) if counted and seconds is None else None
     seconds = float(column[1]) * 1e-3 if column else seconds
+    if seconds is None and (took := _STEPS_TOOK.search(line)) and int(took[1]):
+        seconds = float(took[2]) / int(took[1])
     if seconds and 1e-9 < seconds < 1e9 and "steps_per_second" not in fields:
         fields["steps_per_second"] = 1.0 / seconds
 

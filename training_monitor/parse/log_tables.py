@@ -7,9 +7,13 @@ import re
 from training_monitor.parse.log_text import in_known_words
 
 MOST_COLUMNS = 40
-_HEADER = re.compile(r"[\s|]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
+_COUNTERS = re.compile(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
+_HEADER = re.compile(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
 _COLUMN_GAP = re.compile(r"[|,]|\s{2,40}")
-_CELL = re.compile(r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}|nan|-?inf|no log|-")
+_CELL = re.compile(
+    r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
+    r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
+)
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
 
@@ -17,7 +21,9 @@ def read_header(line: str) -> tuple[str, ...] | None:
     """The names of the columns when a lower-case line is the header of a table whose first column counts."""
     if not _HEADER.fullmatch(line) or "loss" not in line:
         return None
-    apart = tuple(name.strip() for name in _COLUMN_GAP.split(line.strip(" |")) if name)
+    apart = tuple(name.strip() for name in _COLUMN_GAP.split(line.strip(" |#")) if name)
+    if apart and _COUNTERS.fullmatch(apart[0]):
+        apart = (*apart[0].split(), *apart[1:])
     names = apart if len(apart) > 2 else tuple(in_known_words(line).replace("|", " ").split())
     if not 2 <= len(names) <= MOST_COLUMNS or any(_CELL.match(name) for name in names):
         return None

@@ -65,6 +65,7 @@ _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1
 _WORDINGS = tuple(
     (needs, re.compile(pattern), wording)
     for needs, pattern, wording in (
+        (("step/epoch",), r"\bstep/epoch \[(\d{1,12})/(\d{1,9})\]", r"step \1 epoch \2 "),
         (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
         (("  ",), r"^(\d{1,6}/\d{1,6})\s{2,12}(?=[\d.]{1,12}\s{2,12}[\d.])", r"epoch \1 "),
         (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})(?: \| [\d.]{{1,20}})?\]\s{{1,4}}{_METRIC}", r"step \1 "),
@@ -77,6 +78,10 @@ _WORDINGS = tuple(
         ),
         (("[",), rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
         (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),
+        (("[train",), r"(?:^|(?<=\]))\s?\[train(?:ing)?\]\s?\((\d{1,12}/\d{1,12})\)", r" step \1 "),
+        (("train: [",), r"(?<!\w)train: \[(\d{1,9})\](?=\[\d{1,12}/)", r"epoch: [\1]"),
+        ((" loss total",), r"\b([a-z]{2,20}) loss total\b", r"\1_loss_total"),
+        (("loss at ",), r"\bloss at (step|iteration|iter|epoch) (\d{1,12}):", r"\1 \2 loss:"),
         (("steps/s",), r"(?<=steps/s, )[\d.]{1,8}% \((?=\d{1,12}/\d{1,12}\))", "step "),
         (
             ("%) ",),

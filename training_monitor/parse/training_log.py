@@ -26,6 +26,7 @@ _NOT_PROGRESS = re.compile(
     r"|^\s*(?:[+$] )?(?:python3?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
     r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
+    r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
     r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
 )
 _EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
@@ -40,6 +41,7 @@ _EVALUATION_PART = re.compile(
 _MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": a script's or docker's own counting
 _NUMBERED_STAGE = re.compile(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_TRANSFER = re.compile(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
 _STAGE_OF_WORK = re.compile(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
 _NEW_ATTEMPT = re.compile(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
 # Work that draws a bar without a name next
@@ -62,11 +64,13 @@ _FINISHED = re.compile(
     r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
     r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
     r"|^\W{0,20}state: succeeded|reporting training success"
+    r"|\bstop(?:ped|ping)? training: max(?:imum)?[ _]epochs?\b"
     r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
 )
 # What another training that is over says before the one that matters begins
 _OTHER_FINISHED = re.compile(
-    r"\bepoch \d|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
+    r"(?<!training in )\bepoch \d"
+    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
 )
 _FINISHED_MESSAGE = re.compile(
     r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
@@ -272,7 +276,7 @@ def _training_end(line: str, message: int) -> int:
 def _is_other_work(line: str, message: int) -> bool:
     """The line numbers a script's stages, or tells of work that is not training."""
     stage = _NUMBERED_STAGE.search(line) or _STAGE_OF_WORK.match(line, message)
-    return bool(stage or _OTHER_WORK_BEGINS.match(line, message))
+    return bool(stage or _TRANSFER.search(line) or _OTHER_WORK_BEGINS.match(line, message))
 
 
 def _saved_step(line: str) -> int | None:

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from training_monitor.models import Failure, PodState
 from training_monitor.parse.log_text import log_pieces
+from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy import failure_table as table
 
 MAX_PIECE = 2000
@@ -124,11 +125,19 @@ def _unknown(text: str, code: int | None) -> Failure:
         line = piece[:MAX_PIECE].lower()
         if _RETRIED.search(line):
             said = None
+        elif said is not None and _goes_on(piece):
+            said = None
         elif _ERRORLIKE.search(line) and not _NEVER.search(line) and not _ADVICE.search(line):
             said = piece
     if said is None and code is None:
         return _failure("none", "transient", "ignore", "")
     return _failure("unknown", "ambiguous", "restart", said if said is not None else f"exit status {code}")
+
+
+def _goes_on(piece: str) -> bool:
+    """Whether a line shows that the training makes steps: what an earlier line said did not end it."""
+    shown = parse_progress(piece)
+    return shown.loss is not None and any(each is not None for each in (shown.step, shown.epoch, shown.epoch_step))
 
 
 def _without_retried(found: Iterable[_Found | None]) -> list[_Found]:

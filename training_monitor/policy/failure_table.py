@@ -80,6 +80,8 @@ SIGNATURES = tuple(
          r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
          r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
          r"|mlx\d_core.{0,80}(?:health compromised|cable error|fatal)|ib .{0,40}port .{0,20}(?:down|inactive)"),
+        (HARDWARE, "disk_full_or_storage", _H, _ELSEWHERE,
+         r"critical medium error|remounting filesystem read-only|detected aborted journal"),
         # ------------------------------------------------ the cause is named
         (CAUSE, "disk_full_or_storage", _A, _RESTART,
          r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space|disk full"
@@ -112,7 +114,8 @@ SIGNATURES = tuple(
          r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
          r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|file is truncated"
          r"|truncated file: eof|unable to load weights"
-         r"|central directory|data_loss\b|checksum verification failed|digest mismatch"),
+         r"|central directory|data_loss\b|checksum verification failed|digest mismatch"
+         r"|invalid ndarray file format"),
         (CAUSE, "host_oom", _A, _RESTART,
          r"oom-kill:"
          r"|oom[-_ ]kill(?:er)?\b(?! score)(?!\.?$).{0,80}(?:process|event|constraint|invoked|task|killed|detected)"
@@ -216,7 +219,8 @@ SIGNATURES = tuple(
          r"|expected to have finished reduction in the prior iteration|mark a variable ready only once"
          r"|cannot be performed when|not implemented for|index out of (?:range|bounds)|out of bounds for dimension"
          r"|no such file or directory|permission denied|is not a directory|could not override|omegaconf"
-         r"|validationerror|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"),
+         r"|validationerror|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"
+         r"|\[lightgbm\] \[fatal\]|: no such file (?!or )|could not find \S{0,40}\.json\b"),
         # ------------------------------------------------ a process died, nobody says why
         (DEATH, "segfault", _A, _RESTART,
          r"segmentation fault|sigsegv|signal 11\b|exitcode: -11\b|segfault at|general protection fault"
@@ -320,7 +324,7 @@ NEVER = (
     r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
     r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
     r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
-    r"|^wandb: (?:syncing run|tracking run)"
+    r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
     r"|pip's dependency resolver|(?:fail|could not|unable).{0,200}[.,;] +trying "
 )
 
