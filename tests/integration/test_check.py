@@ -154,6 +154,15 @@ def test_the_command_shows_one_block_and_its_exit_status_is_the_verdict(
     assert "step 200/200" in shown and "illegal memory access" in shown
 
 
+@pytest.mark.parametrize("command", [["check"], ["stall"], ["watch", "--once"], ["status"]], ids=lambda each: each[0])
+def test_a_pid_alone_means_a_process_of_this_machine(
+    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    process = trainings.start("healthy")
+    assert main([*command, str(process.pid)]) == 0
+    assert "running" in capsys.readouterr().out.lower()
+
+
 def test_json_has_every_documented_key(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
 ) -> None:

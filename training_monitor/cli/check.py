@@ -12,7 +12,6 @@ from training_monitor.errors import CommandFailed, JobNotFound
 from training_monitor.policy.judge import ENDS
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
-from training_monitor.supervise.meant import is_path, is_pid
 from training_monitor.units import format_bytes, format_duration
 
 EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
@@ -24,11 +23,8 @@ _WITHOUT_ETA = ("stalled", *ENDS)  # of which no time is left
 
 def check(args: Namespace) -> int:
     """Run the command. Returns the exit status."""
-    target, what = args.target, args.what
-    if what is None and is_what(target):
-        target, what = "local", target
     try:
-        report = check_training(target, what, args.namespace)
+        report = check_training(args.target, args.what, args.namespace)
     except (JobNotFound, CommandFailed) as error:  # it is not there, or not what it was taken for: nothing is judged
         if isinstance(error, CommandFailed) and error.argv:
             raise  # our own side failed
@@ -39,11 +35,6 @@ def check(args: Namespace) -> int:
     else:
         show(report)
     return EXITS[report["verdict"]]
-
-
-def is_what(word: str) -> bool:
-    """Whether a word alone means a training here, and not a target: a PID, a path, a process job."""
-    return is_pid(word) or word.startswith("process:") or is_path(word)
 
 
 def show(report: CheckReport) -> None:

@@ -302,6 +302,16 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
     return OK
 
 
+def read_alone(args: Namespace) -> None:
+    """A PID, a path or `process:NAME` alone means one on this machine, and not a target."""
+    from training_monitor.supervise.meant import is_path, is_pid
+
+    word, name = args.target, "what" if hasattr(args, "what") else "job"
+    if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
+        args.target = "local"
+        setattr(args, name, word)
+
+
 def meant_job(args: Namespace, error: Exception) -> str:
     """The job or PID that is meant by a name under which there is no job; raises the error where none is."""
     from training_monitor.errors import SettingsError

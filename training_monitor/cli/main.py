@@ -376,7 +376,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from training_monitor.cli.commands import exit_status, meant_job, tell_error
+    from training_monitor.cli.commands import exit_status, meant_job, read_alone, tell_error
     from training_monitor.cli.output import hint
     from training_monitor.errors import TrainingMonitorError
 
@@ -385,6 +385,8 @@ def _run(args: argparse.Namespace) -> int:
             from training_monitor.supervise.logs import setup_logging
 
             setup_logging()
+        if hasattr(args, "what") or args.subcommand == "status":
+            read_alone(args)
         call = _command(args.subcommand)
         try:
             return call(args)
