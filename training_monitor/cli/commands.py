@@ -304,6 +304,8 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
 
 def read_alone(args: Namespace) -> None:
     """A PID, a path or `process:NAME` alone means one on this machine, and not a target."""
+    if not hasattr(args, "what") and args.subcommand != "status":
+        return
     from training_monitor.supervise.meant import is_path, is_pid
 
     word, name = args.target, "what" if hasattr(args, "what") else "job"

@@ -385,8 +385,7 @@ def _run(args: argparse.Namespace) -> int:
             from training_monitor.supervise.logs import setup_logging
 
             setup_logging()
-        if hasattr(args, "what") or args.subcommand == "status":
-            read_alone(args)
+        read_alone(args)
         call = _command(args.subcommand)
         try:
             return call(args)
