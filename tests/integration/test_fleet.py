@@ -235,7 +235,7 @@ def test_from_garbage_nothing_follows(rented: Rented, transport: WatchedTranspor
     rented.api.answers[LIST] = answer
     assert [row.status for row in monitor.update_all_metrics().values()] == ["running"]
     told = {alert.kind for alert in monitor.snapshot().alerts if alert.key}
-    assert monitor.snapshot().error and told <= {"stall"}  # of what another test left on the same machine
+    assert monitor.snapshot().error and not told - {"stall", "failed", "finished"}  # of what other tests train here
 
 
 def test_an_api_that_hangs_delays_no_look_and_no_snapshot(rented: Rented, transport: WatchedTransport) -> None:

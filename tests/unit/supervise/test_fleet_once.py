@@ -68,7 +68,7 @@ def test_where_a_log_path_was_given_no_other_training_is_looked_for() -> None:
     there = watch.world.machine("local")
     there.path, there.pid = "", None
     found = watch.row(0.0).health()
-    assert (found.level, found.reason) == ("unknown", "no log found") and len(there.scripts) == 5, "one look"
+    assert (found.level, found.reason) == ("unknown", "no log found") and len(there.scripts) == 6, "one look"
 
 
 def test_an_instance_with_a_status_nobody_has_heard_of_is_unknown() -> None:
