@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from tests.requirements import require
 from training_monitor import auto_restart
 from training_monitor.cli import demo_training
 from training_monitor.errors import CommandTimedOut
-from training_monitor.models import CommandResult
+from training_monitor.models import CommandResult, Event
 from training_monitor.probes.jobs import start_job
 from training_monitor.targets.transport import LocalTransport
 
@@ -128,6 +129,25 @@ class RayHead:
         if not wait_until(self._answers, 60):
             raise RuntimeError(f"Ray does not start:\n{log.read_text()[-3000:]}")
 
+    def crash(self) -> None:
+        """End the core of Ray by SIGKILL, see its workers end by themselves, and end the rest of it.
+
+        What jobs have started is left alone; Ray's workers end some of it, and lose sight of the rest.
+        """
+        core, own = rb"raylet/raylet|gcs_server", rb"raylet|gcs_server|ray/dashboard|ray/_private|^ray::|/ray/core/"
+        self._kill(core)
+        wait_until(lambda: not self._running(rb"^ray::"), 10)
+        while self._running(own):
+            self._kill(own)
+            time.sleep(0.05)
+
+    def _running(self, pattern: bytes) -> list[int]:
+        return [pid for pid in self.processes() if re.search(pattern, _command_of(pid))]
+
+    def _kill(self, pattern: bytes) -> None:
+        for pid in self._running(pattern):
+            kill(pid)
+
     def stop(self) -> None:
         while running := self.processes():
             for pid in running:
@@ -194,6 +214,12 @@ class RayHead:
             return json.load(reply)
 
 
+def _command_of(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 def record_calls(folder: Path, path: str, *programs: str) -> Path:
     """Put programs before those of `path` that note their arguments and go on as the real ones; returns the notes."""
     folder.mkdir()
@@ -241,6 +267,47 @@ class Census(threading.Thread):
         return self.most
 
 
+class ProcessCensus(threading.Thread):
+    """Counts every 0.1 s the processes that have a text in their command, the most there were at once."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(daemon=True)
+        self._text, self._over, self.most = text.encode(), threading.Event(), 0
+
+    def run(self) -> None:
+        while not self._over.wait(0.1):
+            commands = [_command_of(pid) for pid in pids()]
+            trainings = [each for each in commands if each.startswith(b"python3\0") and self._text in each]
+            self.most = max(self.most, len(trainings))
+
+    def end(self) -> int:
+        self._over.set()
+        self.join()
+        return self.most
+
+
+class Supervised(threading.Thread):
+    """`supervise` in a thread that keeps nobody waiting when it never ends."""
+
+    def __init__(self, name: str, folder: Path, **more: Any) -> None:
+        super().__init__(daemon=True)
+        self._call, self.events, self.result = (name, folder, more), list[Event](), dict[str, Any]()
+        self.start()
+
+    def run(self) -> None:
+        name, folder, more = self._call
+        self.result = supervise(name, folder, on_event=self.events.append, **more)
+
+    def end(self, seconds: float) -> dict[str, Any]:
+        self.join(seconds)
+        assert self.result, self.texts()
+        return self.result
+
+    def texts(self) -> list[str]:
+        """What was told, but for progress."""
+        return [f"{event.kind}: {event.text[:300]}" for event in self.events if event.kind != "progress"]
+
+
 def training(folder: Path, **options: object) -> str:
     """The entrypoint of a small real training run."""
     words = "".join(f" --{name.replace('_', '-')} {value}" for name, value in options.items())
@@ -272,7 +339,8 @@ def start_jobs(head: RayHead) -> None:
 
 def supervise(name: str, folder: Path, **more: Any) -> Any:
     folder.mkdir(exist_ok=True)
-    return auto_restart(HEAD, name, str(folder), 5, 0.2, stagnation_threshold=4, check_interval=0.3, **more)
+    given = {"retry_delay": 0.2, "stagnation_threshold": 4, "check_interval": 0.3, **more}
+    return auto_restart(HEAD, name, str(folder), 5, **given)
 
 
 def token_pods(head: RayHead, token: str, folder: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

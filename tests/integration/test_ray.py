@@ -21,7 +21,9 @@ from tests.integration.ray_cluster import (
     LIES,
     Census,
     LosesAnswers,
+    ProcessCensus,
     RayHead,
+    Supervised,
     record_calls,
     start_jobs,
     supervise,
@@ -467,6 +469,35 @@ class TestRestart:
             result = run.result(40)
         assert (result["success"], result["total_retries"]) == (True, 0), result
         assert list(ray_head.named("lasting")) == ["lasting-attempt-1"]
+
+    def test_what_ray_forgot_is_ended_before_it_is_started_again(self, kube: KubernetesApi, tmp_path: Path) -> None:
+        """The driver of a cluster that died trains on, and the new one does not know of it."""
+        head, folder = RayHead(), tmp_path / "c"
+        census = ProcessCensus(str(folder))
+
+        def steps() -> list[int]:
+            return [int(each.name.partition("_")[2]) for each in folder.glob("step_*")]
+
+        try:
+            head.start()
+            kube.add_pod(HEAD, env=head.pod_environment, labels=LABELS)
+            census.start()
+            command = training(folder, steps=1600, save_every=50, crash_at=0, hang_at=0, step_seconds=0.02)
+            more = {"job_config": {"entrypoint": command}, "stagnation_threshold": 60, "retry_delay": 8}
+            run = Supervised("forgotten", folder, **more)
+            assert wait_until(lambda: len(steps()) > 1, 90), run.texts()
+            head.crash()
+            seen = max(steps())
+            assert wait_until(lambda: max(steps()) > seen, 30), "it trains on without Ray"
+            head.start()
+            result = run.end(150)
+        finally:
+            head.stop()
+        assert census.end() == 1
+        assert (result["success"], result["total_retries"]) == (True, 1), run.texts()
+        lost = result["attempts"][0]
+        assert lost["status"] == "LOST" and "ran on without Ray" in "".join(run.texts())
+        assert lost["final_step"] >= seen and 0 <= lost["steps_lost"] < 50
 
     def test_a_job_without_configuration_is_continued_with_that_of_ray_until_a_person_stops_it(
         self, ray_head: RayHead, ray_pod: Pod, tmp_path: Path

@@ -63,6 +63,18 @@ def list_pods(
         raise explain_failure(result, f"namespace {namespace}") from error
 
 
+def pod_of(target: Target, *, transport: Transport | None = None) -> PodState | None:
+    """The pod of a target as Kubernetes sees it; None where there is none, or it could not be asked."""
+    if target.kind != "pod":
+        return None
+    namespace = target.namespace or "default"
+    try:
+        pods = list_pods(namespace, target.name, context=target.context, transport=transport)
+    except TrainingMonitorError:
+        return None
+    return pods[0] if pods else None
+
+
 def find_replacement(target: Target, labels: dict[str, str], *, transport: Transport | None = None) -> Target | None:
     """The pod that replaced a vanished one: same Ray cluster and node type, else the same labels and name prefix.
 

@@ -7,7 +7,17 @@ number (`:job_id:02000000`), and a driver has that number in the name of its own
 
 from __future__ import annotations
 
+import re
 import shlex
+from dataclasses import dataclass
+
+from training_monitor.errors import CommandFailed
+from training_monitor.models import Question, Reply
+from training_monitor.parse.process_job import parse_fields
+from training_monitor.probes.process_jobs import LOG_BYTES, READ_STAT, STOP_GRACE_SECONDS, STOP_MEMBERS
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
 
 # `_ray_workers` prints `PID NUMBER` for each worker that has a job; `_ray_number PID` the number of a driver's job.
 RAY_PROCESSES = r"""
@@ -46,3 +56,97 @@ def pids_of_ray_job(job_id: str) -> str:
     Workers may have been started long before the job.
     """
     return RAY_PROCESSES + _OF_JOB.replace("ID\n", shlex.quote(job_id) + "\n", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was found of jobs that Ray does not know: how many processes were ended, which cannot be ended as
+    `PID STATE`, and the end of the last job's log."""
+
+    ended: int
+    left: tuple[str, ...]
+    log_tail: str
+
+
+# Ray gives its session a new folder at each start, and keeps the old ones. A script is in the environment of the shell
+# that runs it, so what is looked for must not stand in it as it is.
+_END_FORGOTTEN = (
+    READ_STAT
+    + r"""
+_key='"job_submission_id":'
+_name=NAME _id=ID
+_marks=$(
+  for _each in "$_name-attempt-" "$_name\"" "$_id\""; do
+    printf '%s"%s\n%s "%s\n' "$_key" "$_each" "$_key" "$_each"
+  done
+)
+_members() {
+  for _file in $(grep -lsF -e "$_marks" /proc/[0-9]*/environ); do
+    _file=${_file#/proc/}; _file=${_file%/environ}
+    _of "$_file" && [ "$_state" != Z ] && echo "$_file"
+  done
+}
+echo "found=$(_members | grep -c .)"
+"""
+    + STOP_MEMBERS
+    + r"""
+echo log
+_newest=
+for _file in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}"/ray/session_*/logs/LOG "${RAY_TMPDIR:-/tmp/ray}"/session_*/logs/LOG; do
+  if [ -f "$_file" ] && { [ -z "$_newest" ] || [ "$_file" -nt "$_newest" ]; }; then _newest=$_file; fi
+done
+[ -z "$_newest" ] || tail -c BYTES "$_newest"
+"""
+)
+
+
+def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Question[Forgotten]:
+    """TERM to what runs of the jobs NAME, NAME-attempt-N and `job_id`, KILL after `grace` seconds, and look again.
+
+    To be asked only when Ray knows none of them as running.
+    """
+    log = f"job-driver-{job_id or job_name}.log".replace("/", "_")
+    parts = {
+        "NAME": shlex.quote(job_name),
+        "ID": shlex.quote(job_id or job_name),
+        "GRACE": str(max(1, round(grace * 100))),
+        "LOG": shlex.quote(log),
+        "BYTES": str(LOG_BYTES),
+    }
+    script = re.sub(rf"\b(?:{'|'.join(parts)})\b", lambda found: parts[found.group()], _END_FORGOTTEN)
+
+    def parse(reply: Reply) -> Forgotten:
+        fields, text = parse_fields(reply.output)
+        if "state" not in fields or not fields.get("found", "").isdigit():
+            raise CommandFailed(f"what Ray forgot could not be looked for: {reply.output.strip()[:300]}")
+        left = tuple(re.findall(r"^left=(\d+ \w)$", reply.output.partition("\nlog\n")[0], re.MULTILINE))
+        return Forgotten(int(fields["found"]) - len(left), left, text)
+
+    return Question("forgotten", script, parse, limit=grace + 40)
+
+
+def end_forgotten(
+    target: str | Target,
+    job_name: str,
+    job_id: str | None,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> Forgotten:
+    """End what runs on of the Ray jobs NAME-attempt-N and of `job_id` after Ray has forgotten them, and see it gone.
+
+    Raises:
+        CommandFailed: something of them cannot be ended. CommandError: it could not be asked.
+    """
+    question = end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)
+    [answer] = ask(target, question, namespace=namespace, transport=transport)
+    found = answer.get()
+    assert isinstance(found, Forgotten)
+    if found.left:
+        left = ", ".join(f"pid {each}" for each in found.left)
+        raise CommandFailed(
+            f"Ray has forgotten {job_name}, and not even SIGKILL ended {left}",
+            target=str(target),
+            hint="state D waits for a disk or driver: look at dmesg there",
+        )
+    return found

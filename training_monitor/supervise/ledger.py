@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from training_monitor.models import Checkpoint, Failure, JobView
+from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
 from training_monitor.probes.checkpoints import newest_complete
@@ -20,6 +21,14 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
         return run
     moved_at = now if step != last["final_step"] else last["last_step_at"]
     return update_attempt(run, final_step=step, first_step_at=last["first_step_at"] or now, last_step_at=moved_at)
+
+
+def note_last_words(run: RunState, log_tail: str) -> RunState:
+    """Take in how far a lost attempt came by the end of its log; without a log, nobody knows how far."""
+    if not run.attempts or run.attempts[-1]["status"] != "LOST":
+        return run
+    step, seen = job_progress(parse_progress(log_tail)).step, run.attempts[-1]["final_step"]
+    return run if step is None or step <= (seen or 0) else update_attempt(run, final_step=step)
 
 
 def describe_look(view: JobView) -> str:

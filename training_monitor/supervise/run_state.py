@@ -99,7 +99,8 @@ def plan_attempt(
     )
     earlier = run.attempts
     if earlier and (made := earlier[-1]["final_step"]) is not None:
-        lost = max(0, made - max(checkpoint.step if checkpoint else 0, earlier[-1]["start_step"] or 0))
+        resumed = max(checkpoint.step if checkpoint else 0, earlier[-1]["start_step"] or 0)
+        lost = made - resumed if made >= resumed else None  # it came further than anybody saw
         earlier = (*earlier[:-1], {**earlier[-1], "steps_lost": lost})
     return replace(
         run,

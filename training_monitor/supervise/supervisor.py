@@ -21,7 +21,7 @@ from training_monitor.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import Checkpoint, Event, Failure, JobStatus, JobView, PodState
+from training_monitor.models import Checkpoint, Event, Failure, JobStatus, JobView
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
@@ -37,10 +37,11 @@ from training_monitor.probes.jobs import (
     start_job,
     stop_job,
 )
-from training_monitor.probes.pods import find_replacement, list_pods
+from training_monitor.probes.pods import find_replacement, pod_of
+from training_monitor.probes.ray_processes import end_forgotten
 from training_monitor.store import Store
+from training_monitor.supervise import ledger
 from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.ledger import decide, describe_look, failure_evidence, note_end, note_look, own_failure
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.observer import Observer
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
@@ -92,7 +93,7 @@ class Supervisor:
 
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """A new run: adopt what runs under this name, or plan the first attempt."""
-        pod = self._pod()
+        pod = pod_of(self.target, transport=self.transport)
         run = replace(run, labels=dict(pod.labels) if pod else {})
         if initial_job_id:
             config = run.config or self._config_of(initial_job_id)
@@ -133,21 +134,6 @@ class Supervisor:
         if config is None:
             raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
         return config
-
-    def _pod(self) -> PodState | None:
-        """The pod as Kubernetes sees it; None where there is none, or it could not be asked."""
-        if self.target.kind != "pod":
-            return None
-        try:
-            pods = list_pods(
-                self.target.namespace or "default",
-                self.target.name,
-                context=self.target.context,
-                transport=self.transport,
-            )
-        except TrainingMonitorError:
-            return None
-        return pods[0] if pods else None
 
     def adopt(self, run: RunState, view: JobView) -> RunState:
         run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time())
@@ -190,7 +176,7 @@ class Supervisor:
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
         self.tell(run, "started" if how == "started" else "adopted", f"{plan['job_id']} {how}, {source}")
-        pod = self._pod()
+        pod = pod_of(self.target, transport=self.transport)
         run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
         return self.save(replace(run, phase="watching"))
 
@@ -203,6 +189,8 @@ class Supervisor:
             named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
             if running := [view for view, _ in named if not view.status.is_terminal]:
                 return self.adopt(run, running[-1])
+        if not process:
+            run = self._end_forgotten(run)
         found = self._checkpoints(run)
         choice = choose_resume(
             found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start, bad=run.bad_checkpoints
@@ -214,6 +202,14 @@ class Supervisor:
         job_id = next_job_id(self.target, run.job_name, process=process, transport=self.transport)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
+    def _end_forgotten(self, run: RunState) -> RunState:
+        """End what runs on of former attempts that Ray knows no more: it would train beside the next one."""
+        found = end_forgotten(self.target, run.job_name, run.job_id, transport=self.transport)
+        if found.ended:
+            left = plural(found.ended, "process", "processes")
+            self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")
+        return self.save(ledger.note_last_words(run, found.log_tail))
+
     def watch(self, run: RunState) -> RunState:
         """One look: report progress, or find that the job ended or stalls; then wait for the next."""
         assert run.job_id
@@ -223,7 +219,7 @@ class Supervisor:
         except JobNotFound as error:
             return self.missing(run, error)
         self.missing_looks = 0
-        run = self.save(note_look(run, view, self.clock.time()))
+        run = self.save(ledger.note_look(run, view, self.clock.time()))
         if view.status.is_terminal:
             return self._end(run, view)
         verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
@@ -232,7 +228,7 @@ class Supervisor:
             self.tell(run, "detected", f"{run.job_id} stalled: {verdict.reason}", view)
             return self.save(replace(run, phase="stopping", stop_reason=verdict.reason))
         self.suspect = run.job_id if stalled else None
-        self.tell(run, "progress", describe_look(view), view)
+        self.tell(run, "progress", ledger.describe_look(view), view)
         self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
         return run
 
@@ -292,7 +288,7 @@ class Supervisor:
             return self.done(update_attempt(run, status="SUCCEEDED"), True, "completed")
         if view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or ""):
             return self.done(update_attempt(run, status="STOPPED"), False, f"stopped: {view.message or 'by a person'}")
-        evidence = failure_evidence(view)
+        evidence = ledger.failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
             left = plural(view.survivors, "process", "processes")
@@ -317,10 +313,10 @@ class Supervisor:
         found = self._checkpoints(run)
         now = self.clock.time()
         run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
-        run = note_end(run, status, reason, failure or own_failure(status, reason), found)
+        run = ledger.note_end(run, status, reason, failure or ledger.own_failure(status, reason), found)
         if run.config is None:
             return self.done(run, False, "restart_failed: no job_config to start it with")
-        decision = decide(run, self.policy)
+        decision = ledger.decide(run, self.policy)
         if not decision.restart:
             return self.done(run, False, decision.reason)
         delay = decision.delay * (1.0 + self.policy.jitter * random.random())

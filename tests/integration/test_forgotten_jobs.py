@@ -1,0 +1,64 @@
+"""What runs on of a Ray job that Ray has forgotten, by real processes with Ray's mark in their environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place
+from training_monitor.probes.ray_processes import Forgotten, end_forgotten
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start `sh -c SCRIPT` as a driver of a job."""
+    started = []
+
+    def start(job_id: str, script: str = "exec sleep 600") -> subprocess.Popen[bytes]:
+        said = json.dumps({"runtime_env": {}, "metadata": {"job_submission_id": job_id, "job_name": job_id}})
+        process = subprocess.Popen(["sh", "-c", script], env={**os.environ, "RAY_JOB_CONFIG_JSON_ENV_VAR": said})
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_the_processes_of_all_attempts_are_ended_and_no_others(target: Place, start: Start) -> None:
+    mine = [start(each) for each in ("lora", "lora-attempt-1", "lora-attempt-12")]
+    other = [start(each) for each in ("lora-2-attempt-1", "other-lora-attempt-1", "loran")]
+    found = end_forgotten(target.address, "lora", "lora-attempt-12")
+    assert found.ended == len(mine) and [each.wait(10) for each in mine] == [-15] * 3
+    assert [each.poll() for each in other] == [None, None, None]
+    assert end_forgotten(target.address, "lora", None) == Forgotten(0, (), "")
+
+
+def test_a_process_that_ignores_term_is_killed(target: Place, start: Start) -> None:
+    stubborn = start("lora-attempt-1", "trap '' TERM; while :; do sleep 0.1; done")
+    assert end_forgotten(target.address, "lora", "lora-attempt-1").ended >= 1
+    assert stubborn.wait(10) == -9
+
+
+def test_a_job_under_a_name_of_its_own_is_found_by_that(target: Place, start: Start) -> None:
+    mine = start("raysubmit_Ab3")
+    assert end_forgotten(target.address, "lora", "raysubmit_Ab3").ended == 1
+    assert mine.wait(10) == -15
+
+
+def test_the_end_of_its_log_is_read_in_the_folder_of_the_session_that_ended(
+    local: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    logs = tmp_path / "ray" / "session_2026-01-01_00-00-00_000000_1" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "job-driver-lora-attempt-1.log").write_text("step 41/100 loss 0.5\n")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert end_forgotten(local.address, "lora", "lora-attempt-1").log_tail == "step 41/100 loss 0.5\n"
