@@ -201,16 +201,17 @@ def next_job_id(
     job_name: str,
     *,
     process: bool,
+    at_least: int = 1,
     namespace: str = "default",
     transport: Transport | None = None,
 ) -> str:
-    """NAME-attempt-N with the first N that the target has never seen."""
+    """NAME-attempt-N with the first N from `at_least` on behind all that the target knows."""
     if process:
         [names] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
-        return f"{process_jobs.PREFIX}{job_name}-attempt-{next_attempt(names.get() or [], job_name)}"
+        return f"{process_jobs.PREFIX}{job_name}-attempt-{max(at_least, next_attempt(names.get() or [], job_name))}"
     [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
     number = next_attempt((job.submission_id for job in jobs.get() or ()), job_name)
-    return f"{job_name}-attempt-{number}"
+    return f"{job_name}-attempt-{max(at_least, number)}"
 
 
 def start_job(

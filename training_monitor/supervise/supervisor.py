@@ -199,7 +199,8 @@ class Supervisor:
             self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
         if choice.refusal:
             return self.done(run, False, f"no_checkpoint_found: {choice.refusal}")
-        job_id = next_job_id(self.target, run.job_name, process=process, transport=self.transport)
+        number = len(run.attempts) + 1
+        job_id = next_job_id(self.target, run.job_name, process=process, at_least=number, transport=self.transport)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
     def _end_forgotten(self, run: RunState) -> RunState:

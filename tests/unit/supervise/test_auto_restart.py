@@ -466,7 +466,7 @@ def test_initial_job_id_is_supervised_from_where_it_is(bench: Bench) -> None:
     bench.jobs.add("by-hand", Behaviour(crash_after=120), started=-60)
     report = bench.restart(initial_job_id="process:by-hand")
     assert (report["success"], report["total_retries"]) == (True, 1)
-    assert [each["job_id"] for each in report["attempts"]] == ["process:by-hand", "process:run-attempt-1"]
+    assert [each["job_id"] for each in report["attempts"]] == ["process:by-hand", "process:run-attempt-2"]
 
 
 def test_an_initial_job_id_that_is_not_there_raises(bench: Bench) -> None:
