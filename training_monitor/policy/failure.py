@@ -22,6 +22,7 @@ MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
 
 _ADVICE, _NEVER = re.compile(table.ADVICE), re.compile(table.NEVER)
+_OF_OTHER_RANKS = re.compile(table.OF_OTHER_RANKS)
 _XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
 _RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
 _XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
@@ -208,6 +209,8 @@ def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
     advice = _ADVICE.search(line)
     if advice and advice.start() <= (seen.start(1) if seen else 0):
         return None
+    if _OF_OTHER_RANKS.search(line):
+        return None  # a signature says what it means
     if not seen:
         raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
         return (table.DEATH, ("python_exception", "ambiguous", "restart")) if raised else None

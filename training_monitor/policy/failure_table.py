@@ -287,6 +287,11 @@ SIGNATURES = tuple(
 # Python exceptions that only tell of another process's.
 SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
 
+# Exceptions by which one rank tells what became of the others: no fault of the code that raised them.
+OF_OTHER_RANKS = (
+    r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
+)
+
 # Python exceptions whose name alone decides; all others are EXCEPTION, ambiguous, restart.
 USER_EXCEPTIONS = frozenset(
     "typeerror keyerror attributeerror importerror modulenotfounderror valueerror assertionerror indexerror nameerror"

@@ -55,6 +55,8 @@ _FROM_OUTSIDE = (
     "node_lost",
     "time_limit",
     "network_error",
+    "nccl_network_error",
+    "nccl_timeout",
     "lost",
 )
 

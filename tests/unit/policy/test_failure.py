@@ -202,3 +202,21 @@ def test_the_exception_is_the_evidence_and_not_the_source_line_that_raises_it() 
     )
     assert classify_failure(text).evidence == f"RuntimeError: {said}"
     assert classify_failure(text.rpartition("RuntimeError")[0]).category == classify_failure(text).category
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank0]: torch.distributed.DistBackendError: NCCL error in: ../c10d/NCCLUtils.hpp:275, internal error",
+        "RuntimeError: NCCL communicator was aborted on rank 3.",
+        "RuntimeError: NCCL error: unhandled system error, NCCL version 2.18",
+    ],
+)
+def test_an_exception_about_other_ranks_is_not_the_users(line: str) -> None:
+    found = classify_failure(f'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n{line}')
+    assert found.category in ("nccl_network_error", "nccl_timeout") and found.action == "restart"
+
+
+def test_a_users_exception_explains_the_ranks_that_waited_for_it() -> None:
+    log = "[rank1]: KeyError: 'labels'\n[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited"
+    assert classify_failure(log).action == "stop"

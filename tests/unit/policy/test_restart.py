@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -92,9 +93,11 @@ def test_progress_refills_the_budget_and_resets_the_delay() -> None:
     assert decide_restart([*many, LedgerEntry(CRASH, True)], OTHER, False, POLICY).delay == 2 * POLICY.retry_delay
 
 
-def test_what_comes_from_outside_is_limited_by_the_budget_alone() -> None:
-    assert decide_restart(entries(HUB, HUB, HUB), HUB, False, POLICY).restart
-    assert not decide_restart(entries(HUB, HUB, HUB, HUB), HUB, False, POLICY).restart
+@pytest.mark.parametrize("category", ["network_error", "nccl_network_error", "nccl_timeout"])
+def test_what_comes_from_outside_is_limited_by_the_budget_alone(category: str) -> None:
+    failure = replace(HUB, category=category)
+    assert decide_restart(entries(*[failure] * 3), failure, False, POLICY).restart
+    assert not decide_restart(entries(*[failure] * 4), failure, False, POLICY).restart
 
 
 def test_a_users_error_is_tried_once_more_only_after_progress() -> None:
