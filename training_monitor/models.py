@@ -319,7 +319,7 @@ class Checkpoint:
 class JobView:
     """One look at a job: its status, and what its log says. None is 'not there', never zero.
 
-    `command` is what a Ray job was submitted to run.
+    `command` is what a Ray job was submitted to run; `stopped_by` who stopped a process job, of Ray's nobody knows.
     """
 
     job_id: str
@@ -334,6 +334,7 @@ class JobView:
     started_at: float | None = None
     survivors: int = 0
     command: str | None = None
+    stopped_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,8 @@ class Event:
     """Something a supervising loop saw or did, for whoever shows it.
 
     kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
-    stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`.
+    stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`, and
+    `checkpoint` where an attempt that `started` goes on from.
     """
 
     kind: str
@@ -349,3 +351,4 @@ class Event:
     job_id: str | None = None
     attempt: int = 0
     view: JobView | None = None
+    checkpoint: str | None = None

@@ -51,6 +51,7 @@ def parse_process_job(text: str, job_id: str) -> JobView | None:
         log_tail=log,
         started_at=_number(fields, "started"),
         survivors=_whole(fields, "members") or 0,
+        stopped_by=fields.get("stopped_by") if status is JobStatus.STOPPED else None,
     )
 
 

@@ -38,10 +38,8 @@ class RestartNotices:
         job = job_progress(self._progress)
         where: dict[str, Any] = {"step": job.step, "total_steps": job.total_steps}
         if event.kind == "started" and event.attempt > 1:
-            source = event.text.partition(", from ")[2]
-            return templates.restarted(
-                self._job_name, reason=self._reason, resumes_from=source or "?", attempt=event.attempt
-            )
+            source = event.checkpoint or "the start"
+            return templates.restarted(self._job_name, reason=self._reason, resumes_from=source, attempt=event.attempt)
         if event.kind == "finished" and event.text == "completed":
             return templates.finished(self._job_name, **where)
         if event.kind == "finished":

@@ -39,6 +39,7 @@ class RunState:
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
     success: bool = False
+    stopped: bool = False  # by a person, who wants it to stay so
     reason: str | None = None
     ended_at: float | None = None
 

@@ -175,7 +175,8 @@ class Supervisor:
         source = "from the start: there is no checkpoint yet"
         if run.wrote_checkpoint or plan["refused_checkpoints"]:
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
-        self.tell(run, "started" if how == "started" else "adopted", f"{plan['job_id']} {how}, {source}")
+        kind = "started" if how == "started" else "adopted"
+        self.tell(run, kind, f"{plan['job_id']} {how}, {source}", checkpoint=plan["checkpoint"])
         pod = pod_of(self.target, transport=self.transport)
         run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
         return self.save(replace(run, phase="watching"))
@@ -279,7 +280,7 @@ class Supervisor:
             return None
         made = tuple(each for each in run.attempts if each["status"] != "PLANNED")
         run = replace(run, attempts=made, job_id=job_id, retries=run.retries - 1)  # the restart that is not made
-        return self.done(run, False, f"stopped: by {by}, after {job_id} had ended")
+        return self.done(replace(run, stopped=True), False, f"stopped: by {by}, after {job_id} had ended")
 
     # ------------------------------------------------------------ endings
 
@@ -287,8 +288,9 @@ class Supervisor:
         """What the end of the job means."""
         if view.status is JobStatus.SUCCEEDED:
             return self.done(update_attempt(run, status="SUCCEEDED"), True, "completed")
-        if view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or ""):
-            return self.done(update_attempt(run, status="STOPPED"), False, f"stopped: {view.message or 'by a person'}")
+        if view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR:
+            run = replace(update_attempt(run, status="STOPPED"), stopped=True)
+            return self.done(run, False, f"stopped: {view.message or 'by a person'}")
         evidence = ledger.failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
@@ -353,7 +355,7 @@ class Supervisor:
             view = look_at_job(self.target, job_id, transport=self.transport)
         except JobNotFound:
             return None
-        by_other = view.status is JobStatus.STOPPED and SUPERVISOR not in (view.message or "")
+        by_other = view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR
         return view if view.status is JobStatus.SUCCEEDED or (by_other and is_process_job(job_id)) else None
 
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
@@ -388,10 +390,10 @@ class Supervisor:
         self.store.save_run(run.key, asdict(run), finished=run.phase == "done")
         return run
 
-    def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None) -> None:
+    def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None, **more: Any) -> None:
         get_logger().log(10 if kind == "progress" else 20, "%s: %s", run.job_name, text)
         if self.on_event:
-            self.on_event(Event(kind, text, run.job_id, len(run.attempts), view))
+            self.on_event(Event(kind, text, run.job_id, len(run.attempts), view, **more))
 
     def close(self) -> None:
         self.exit_watch.close()

@@ -255,8 +255,7 @@ class TrainingStep:
             ctx.go(JobState.UPLOADING, progressed=True, step=step or ctx.job.work.step)
             return
         self._try_to_keep_rest()
-        stopped = (run.reason or "").startswith("stopped")
-        ctx.end(JobState.CANCELLED if stopped else JobState.FAILED, run.reason or "the training ended")
+        ctx.end(JobState.CANCELLED if run.stopped else JobState.FAILED, run.reason or "the training ended")
 
     def _reason_to_move(self) -> str | None:
         """Why the next attempt is better made on another machine, when there may be one."""
