@@ -215,6 +215,7 @@ def test_runs_that_begin_and_end_during_the_looks_are_never_taken_for_killed(tmp
 def test_one_look_sees_that_a_run_was_killed(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     write(tmp_path / "a.json", identify(sleeper.pid), updated_at=time.time())
     sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     for wait in (lambda: None, sleeper.wait):  # a zombie first, then nothing
         wait()
         seen = LocalRuns(tmp_path).look(NOBODY)
