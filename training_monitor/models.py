@@ -319,7 +319,8 @@ class Checkpoint:
 class JobView:
     """One look at a job: its status, and what its log says. None is 'not there', never zero.
 
-    `command` is what a Ray job was submitted to run; `stopped_by` who stopped a process job, of Ray's nobody knows.
+    `command` is what a Ray job was submitted to run; `stopped_by` is who stopped a process job,
+    and unknown for a Ray job.
     """
 
     job_id: str
@@ -342,8 +343,8 @@ class Event:
     """Something a supervising loop saw or did, for whoever shows it.
 
     kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
-    stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`, and
-    `checkpoint` where an attempt that `started` goes on from.
+    stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`;
+    `checkpoint` is the path that a `started` attempt resumes from.
     """
 
     kind: str

@@ -287,7 +287,7 @@ class ProcessCensus(threading.Thread):
 
 
 class Supervised(threading.Thread):
-    """`supervise` in a thread that keeps nobody waiting when it never ends."""
+    """Runs `supervise` in a daemon thread, so that a run that never ends does not block the test."""
 
     def __init__(self, name: str, folder: Path, **more: Any) -> None:
         super().__init__(daemon=True)

@@ -170,7 +170,7 @@ def test_silence_and_its_limit_are_told_and_the_silence_never_shrinks() -> None:
 
 
 def test_fewer_new_steps_than_usual_tell_when_a_hang_began() -> None:
-    """Of a log whose age nobody told, looked at once a minute: it hung ten seconds after the last look but one."""
+    """With looks a minute apart and a log of unknown age: it hung ten seconds after the second-to-last look."""
     run = Watched(poll=60.0).train(20 * MINUTE, gpu_utilization=None, gpu_power_fraction=None)
     run.step += 10
     run.wait(2 * MINUTE)
