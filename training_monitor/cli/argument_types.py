@@ -1,10 +1,13 @@
-"""What the numbers of options may be. Every command declares its options: argparse is all this may cost."""
+"""What options may be, and what several of them say. Each is declared by every command: argparse is all it may cost."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from math import nan
+
+WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
+STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
 
 
 def seconds_from(least: float, *, below: float) -> Callable[[str], float]:
@@ -17,6 +20,16 @@ def seconds_from(least: float, *, below: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+SECONDS = seconds_from(0, below=1e9)
+
+
+def some_name(text: str) -> str:
+    """A name that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a name")
+    return text
 
 
 def positive_number(text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from training_monitor.cli.argument_types import seconds_from
-from training_monitor.cli.service_arguments import add_telling
+from training_monitor.cli.telling_arguments import add_telling
 
 
 def _instances(text: str) -> list[int]:

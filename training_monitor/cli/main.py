@@ -13,18 +13,17 @@ import sys
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
-from training_monitor.cli.argument_types import seconds_from
+from training_monitor.cli.argument_types import SECONDS, STALLS, WHAT, some_name
 from training_monitor.cli.config import add_config
 from training_monitor.cli.fleet_arguments import add_fleet, add_vast
 from training_monitor.cli.history import add_history
 from training_monitor.cli.market_arguments import add_credits, add_dataset, add_instances, add_keys, add_offers
-from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_telling, add_worker
+from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_worker
+from training_monitor.cli.telling_arguments import add_telling
 from training_monitor.cli.top_arguments import add_top
+from training_monitor.cli.watching_arguments import add_terminate, add_upload, add_watch
 
 _TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
-_WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
-_STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
-_SECONDS = seconds_from(0, below=1e9)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -51,9 +50,9 @@ def build_parser() -> argparse.ArgumentParser:
                 "-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)"
             )
         if job:
-            command.add_argument("job", type=_name, metavar="JOB", help="a Ray submission id, or process:NAME")
+            command.add_argument("job", type=some_name, metavar="JOB", help="a Ray submission id, or process:NAME")
         if what:
-            command.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
+            command.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
         return command
 
     _add_check(
@@ -72,9 +71,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("checkpoints", "checkpoints of a folder, and which are complete").add_argument(
         "directory", metavar="DIR", help="a folder on the target"
     )
-    _add_watch(add("watch", "follow a training, send notices, and end it when it stalls, if you say so"))
-    _add_terminate(add("terminate", "end a training: stop it, upload its newest checkpoint, destroy what was rented"))
-    _add_upload(add("upload", "upload a file or folder from the target, and see that it arrived"))
+    add_watch(add("watch", "follow a training, send notices, and end it when it stalls, if you say so"))
+    add_terminate(add("terminate", "end a training: stop it, upload its newest checkpoint, destroy what was rented"))
+    add_upload(add("upload", "upload a file or folder from the target, and see that it arrived"))
     _add_notify(add("notify", "prove the channels that notices go by, send one, or list those sent", target=False))
     _add_screens(add)
     _add_service(add)
@@ -87,7 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_jobs(add: Callable[..., argparse.ArgumentParser]) -> None:
     add("status", "one job's status, or all jobs of a target").add_argument(
-        "job", type=_name, metavar="JOB", nargs="?", help="default: all process jobs and Ray jobs"
+        "job", type=some_name, metavar="JOB", nargs="?", help="default: all process jobs and Ray jobs"
     )
     add("step", "the current step of a job", job=True)
     add("logs", "the end of a job's log", job=True).add_argument(
@@ -96,7 +95,7 @@ def _add_jobs(add: Callable[..., argparse.ArgumentParser]) -> None:
     _add_stall(add("stall", "what `check` says, a line each, with a limit of your own for stalls", what=True))
     _add_wait(add("wait", "wait until a training ends or stalls", what=True))
     add("stop", "stop a job and see it gone", job=True).add_argument(
-        "--grace", type=_SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
+        "--grace", type=SECONDS, default=10.0, metavar="SECONDS", help="between TERM and KILL (default: %(default)g)"
     )
 
 
@@ -121,7 +120,7 @@ def _add_service(add: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_check(command: argparse.ArgumentParser) -> None:
     command.add_argument("target", metavar="TARGET", nargs="?", default="local", help="see below (default: local)")
-    command.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
+    command.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
     command.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
 
 
@@ -138,20 +137,20 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--retry-delay",
-        type=_SECONDS,
+        type=SECONDS,
         default=60.0,
         metavar="SECONDS",
         help="before a restart; doubles while there is no progress (default: %(default)g)",
     )
     command.add_argument(
         "--stagnation-threshold",
-        type=_SECONDS,
+        type=SECONDS,
         default=300.0,
         metavar="SECONDS",
-        help=f"{_STALLS} (default: %(default)g)",
+        help=f"{STALLS} (default: %(default)g)",
     )
     command.add_argument(
-        "--check-interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
+        "--check-interval", type=SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
     )
     command.add_argument(
         "--resume-argument",
@@ -195,11 +194,11 @@ def _add_health(command: argparse.ArgumentParser) -> None:
 
 def _add_stall(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--threshold", type=_SECONDS, metavar="SECONDS", help=f"{_STALLS} (default: by the evidence, as check does)"
+        "--threshold", type=SECONDS, metavar="SECONDS", help=f"{STALLS} (default: by the evidence, as check does)"
     )
     command.add_argument(
         "--sample",
-        type=_SECONDS,
+        type=SECONDS,
         default=0.0,
         metavar="SECONDS",
         help="look once more after this time when the first look does not tell (default: %(default)g)",
@@ -208,81 +207,13 @@ def _add_stall(command: argparse.ArgumentParser) -> None:
 
 def _add_wait(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--timeout", type=_SECONDS, metavar="SECONDS", help="wait no longer than this (default: no limit)"
+        "--timeout", type=SECONDS, metavar="SECONDS", help="wait no longer than this (default: no limit)"
     )
     command.add_argument(
-        "--interval", type=_SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
+        "--interval", type=SECONDS, default=30.0, metavar="SECONDS", help="between looks (default: %(default)g)"
     )
     command.add_argument(
-        "--threshold", type=_SECONDS, metavar="SECONDS", help=f"{_STALLS} (default: by the evidence, as check does)"
-    )
-
-
-def _add_watched(command: argparse.ArgumentParser) -> None:
-    """What is watched, and who is told."""
-    which = command.add_mutually_exclusive_group()
-    which.add_argument("what", metavar="WHAT", nargs="?", help=_WHAT)
-    which.add_argument("--log", metavar="FILE", help="what the training writes, a file or pattern on the target")
-    which.add_argument("--job", type=_name, metavar="JOB", help="a Ray submission id, or process:NAME")
-    command.add_argument("--pid-file", metavar="FILE", help="the file with the pid of the training, with --log")
-    command.add_argument(
-        "--output-dir", metavar="DIR", help="the folder of its checkpoints on the target (default: found, if it can be)"
-    )
-    command.add_argument("--name", metavar="NAME", help="what notices call it (default: job or log)")
-    add_telling(command)
-    command.add_argument(
-        "--upload",
-        action="append",
-        default=[],
-        metavar="WHERE",
-        help="where to upload the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; "
-        "give it again to name the next one to try if it fails",
-    )
-    command.add_argument(
-        "--tag", action="append", default=[], metavar="TAG", help="a tag for the README of a model that is not finished"
-    )
-    command.add_argument(
-        "--destroy", action="store_true", help="destroy the vast.ai instance once the upload is verified"
-    )
-    command.add_argument(
-        "--destroy-without-upload",
-        action="store_true",
-        help="destroy it even without a verified upload: what is on it is lost",
-    )
-    command.add_argument("--stop-grace", type=_SECONDS, metavar="SECONDS", help="between TERM and KILL (default: 10)")
-
-
-def _add_watch(command: argparse.ArgumentParser) -> None:
-    _add_watched(command)
-    mode = command.add_mutually_exclusive_group()
-    mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
-    mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
-    mode.add_argument("--once", action="store_true", help="look once, with the exit status of `check`")
-    command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
-    command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
-    for option, metavar, text in (
-        ("--poll-interval", "SECONDS", "between looks (default: 60)"),
-        ("--grace-period", "SECONDS", "from the notice of a stall to the end (default: 900)"),
-        ("--stall-after", "SECONDS", f"{_STALLS} (default: by what is seen of it)"),
-        ("--soft-limit", "SECONDS", "send a notice after this run time"),
-        ("--hard-limit", "SECONDS", "end it after this run time, with --terminate"),
-        ("--cost-per-hour", "MONEY", "what the machine costs"),
-        ("--budget", "MONEY", "send a notice when it is spent"),
-    ):
-        command.add_argument(option, type=_SECONDS, metavar=metavar, help=text)
-
-
-def _add_terminate(command: argparse.ArgumentParser) -> None:
-    _add_watched(command)
-    command.add_argument(
-        "--reason", metavar="TEXT", default="Ended by hand", help="why, for the notice (default: %(default)s)"
-    )
-
-
-def _add_upload(command: argparse.ArgumentParser) -> None:
-    command.add_argument("path", metavar="PATH", help="on the target")
-    command.add_argument(
-        "destination", metavar="WHERE", help="hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX or a presigned URL"
+        "--threshold", type=SECONDS, metavar="SECONDS", help=f"{STALLS} (default: by the evidence, as check does)"
     )
 
 
@@ -290,12 +221,6 @@ def _add_notify(command: argparse.ArgumentParser) -> None:
     from training_monitor.cli.notifying import add_notify
 
     add_notify(command)
-
-
-def _name(text: str) -> str:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("expected a name")
-    return text
 
 
 def _count(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from training_monitor.cli.argument_types import positive_number
+from training_monitor.cli.telling_arguments import add_telling
 
 
 def _count(text: str) -> int:
@@ -114,9 +115,3 @@ def add_sweep(command: argparse.ArgumentParser) -> None:
         help="go on, sweeping so often (default: 900)",
     )
     add_telling(command)
-
-
-def add_telling(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
-    )
