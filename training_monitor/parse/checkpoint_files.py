@@ -2,7 +2,8 @@
 
 A step is the number in a file or folder name (Hugging Face, Lightning, NeMo, DeepSpeed, Megatron-LM, verl, torch DCP,
 torchtune, Ray Train, Orbax, Composer, fairseq, mmengine, detectron2, timm, ultralytics, Stable-Baselines3, ai-toolkit,
-kohya); where a framework counts epochs, it is the epoch. It is never sorted as text, and times are never used for
+kohya); where a framework counts epochs, it is the epoch. The step in the header of a safetensors file outranks its
+name, whose digits may belong to the model's: `portrait_2024`. It is never sorted as text, and times are never used for
 order (copying changes them).
 """
 
@@ -35,7 +36,7 @@ _STEP_NAMES = tuple(
 )
 _STEP_INSIDE = re.compile(rf"{_WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})(?:-v\d{1,3})?")
-_KOHYA_EPOCH = re.compile(r".*-\d{6}\.safetensors")
+_NUMBER_AT_END = re.compile(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
 _IN_PLACE = re.compile(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
 _EARLIER = re.compile(r"(?:^|[-_])(?:best|recovery)[-_]")
 _EXTENSION = re.compile(r"(?:\.pth?)?\.\w+$")
@@ -64,6 +65,7 @@ class _Group:
     root: str
     step: int
     files: dict[str, CheckpointFile] = field(default_factory=dict)
+    is_final: bool = False
 
     @property
     def folder(self) -> str:
@@ -71,11 +73,11 @@ class _Group:
 
     @property
     def order(self) -> tuple[int, int, list[int], str]:
-        """At one step, a folder comes after a file, and both after a best or recovery file."""
+        """At one step: a best or recovery file, a file with a number, the final file, a folder."""
         earlier = _EARLIER.search(self.root.rpartition("/")[2])
         single = any(file.path == self.root for file in self.files.values())
         numbers = [int(number) for number in re.findall(r"\d{1,18}", self.root)]
-        return self.step, 0 if earlier else 1 if single else 2, numbers, self.root
+        return self.step, 0 if earlier else 2 if self.is_final else 1 if single else 3, numbers, self.root
 
 
 def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float = 0.0) -> list[Checkpoint]:
@@ -120,16 +122,37 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
 
 
 def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
+    finals = _find_finals(files, steps)
     groups: dict[str, _Group] = {}
     for file in files:
-        if place := _place(file.path, steps):
+        if file.path not in finals and (place := _place(file.path, steps)):
             root, name, step = place
             groups.setdefault(root, _Group(root, step)).files[name] = file
-    finals = {re.sub(r"[-_](?:step)?\d+\.safetensors$", ".safetensors", root) for root in groups} - groups.keys()
-    for file in files:  # name.safetensors beside name_000000250.safetensors
-        if file.path in finals and steps.get(file.path):
-            groups[file.path] = _Group(file.path, steps[file.path], {"": file})
+    for path, (file, siblings) in finals.items():
+        numbered = [groups[each] for each in siblings if each in groups]
+        newest = max((each.modified_at for group in numbered for each in group.files.values()), default=0.0)
+        if path in steps or file.modified_at >= newest:  # one without a header that is older was left over
+            step = steps.get(path) or max((group.step for group in numbered), default=0)
+            groups[path] = _Group(path, step, {"": file}, is_final=True)
     return sorted(groups.values(), key=lambda group: group.order)
+
+
+def _find_finals(
+    files: Iterable[CheckpointFile], steps: Mapping[str, int]
+) -> dict[str, tuple[CheckpointFile, list[str]]]:
+    """The final files, `NAME.safetensors` beside `NAME_000000250.safetensors`, whatever NAME ends in; and the others.
+
+    Of another format, a file counts as one only where digits at the end of its name would be taken for its step.
+    """
+    siblings: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        if file.path.endswith(WEIGHTS) and (name := _NUMBER_AT_END.sub("", file.path)) != file.path:
+            siblings[name].append(file.path)
+    return {
+        file.path: (file, siblings[file.path])
+        for file in files
+        if file.path in siblings and (file.path.endswith(".safetensors") or _place(file.path, steps))
+    }
 
 
 def _age(now: float | None, newest: float) -> float | None:
@@ -152,7 +175,7 @@ def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
     step = _file_step(_EXTENSION.sub("", name))
     if step is None or not name.endswith(WEIGHTS) or _SHARD.match(name):
         return None
-    return *_first_rank(path), steps.get(path, step) if _KOHYA_EPOCH.fullmatch(name) else step
+    return *_first_rank(path), steps.get(path, step)
 
 
 def _first_rank(path: str) -> tuple[str, str]:

@@ -114,10 +114,12 @@ def list_checkpoints(
 ) -> list[Checkpoint]:
     """All checkpoints of a directory, lowest step first; `complete` and `problem` say which can be used.
 
-    The step is the number in the name, and the epoch where a framework counts only these. Files that are overwritten in
+    The step is the one in the header of a safetensors file, else the number in the name, and the epoch where a
+    framework counts only these. A final file without a number (`NAME.safetensors` beside
+    `NAME_000000250.safetensors`, whatever NAME ends in) is the newest at its step. Files that are overwritten in
     place or have no number (`last.ckpt`, `ckpt.pt`, `model_final.pth`) are listed only where nothing else is: their
-    step is the one in a safetensors header, or else 0 because it is unknown. A checkpoint that a tracker file names and
-    that is missing is listed as not complete.
+    step is the one in a safetensors header, or else 0 because it is unknown. A checkpoint that a tracker file names
+    and that is missing is listed as not complete.
 
     Args:
         head_pod: the target that has the directory; default: this machine.

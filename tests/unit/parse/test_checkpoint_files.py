@@ -176,7 +176,7 @@ def test_the_step_that_kohya_writes_counts_and_not_the_epoch_in_the_name() -> No
     more += "\nstep ./a-state/train_state.json\t2500\nstep ./a-step00000500.safetensors\t499"
     files = ("a-000004.safetensors", "a-000004-state/train_state.json", "a-state/train_state.json")
     found = [(path, step) for path, step, _ in shown(*files, "a-step00000500.safetensors", more=more)]
-    steps = [("a-step00000500.safetensors", 500), ("a-000004.safetensors", 2000), ("a-000004-state", 2000)]
+    steps = [("a-step00000500.safetensors", 499), ("a-000004.safetensors", 2000), ("a-000004-state", 2000)]
     assert found == [(f"/c/{path}", step) for path, step in [*steps, ("a-state", 2500)]]
 
 
@@ -620,3 +620,40 @@ def test_a_line_that_is_cut_adds_nothing_and_breaks_nothing(line: str) -> None:
 
 def test_a_number_too_long_for_a_step_is_no_step() -> None:
     assert shown("step_" + "9" * 5000 + "/a.pt") == []
+
+
+# ---------------------------------------------------------------- names of models that end in digits
+
+
+def saved(*files: tuple[str, int | None]) -> list[tuple[str, int]]:
+    """Path and step of what a listing with these files, and the steps in their headers, makes."""
+    headers = "\n".join(f"step ./{name}\t{step}" for name, step in files if step is not None)
+    return [(path, step) for path, step, _ in shown(*(name for name, _ in files), more=headers)]
+
+
+@pytest.mark.parametrize("name", ["lora-001", "portrait_2024", "flux_v2-000100", "2024", "step_5", "run-step00000099"])
+def test_the_header_outranks_digits_that_belong_to_the_name_of_the_model(name: str) -> None:
+    found = saved(
+        (f"{name}_000000010.safetensors", 10), (f"{name}_000000030.safetensors", 30), (f"{name}.safetensors", 40)
+    )
+    assert found[-1] == (f"/c/{name}.safetensors", 40)
+    assert [step for _, step in found] == [10, 30, 40]
+    assert saved((f"{name}.safetensors", 40)) == [(f"/c/{name}.safetensors", 40)]
+
+
+@pytest.mark.parametrize("name", ["lora-001", "portrait_2024", "lora"])
+def test_at_the_same_step_the_final_file_is_the_newest(name: str) -> None:
+    found = saved((f"{name}.safetensors", 40), (f"{name}_000000040.safetensors", 40))
+    assert found[-1] == (f"/c/{name}.safetensors", 40)
+
+
+@pytest.mark.parametrize("name", ["lora-001", "portrait_2024"])
+@pytest.mark.parametrize("extension", ["safetensors", "pt"])
+def test_a_final_file_without_a_header_is_as_far_as_those_with_a_number(name: str, extension: str) -> None:
+    names = [f"{name}_000000010.{extension}", f"{name}_000000030.{extension}", f"{name}.{extension}"]
+    assert [(each.path, each.step) for each in read(*names)][-1] == (f"/c/{names[-1]}", 30)
+
+
+def test_a_final_file_without_a_header_that_is_older_than_a_numbered_one_is_left_over() -> None:
+    more = "file 100 1500 ./lora-001_000000030.safetensors"
+    assert [each.path for each in read("lora-001.safetensors", more=more)] == ["/c/lora-001_000000030.safetensors"]
