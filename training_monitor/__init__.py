@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         JobExists as JobExists,
         JobNotFound as JobNotFound,
         LeaseLost as LeaseLost,
+        LocalFailure as LocalFailure,
         ParseError as ParseError,
         RestError as RestError,
         SettingsError as SettingsError,
@@ -242,8 +243,8 @@ __version__ = "0.1.0"
 _HOME = {  # module: the names of ours that are in it
     "errors": (
         "AccessDenied AlreadySupervised CheckpointNotFound CommandError CommandFailed CommandTimedOut "
-        "InstanceNotFound InvalidTransition JobExists JobNotFound LeaseLost ParseError RestError SettingsError "
-        "TargetNotFound TargetUnreachable ToolNotFound TrainingMonitorError"
+        "InstanceNotFound InvalidTransition JobExists JobNotFound LeaseLost LocalFailure ParseError RestError "
+        "SettingsError TargetNotFound TargetUnreachable ToolNotFound TrainingMonitorError"
     ),
     "history": "History",
     "models": (

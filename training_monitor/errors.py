@@ -2,13 +2,14 @@
 
 TrainingMonitorError
 ├─ SettingsError (also ValueError)   key, value, expected
-├─ CommandError                      .argv .result .target
+├─ CommandError                      .argv .result .target .answered
 │  ├─ ToolNotFound                   the program is not installed
 │  ├─ CommandTimedOut                no answer in time: nothing is known
 │  ├─ TargetUnreachable              the target did not answer: nothing is known
 │  │  └─ TargetNotFound              the target does not exist (pod deleted, instance gone)
 │  ├─ AccessDenied                   credentials or permissions
-│  └─ CommandFailed                  it ran and said no
+│  ├─ CommandFailed                  the target was asked and said no
+│  └─ LocalFailure                   our own side failed (not started here, wrong container): nothing is known
 ├─ RestError                         an HTTP API or a mail server said no, or nothing: .status .retry_after .temporary
 ├─ ParseError                        .source .excerpt
 ├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
@@ -86,6 +87,8 @@ def closest(name: str, names: Collection[str]) -> str:
 
 
 class CommandError(TrainingMonitorError):
+    """`answered`: the target as a whole did answer, and only what this one question asks for is not known."""
+
     def __init__(
         self,
         what: str,
@@ -101,6 +104,7 @@ class CommandError(TrainingMonitorError):
                 result, argv=_redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
             )
         self.result, self.target = result, target
+        self.answered = False
         where = f"{target}: " if target and not what.startswith(target) else ""
         super().__init__(where + what, hint=hint)
 
@@ -127,6 +131,10 @@ class AccessDenied(CommandError):
 
 class CommandFailed(CommandError):
     pass
+
+
+class LocalFailure(CommandError):
+    """The command was not started here, was put wrongly, or printed too much to be taken: the target said nothing."""
 
 
 class RestError(TrainingMonitorError):

@@ -120,8 +120,6 @@ def prepare(ctx: JobContext) -> None:
             clock=ctx.clock,
         )
     except (CommandFailed, InstanceNotFound, CommandTimedOut) as error:
-        if isinstance(error, CommandFailed) and error.argv:
-            raise  # our own side failed, not the machine
         give_up_machine(ctx, error.what)
         return
     ctx.forget_address()
@@ -144,8 +142,6 @@ def sync(ctx: JobContext) -> None:
         for local, remote in pushes:
             _push(ctx, local, remote)
     except CommandFailed as error:
-        if error.argv:
-            raise  # our own side failed, not the machine
         give_up_machine(ctx, error.what)
         return
     ctx.go(JobState.CHECKING)

@@ -159,8 +159,8 @@ class _Pipeline:
         """Whether asking again cannot help, or was tried for long enough while nothing is rented."""
         if isinstance(error, _HOPELESS):
             return True
-        if state is JobState.RENTING and isinstance(error, CommandFailed) and not error.argv:
-            return True  # the service says no; with argv our own side failed
+        if state is JobState.RENTING and isinstance(error, CommandFailed):
+            return True  # the service says no
         waited = self.ctx.clock.time() - self.ctx.job.changed_at
         patience = self.ctx.service.config.patience
         return state in _WITHOUT_MACHINE and waited >= patience

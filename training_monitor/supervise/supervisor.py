@@ -167,8 +167,6 @@ class Supervisor:
             self.clock.sleep(self.policy.check_interval)
             return run
         except CommandFailed as error:
-            if error.argv:
-                raise  # our own side failed, not the target's
             if not self._is_there(plan["job_id"]):
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may yet begin: another one beside it would be two
@@ -251,8 +249,6 @@ class Supervisor:
         except JobNotFound:
             status = "GONE"
         except CommandFailed as error:
-            if error.argv:
-                raise  # our own side failed, not the target's
             self.stop_failures += 1
             self.tell(run, "detected", str(error))
             if self.stop_failures >= STOP_TRIES:

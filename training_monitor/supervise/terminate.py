@@ -313,8 +313,6 @@ class _Terminator:
         try:
             destroy_instance(target.name, transport=self.watcher.transport, clock=self.watcher.clock)
         except CommandFailed as error:
-            if error.argv:
-                raise
             return self._keep(ended, error.what)
         self.tell("stopped", f"{target} is gone")
         self.post(

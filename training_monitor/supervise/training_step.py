@@ -187,7 +187,7 @@ class TrainingStep:
         except JobNotFound:
             pass  # it never began, or its machine forgot it: it has no log
         except TrainingMonitorError as error:
-            if isinstance(error, CommandError) and error.argv:
+            if isinstance(error, CommandError) and not error.answered:
                 raise
             self.ctx.warn(f"the end of the log of {job_id} is not kept: {error.what}")
         self._unfollow()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import CommandFailed, CommandTimedOut, SettingsError, TrainingMonitorError
+from training_monitor.errors import CommandError, CommandFailed, CommandTimedOut, SettingsError, TrainingMonitorError
 from training_monitor.models import Answer, Question, Reply
 from training_monitor.targets.connect import connect
 from training_monitor.targets.target import Target, parse_target
@@ -143,21 +143,25 @@ def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
 
 
 def _answer(question: Question[Any], reply: Reply | None) -> Answer[Any]:
-    if reply is None:
-        failure: TrainingMonitorError = CommandTimedOut(
-            f"{question.name}: no end within {question.limit:g} s, or more than {MAX_ANSWER_BYTES} bytes"
-        )
-        return Answer(question.name, None, failure)
-    if reply.exit_code == 137 and reply.duration >= question.limit * 0.95:
-        failure = CommandTimedOut(f"{question.name}: still running after {question.limit:g} s, ended")
-        return Answer(question.name, None, failure, reply.exit_code, reply.duration)
-    if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
-        failure = CommandFailed(f"{question.name}: a script of {size} bytes is too long for the target")
-        return Answer(question.name, None, failure, reply.exit_code, reply.duration)
+    told = (reply.exit_code, reply.duration) if reply else (None, None)
     try:
-        return Answer(question.name, question.parse(reply), None, reply.exit_code, reply.duration)
+        return Answer(question.name, _read(question, reply), None, *told)
     except TrainingMonitorError as error:
-        return Answer(question.name, None, error, reply.exit_code, reply.duration)
+        if isinstance(error, CommandError):
+            error.answered = True
+        return Answer(question.name, None, error, *told)
+
+
+def _read(question: Question[Any], reply: Reply | None) -> Any:
+    """What the reply says. Raises what its parser raises; CommandTimedOut, CommandFailed where it is none."""
+    name, limit = question.name, question.limit
+    if reply is None:
+        raise CommandTimedOut(f"{name}: no end within {limit:g} s, or more than {MAX_ANSWER_BYTES} bytes")
+    if reply.exit_code == 137 and reply.duration >= limit * 0.95:
+        raise CommandTimedOut(f"{name}: still running after {limit:g} s, ended")
+    if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
+        raise CommandFailed(f"{name}: a script of {size} bytes is too long for the target")
+    return question.parse(reply)
 
 
 def read_text(reply: Reply) -> str:

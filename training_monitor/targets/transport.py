@@ -24,8 +24,8 @@ from typing import IO, Protocol
 from training_monitor.errors import (
     AccessDenied,
     CommandError,
-    CommandFailed,
     CommandTimedOut,
+    LocalFailure,
     TargetNotFound,
     TargetUnreachable,
     ToolNotFound,
@@ -47,7 +47,7 @@ class Stream(Protocol):
 
 class Transport(Protocol):
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
-        """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, CommandFailed."""
+        """Run to the end; any exit status is a result. Raises ToolNotFound, CommandTimedOut, LocalFailure."""
         ...
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
@@ -78,7 +78,7 @@ class LocalTransport:
             for reader in readers:
                 reader.join(1.0)
         if any(reader.overflowed for reader in readers):
-            raise CommandFailed(f"{argv[0]} printed more than {MAX_OUTPUT_BYTES} bytes", argv=tuple(argv))
+            raise LocalFailure(f"{argv[0]} printed more than {MAX_OUTPUT_BYTES} bytes", argv=tuple(argv))
         out, err = (reader.text() for reader in readers)
         return CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
 
@@ -147,7 +147,7 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
     except FileNotFoundError as error:
         raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv), hint=_INSTALL.get(argv[0])) from error
     except OSError as error:
-        raise CommandFailed(f"{argv[0]} could not be started: {error.strerror}", argv=tuple(argv)) from error
+        raise LocalFailure(f"{argv[0]} could not be started: {error.strerror}", argv=tuple(argv)) from error
 
 
 def _limited(argv: Sequence[str], limit: float) -> list[str]:
@@ -248,7 +248,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
         (
             r"container \S+ is not valid for pod",
-            CommandFailed,
+            LocalFailure,
             "name one of the pod's containers: k8s://namespace/pod/NAME",
         ),
         (
@@ -280,7 +280,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         ),
         (
             r"executable file not found|no such file or directory: unknown",
-            CommandFailed,
+            LocalFailure,
             "this container has no `sh`; name another one: k8s://namespace/pod/container",
         ),
         (

@@ -12,7 +12,14 @@ import re
 import stat
 from dataclasses import dataclass
 
-from training_monitor.errors import CommandError, CommandFailed, SettingsError, TargetUnreachable, last_lines
+from training_monitor.errors import (
+    CommandError,
+    CommandFailed,
+    LocalFailure,
+    SettingsError,
+    TargetUnreachable,
+    last_lines,
+)
 from training_monitor.settings import vast_key_path
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -200,7 +207,7 @@ def _make_pair(path: str, runner: Transport) -> None:
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "training_monitor", "-f", path]
     result = runner.run(argv, timeout=KEYGEN_TIMEOUT, input="n\n")
     if not os.path.isfile(path):
-        raise CommandFailed(
+        raise LocalFailure(
             f"ssh-keygen made no key at {path}: {last_lines(result.stderr, 2) or 'it said nothing'}",
             argv=result.argv,
             result=result,

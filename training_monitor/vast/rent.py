@@ -22,6 +22,7 @@ from training_monitor.errors import (
     CommandFailed,
     CommandTimedOut,
     InstanceNotFound,
+    LocalFailure,
     NoOffers,
     SettingsError,
     TargetUnreachable,
@@ -201,7 +202,7 @@ class _Renter:
         argv = create_words(offer, self.query, self.label, self.image, self.onstart)
         try:
             result = self.runner.run(argv, timeout=self.create_timeout)
-        except (CommandTimedOut, CommandFailed) as error:
+        except (CommandTimedOut, LocalFailure) as error:
             return CreateAnswer(error.what)
         return read_create_answer(result)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import Behaviour, FakeTransport
 from tests.unit.supervise.test_auto_restart import Bench
-from training_monitor.errors import CommandFailed, CommandTimedOut, TargetUnreachable, TrainingMonitorError
+from training_monitor.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
 from training_monitor.probes.jobs import stop_job
 from training_monitor.reports import RestartReport
@@ -320,7 +320,7 @@ def test_a_start_whose_answer_is_always_lost_is_tried_again_at_intervals(bench: 
 
 def test_a_failure_on_our_own_side_is_no_failure_of_the_start_or_the_stop(bench: Bench) -> None:
     bench.jobs.behaviours = [HANG, GOOD]
-    ours = CommandFailed("sh could not be started: Resource temporarily unavailable", argv=("sh", "-s"))
+    ours = LocalFailure("sh could not be started: Resource temporarily unavailable")
     bench.on("stopping", lambda: bench.jobs.unreachable(bench.clock.elapsed, bench.clock.elapsed + 600, ours))
     report = bench.restart()
     assert (report["success"], report["total_retries"]) == (True, 1)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fakes import EPOCH, FakeClock, FakeJobs, FakeTransport
 from tests.loopback.vast_rows import offer
-from training_monitor.errors import CommandFailed, LeaseLost, SettingsError, TargetUnreachable, TrainingMonitorError
+from training_monitor.errors import LeaseLost, LocalFailure, SettingsError, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult, Event
 from training_monitor.policy.job_states import STEPS
 from training_monitor.policy.service_config import ServiceConfig
@@ -213,7 +213,7 @@ def test_an_account_of_the_market_without_credit_ends_the_job(world: World) -> N
 
 def test_a_program_that_cannot_be_started_here_is_no_reason_to_end_the_job(world: World) -> None:
     def refuse(words: tuple[str, ...], program: str | None) -> CommandResult:
-        raise CommandFailed("vastai could not be started: Cannot allocate memory", argv=("vastai",))
+        raise LocalFailure("vastai could not be started: Cannot allocate memory")
 
     job = world.job(JobState.RENTING, JobWork(attempt=1))
     world.transport = FakeTransport(world.jobs.answer)

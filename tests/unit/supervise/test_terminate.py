@@ -22,7 +22,7 @@ from tests.fakes import (
     FakeVast,
 )
 from tests.unit.supervise.test_auto_restart_outages import Killed, KillingStore
-from training_monitor.errors import AlreadySupervised, CommandFailed, SettingsError, TrainingMonitorError
+from training_monitor.errors import AlreadySupervised, LocalFailure, SettingsError, TrainingMonitorError
 from training_monitor.models import CommandResult, Event
 from training_monitor.notify.channels import WebList
 from training_monitor.notify.notifier import TrainingNotifier
@@ -332,7 +332,7 @@ def test_an_instance_that_stays_in_the_list_is_told_as_costing_money(bench: Benc
 
 
 def test_a_failure_on_our_own_side_is_no_leftover(bench: Bench) -> None:
-    ours = CommandFailed("sh could not be started: Resource temporarily unavailable", argv=("sh", "-s"))
+    ours = LocalFailure("sh could not be started: Resource temporarily unavailable")
     bench.there.unreachable(bench.clock.elapsed, bench.clock.elapsed + 60, ours)
     report = bench.terminate()
     assert report.success and report.left == ()

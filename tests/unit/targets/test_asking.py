@@ -198,6 +198,16 @@ def test_a_parsers_refusal_is_the_answers_failure_and_not_raised() -> None:
         answer.get()
 
 
+def test_a_failed_question_says_that_the_target_as_a_whole_answered() -> None:
+    failed = answer_of(3, 1.0, parse=read_text).failure
+    late = answer_of(137, 10.0).failure
+    assert isinstance(failed, CommandFailed) and isinstance(late, CommandTimedOut)
+    assert failed.answered and late.answered
+    with pytest.raises(TargetUnreachable) as caught:
+        ask("local", question(), transport=Fake(lambda nonce: "lost"))
+    assert not caught.value.answered
+
+
 def test_a_question_without_a_frame_is_unknown() -> None:
     [answer] = ask("local", question("lost"), transport=Fake(lambda nonce: f"\n{nonce} close\n"))
     assert isinstance(answer.failure, CommandTimedOut) and "lost" in str(answer.error)

@@ -14,8 +14,8 @@ import pytest
 from training_monitor.errors import (
     AccessDenied,
     CommandError,
-    CommandFailed,
     CommandTimedOut,
+    LocalFailure,
     TargetNotFound,
     TargetUnreachable,
     ToolNotFound,
@@ -129,7 +129,7 @@ def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
         ('Error from server (NotFound): namespaces "ml" not found', TargetNotFound),
         ('Error from server (Forbidden): pods "head" is forbidden: User "x" cannot create resource', AccessDenied),
         ("error: You must be logged in to the server (Unauthorized)", AccessDenied),
-        ("error: container main is not valid for pod head out of: ray-head, sidecar", CommandFailed),
+        ("error: container main is not valid for pod head out of: ray-head, sidecar", LocalFailure),
         ("Unable to connect to the server: net/http: TLS handshake timeout", TargetUnreachable),
         ("Unable to connect to the server: dial tcp: lookup api.x: no such host", TargetUnreachable),
         ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", TargetUnreachable),
@@ -140,7 +140,7 @@ def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
         (
             'error: Internal error occurred: exec failed: unable to start container process: exec: "sh": executable '
             "file not found in $PATH",
-            CommandFailed,
+            LocalFailure,
         ),
         ("ssh: connect to host h port 22: Connection refused", TargetUnreachable),
         ("ssh: connect to host h port 22: Connection timed out", TargetUnreachable),
@@ -237,7 +237,7 @@ def test_a_missing_kubectl_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
 def test_a_file_that_cannot_be_run_is_a_failure_and_not_missing(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("text")
-    with pytest.raises(CommandFailed, match="ermission denied"):
+    with pytest.raises(LocalFailure, match="ermission denied"):
         LocalTransport().run([str(tmp_path / "plain")], timeout=10)
 
 
@@ -271,7 +271,7 @@ def test_a_child_that_keeps_the_pipe_open_does_not_keep_the_caller(tmp_path: Pat
 
 def test_a_flood_of_output_ends_the_program_and_not_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "MAX_OUTPUT_BYTES", 1_000_000)
-    with pytest.raises(CommandFailed, match="printed more than 1000000 bytes"):
+    with pytest.raises(LocalFailure, match="printed more than 1000000 bytes"):
         LocalTransport().run([sys.executable, "-c", "while True: print('x' * 10000)"], timeout=30)
 
 

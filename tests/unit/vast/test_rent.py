@@ -18,6 +18,7 @@ from training_monitor.errors import (
     CommandFailed,
     CommandTimedOut,
     InstanceNotFound,
+    LocalFailure,
     NoOffers,
     SettingsError,
     TargetUnreachable,
@@ -287,7 +288,7 @@ def test_an_instance_that_was_made_all_the_same_is_the_one(market: Market, answe
     assert market.created() == [1] and market.labelled() == [1001]
 
 
-@pytest.mark.parametrize("error", [CommandTimedOut("no answer within 60 s"), CommandFailed("it printed too much")])
+@pytest.mark.parametrize("error", [CommandTimedOut("no answer within 60 s"), LocalFailure("it printed too much")])
 def test_a_create_without_an_end_is_looked_after(market: Market, error: CommandError) -> None:
     def lost(number: int) -> Said:
         market.clock.at(market.clock.elapsed + 20, lambda: market.rows.update({9: instance(9, label=LABEL)}))
