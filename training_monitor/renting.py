@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from math import isfinite
 from typing import Any
 
 from training_monitor.errors import SettingsError
+from training_monitor.units import known_number
 from training_monitor.watching import UploadReport
 
 BASE_MODEL = "black-forest-labs/FLUX.1-dev"
@@ -96,7 +96,7 @@ class TrainingSpec:
                 raise SettingsError(key, value, f"a whole number, {least} to {most}")
         for key, (low, high) in _SHARES.items():
             value = getattr(self, key)
-            if not isinstance(value, (int, float)) or not isfinite(value) or not low <= value <= high:
+            if not isinstance(value, (int, float)) or not low <= value <= high:
                 raise SettingsError(key, value, f"{low:g} to {high:g}")
         if self.save_every > self.steps:
             raise SettingsError(
@@ -135,7 +135,7 @@ class Hook:
             raise SettingsError("command", self.command, "a line for sh")
         if self.url is not None and not re.fullmatch(r"https?://[^\s/@]+(?:/\S*)?", self.url):
             raise SettingsError("url", self.url, "an address such as https://example.com/path")
-        if not self.timeout > 0 or not isfinite(self.timeout):
+        if (known_number(self.timeout) or 0.0) <= 0:
             raise SettingsError("timeout", self.timeout, "seconds above 0")
         if type(self.attempts) is not int or self.attempts < 1:
             raise SettingsError("attempts", self.attempts, "1 or more")
@@ -209,7 +209,7 @@ class TrainingRequest:
                 raise SettingsError(key, getattr(self, key).encode("utf-8", "replace").decode(), "a text that is UTF-8")
         for key in ("budget", "soft_timeout", "hard_timeout", "seconds_per_step"):
             value = getattr(self, key)
-            if value is not None and (isinstance(value, bool) or not value > 0 or not isfinite(value)):
+            if value is not None and (known_number(value) or 0.0) <= 0:
                 raise SettingsError(key, value, "a number above 0")
         if self.soft_timeout and self.soft_timeout > self.hard_timeout:
             raise SettingsError("soft_timeout", self.soft_timeout, f"at most the hard one, {self.hard_timeout:g}")

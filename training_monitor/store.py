@@ -43,7 +43,7 @@ _MIGRATIONS = (
     """CREATE TABLE credit_movements (
         number INTEGER PRIMARY KEY,     -- in the order in which they were made
         account TEXT NOT NULL,
-        kind TEXT NOT NULL,             -- deposit, reserve, settle or refund
+        kind TEXT NOT NULL,             -- deposit, withdraw, reserve, settle or refund
         amount INTEGER NOT NULL,        -- millionths of a dollar, as it changes the balance
         job_id TEXT,
         reason TEXT NOT NULL,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from training_monitor.renting import format_label
 from training_monitor.vast.credits import Credits
 
 ROOT = Path(__file__).parents[2]
+AMOUNTS = ("0", "-5", "nan", "inf", "1e400", "ten", "", "0.0000015", "1e-9", "9" * 400, "1e308")
 HOSTILE = 'x\x1b[31m"; rm -rf /\n{id}\u202e 日本'
 
 
@@ -343,6 +345,41 @@ def test_a_payment_into_the_ledger_counts_once(surroundings: Surroundings) -> No
     assert [each["amount"] for each in ask("credits", "anna")["movements"]] == [10.0, -4.0]
 
 
+def test_a_payment_with_another_amount_is_refused(surroundings: Surroundings) -> None:
+    pay = ("credits", "anna", "--reason", "invoice", "--payment", "17", "--deposit")
+    assert cli(*pay, "20").returncode == 0
+    done = cli(*pay, "200")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "payment 17 is recorded already: $20.00 were deposited with it, not $200.00" in done.stderr
+    assert "--withdraw" in done.stderr and ask(*pay, "200", status=1)["kind"] == "InvalidTransition"
+    assert ask("credits", "anna")["balance"] == 20
+
+
+def test_a_wrong_deposit_is_corrected_by_a_counter_entry(surroundings: Surroundings) -> None:
+    cli("credits", "anna", "--deposit", "200", "--reason", "invoice 17", "--payment", "17")
+    Credits().reserve("anna", "job-7", 15.0)
+    take = ("credits", "anna", "--reason", "a zero too many", "--payment", "17", "--withdraw")
+    done = cli(*take, "186")
+    assert (done.returncode, done.stdout) == (1, "") and "anna has $185.00 that no job has reserved" in done.stderr
+    for _ in range(2):
+        done = cli(*take, "180")
+        assert done.returncode == 0 and done.stdout.splitlines()[-1] == "anna has $5.00"
+    assert "counted before" in done.stderr and done.stdout.count("-180.00") == 1
+    assert cli("credits", "anna", "--withdraw", "1", "--deposit", "1", "--reason", "x").returncode == 2
+
+
+def test_what_is_shown_of_a_ledger_adds_up(surroundings: Surroundings) -> None:
+    ledger = Credits()
+    ledger.deposit("anna", 10.0, "card")
+    for number in range(3):
+        ledger.reserve("anna", f"job-{number}", 0.005)
+        ledger.settle("anna", f"job-{number}", 0.001234, "done")
+    *rows, total = cli("credits", "anna").stdout.splitlines()[1:]
+    shown = [Decimal(found[0]) for row in rows if (found := re.search(r"[+-]\d+\.\d+", row))]
+    assert len(shown) == 7 and sum(shown) == Decimal("9.996298")
+    assert total == "anna has $9.996298"
+
+
 def test_an_account_that_nobody_knows_is_not_one_with_nothing(surroundings: Surroundings) -> None:
     done = cli("credits", "nobody")
     assert (done.returncode, done.stdout) == (1, "") and "no such account" in done.stderr
@@ -356,13 +393,18 @@ def test_an_account_that_nobody_knows_is_not_one_with_nothing(surroundings: Surr
         ["anna", "--deposit", "10", "--reason", " "],
         ["anna", "--reason", "x"],
         ["anna", "--payment", "p1"],
-        *(["anna", "--reason", "x", f"--deposit={amount}"] for amount in ("0", "-5", "nan", "inf", "1e400", "ten")),
+        ["anna", "--withdraw", "10"],
+        ["--withdraw", "10", "--reason", "x"],
+        ["anna", "--deposit", "10", "--reason", "x", "--payment", " "],
+        *(["anna", "--reason", "x", f"--deposit={amount}"] for amount in AMOUNTS),
+        *(["anna", "--reason", "x", f"--withdraw={amount}"] for amount in AMOUNTS[-3:]),
     ],
 )
 def test_a_payment_that_makes_no_sense_is_wrong_use_and_kept_nowhere(
     surroundings: Surroundings, wrong: list[str]
 ) -> None:
-    assert cli("credits", *wrong).returncode == 2
+    done = cli("credits", *wrong)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
     assert Credits().movements("anna") == []
 
 

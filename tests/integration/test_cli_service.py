@@ -17,6 +17,7 @@ from tests.integration.conftest import Surroundings
 from tests.loopback.vast import VastApi
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, format_label
 from training_monitor.store import Store
+from training_monitor.vast.credits import Credits
 from training_monitor.vast.queue import TrainingQueue, load_owner
 
 ROOT = Path(__file__).parents[2]
@@ -87,11 +88,25 @@ def test_a_key_that_is_refused_is_told_before_anything_is_queued(vast: VastApi) 
 
 def test_the_queue_shows_whole_ids_in_a_pipe_and_what_is_to_end(surroundings: Surroundings) -> None:
     queued(LONG)
-    assert cli("queue", LONG, "--cancel", "--reason", "enough").returncode == 0
+    assert TrainingQueue().claim("busy-worker", 60, LONG)
+    done = cli("queue", LONG, "--cancel", "--reason", "enough")
+    assert done.returncode == 0 and "busy-worker has it, and ends it" in done.stderr
     done = cli("queue")
     assert done.stdout.splitlines()[1].split()[:2] == [LONG, "QUEUED*"]
     assert "* to be ended by its worker" in done.stderr
     assert "to be ended: enough" in cli("queue", LONG).stdout
+
+
+def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Surroundings) -> None:
+    Credits().deposit("anna", 10.0, "card")
+    TrainingQueue().submit(TrainingRequest("demo", command="true", account="anna"), "one")
+    Credits().reserve("anna", "one", 4.0)
+    done = cli("queue", "one", "--cancel", "--reason", "enough")
+    assert done.returncode == 0 and done.stdout.splitlines()[:2] == ["one  CANCELLED", "  enough"]
+    assert "it has no machine, and is over; what it had reserved is back with anna" in done.stderr
+    assert Credits().balance("anna") == 10.0 and TrainingQueue().claim("w", 60) is None
+    again = cli("queue", "one", "--cancel")
+    assert again.returncode == 1 and "one is over already: CANCELLED" in again.stderr
 
 
 def test_a_job_that_is_over_says_so(surroundings: Surroundings) -> None:

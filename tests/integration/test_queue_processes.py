@@ -20,6 +20,7 @@ import training_monitor
 from training_monitor.errors import LeaseLost
 from training_monitor.renting import JobState, TrainingRequest
 from training_monitor.store import Store
+from training_monitor.vast.credits import Credits
 from training_monitor.vast.queue import TrainingQueue, load_owner
 
 REQUEST = TrainingRequest("cat", command="python train.py")
@@ -52,6 +53,11 @@ for number in range(10**9):
     work = JobWork(step=number, total_steps=number, warnings=("x" * 20000, str(number)))
     job = queue.save(replace(job, work=work), me, progressed=True)
     print(number, flush=True)
+"""
+CANCEL_ALL = """
+for number in reversed(range(40)):
+    ended = queue.cancel(f"job-{number}", "enough").state is JobState.CANCELLED
+    print(f"job-{number}" if ended else "-", flush=True)
 """
 NAME_OWNER = """
 print(load_owner(store, {"USER": me}), flush=True)
@@ -104,6 +110,25 @@ def test_workers_that_claim_at_once_never_get_the_same_job(tmp_path: Path) -> No
     jobs = queue.list_jobs()
     assert {job.id: job.worker for job in jobs} == holders
     assert {job.state for job in jobs} == {JobState.CHARGING}
+
+
+def test_a_job_is_either_claimed_or_cancelled_at_once_whoever_comes_first(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    queue, ledger = TrainingQueue(store), Credits(store)
+    ledger.deposit("anna", 1000.0, "card")
+    for number in range(JOBS):
+        queue.submit(TrainingRequest("cat", command="true", account="anna"), f"job-{number}")
+        ledger.reserve("anna", f"job-{number}", 5.0)
+    with process(tmp_path, "worker", CLAIM_ALL) as worker, process(tmp_path, "person", CANCEL_ALL) as person:
+        begin(worker, person)
+        cancelled = set(person.communicate(timeout=120)[0].split()) - {"-"}
+        claimed = set(worker.communicate(timeout=120)[0].split())
+    jobs = queue.list_jobs()
+    assert not cancelled & claimed
+    assert cancelled | claimed == {job.id for job in jobs}
+    assert {job.id for job in jobs if job.state is JobState.CANCELLED} == cancelled
+    assert {job.id for job in jobs if job.state is not JobState.CANCELLED and job.to_end} == claimed
+    assert ledger.balance("anna") == 1000.0 - 5.0 * len(claimed)
 
 
 def test_processes_that_ask_for_the_owner_at_once_get_the_same(tmp_path: Path) -> None:

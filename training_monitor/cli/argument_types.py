@@ -16,7 +16,7 @@ def seconds_from(least: float, *, below: float) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = _number(text)
         if not least <= value < below:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, from {least:g}")
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected seconds, from {least:g}")
         return value
 
     return read
@@ -32,11 +32,35 @@ def some_name(text: str) -> str:
     return text
 
 
+def amount(text: str) -> float:
+    """A number from 0, and below 1e9."""
+    value = _number(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number, 0 or more and below 1000000000")
+    return value
+
+
+def dollars(text: str) -> float:
+    """An amount for the ledger, which keeps millionths of a dollar: above 0, at most 1e9, with at most 6 decimals."""
+    from decimal import Decimal, InvalidOperation
+
+    try:
+        value = Decimal(text)
+        is_kept_exactly = 0 < value <= 10**9 and value * 10**6 == (value * 10**6).to_integral_value()
+    except InvalidOperation:  # no number, or a nan
+        is_kept_exactly = False
+    if not is_kept_exactly:
+        raise argparse.ArgumentTypeError(
+            f"{text[:60]!r}: expected dollars, above 0 and at most 1000000000, with at most 6 decimals"
+        )
+    return float(value)
+
+
 def positive_number(text: str) -> float:
     """A number above 0, and below 1e9."""
     value = _number(text)
     if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number above 0 and below 1000000000")
     return value
 
 

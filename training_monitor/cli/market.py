@@ -13,13 +13,20 @@ from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
 from training_monitor.cli.output import complain, hint, print_json, printable, say
-from training_monitor.errors import CommandError, InstanceNotFound, SettingsError, TrainingMonitorError
+from training_monitor.errors import (
+    CommandError,
+    InstanceNotFound,
+    InsufficientCredits,
+    InvalidTransition,
+    SettingsError,
+    TrainingMonitorError,
+)
 from training_monitor.policy.cost import BurnForecast, forecast_burn
 from training_monitor.renting import read_label
 from training_monitor.settings import vast_key_path
 from training_monitor.units import format_bytes, format_duration, known_number, plural
 from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, setup_ssh_key
-from training_monitor.vast.credits import Credits
+from training_monitor.vast.credits import Credits, decimals_to_show, sum_movements
 from training_monitor.vast.dataset import validate_dataset
 from training_monitor.vast.instances import list_instances, show_instance
 from training_monitor.vast.offers import Offer, OfferQuery, load_offer_query, rank_offers, search_offers
@@ -265,10 +272,13 @@ def _key_lines(report: SshKeyReport) -> list[str]:
 
 def credits(args: Namespace) -> int:
     """Show vast.ai's credit and how long it lasts, or an account of the ledger here. Returns the exit status."""
-    if args.deposit is None and (args.reason is not None or args.payment is not None):
-        raise SettingsError("--deposit", None, "the dollars that --reason and --payment are about")
-    if args.deposit is not None and (args.account is None or not (args.reason or "").strip()):
-        raise SettingsError("--deposit", args.deposit, "an ACCOUNT, and --reason TEXT that says why")
+    option, amount = ("--deposit", args.deposit) if args.withdraw is None else ("--withdraw", args.withdraw)
+    if amount is None and (args.reason is not None or args.payment is not None):
+        raise SettingsError("--deposit or --withdraw", None, "the dollars that --reason and --payment are about")
+    if amount is not None and (args.account is None or not (args.reason or "").strip()):
+        raise SettingsError(option, amount, "an ACCOUNT, and --reason TEXT that says why")
+    if args.payment is not None and not args.payment.strip():
+        raise SettingsError("--payment", args.payment, "the id of the payment, such as the number of an invoice")
     return _show_balance(args) if args.account is None else _show_account(args)
 
 
@@ -301,27 +311,37 @@ def _show_balance(args: Namespace) -> int:
 
 def _show_account(args: Namespace) -> int:
     ledger = Credits()
-    if args.deposit is not None:
-        known = args.payment is not None and any(
-            each.kind == "deposit" and each.job_id == args.payment for each in ledger.movements(args.account)
-        )
-        ledger.deposit(args.account, args.deposit, args.reason, payment_id=args.payment)
-        if known:
-            hint(f"payment {args.payment} was counted before, and is not counted again")
-    balance, moved = ledger.balance(args.account), ledger.movements(args.account)
+    if args.deposit is not None or args.withdraw is not None:
+        try:
+            _move(ledger, args)
+        except (InvalidTransition, InsufficientCredits) as error:
+            return refuse(error, args, BAD)
+    moved = ledger.movements(args.account)
+    balance = sum_movements(moved)
     if args.json:
         print_json({"account": args.account, "balance": balance, "movements": moved})
         return OK if moved else BAD
     if not moved:
         hint(f"{args.account}: no such account, nothing was ever paid in")
         return BAD
-    rows = []
+    rows, digits = [], decimals_to_show([balance, *(each.amount for each in moved)])
     for each in moved:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created_at))
-        rows.append((when, each.kind, f"{each.amount:+.2f}", each.job_id or "-", each.reason))
+        rows.append((when, each.kind, f"{each.amount:+.{digits}f}", each.job_id or "-", each.reason))
     print_table(("WHEN", "KIND", "DOLLARS", "JOB/PAYMENT", "REASON"), rows, gives_way=(4, 3))
-    say(f"{_one_line(args.account)} has ${balance:.2f}")
+    say(f"{_one_line(args.account)} has ${balance:.{digits}f}")
     return OK
+
+
+def _move(ledger: Credits, args: Namespace) -> None:
+    """Pay in or take out; tell of a payment that was counted before."""
+    kind, change, amount = "deposit", ledger.deposit, args.deposit
+    if args.withdraw is not None:
+        kind, change, amount = "withdraw", ledger.withdraw, args.withdraw
+    before = [(each.kind, each.job_id) for each in ledger.movements(args.account)]
+    change(args.account, amount, args.reason, payment_id=args.payment)
+    if args.payment is not None and (kind, args.payment) in before:
+        hint(f"payment {args.payment} was counted before, and is not counted again")
 
 
 # ---------------------------------------------------------------- printing

@@ -4,17 +4,8 @@ it may cost."""
 from __future__ import annotations
 
 import argparse
-from math import isfinite
 
-
-def _amount(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not value >= 0 or not isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 0 or more")
-    return value
+from training_monitor.cli.argument_types import amount, dollars
 
 
 def _count(text: str) -> int:
@@ -43,7 +34,7 @@ def add_offers(command: argparse.ArgumentParser) -> None:
         ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
         ("--reliability", "SHARE", "at least this, 0 to 1 (default: 0.95)"),
     ):
-        command.add_argument(option, type=_amount, metavar=metavar, help=text)
+        command.add_argument(option, type=amount, metavar=metavar, help=text)
     command.add_argument("--country-not", nargs="*", metavar="XX", help="not in these countries (default: CN HK)")
     command.add_argument("--bid", action="store_true", help="cheaper machines that may be taken away at any time")
     command.add_argument("--limit", type=_count, default=20, metavar="N", help="show so many (default: %(default)s)")
@@ -68,6 +59,10 @@ def add_keys(command: argparse.ArgumentParser) -> None:
 def add_credits(command: argparse.ArgumentParser) -> None:
     """Declare the options of `credits`."""
     command.add_argument("account", metavar="ACCOUNT", nargs="?", help="of the ledger here (default: vast.ai's own)")
-    command.add_argument("--deposit", type=_amount, metavar="DOLLARS", help="pay in to ACCOUNT")
-    command.add_argument("--reason", metavar="TEXT", help="why it was paid in")
+    change = command.add_mutually_exclusive_group()
+    change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="pay in to ACCOUNT")
+    change.add_argument(
+        "--withdraw", type=dollars, metavar="DOLLARS", help="take out of ACCOUNT again: a wrong deposit is corrected so"
+    )
+    command.add_argument("--reason", metavar="TEXT", help="why it was paid in or taken out")
     command.add_argument("--payment", metavar="ID", help="the same payment counts once")

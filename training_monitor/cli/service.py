@@ -170,7 +170,7 @@ def queue(args: Namespace) -> int:
         raise SettingsError("--cancel", None, "the job that is to end")
     if args.job:
         try:
-            job = jobs.request_end(args.job, JobState.CANCELLED, args.reason) if args.cancel else jobs.get(args.job)
+            job = jobs.cancel(args.job, args.reason) if args.cancel else jobs.get(args.job)
         except InvalidTransition as error:  # it is over: that is known
             return refuse(error, args, BAD)
         if args.json:
@@ -178,7 +178,7 @@ def queue(args: Namespace) -> int:
             return OK
         _print_job(job)
         if args.cancel:
-            hint("the worker that has it ends it; without one: training-monitor worker --until-empty")
+            hint(_who_ends(job))
         return OK
     found = jobs.list_jobs(None if args.all else _UNFINISHED)
     if args.json:
@@ -192,6 +192,16 @@ def queue(args: Namespace) -> int:
     if any(_is_to_end(job) for job in found):
         hint("* to be ended by its worker; without one: training-monitor worker --until-empty")
     return OK
+
+
+def _who_ends(job: QueuedJob) -> str:
+    """What a person who cancelled a job is told."""
+    if job.state.is_terminal:
+        account = job.request.account
+        return "it has no machine, and is over" + (f"; what it had reserved is back with {account}" if account else "")
+    if job.worker and (job.lease_until or 0.0) > time.time():
+        return f"{job.worker} has it, and ends it: it saves what there is and destroys the machine"
+    return "nobody has it, and it may have a machine: training-monitor worker --until-empty ends both"
 
 
 def _is_to_end(job: QueuedJob) -> bool:

@@ -1,26 +1,35 @@
 """A ledger of prepaid credits: what an account paid in, what its jobs reserved, spent and got back.
 
 A job reserves its estimate before anything is rented, and is settled once for what it spent: the rest goes back. Every
-movement is written with its reason and is never changed; the balance is their sum and never below zero.
+movement is written with its reason and is never changed; the balance is their sum and never below zero. A wrong deposit
+is corrected by a counter entry: a withdrawal with its own reason.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import isfinite
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import InsufficientCredits, InvalidTransition, SettingsError
+from training_monitor.renting import JobState
 from training_monitor.store import Execute, Store
+from training_monitor.units import known_number
 
 MICRO = 1_000_000  # amounts are kept as whole millionths: a thousand cents are ten dollars, whatever is added up
+MOST_DOLLARS = 1_000_000_000  # of one movement and of a balance: all of them together fit into the store's integers
 _COLUMNS = "account, kind, amount, job_id, reason, created_at"
+_PAYMENTS = {"deposit": "deposited", "withdraw": "withdrawn"}
 
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """One change of a balance, in dollars. kind: deposit | reserve | settle | refund; `created_at` in epoch seconds."""
+    """One change of a balance, in dollars; `created_at` in epoch seconds.
+
+    kind: deposit | withdraw | reserve | settle | refund. `job_id` is the job, or the payment of the first two.
+    """
 
     account: str
     kind: str
@@ -59,23 +68,61 @@ class Credits:
         """Pay in; the same `payment_id` counts once. Returns the new balance.
 
         Raises:
-            SettingsError: the amount is not above zero.
+            SettingsError: the amount is not above zero, or the balance would be beyond `MOST_DOLLARS`.
+            InvalidTransition: the payment is recorded with another amount; nothing was changed.
         """
         micro = _micro("amount", amount)
         with self._begin(account, payment_id or "") as execute:
-            if payment_id is None or not _moved(execute, account, "deposit", payment_id):
+            if not self._is_recorded(execute, account, "deposit", payment_id, micro):
+                if _balance(execute, account) + micro > MOST_DOLLARS * MICRO:
+                    raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")
                 self._move(execute, account, "deposit", micro, payment_id, reason)
             return _balance(execute, account) / MICRO
+
+    def withdraw(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
+        """Take out again, as of a wrong deposit; the same `payment_id` counts once. Returns the new balance.
+
+        Raises:
+            InsufficientCredits: so much is not there, or is reserved by jobs; nothing is taken out.
+            SettingsError: the amount is not above zero.
+            InvalidTransition: the payment is recorded with another amount; nothing was changed.
+        """
+        micro = _micro("amount", amount)
+        with self._begin(account, payment_id or "") as execute:
+            if not self._is_recorded(execute, account, "withdraw", payment_id, -micro):
+                if (balance := _balance(execute, account)) < micro:
+                    raise InsufficientCredits(
+                        f"{account} has {_dollars(balance)} that no job has reserved or spent, less than "
+                        f"{_dollars(micro)}; nothing was withdrawn",
+                        hint="withdraw less, or cancel the jobs that hold the rest",
+                    )
+                self._move(execute, account, "withdraw", -micro, payment_id, reason)
+            return _balance(execute, account) / MICRO
+
+    def _is_recorded(self, execute: Execute, account: str, kind: str, payment_id: str | None, micro: int) -> bool:
+        """Whether this payment was recorded before. Raises InvalidTransition where that was with another amount."""
+        if payment_id is None or (before := _moved(execute, account, kind, payment_id)) is None:
+            return False
+        if before == micro:
+            return True
+        raise InvalidTransition(
+            f"payment {payment_id} is recorded already: {_dollars(abs(before))} were {_PAYMENTS[kind]} with it, not "
+            f"{_dollars(abs(micro))}; nothing was changed",
+            hint="give another payment its own id; a wrong deposit is corrected by `training-monitor credits "
+            f"{shlex.quote(account)} --withdraw DOLLARS --reason TEXT --payment ID`",
+        )
 
     def reserve(self, account: str, job_id: str, amount: float, reason: str = "estimate") -> None:
         """Set credits aside for a job, once.
 
         Raises:
             InsufficientCredits: the balance is less; nothing is set aside.
-            InvalidTransition: the job has another reservation.
+            InvalidTransition: the job has another reservation, or is over.
         """
         micro = _micro("amount", amount)
         with self._begin(account) as execute:
+            if _is_over(execute, job_id):  # cancelled meanwhile: nobody would give back what it sets aside now
+                raise InvalidTransition(f"{job_id} is over: it reserves nothing any more")
             if (before := _moved(execute, account, "reserve", job_id)) is not None:
                 if -before != micro:
                     raise InvalidTransition(f"{job_id} has reserved {_dollars(-before)} already, not {_dollars(micro)}")
@@ -99,18 +146,27 @@ class Credits:
         Raises:
             InvalidTransition: the job has no reservation, or was settled with another sum.
         """
-        micro = _micro("spent", spent, least=0)
         with self._begin(account) as execute:
-            taken = _moved(execute, account, "reserve", job_id)
-            if taken is None:
-                raise InvalidTransition(f"{job_id} has reserved nothing")
-            change = -taken - micro  # what goes back, or is wanted beyond the reservation
-            settled = _moved(execute, account, "settle", job_id)
-            if settled is None:
-                settled = max(change, -_balance(execute, account))
-                self._move(execute, account, "settle", settled, job_id, reason)
-            elif settled != change and not change < settled <= 0:  # a balance may have been too small for it
-                raise InvalidTransition(f"{job_id} was settled already, with another sum")
+            settlement = self.settle_within(execute, account, job_id, spent, reason)
+        if settlement is None:
+            raise InvalidTransition(f"{job_id} has reserved nothing")
+        return settlement
+
+    def settle_within(
+        self, execute: Execute, account: str, job_id: str, spent: float, reason: str
+    ) -> Settlement | None:
+        """`settle` within a transaction of the same store; None when the job has reserved nothing."""
+        micro = _micro("spent", min(spent, MOST_DOLLARS), least=0)  # no balance has more
+        taken = _moved(execute, account, "reserve", job_id)
+        if taken is None:
+            return None
+        change = -taken - micro  # what goes back, or is wanted beyond the reservation
+        settled = _moved(execute, account, "settle", job_id)
+        if settled is None:
+            settled = max(change, -_balance(execute, account))
+            self._move(execute, account, "settle", settled, job_id, reason)
+        elif settled != change and not change < settled <= 0:  # a balance may have been too small for it
+            raise InvalidTransition(f"{job_id} was settled already, with another sum")
         charged = -taken - settled
         unpaid = max(0, micro - charged)
         return Settlement(-taken / MICRO, micro / MICRO, charged / MICRO, max(0, settled) / MICRO, unpaid / MICRO)
@@ -165,12 +221,32 @@ def _moved(execute: Execute, account: str, kind: str, job_id: str) -> int | None
     return int(rows[0][0]) if rows else None
 
 
+def _is_over(execute: Execute, job_id: str) -> bool:
+    rows = execute("SELECT state FROM training_jobs WHERE id = ?", (job_id,))
+    return bool(rows) and rows[0][0] in [state.value for state in JobState if state.is_terminal]
+
+
 def _micro(key: str, amount: float, *, least: int = 1) -> int:
-    micro = round(amount * MICRO) if isfinite(amount) else -1
-    if not least <= micro <= 10**15:
-        raise SettingsError(key, amount, "dollars, " + ("above 0" if least else "from 0"))
+    known = known_number(amount)
+    micro = round(known * MICRO) if known is not None and 0 <= known <= MOST_DOLLARS else -1
+    if micro < least:
+        raise SettingsError(key, amount, f"dollars, from {'0.000001' if least else '0'} to {MOST_DOLLARS}")
     return micro
 
 
+# ---------------------------------------------------------------- amounts as they are shown
+
+
+def sum_movements(movements: Iterable[Movement]) -> float:
+    """The balance after these movements, in dollars."""
+    return sum(round(each.amount * MICRO) for each in movements) / MICRO
+
+
+def decimals_to_show(amounts: Iterable[float]) -> int:
+    """With how many decimals all these dollars are shown as they are kept, so that what is shown adds up: 2 to 6."""
+    kept = [round(amount * MICRO) for amount in amounts]
+    return next(each for each in range(2, 7) if all(micro % 10 ** (6 - each) == 0 for micro in kept))
+
+
 def _dollars(micro: int) -> str:
-    return f"${micro / MICRO:.2f}"
+    return f"${micro / MICRO:.{decimals_to_show([micro / MICRO])}f}"

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -23,9 +24,11 @@ from training_monitor.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.policy.cost import spent_by
 from training_monitor.policy.job_states import check_transition
 from training_monitor.renting import NAME, JobState, JobWork, QueuedJob, TrainingRequest
 from training_monitor.store import Execute, Store
+from training_monitor.vast.credits import Credits
 from training_monitor.vast.job_records import format_record, read_record
 
 OWNER = "TRAINING_MONITOR_OWNER"
@@ -189,6 +192,36 @@ class TrainingQueue:
             execute("UPDATE training_jobs SET to_end = coalesce(to_end, ?) WHERE id = ?", (wanted, job_id))
             return self._find(execute, job_id)
 
+    def cancel(self, job_id: str, reason: str) -> QueuedJob:
+        """Cancel a job: at once where nobody holds it and it has no machine, else the worker that holds it is asked to.
+
+        What a job that ends at once has reserved of its account's credits goes back with the same transaction. A worker
+        claims it either before, and then ends it, or never.
+
+        Raises:
+            InvalidTransition: the job is over. JobNotFound: there is none.
+        """
+        with self._store.transaction() as execute:
+            job = self._find(execute, job_id)
+            is_held = job.worker is not None and (job.lease_until or 0.0) > self._clock.time()
+            if not job.state.is_terminal and not is_held and _leaves_nothing_behind(job):
+                return self._end_at_once(execute, job, reason[:LONGEST_REASON])
+        return self.request_end(job_id, JobState.CANCELLED, reason)
+
+    def _end_at_once(self, execute: Execute, job: QueuedJob, reason: str) -> QueuedJob:
+        now, spent = self._clock.time(), spent_by(job.work.rentals, self._clock.time()).dollars
+        if job.request.account is not None:
+            credits = Credits(self._store, clock=self._clock)
+            credits.settle_within(execute, job.request.account, job.id, spent, f"cancelled: {reason}")
+        work = replace(job.work, outcome=JobState.CANCELLED, reason=reason, spent=spent)
+        wanted = json.dumps([str(JobState.CANCELLED), reason])
+        execute(
+            "UPDATE training_jobs SET state = ?, work = ?, changed_at = ?, progressed_at = ?, worker = NULL,"
+            " lease_until = NULL, to_end = coalesce(to_end, ?) WHERE id = ?",
+            (str(JobState.CANCELLED), format_record(work), now, now, wanted, job.id),
+        )
+        return self._find(execute, job.id)
+
     def _find(self, execute: Execute, job_id: str) -> QueuedJob:
         if not (rows := _rows(execute, job_id)):
             raise _not_found(job_id)
@@ -247,6 +280,15 @@ def _new_owner(environ: Mapping[str, str]) -> str:
 
 
 # ---------------------------------------------------------------- rows
+
+
+def _leaves_nothing_behind(job: QueuedJob) -> bool:
+    """Whether the job has no machine, none can come that was asked for, and those it had are paid for."""
+    work = job.work
+    if work.outcome is not None or (job.to_end is not None and job.to_end[0] is not JobState.CANCELLED):
+        return False  # it is ending in its own way
+    are_paid = all(each.ended_at is not None and each.price_per_hour is not None for each in work.rentals)
+    return work.asked_at is None and work.instance_id is None and are_paid
 
 
 def _rows(execute: Execute, job_id: str) -> list[tuple[Any, ...]]:

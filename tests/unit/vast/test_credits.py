@@ -10,8 +10,10 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.errors import InsufficientCredits, InvalidTransition, SettingsError
+from training_monitor.renting import TrainingRequest
 from training_monitor.store import Store
 from training_monitor.vast.credits import Credits, Settlement
+from training_monitor.vast.queue import TrainingQueue
 
 
 @pytest.fixture
@@ -77,12 +79,64 @@ def test_a_job_without_a_reservation_is_neither_settled_nor_refunded(ledger: Cre
         ledger.refund("anna", "job", 1.0, "x")
 
 
-@pytest.mark.parametrize("amount", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
-def test_amounts_are_above_zero(ledger: Credits, amount: float) -> None:
-    with pytest.raises(SettingsError):
-        ledger.deposit("anna", amount, "x")
-    with pytest.raises(SettingsError):
-        ledger.reserve("anna", "job", amount)
+@pytest.mark.parametrize("amount", [0.0, -1.0, float("nan"), float("inf"), 1e-9, 1e308, 10**400, 1e9 + 1, True, "ten"])
+def test_amounts_are_above_zero_and_can_be_kept(ledger: Credits, amount: float) -> None:
+    for change in (
+        lambda: ledger.deposit("anna", amount, "x"),
+        lambda: ledger.withdraw("anna", amount, "x"),
+        lambda: ledger.reserve("anna", "job", amount),
+    ):
+        with pytest.raises(SettingsError, match="dollars, from 0.000001 to 1000000000"):
+            change()
+    assert len(ledger.movements("anna")) == 1
+
+
+def test_a_balance_stays_within_what_the_store_can_add_up(ledger: Credits) -> None:
+    ledger.deposit("bert", 1e9, "much")
+    with pytest.raises(SettingsError, match="leave bert at most 1000000000"):
+        ledger.deposit("bert", 0.01, "more")
+    assert ledger.balance("bert") == 1e9
+
+
+def test_a_machine_of_an_absurd_price_is_settled_all_the_same(ledger: Credits) -> None:
+    ledger.reserve("anna", "job", 4.0)
+    done = ledger.settle("anna", "job", 1e300, "the market says so")
+    assert (done.charged, ledger.balance("anna")) == (10.0, 0.0)
+
+
+def test_a_payment_with_another_amount_is_refused_with_what_is_recorded(ledger: Credits) -> None:
+    ledger.deposit("anna", 5.0, "card", payment_id="p1")
+    with pytest.raises(InvalidTransition, match=r"p1 is recorded already: \$5.00 were deposited with it, not \$50.00"):
+        ledger.deposit("anna", 50.0, "card", payment_id="p1")
+    ledger.withdraw("anna", 2.0, "wrong", payment_id="p1")
+    with pytest.raises(InvalidTransition, match=r"\$2.00 were withdrawn with it, not \$3.00"):
+        ledger.withdraw("anna", 3.0, "wrong", payment_id="p1")
+    assert ledger.balance("anna") == 13.0
+
+
+def test_a_wrong_deposit_is_corrected_once_and_never_by_what_is_reserved(ledger: Credits) -> None:
+    ledger.deposit("anna", 200.0, "should be 20", payment_id="17")
+    ledger.reserve("anna", "job", 25.0)
+    with pytest.raises(InsufficientCredits, match=r"anna has \$185.00 that no job has reserved"):
+        ledger.withdraw("anna", 185.01, "a zero too many")
+    for _ in range(3):
+        assert ledger.withdraw("anna", 180.0, "a zero too many", payment_id="17") == 5.0
+    last = ledger.movements("anna")[-1]
+    assert (last.kind, last.amount, last.job_id, last.reason) == ("withdraw", -180.0, "17", "a zero too many")
+
+
+def test_amounts_that_differ_in_fractions_of_a_cent_are_told_apart(ledger: Credits) -> None:
+    with pytest.raises(InsufficientCredits, match=r"needs \$10.000001, anna has \$10.00"):
+        ledger.reserve("anna", "job", 10.000001)
+
+
+def test_a_job_that_is_over_reserves_nothing_any_more(ledger: Credits, tmp_path: Path) -> None:
+    queue = TrainingQueue(Store(str(tmp_path)), clock=FakeClock())
+    queue.submit(TrainingRequest("demo", command="true", account="anna"), "job")
+    queue.cancel("job", "enough")
+    with pytest.raises(InvalidTransition, match="job is over"):
+        ledger.reserve("anna", "job", 4.0)
+    assert ledger.balance("anna") == 10.0
 
 
 def test_many_at_once_never_spend_more_than_there_is(ledger: Credits, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from training_monitor.renting import (
 )
 from training_monitor.store import Store
 from training_monitor.vast.credits import Credits
+from training_monitor.vast.job_records import format_record
 from training_monitor.vast.queue import LONGEST_REASON, TrainingQueue, load_owner
 from training_monitor.watching import UploadedFile, UploadReport
 
@@ -471,6 +472,79 @@ def test_a_job_that_waits_is_ended_by_whoever_takes_it(queue: TrainingQueue) -> 
     job = taken(queue)
     assert (job.state, job.to_end) == (JobState.QUEUED, (JobState.CANCELLED, "not wanted"))
     assert queue.save(replace(job, state=JobState.DESTROYING), "a").state is JobState.DESTROYING
+
+
+PAID = Rental(1, 1, 0.4, EPOCH - 3600, EPOCH - 1800)
+
+
+@pytest.mark.parametrize(
+    ("state", "work", "left"),
+    [
+        (JobState.QUEUED, JobWork(), 10.0),
+        (JobState.CHARGING, JobWork(estimate=4.0), 10.0),
+        (JobState.RENTING, JobWork(attempt=1, estimate=4.0), 10.0),
+        (JobState.RENTING, JobWork(attempt=2, estimate=4.0, rentals=(PAID,)), 9.8),
+    ],
+)
+def test_a_job_that_nobody_holds_and_that_has_no_machine_is_cancelled_at_once(
+    queue: TrainingQueue, store: Store, state: JobState, work: JobWork, left: float
+) -> None:
+    ledger = Credits(store)
+    ledger.deposit("anna", 10.0, "card")
+    queue.submit(replace(REQUEST, account="anna"), "one")
+    if work.estimate:
+        ledger.reserve("anna", "one", work.estimate)
+    spoil(store, "state = ?, work = ?, worker = 'dead', lease_until = ?", state, format_record(work), EPOCH)
+    done = queue.cancel("one", "not wanted")
+    assert (done.state, done.work.outcome, done.work.reason) == (JobState.CANCELLED, JobState.CANCELLED, "not wanted")
+    assert (done.worker, done.work.spent) == (None, pytest.approx(10.0 - left))
+    assert ledger.balance("anna") == left
+    assert queue.claim("b", LEASE) is None
+    with pytest.raises(LeaseLost):
+        queue.renew("one", "dead", LEASE)
+    with pytest.raises(InvalidTransition, match="one is over already: CANCELLED"):
+        queue.cancel("one", "again")
+
+
+@pytest.mark.parametrize(
+    ("state", "work"),
+    [
+        (JobState.RENTING, JobWork(attempt=1, asked_at=EPOCH)),
+        (JobState.TRAINING, JobWork(attempt=1, instance_id=7, rentals=(Rental(7, 1, 0.4, EPOCH),))),
+        (JobState.RENTING, JobWork(attempt=2, rentals=(replace(PAID, price_per_hour=None),))),
+        (JobState.SETTLING, JobWork(outcome=JobState.FAILED, reason="it crashed")),
+    ],
+    ids=["a machine was asked for", "it has a machine", "nobody knows what it spent", "it is ending"],
+)
+def test_what_may_cost_money_is_left_to_the_next_worker(
+    queue: TrainingQueue, store: Store, state: JobState, work: JobWork
+) -> None:
+    queue.submit(REQUEST, "one")
+    spoil(store, "state = ?, work = ?", state, format_record(work))
+    asked = queue.cancel("one", "not wanted")
+    assert (asked.state, asked.to_end, asked.work) == (state, (JobState.CANCELLED, "not wanted"), work)
+    assert taken(queue).id == "one"
+
+
+def test_a_job_that_a_worker_holds_is_left_to_it(queue: TrainingQueue, clock: FakeClock) -> None:
+    queue.submit(REQUEST, "one")
+    taken(queue)
+    assert (asked := queue.cancel("one", "x")).state is JobState.QUEUED and asked.worker == "a"
+    clock.sleep(LEASE + 1)  # the worker died without a word
+    assert queue.cancel("one", "x").state is JobState.CANCELLED
+
+
+def test_a_cancel_that_cannot_settle_leaves_the_job_and_the_ledger_as_they_were(
+    queue: TrainingQueue, store: Store
+) -> None:
+    ledger = Credits(store)
+    ledger.deposit("anna", 10.0, "card")
+    queue.submit(replace(REQUEST, account="anna"), "one")
+    ledger.reserve("anna", "one", 4.0)
+    ledger.settle("anna", "one", 1.0, "by somebody else")
+    with pytest.raises(InvalidTransition, match="another sum"):
+        queue.cancel("one", "x")
+    assert queue.get("one").state is JobState.QUEUED and ledger.balance("anna") == 9.0
 
 
 @pytest.mark.parametrize("state", [each for each in JobState if each.is_terminal])
