@@ -9,7 +9,7 @@ from training_monitor.cli.output import complain, hint, print_json, say
 from training_monitor.errors import CommandFailed, JobNotFound, TrainingMonitorError
 from training_monitor.models import JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
-from training_monitor.policy.judge import UNNAMED_FAILURES, format_verdict
+from training_monitor.policy.judge import ENDS, UNNAMED_FAILURES, format_verdict
 from training_monitor.units import format_bytes, format_duration
 from training_monitor.verdicts import Verdict
 from training_monitor.watching import WatchedJob
@@ -250,7 +250,7 @@ def stall(args: Namespace) -> int:
             stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
             print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.threshold, **found})
         else:
-            is_said = found["reason"].startswith(found["state"])
+            is_said = found["state"] in ENDS
             say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
     return EXITS[report["verdict"]]
 

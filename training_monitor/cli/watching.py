@@ -18,7 +18,7 @@ from training_monitor.cli.output import complain, hint, interrupted_status, pain
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
 from training_monitor.policy.job_progress import job_progress
-from training_monitor.policy.judge import NOBODY_LOOKED
+from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
 from training_monitor.supervise.alerts import decide_end
@@ -244,8 +244,9 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
     if args.json:
         print_json({"kind": "result", **asdict(report)})
     else:
-        end = paint(report.end, "green" if report.end == "finished" else "red", sys.stdout)
-        put(f"{end}{printable(_rest(report))}\n")
+        said, more = _end_and_rest(report)
+        colour = "green" if report.end == "finished" else "red"
+        put(paint(printable(said), colour, sys.stdout) + printable(f"{more}\n"))
         if report.termination:
             _print_termination(report.termination)
     if report.termination and not report.termination.success:
@@ -253,12 +254,12 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
     return _ENDS.get(report.end, BAD)
 
 
-def _rest(report: WatchReport) -> str:
-    """What is said behind the end: where it was, and why, unless the reason says where."""
-    if report.reason.startswith(report.end):
-        return report.reason.removeprefix(report.end)
+def _end_and_rest(report: WatchReport) -> tuple[str, str]:
+    """How it ended, and behind that where and why; what the judge says of an end tells all of it."""
+    if report.end in ENDS:
+        return report.reason, ""
     step = job_progress(report.status.progress).step if report.status else None
-    return f" at step {'?' if step is None else step}: {report.reason}"
+    return report.end, f" at step {'?' if step is None else step}: {report.reason}"
 
 
 def _print_termination(report: TerminationReport) -> None:

@@ -16,7 +16,7 @@ from training_monitor.units import format_duration
 from training_monitor.verdicts import Observation, StallAnalysis, Verdict
 
 STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")
-ENDS = ("finished", "failed", "stopped")  # the states of one that runs no more
+ENDS = ("finished", "failed", "stopped")  # the states of one that runs no more; their reasons begin with the state
 VERDICTS = ("ok", "warning", "unknown", "failed")  # better ones first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")
 UNNAMED_FAILURES = ("none", "unknown")
@@ -93,7 +93,7 @@ def _failed(seen: Sequence[Observation]) -> Verdict:
     elif last.exit_code:
         reason = f"failed{_at(last)} with exit status {last.exit_code}"
     else:
-        reason = f"died{_at(last)} without a word"
+        reason = f"failed{_at(last)} without a word"
     if failure is None and (memory := _memory_evidence(seen)):
         reason += f", probably killed for memory ({memory})"
     return Verdict("failed", "failed", reason, _ended_at(seen), "high", "alert", failure=failure or last.failure)
@@ -227,7 +227,7 @@ def _worse(found: Verdict, verdict: str, reason: str) -> Verdict:
 
 def format_verdict(verdict: Verdict) -> str:
     """Its reason, with its state in front where that says more: `stalled: no step for 20m, limit 7m30s: GPUs idle`."""
-    is_said = verdict.reason.startswith(verdict.state) or verdict.state in ("running", "unknown")
+    is_said = verdict.state in (*ENDS, "running", "unknown")
     return verdict.reason if is_said else f"{verdict.state}: {verdict.reason}"
 
 

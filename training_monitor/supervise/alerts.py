@@ -13,6 +13,7 @@ from typing import Any
 from training_monitor.models import JobStatus
 from training_monitor.notify import templates
 from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.judge import ENDS
 from training_monitor.policy.watch_config import WatchConfig
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.units import format_duration
@@ -135,7 +136,7 @@ def decide_end(status: TrainingStatus) -> tuple[str, str] | None:
     verdict = status.verdict
     if verdict is None or (status.is_running is not False and verdict.state != "finished"):
         return None
-    return (verdict.state if verdict.state in ("finished", "failed", "stopped") else "ended"), verdict.reason
+    return (verdict.state if verdict.state in ENDS else "ended"), verdict.reason
 
 
 def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfig, job: str) -> Notice:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from training_monitor.errors import JobNotFound, SettingsError, TrainingMonitorError
 from training_monitor.models import Event
 from training_monitor.notify import templates
+from training_monitor.policy.judge import ENDS
 from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
@@ -145,7 +146,7 @@ class _Watch:
     def ended(self, end: str, reason: str, status: TrainingStatus) -> WatchReport:
         """The run runs no more: tell it, and save what it made."""
         self.post(end_notice(end, reason, status, self.watcher.config, self.watcher.job.label))
-        said = reason if reason.startswith(end) else f"{end}: {reason}"
+        said = reason if end in ENDS else f"{end}: {reason}"
         self.tell("finished", f"{self.watcher.job.label} {said}")
         saved: TerminationReport | None = None
         if self.plan and (self.plan.upload_to or self.watcher.target.kind == "vast"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.models import Failure, JobStatus
-from training_monitor.policy.judge import NOBODY_LOOKED, judge
+from training_monitor.policy.judge import ENDS, NOBODY_LOOKED, judge
 from training_monitor.policy.stall import stall_policy
 from training_monitor.verdicts import Observation, Verdict
 
@@ -373,18 +373,19 @@ def test_an_eta_that_falls_with_the_clock_is_none() -> None:
         ({"status": JobStatus.FAILED, "message": "exit status 3"}, "failed", "failed", "failed: exit status 3"),
         ({"step": 40, "total_steps": 200, "is_running": False, "failure": CUDA}, "failed", "failed", CUDA.evidence),
         ({"step": 40, "failure": CUDA, "log_age": 700.0}, "failed", "failed", CUDA.evidence),
-        ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "died at step 40 of 200 without"),
+        ({"step": 40, "total_steps": 200, "is_running": False}, "failed", "failed", "failed at step 40 of 200 without"),
         ({"step": 40, "is_running": False}, "unknown", "unknown", "it ended; its log does not tell how"),
     ],
 )
 def test_an_ended_training_says_how_it_ended(seen: dict[str, Any], state: str, verdict: str, reason: str) -> None:
     found = one(**seen)
     assert (found.state, found.verdict) == (state, verdict) and reason in found.reason
+    assert state not in ENDS or found.reason.startswith(state)  # what shows it need not add the state
 
 
 def test_a_death_without_a_word_names_what_speaks_for_memory() -> None:
     dead = Observation(START + 60, 40, 200, is_running=False, oom_kills=3)
-    told = "died at step 40 of 200 without a word, probably killed for memory (oom_kill counted)"
+    told = "failed at step 40 of 200 without a word, probably killed for memory (oom_kill counted)"
     alive = replace(dead, timestamp=START, is_running=True, oom_kills=2)
     assert judge([alive, dead], now=START + 60).reason == judge([dead], now=START + 60).reason == told
     earlier = replace(alive, oom_kills=3)

@@ -215,7 +215,7 @@ def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(mon
     assert len(judged) == 2
     bench.machine.pid = None
     assert bench.look().reading.status.is_running is False
-    assert bench.member.seen.reading.status.verdict.reason.startswith("died at step 7 of 100")
+    assert bench.member.seen.reading.status.verdict.reason.startswith("failed at step 7 of 100")
 
 
 # ---------------------------------------------------------------- rented ones, rows and samples
