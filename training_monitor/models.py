@@ -35,6 +35,9 @@ class JobStatus(str, Enum):
         return self.value
 
 
+SUPERVISOR, TIME_LIMIT = "supervisor", "time_limit"  # who stops a process job besides people
+
+
 # ---------------------------------------------------------------- asking
 
 
@@ -124,10 +127,14 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class GpuTable:
-    """All GPUs of a target; `error` is the driver's own message when it named one."""
+    """All GPUs of a target; `error` is the driver's own message when it named one.
+
+    `has_none`: the driver answers, and says that there is no GPU.
+    """
 
     gpus: tuple[Gpu, ...]
     error: str | None = None
+    has_none: bool = False
 
 
 # ---------------------------------------------------------------- Ray
@@ -319,8 +326,8 @@ class Checkpoint:
 class JobView:
     """One look at a job: its status, and what its log says. None is 'not there', never zero.
 
-    `command` is what a Ray job was submitted to run; `stopped_by` is who stopped a process job,
-    and unknown for a Ray job.
+    `command` is what a Ray job was submitted to run; `stopped_by` is who stopped a process job (SUPERVISOR, TIME_LIMIT,
+    or a person's own words), and unknown for a Ray job.
     """
 
     job_id: str

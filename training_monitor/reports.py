@@ -69,7 +69,7 @@ class EfaClusterReport(EfaReport):
 
 
 class NodeGpuReport(TypedDict):
-    """`pod` is the whole name of the pod, or another target as people write it."""
+    """`pod` is the whole name of the pod, or another target as people write it; `problem` the error without advice."""
 
     pod: str
     util: float | None
@@ -78,6 +78,7 @@ class NodeGpuReport(TypedDict):
     power_draw: float | None
     gpu_count: int | None
     error: str | None
+    problem: str | None
 
 
 class HealthGpuReport(TypedDict):
@@ -109,6 +110,7 @@ class HealthRayReport(TypedDict):
     cpus_available: float | None
     pending_demands: list[str]
     error: str | None
+    problem: str | None
 
 
 class JobReport(TypedDict):
@@ -146,13 +148,17 @@ class DiskReport(TypedDict):
 
 
 class HealthReport(TypedDict):
-    """`get_training_health`; verdict is ok | warning | failed | unknown and healthy says verdict == ok or warning."""
+    """`get_training_health`; verdict is ok | warning | failed | unknown and healthy says verdict == ok or warning.
+
+    `silent` names the targets that gave no answer at all.
+    """
 
     schema: int
     healthy: bool
     verdict: str
     issues: list[str]
     remedies: list[str]
+    silent: list[str]
     gpu: HealthGpuReport
     efa: HealthEfaReport
     checkpoints: HealthCheckpointReport

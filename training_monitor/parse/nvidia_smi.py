@@ -40,6 +40,7 @@ _DRIVER_ERRORS = re.compile(
     r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost",
     re.IGNORECASE,
 )
+_NO_GPU = re.compile(r"No devices were found", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d{1,12}(?:\.\d{1,9})?")
 _ERROR_WORD = re.compile(
     r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE
@@ -71,7 +72,8 @@ def parse_gpus(text: str) -> GpuTable:
             messages.append(line.strip()[:300])
     if not gpus and not messages:
         raise ParseError("no GPU rows and no known message", source="nvidia-smi", text=text)
-    return GpuTable(gpus=tuple(gpus), error=messages[0] if messages else None)
+    has_none = not gpus and any(_NO_GPU.search(message) for message in messages)
+    return GpuTable(gpus=tuple(gpus), error=messages[0] if messages else None, has_none=has_none)
 
 
 def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:

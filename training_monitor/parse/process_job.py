@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from math import isfinite
 
 from training_monitor.errors import ParseError, TargetUnreachable
-from training_monitor.models import JobStatus, JobView
+from training_monitor.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView
 from training_monitor.parse.training_log import parse_progress
 
 START_SECONDS = 30.0
+_STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}
+_KEYS = {words: key for key, words in _STOPPERS.items()}  # earlier versions wrote the words
 
 
 def parse_fields(text: str) -> tuple[dict[str, str], str]:
@@ -51,7 +53,7 @@ def parse_process_job(text: str, job_id: str) -> JobView | None:
         log_tail=log,
         started_at=_number(fields, "started"),
         survivors=_whole(fields, "members") or 0,
-        stopped_by=fields.get("stopped_by") if status is JobStatus.STOPPED else None,
+        stopped_by=_stopper(fields) if status is JobStatus.STOPPED else None,
     )
 
 
@@ -71,9 +73,13 @@ def _status(fields: Mapping[str, str]) -> JobStatus | None:
     return None
 
 
+def _stopper(fields: Mapping[str, str]) -> str:
+    return _KEYS.get(fields["stopped_by"], fields["stopped_by"])
+
+
 def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
     if status is JobStatus.STOPPED:
-        return f"stopped by {fields['stopped_by']}"
+        return f"stopped by {_STOPPERS.get(_stopper(fields), fields['stopped_by'])}"
     if fields.get("state") == "gone":
         return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
     if fields.get("state") == "starting" and status is JobStatus.FAILED:

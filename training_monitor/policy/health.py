@@ -20,7 +20,6 @@ DISK_WARNING_PERCENT = 95.0
 DISK_FAILED_PERCENT = 99.0
 
 _MOST_NODES = 4  # that are named in one finding
-_NO_GPU_HERE = ("nvidia-smi is not there", "No devices were found")  # a Ray head often has none
 _RUN_NVIDIA_SMI = "run nvidia-smi there: where it hangs or fails, the node's driver or a GPU is broken"
 
 
@@ -33,11 +32,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """The GPUs of one node, or why they could not be read."""
+    """The GPUs of one node, or why they could not be read.
+
+    `has_none`: it has no GPU, or no nvidia-smi, as a Ray head often has none.
+    """
 
     node: str
     gpus: tuple[Gpu, ...] = ()
     error: str | None = None
+    has_none: bool = False
 
 
 def worst_verdict(findings: Iterable[Finding]) -> str:
@@ -78,14 +81,14 @@ def judge_gpus(
         for gpu in node.gpus
         if gpu.error
     ]
-    errors = [node.error for node in nodes if node.error]
+    unread = [node for node in nodes if node.error]
     modes = {mode for node in nodes for gpu in node.gpus if (mode := mode_of(gpu))}
     if not modes:
-        reason = f": {errors[0]}" if errors else ""
+        reason = f": {unread[0].error}" if unread else ""
         issue = f"Could not read GPU utilization from any node{reason}"
-        return [*findings, Finding("unknown", issue, _unread_remedy(errors, in_pods))]
-    if unread := [error for error in errors if not _has_no_gpu(error)]:
-        issue = f"Could not read the GPUs of {len(unread)} of the nodes: {unread[0]}"
+        return [*findings, Finding("unknown", issue, _unread_remedy(unread, in_pods))]
+    if broken := [node for node in unread if not node.has_none]:
+        issue = f"Could not read the GPUs of {len(broken)} of the nodes: {broken[0].error}"
         findings.append(Finding("unknown", issue, _RUN_NVIDIA_SMI))
     if modes == {"idle"}:
         findings += _judge_idle(nodes, seen, verdict)
@@ -153,14 +156,10 @@ def _numbers(gpus: Sequence[Gpu]) -> str:
     return f"GPU{'s' if len(gpus) > 1 else ''} {'+'.join(named)}"
 
 
-def _has_no_gpu(error: str) -> bool:
-    return any(text in error for text in _NO_GPU_HERE)
-
-
-def _unread_remedy(errors: Sequence[str], in_pods: bool) -> str:
+def _unread_remedy(unread: Sequence[NodeGpus], in_pods: bool) -> str:
     if in_pods:
         return "run nvidia-smi there; GPUs of other pods are seen when those are named too (all_pods=, --pods)"
-    if errors and all(_has_no_gpu(error) for error in errors):
+    if unread and all(node.has_none for node in unread):
         return "nvidia-smi is not installed there, or the machine has no GPU"
     return _RUN_NVIDIA_SMI
 

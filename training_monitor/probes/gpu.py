@@ -65,7 +65,7 @@ def format_gpu_report(table: GpuTable | None, processes: tuple[GpuProcess, ...],
     return GpuReport(
         healthy=bool(gpus) and not error and not broken,
         busy="busy" in modes if modes else None,
-        gpu_count=len(gpus) if table and (gpus or table.error is None or "No devices" in table.error) else None,
+        gpu_count=len(gpus) if table and (gpus or table.error is None or table.has_none) else None,
         gpu_names=[gpu.name for gpu in gpus],
         gpu_utilizations=[gpu.utilization for gpu in gpus],
         avg_utilization=average(gpu.utilization for gpu in gpus),

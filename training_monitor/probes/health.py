@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import TargetNotFound, TrainingMonitorError
+from training_monitor.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.models import (
     Answer,
     Checkpoint,
@@ -77,7 +77,8 @@ class _Seen:
             answer = answers["gpu"]
             table: GpuTable = answer.value[0] if answer.value else GpuTable(())
             error = answer.failure.what if answer.failure else table.error
-            nodes.append(NodeGpus(self.name_of(target), table.gpus, None if _silent(answers) else error))
+            has_none = table.has_none or isinstance(answer.failure, ToolNotFound)
+            nodes.append(NodeGpus(self.name_of(target), table.gpus, None if _silent(answers) else error, has_none))
         return nodes
 
 
@@ -103,7 +104,8 @@ def get_training_health(
 
     Returns:
         See `reports.HealthReport`. `verdict` is ok | warning | failed | unknown, `issues` say what was found and
-        `remedies`, one for one, what to do. `healthy` is True for ok and warning only.
+        `remedies`, one for one, what to do; `silent` names the targets that gave no answer at all. `healthy` is True
+        for ok and warning only.
     """
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]
@@ -118,6 +120,7 @@ def get_training_health(
         verdict="unknown",
         issues=[],
         remedies=[],
+        silent=[seen.name_of(target) for target, answers in zip(targets, seen.answers) if _silent(answers)],
         pods=_pods(seen, findings),
         job=job.report if job else None,
         gpu=_gpus(seen, job, findings),
@@ -233,6 +236,7 @@ def _node_report(node: NodeGpus, answer: Answer[Any]) -> NodeGpuReport:
         power_draw=_sum(gpu.power_draw_watts for gpu in node.gpus),
         gpu_count=len(node.gpus) if node.gpus else None,
         error=answer.error or node.error,
+        problem=answer.failure.what if answer.failure else node.error,
     )
 
 
@@ -258,7 +262,7 @@ def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
     return HealthEfaReport(
         active=found["efa_active"] if found else None,
         transport=transport,
-        channels=f"{channels} channels via NET/OFI" if channels and "ofi" in transport else None,
+        channels=f"{channels} channels via NET/OFI" if channels and name == "ofi" else None,
         per_node=nodes,
     )
 
@@ -277,6 +281,7 @@ def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Findin
         cpus_available=found["cpus_available"],
         pending_demands=found["pending_demands"],
         error=found["error"],
+        problem=answer.failure.what if answer.failure else None,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from training_monitor.reports import HealthReport
 from training_monitor.units import format_bytes, format_duration
 
+SEE_BELOW = "not known, see below"
+
 
 def print_training_health(report: HealthReport) -> None:
     """Print a report of `get_training_health` to stdout."""
@@ -19,24 +21,26 @@ def format_training_health(report: HealthReport) -> str:
         total = f"/{job['total_steps']}" if job["total_steps"] else ""
         age = f", last output {format_duration(job['log_age'])} ago" if job["log_age"] is not None else ""
         lines.append(f"  Job          {job['job_id']} {job['status']} step {_known(job['step'])}{total}{age}")
-        is_told = any(job["reason"] in issue for issue in report["issues"])
-        lines.append(f"               {job['state']}{', see below' if is_told else ': ' + job['reason']}")
+        said = f": {job['reason']}" if job["verdict"] == "ok" else ", see below"  # the issues tell all others
+        lines.append(f"               {job['state']}{said}")
     average = "?" if gpu["avg_utilization"] is None else f"{gpu['avg_utilization']:.0f} %"
     lines.append(f"  GPUs         {_known(gpu['total_gpus'])}, average utilization {average}")
     widest = max((len(node["pod"]) for node in gpu["per_node"]), default=0)
     for node in gpu["per_node"]:
+        unread = SEE_BELOW if node["pod"] in report["silent"] else node["problem"]
         util = "?" if node["util"] is None else f"{node['util']:.0f} %"
         power = _whole(node["power_draw"])
         memory = f"{_whole(node['mem_used'])}/{_whole(node['mem_total'])} MB"
         reading = f"{util:>5}  {memory}  {power} W"
-        lines.append(f"    {node['pod']:<{widest}}  {_brief(node['error'], report) if node['error'] else reading}")
+        lines.append(f"    {node['pod']:<{widest}}  {unread or reading}")
     lines.append(
         f"  Network      {report['efa']['transport']}"
         + (f", {report['efa']['channels']}" if report["efa"]["channels"] else "")
     )
     used = f"{_known(ray['gpus_used'])}/{_known(ray['gpus_available'])} GPUs, "
     used += f"{_known(ray['cpus_used'])}/{_known(ray['cpus_available'])} CPUs"
-    lines.append(f"  Ray          {_brief(ray['error'], report) if ray['error'] else used}")
+    head = gpu["per_node"][0]["pod"]
+    lines.append(f"  Ray          {SEE_BELOW if head in report['silent'] else ray['problem'] or used}")
     found = f"latest step {_known(saved['latest_step'])} of {_known(saved['checkpoint_count'])}"
     folder = saved["checkpoint_dir"]
     lines.append(f"  Checkpoints  {'no folder was named' if folder is None else f'{found} in {folder}'}")
@@ -49,12 +53,6 @@ def format_training_health(report: HealthReport) -> str:
     for issue, remedy in zip(report["issues"], report["remedies"]):
         lines += [f"  ! {issue}", f"      {remedy}"]
     return "\n".join(lines)
-
-
-def _brief(error: str, report: HealthReport) -> str:
-    """An error without its hint; not again when an issue says it."""
-    what = error.partition(". Try: ")[0]
-    return "not known, see below" if any(what in issue for issue in report["issues"]) else what
 
 
 def _known(value: object) -> str:

@@ -17,7 +17,7 @@ from training_monitor.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.models import Answer, JobStatus, JobView, Question, RayJob
+from training_monitor.models import SUPERVISOR, Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
@@ -32,7 +32,6 @@ MOST_ATTEMPTS = 20
 MOST_LISTED = 50  # of each kind
 _RECENT_SECONDS = 60.0
 PERSON = "a person"
-SUPERVISOR = "its supervisor, to restart it"
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
 _KEPT = "training_monitor"
 

@@ -21,14 +21,13 @@ from training_monitor.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import Checkpoint, Event, Failure, JobStatus, JobView
+from training_monitor.models import SUPERVISOR, Checkpoint, Event, Failure, JobStatus, JobView
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.holds import held_by
 from training_monitor.probes.jobs import (
-    SUPERVISOR,
     find_jobs_named,
     get_job_config,
     is_process_job,

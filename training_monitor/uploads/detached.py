@@ -21,7 +21,7 @@ from training_monitor.errors import (
     TargetUnreachable,
     redact,
 )
-from training_monitor.models import JobStatus, JobView, Question, Reply, T
+from training_monitor.models import TIME_LIMIT, JobStatus, JobView, Question, Reply, T
 from training_monitor.probes.process_jobs import (
     PREFIX,
     STOP_GRACE_SECONDS,
@@ -38,7 +38,6 @@ LOOK_SECONDS = 2.0
 MOST_SILENT_LOOKS = 15
 MOST_TRIES = 3
 BACK_OFF_SECONDS = 5.0
-TIME_LIMIT = "its time limit"  # who stopped a try that ran too long
 
 _AGE = r"""
 base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
@@ -228,7 +227,7 @@ class DetachedUpload(DetachedTries):
 
 def ran_too_long(view: JobView) -> bool:
     """Whether this try was stopped because it ran out of its time."""
-    return view.status is JobStatus.STOPPED and view.message == f"stopped by {TIME_LIMIT}"
+    return view.status is JobStatus.STOPPED and view.stopped_by == TIME_LIMIT
 
 
 def _last_line(log: str) -> str:

@@ -63,7 +63,7 @@ def test_a_lost_gpu_hides_no_other() -> None:
     ],
 )
 def test_the_drivers_own_message_is_the_error_of_the_table(message: str) -> None:
-    assert parse_gpus(message + "\n") == GpuTable((), message)
+    assert parse_gpus(message + "\n") == GpuTable((), message, has_none=message == "No devices were found")
 
 
 def test_a_name_with_commas_is_put_together_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.errors import ParseError
-from training_monitor.models import JobStatus, JobView
+from training_monitor.models import SUPERVISOR, JobStatus, JobView
 from training_monitor.parse.process_job import parse_fields, parse_process_job
 
 TIMES = "now=2000\nstarted=1000\nlog_size=50\nlog_time=1990"
@@ -58,6 +58,14 @@ def test_a_process_that_vanished_without_an_exit_status_failed_and_says_so() -> 
 def test_a_job_that_somebody_stopped_is_stopped_however_it_ended(state: str) -> None:
     view = look(state, "stopped_by=a person")
     assert (view.status, view.message) == (JobStatus.STOPPED, "stopped by a person")
+
+
+@pytest.mark.parametrize("by", ["supervisor", "its supervisor, to restart it"])
+def test_who_stopped_a_job_is_told_in_words_and_by_a_key(by: str) -> None:
+    """A run directory of an earlier version has the words."""
+    view = look("state=gone", f"stopped_by={by}")
+    assert (view.stopped_by, view.message) == (SUPERVISOR, "stopped by its supervisor, to restart it")
+    assert look("state=gone", "stopped_by=a person").stopped_by == "a person"
 
 
 def test_a_job_that_is_being_stopped_still_runs() -> None:

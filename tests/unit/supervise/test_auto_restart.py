@@ -300,7 +300,7 @@ def test_a_stalled_job_is_stopped_and_seen_gone_before_the_next_start(bench: Ben
     assert (report["success"], report["total_retries"]) == (True, 1)
     first, second = report["attempts"]
     assert first["status"] == "STALLED" and first["reason"] == "no step for 5m35s, limit 5m20s"
-    assert bench.jobs.starts[0].stopped_by == "its supervisor, to restart it"
+    assert bench.jobs.starts[0].stopped_by == "supervisor"
     assert second["checkpoint"] == "/checkpoints/step_100"
     kinds = [event.kind for event in bench.events if event.kind != "progress"]
     assert kinds == ["started", "detected", "stopping", "stopped", "waiting", "started", "finished"]

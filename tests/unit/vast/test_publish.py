@@ -218,7 +218,7 @@ def test_what_runs_longer_than_its_time_is_stopped_and_tried_again(clock: FakeCl
     report = sample(machine, Hook(command="x", timeout=60))
     assert (report.ok, report.attempts) == (True, 2)
     hung = machine.starts[0]
-    assert hung.stopped_by == "its time limit" and 60 <= (hung.stopped_at or 0) - hung.started <= 64
+    assert hung.stopped_by == "time_limit" and 60 <= (hung.stopped_at or 0) - hung.started <= 64
 
 
 def test_the_time_of_a_try_counts_from_its_start_also_for_a_later_caller(clock: FakeClock) -> None:
