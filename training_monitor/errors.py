@@ -69,13 +69,30 @@ class TrainingMonitorError(Exception):
 
 
 class SettingsError(TrainingMonitorError, ValueError):
-    def __init__(self, key: str, value: object, expected: str) -> None:
-        self.key, self.value, self.expected = key, value, expected
+    """`key` names the value for people, with the `file` it is in where it is in one, and `name` without that.
+
+    `path` are the keys in that file that lead to it, as far as they are there. `whole` is the path of the table that
+    cannot be used, where more of it than this value may be missing or wrong.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        value: object,
+        expected: str,
+        *,
+        file: str = "",
+        path: tuple[str, ...] | None = None,
+        whole: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.value, self.expected = key, value, expected
+        self.key = f"{file}: {key}" if file else key
+        self.path, self.whole = (key,) if path is None else path, whole
         try:
             shown = repr(value)
         except ValueError:  # of a whole number with more digits than Python writes
             shown = "a number that is far too long"
-        super().__init__(f"{key}: got {shown}, expected {expected}")
+        super().__init__(f"{self.key}: got {shown}, expected {expected}")
 
 
 def closest(name: str, names: Collection[str]) -> str:

@@ -38,7 +38,7 @@ from training_monitor.notify.channels import (
     WebList,
 )
 from training_monitor.notify.notifier import TrainingNotifier
-from training_monitor.probes.settings_file import load_settings, naming
+from training_monitor.probes.settings_file import load_settings, naming, wrong_setting
 from training_monitor.store import Store
 from training_monitor.targets.transport import Transport
 
@@ -75,6 +75,7 @@ _SECRETS = {"token", "webhook", "url", "password"}
 _LISTS = {"argv", "to"}
 _SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("plain", 25)}
 _Values = dict[str, Any]
+_Path = tuple[str, ...]
 
 
 def load_channels(environ: Mapping[str, str] = os.environ, path: str | None = None) -> list[Channel]:
@@ -96,7 +97,7 @@ def load_channels(environ: Mapping[str, str] = os.environ, path: str | None = No
 
 def read_channels(file: str, table: Any, environ: Mapping[str, str]) -> list[Channel]:
     """The channels of the settings file's table `notifications`; the rest is that of `load_channels`."""
-    table = _table(file, "notifications", table)
+    table = _table(file, ("notifications",), table)
     order = _order(file, table)
     tables = {name: _channel_table(file, name, table[name]) for name in table if name != "order"}
     _expect_private(file, tables)
@@ -121,11 +122,12 @@ def load_users(environ: Mapping[str, str] = os.environ, path: str | None = None)
 def read_users(file: str, table: Any) -> dict[str, NotifiedUser]:
     """The people of the settings file's table `users`. Raises SettingsError, naming the file and the key."""
     users = {}
-    for name, value in _table(file, "users", table).items():
-        values = _table(file, f"users.{name}", value)
-        _expect_keys(file, f"users.{name}", values, {"telegram_id", "discord_id", "email"})
-        texts = {key: _text(file, f"users.{name}.{key}", each) for key, each in values.items()}
-        with naming(f"{file}: users.{name}"):
+    for name, value in _table(file, ("users",), table).items():
+        where = ("users", name)
+        values = _table(file, where, value)
+        _expect_keys(file, where, values, {"telegram_id", "discord_id", "email"})
+        texts = {key: _text(file, (*where, key), each) for key, each in values.items()}
+        with naming(file, *where):
             users[name] = NotifiedUser(name, **texts)
     return users
 
@@ -152,21 +154,23 @@ def load_notifier(
 def _order(file: str, table: _Values) -> list[str]:
     chosen = table.get("order", [])
     if not isinstance(chosen, list) or set(map(str, chosen)) - set(DEFAULT_ORDER) or len(set(chosen)) < len(chosen):
-        raise SettingsError(f"{file}: notifications.order", chosen, f"each once, of {', '.join(DEFAULT_ORDER)}")
+        expected = f"each once, of {', '.join(DEFAULT_ORDER)}"
+        raise wrong_setting(file, ("notifications", "order"), chosen, expected)
     return [*chosen, *(name for name in DEFAULT_ORDER if name not in chosen)]
 
 
 def _channel_table(file: str, name: str, value: Any) -> _Values:
+    where = ("notifications", name)
     if name not in _KEYS:
-        raise SettingsError(f"{file}: notifications.{name}", "***", f"order, {', '.join(_KEYS)}")
-    where, values = f"notifications.{name}", _table(file, f"notifications.{name}", value)
+        raise wrong_setting(file, where, "***", f"order, {', '.join(_KEYS)}")
+    values = _table(file, where, value)
     secret = _KEYS[name] & _SECRETS
     _expect_keys(file, where, values, {*_KEYS[name], *(f"{key}_env" for key in secret), "minimum_priority"})
     for key in secret:
         if key in values and f"{key}_env" in values:
-            raise SettingsError(f"{file}: {where}.{key}", "***", f"{key} or {key}_env, not both")
+            raise wrong_setting(file, (*where, key), "***", f"{key} or {key}_env, not both")
     return {
-        key: _texts(file, f"{where}.{key}", each) if key in _LISTS else _text(file, f"{where}.{key}", each)
+        key: _texts(file, (*where, key), each) if key in _LISTS else _text(file, (*where, key), each)
         for key, each in values.items()
     }
 
@@ -176,7 +180,8 @@ def _expect_private(file: str, tables: Mapping[str, _Values]) -> None:
     written = [f"{name}.{key}" for name, values in tables.items() for key in values if key in _SECRETS]
     mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
     if mode & 0o077:
-        raise SettingsError(f"{file}: mode", oct(mode), f"0o600, since it holds {written[0]} (chmod 600 {file})")
+        expected = f"0o600, since it holds {written[0]} (chmod 600 {file})"
+        raise SettingsError("mode", oct(mode), expected, file=file, path=())
 
 
 def _resolved(values: _Values, environ: Mapping[str, str]) -> _Values:
@@ -198,7 +203,7 @@ def _split(addresses: str) -> list[str]:
 def _build(file: str, name: str, values: _Values) -> list[Channel]:
     """The channels of one table: one, or for Discord perhaps two."""
     rest = {"minimum_priority": values.get("minimum_priority", "low")}
-    with naming(f"{file}: notifications.{name}" if file else f"notifications.{name}"):
+    with naming(file, "notifications", name):
         return _BUILDERS[name](values, rest)
 
 
@@ -221,7 +226,7 @@ def _email(values: _Values, rest: _Values) -> list[Channel]:
     server = _mail_server(_required(values, "email", "server"), values.get("password"))
     sender = values.get("from") or (server.user if server.user and "@" in server.user else None)
     if sender is None:
-        raise SettingsError("from (TRAINING_MONITOR_EMAIL_FROM)", None, "the sender's address")
+        raise SettingsError("from (TRAINING_MONITOR_EMAIL_FROM)", None, "the sender's address", path=("from",))
     return [Email(server, sender, tuple(values.get("to", ())), **rest)]
 
 
@@ -255,31 +260,31 @@ def _mail_server(url: str, password: str | None) -> MailServer:
 def _required(values: _Values, channel: str, key: str) -> str:
     if key not in values:
         variable = next(name for name, place in _VARIABLES.items() if place == (channel, key))
-        raise SettingsError(f"{key} ({variable})", None, "a value: the channel cannot do without")
+        raise SettingsError(f"{key} ({variable})", None, "a value: the channel cannot do without", path=(key,))
     return str(values[key])
 
 
-def _table(file: str, where: str, value: Any) -> _Values:
+def _table(file: str, where: _Path, value: Any) -> _Values:
     if not isinstance(value, dict):
-        raise SettingsError(f"{file}: {where}", "***", "a table")
+        raise wrong_setting(file, where, "***", "a table")
     return value
 
 
-def _expect_keys(file: str, where: str, values: _Values, known: set[str]) -> None:
+def _expect_keys(file: str, where: _Path, values: _Values, known: set[str]) -> None:
     for key in values:
         if key not in known:
-            raise SettingsError(f"{file}: {where}.{key}", "***", f"one of the keys {', '.join(sorted(known))}")
+            raise wrong_setting(file, (*where, key), "***", f"one of the keys {', '.join(sorted(known))}")
 
 
-def _text(file: str, where: str, value: Any) -> str:
+def _text(file: str, where: _Path, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
-        raise SettingsError(f"{file}: {where}", "***", "a text")
+        raise wrong_setting(file, where, "***", "a text")
     return str(value)
 
 
-def _texts(file: str, where: str, value: Any) -> list[str]:
+def _texts(file: str, where: _Path, value: Any) -> list[str]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
-        raise SettingsError(f"{file}: {where}", "***", "a list of texts")
+        raise wrong_setting(file, where, "***", "a list of texts")
     return value

@@ -158,9 +158,9 @@ def _of(read: Callable[[], object], path: Path, table: object = None) -> list[_F
     try:
         read()
     except SettingsError as error:
-        key = error.key.rpartition(": ")[2]
-        inner = isinstance(table, dict) and key in table
-        return [_Fault((*path, key) if inner else path, error.value, error.expected)]
+        above, last = error.path[:-1], error.path[-1:]
+        is_inside = above in ((), error.whole) and isinstance(table, dict) and table.keys() >= {*last}
+        return [_Fault((*path, *last) if is_inside else path, error.value, error.expected)]
     except (OverflowError, ValueError):  # of a number that is as long as no setting is
         return [_Fault(path, None, "numbers of a usual size")]
     return []
@@ -222,20 +222,19 @@ def _told(file: str, settings: Mapping[str, Any], environ: Mapping[str, str]) ->
         "users": lambda table: read_users(file, table),
     }
     for name, read in readers.items():
-        rest, told = {name: settings.get(name, {})}, set[str]()
+        rest, told = {name: settings.get(name, {})}, set[Path]()
         while isinstance(rest[name], dict):  # what is none is told already
             try:
                 read(rest[name])
                 break
             except SettingsError as error:
-                key = error.key.removeprefix(f"{file}: ")
-                path = _path(rest, key)
-                if key not in told:
-                    yield _Fault(path, None, error.expected, key)
+                path = _there(rest, error.path)
+                if error.path not in told:
+                    yield _Fault(path, None, error.expected, error.name)
                 if len(path) < 2:  # nothing in the file: the environment, or its mode
                     break
-                told.add(key)
-                rest = _without(rest, path[:2] if ": " in key else path)  # a channel that lacks a value is none
+                told.add(error.path)
+                rest = _without(rest, error.whole or path)  # a channel that lacks a value is none
 
 
 def _without(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -246,14 +245,12 @@ def _without(table: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {**table, str(first): _without(table[str(first)], tuple(below))}
 
 
-def _path(settings: Mapping[str, Any], key: str) -> Path:
-    """As much of the key in an error as there is in the file; names may have dots in them."""
-    path, value = list[str](), settings
-    while isinstance(value, dict):
-        here = [each for each in value if key == each or key.startswith((f"{each}.", f"{each}:"))]
-        if not here:
+def _there(settings: Mapping[str, Any], keys: Path) -> Path:
+    """As much of a path as there is in the file."""
+    path, value = list[str | int](), settings
+    for key in keys:
+        if not isinstance(value, dict) or key not in value:
             break
-        path.append(max(here, key=len))
-        key = key[len(path[-1]) :].lstrip(".: ")
-        value = value[path[-1]]
+        path.append(key)
+        value = value[key]
     return tuple(path)

@@ -83,7 +83,7 @@ def parse_settings(file: str, text: str) -> Mapping[str, Any]:
 def expect_table(file: str, name: str) -> None:
     """Raise SettingsError for a table that nobody reads."""
     if name not in TABLES:
-        raise SettingsError(f"{file}: table", name, closest(name, TABLES))
+        raise SettingsError("table", name, closest(name, TABLES), file=file, path=(name,))
 
 
 def load_log_patterns(path: str | None = None) -> list[LogPattern]:
@@ -99,7 +99,7 @@ def load_log_patterns(path: str | None = None) -> list[LogPattern]:
     file, settings = load_settings(path)
     table = settings.get("log_patterns", {})
     if not isinstance(table, dict):
-        raise SettingsError(f"{file}: log_patterns", table, "a table of names and patterns")
+        raise wrong_setting(file, ("log_patterns",), table, "a table of names and patterns")
     return [read_log_pattern(file, name, value) for name, value in table.items()]
 
 
@@ -118,12 +118,19 @@ def load_fleet_config(path: str | None = None) -> FleetConfig:
 
 
 @contextmanager
-def naming(where: str) -> Iterator[None]:
-    """Let errors say where the value came from."""
+def naming(file: str, *table: str) -> Iterator[None]:
+    """Let errors say where the value came from: the file, and the table in it that is read as a whole."""
     try:
         yield
     except SettingsError as error:
-        raise SettingsError(f"{where}: {error.key}", error.value, error.expected) from None
+        key = f"{'.'.join(table)}: {error.key}" if table else error.key
+        path = (*table, *error.path)
+        raise SettingsError(key, error.value, error.expected, file=file, path=path, whole=table) from None
+
+
+def wrong_setting(file: str, path: tuple[str, ...], value: object, expected: str) -> SettingsError:
+    """The error of one value in a settings file, by the keys that lead to it."""
+    return SettingsError(".".join(path), value, expected, file=file, path=path)
 
 
 def read_log_pattern(file: str, name: str, value: Any) -> LogPattern:
@@ -136,12 +143,12 @@ def read_log_pattern(file: str, name: str, value: Any) -> LogPattern:
     """
     parts = {"pattern": value} if isinstance(value, str) else value
     if not isinstance(parts, dict) or "pattern" not in parts or set(parts) - {"pattern", "kind"}:
-        raise SettingsError(f"{file}: log_patterns.{name}", value, "a pattern, or a table of pattern and kind")
+        raise wrong_setting(file, ("log_patterns", name), value, "a pattern, or a table of pattern and kind")
     try:
-        with naming(f"{file}: log_patterns.{name}"):
+        with naming(file, "log_patterns", name):
             return LogPattern(name, **parts)
     except TypeError as error:
-        raise SettingsError(f"{file}: log_patterns.{name}", value, "texts") from error
+        raise wrong_setting(file, ("log_patterns", name), value, "texts") from error
 
 
 def _toml(file: str, text: str) -> Any:
