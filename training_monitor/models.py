@@ -351,7 +351,8 @@ class Event:
 
     kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
     stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`;
-    `checkpoint` is the path that a `started` attempt resumes from.
+    `checkpoint` is the path that a `started` attempt resumes from; `end` is how a supervised run `finished`:
+    finished | failed | stopped.
     """
 
     kind: str
@@ -360,3 +361,4 @@ class Event:
     attempt: int = 0
     view: JobView | None = None
     checkpoint: str | None = None
+    end: str | None = None

@@ -97,7 +97,8 @@ class Notice:
     """One thing to tell somebody, in plain words: each channel renders it in its own markup.
 
     `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` names what
-    happened: the same one is told once. priority: low | normal | high | urgent.
+    happened: the same one is told once. priority: low | normal | high | urgent. `training` is what people call what it
+    is about, `target` where that runs, and `command` what to type next, in a shell of `host`, the machine that tells.
     """
 
     kind: str
@@ -107,6 +108,10 @@ class Notice:
     job_id: str | None = None
     generation: int = 0
     priority: str = "normal"
+    training: str | None = None
+    target: str | None = None
+    command: str | None = None
+    host: str | None = None
 
     def __post_init__(self) -> None:
         if self.priority not in PRIORITIES:

@@ -128,7 +128,7 @@ def test_telegram_gets_bold_and_escaped_html(services: Services) -> None:
     assert TrainingNotifier([telegram(services)]).notify(None, stall()).channel == "telegram"
     [asked] = services.asked
     assert asked.path == f"/bot{TELEGRAM_TOKEN}/sendMessage" and asked.json["parse_mode"] == "HTML"
-    assert asked.json["text"].startswith("<b>⚠️ Training Stall Detected</b>\n\nJob: run\nProgress: 10/40 (25%)\n")
+    assert asked.json["text"].startswith("<b>⚠️ Training Stall Detected</b>\n\nTraining: run\nProgress: 10/40 (25%)\n")
 
 
 def test_the_users_own_chat_comes_before_the_default(services: Services) -> None:
@@ -156,14 +156,14 @@ def test_ntfy_gets_title_priority_and_tags_as_headers(services: Services) -> Non
     headers = services.asked[0].headers
     assert str(make_header(decode_header(headers["title"]))) == "⚠️ Training Stall Detected"
     assert (headers["priority"], headers["tags"]) == ("4", "stall_detected")
-    assert services.asked[0].body.decode().startswith("Job: run\n")
+    assert services.asked[0].body.decode().startswith("Training: run\n")
 
 
 def test_a_webhook_gets_the_notice_as_json(services: Services) -> None:
     assert TrainingNotifier([Webhook(services.webhook)]).notify(NotifiedUser("alice"), stall()).success
     sent = services.asked[0].json
     assert (sent["kind"], sent["job_id"], sent["priority"], sent["user"]) == ("stall_detected", "run", "high", "alice")
-    assert sent["fields"][0] == {"label": "Job", "value": "run"} and "Issue: no step" in sent["message"]
+    assert sent["fields"][0] == {"label": "Progress", "value": "10/40 (25%)"} and "Issue: no step" in sent["message"]
 
 
 def test_mail_has_one_subject_and_no_header_of_the_senders_making(mail: MailService) -> None:

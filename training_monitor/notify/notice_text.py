@@ -27,11 +27,16 @@ _DISCORD_MARKUP = re.compile(r"([\\*_~`|>#\[\]()<])")
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """How a channel writes. `limit` is in UTF-16 units, as messengers count; `bold` is put around the title."""
+    """How a channel writes. `limit` is in UTF-16 units, as messengers count.
+
+    `bold` is put around the title, `code` around a command, which then is not escaped by `escape` but by `escape_code`.
+    """
 
     limit: int
     escape: Callable[[str], str] = str
     bold: tuple[str, str] = ("", "")
+    code: tuple[str, str] = ("", "")
+    escape_code: Callable[[str], str] = str
 
 
 def _escape_html(piece: str) -> str:
@@ -45,9 +50,9 @@ def _escape_discord(piece: str) -> str:
 
 
 PLAIN = Markup(20_000)
-TELEGRAM = Markup(4096, _escape_html, ("<b>", "</b>"))
-DISCORD = Markup(2000, _escape_discord, ("**", "**"))
-SLACK = Markup(4000, _escape_html, ("*", "*"))
+TELEGRAM = Markup(4096, _escape_html, ("<b>", "</b>"), ("<code>", "</code>"), _escape_html)
+DISCORD = Markup(2000, _escape_discord, ("**", "**"), ("```\n", "\n```"))
+SLACK = Markup(4000, _escape_html, ("*", "*"), ("`", "`"), _escape_html)
 NTFY = Markup(1300)  # it takes 4096 bytes, and a unit has at most three
 DESKTOP = Markup(1000, _escape_html)
 
@@ -58,7 +63,7 @@ def clean(text: str) -> str:
 
 
 def render(notice: Notice, markup: Markup) -> str:
-    """The whole notice: its title, its fields, its text."""
+    """The whole notice: its title, what it is about, its fields, its text, and what to type next."""
     title = render_title(notice, markup)
     if title and (not markup.bold[0] or markup.bold[0] not in title):  # Slack has no escape for its own mark
         title = f"{markup.bold[0]}{title}{markup.bold[1]}"
@@ -72,10 +77,25 @@ def render_title(notice: Notice, markup: Markup) -> str:
 
 
 def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str:
-    """The fields, one on each line, and the text below them."""
-    lines = "\n".join(f"{label}: {' '.join(value.split())}" for label, value in notice.fields)
-    text = clean("\n\n".join(part for part in (lines, notice.text) if part))
-    return _escape_within(text.strip(), markup.limit if limit is None else limit, markup.escape)
+    """What it is about and the fields, one on each line, the text below them, and the command, which is never cut."""
+    about = [(label, value) for label, value in (("Training", notice.training), ("Target", notice.target)) if value]
+    lines = "\n".join(f"{label}: {' '.join(value.split())}" for label, value in (*about, *notice.fields))
+    text = clean("\n\n".join(part for part in (lines, notice.text) if part)).strip()
+    left = markup.limit if limit is None else limit
+    command = _render_command(notice, markup, left // 2)
+    said = _escape_within(text, left - _units(f"{command}\n\n" if command else ""), markup.escape)
+    return "\n\n".join(part for part in (said, command) if part)
+
+
+def _render_command(notice: Notice, markup: Markup, limit: int) -> str:
+    """What to type next, and where, as it can be copied; nothing where there is none, or it is too long."""
+    if not notice.command:
+        return ""
+    begin, end = markup.code
+    is_code = bool(begin) and (end.strip("\n") not in notice.command)
+    command = f"{begin}{markup.escape_code(notice.command)}{end}" if is_code else markup.escape(notice.command)
+    line = f"Next{f', on {markup.escape(notice.host)}' if notice.host else ''}: {command}"
+    return line if _units(line) <= limit else ""
 
 
 def one_line(notice: Notice, units: int = 120) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandError, RestError, SettingsError, TrainingMonitorError
@@ -82,6 +84,7 @@ class TrainingNotifier:
             SettingsError: there is no such user.
         """
         whom, tries, errors = self.find_user(user), 0, list[str]()
+        notice = replace(notice, host=notice.host or socket.gethostname())
         for channel in self.channels:
             if PRIORITIES.index(notice.priority) < PRIORITIES.index(channel.minimum_priority):
                 continue
@@ -155,8 +158,7 @@ class TrainingNotifier:
 
 def plain_notice(text: str, priority: str = "normal", job_id: str | None = None) -> Notice:
     """Make a notice of a text. Raises SettingsError for an unknown priority."""
-    fields = (("Job", job_id),) if job_id else ()
-    return Notice(PLAIN_MESSAGE, "", fields, text, job_id, priority=priority)
+    return Notice(PLAIN_MESSAGE, "", (), text, job_id, priority=priority, training=job_id)
 
 
 def _key(name: str, notice: Notice) -> tuple[str, str | None, str, int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
-
+from training_monitor.notify.next_command import next_command
+from training_monitor.notify.templates import ACCOUNT
 from training_monitor.policy.cost import BurnForecast
 from training_monitor.renting import JobState, QueuedJob
 from training_monitor.watching import Notice
+
+WAITS = ("budget", *(state.value for state in JobState))
+LIMITS = ("hard_timeout", "soft_timeout", "budget")
 
 
 def machine_lost(job: str, *, reason: str, attempt: int) -> Notice:
@@ -20,15 +23,15 @@ def machine_kept(job: str, *, reason: str) -> Notice:
 
 
 def waiting(job: str, *, reason: str, what: str) -> Notice:
-    """Tell once that a job cannot go on with `what` it does, and is trying again."""
-    return _notice("job_waiting", "⏳ Training Waits", job, reason, zlib.crc32(what.encode()), "high")
+    """Tell that a job cannot go on with `what` it does, each of WAITS once, and is trying again."""
+    return _notice("job_waiting", "⏳ Training Waits", job, reason, WAITS.index(what), "high")
 
 
-def limit_passed(job: str, *, reason: str, soft: bool = False) -> Notice:
-    """Tell that a job has had its time or its money; `soft`: it goes on."""
+def limit_passed(job: str, *, limit: str, reason: str, soft: bool = False) -> Notice:
+    """Tell that a job has had its time or its money, each `limit` of LIMITS once; `soft`: it goes on."""
     title = "⏰ Limit Near" if soft else "🛑 Limit Reached"
     kind = "soft_limit" if soft else "limit"
-    return _notice(kind, title, job, reason, zlib.crc32(" ".join(reason.split()[:2]).encode()), "high")
+    return _notice(kind, title, job, reason, LIMITS.index(limit), "high")
 
 
 def upload_failed(job: str, *, destination: str, reason: str) -> Notice:
@@ -44,14 +47,15 @@ def credit_low(burn: BurnForecast, credit: float, *, day: int) -> Notice:
         ("Lasts", f"{burn.hours_left or 0.0:.1f} hours" + (" at most" if burn.unknown else "")),
     )
     text = "Without credit vast.ai stops all machines."
-    return Notice("credit_low", "🔥 Credit Runs Out", fields, text, "vast.ai", day, "urgent")
+    kind, command = "credit_low", next_command("credit_low", ACCOUNT)
+    return Notice(kind, "🔥 Credit Runs Out", fields, text, ACCOUNT, day, "urgent", target=ACCOUNT, command=command)
 
 
 def ended(job: QueuedJob) -> Notice:
     """Tell how a job ended, where its model is, and what it cost."""
     work = job.work
     titles = {JobState.COMPLETED: "🎉 Training Completed", JobState.CANCELLED: "🚫 Training Cancelled"}
-    fields = [("Job", job.id)]
+    fields: list[tuple[str, str]] = []
     if work.step is not None:
         fields.append(("Progress", f"{work.step}/{work.total_steps or '?'}"))
     if work.model_url or work.saved_path:
@@ -63,8 +67,8 @@ def ended(job: QueuedJob) -> Notice:
         fields.append(("Reason", work.reason or "not known"))
     priority = "high" if work.outcome is JobState.FAILED else "normal"
     title = titles.get(work.outcome or JobState.FAILED, "❌ Training Failed")
-    return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority)
+    return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority, job.id)
 
 
 def _notice(kind: str, title: str, job: str, reason: str, generation: int, priority: str) -> Notice:
-    return Notice(kind, title, (("Job", job), ("Reason", reason)), "", job, generation, priority)
+    return Notice(kind, title, (("Reason", reason),), "", job, generation, priority, training=job)

@@ -6,9 +6,13 @@ one is told once. Steps that are None are not known: '?' beside what is known, l
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from training_monitor.notify.next_command import next_command
 from training_monitor.units import format_duration, plural
 from training_monitor.watching import Notice
 
+ACCOUNT = "vast.ai"  # the target of a notice that is about no machine
 _Fields = list[tuple[str, str]]
 
 
@@ -27,7 +31,7 @@ def stall_detected(
         announced = "No action will be taken."
     else:
         announced = f"Auto-terminating in {_grace(grace_seconds)} unless progress resumes."
-    fields = [*_about(job, step, total_steps), ("Issue", reason)]
+    fields = [*_progress(step, total_steps), ("Issue", reason)]
     text = f"{announced}\nLatest checkpoint: {_step(checkpoint_step)}"
     return _notice("stall_detected", "⚠️ Training Stall Detected", job, fields, text, generation, "high")
 
@@ -41,27 +45,27 @@ def terminated(
     generation: int = 0,
 ) -> Notice:
     """Tell that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
-    fields = [("Job", job), ("Reason", reason), ("Final checkpoint", _step(checkpoint_step))]
+    fields = [("Reason", reason), ("Final checkpoint", _step(checkpoint_step))]
     text = "Model will be uploaded as incomplete." if upload else "The model stays where it is: no upload is planned."
     return _notice("terminated", "🛑 Training Terminated", job, fields, text, generation, "high")
 
 
 def not_terminated(job: str, *, reason: str, generation: int = 0) -> Notice:
     """Tell that a run was to be ended and nobody saw it end."""
-    fields = [("Job", job), ("Reason", reason)]
+    fields = [("Reason", reason)]
     text = "Something of it may still run."
     return _notice("not_terminated", "⚠️ Training Not Terminated", job, fields, text, generation, "urgent")
 
 
 def recovered(job: str, *, step: int | None, total_steps: int | None, generation: int = 0) -> Notice:
     """Tell that a run that had stalled makes steps again."""
-    fields = _about(job, step, total_steps)
+    fields = _progress(step, total_steps)
     return _notice("recovered", "✅ Training Recovered", job, fields, "It makes progress again.", generation)
 
 
 def restarted(job: str, *, reason: str, resumes_from: str, attempt: int, generation: int = 0) -> Notice:
     """Tell that a run was started again; `resumes_from` is the checkpoint's path, or "the start"."""
-    fields = [("Job", job), ("Reason", reason), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
+    fields = [("Reason", reason), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
     return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
 
 
@@ -75,7 +79,7 @@ def finished(
     generation: int = 0,
 ) -> Notice:
     """Tell that a run ended well. runtime: seconds; cost: dollars."""
-    fields = [*_about(job, step, total_steps), *_spent(runtime, cost)]
+    fields = [*_progress(step, total_steps), *_spent(runtime, cost)]
     return _notice("finished", "🎉 Training Finished", job, fields, "", generation)
 
 
@@ -90,7 +94,7 @@ def failed(
     generation: int = 0,
 ) -> Notice:
     """Tell that a run failed, with the line of its log that says why."""
-    fields = [*_about(job, step, total_steps), ("Reason", reason)]
+    fields = [*_progress(step, total_steps), ("Reason", reason)]
     if evidence:
         fields.append(("Log", evidence))
     text = f"Latest checkpoint: {_step(checkpoint_step)}"
@@ -107,7 +111,7 @@ def ended(
     generation: int = 0,
 ) -> Notice:
     """Tell that a run runs no more, where nobody failed and nobody can say that it finished."""
-    fields = [*_about(job, step, total_steps), ("Reason", reason)]
+    fields = [*_progress(step, total_steps), ("Reason", reason)]
     text = f"Latest checkpoint: {_step(checkpoint_step)}"
     return _notice("ended", "⏹️ Training Ended", job, fields, text, generation)
 
@@ -116,7 +120,7 @@ def loss_nan(
     job: str, *, step: int | None, total_steps: int | None, checkpoint_step: int | None, generation: int = 0
 ) -> Notice:
     """Tell that the loss is not a number any more."""
-    fields = [*_about(job, step, total_steps), ("Issue", "The loss is NaN or infinite")]
+    fields = [*_progress(step, total_steps), ("Issue", "The loss is NaN or infinite")]
     text = f"Latest checkpoint: {_step(checkpoint_step)}"
     return _notice("loss_nan", "⚠️ Loss Is Not a Number", job, fields, text, generation, "high")
 
@@ -131,7 +135,7 @@ def budget_passed(
     generation: int = 0,
 ) -> Notice:
     """Tell that a run cost more than was planned, both in dollars."""
-    fields = [*_about(job, step, total_steps), ("Cost", f"{_dollars(cost)} of {_dollars(budget)}")]
+    fields = [*_progress(step, total_steps), ("Cost", f"{_dollars(cost)} of {_dollars(budget)}")]
     return _notice("budget_passed", "💰 Budget Passed", job, fields, "", generation, "high")
 
 
@@ -145,7 +149,7 @@ def milestone(
     generation: int = 0,
 ) -> Notice:
     """Tell that a part of the steps is done; each percentage is an event of its own."""
-    fields = [*_about(job, step, total_steps), *_spent(runtime, None)]
+    fields = [*_progress(step, total_steps), *_spent(runtime, None)]
     return _notice(f"milestone_{percent}", f"📈 Training {percent}% Done", job, fields, "", generation, "low")
 
 
@@ -153,7 +157,7 @@ def soft_limit(
     job: str, *, reason: str, step: int | None = None, total_steps: int | None = None, generation: int = 0
 ) -> Notice:
     """Tell that a limit was passed that only warns."""
-    fields = [*_about(job, step, total_steps), ("Limit", reason)]
+    fields = [*_progress(step, total_steps), ("Limit", reason)]
     return _notice("soft_limit", "⚠️ Limit Passed", job, fields, "No action will be taken.", generation)
 
 
@@ -161,7 +165,7 @@ def upload_finished(
     job: str, *, destination: str, checkpoint_step: int | None, files: int | None = None, generation: int = 0
 ) -> Notice:
     """Tell that a checkpoint was uploaded and what arrived was verified."""
-    fields = [("Job", job), ("Destination", destination), ("Checkpoint", _step(checkpoint_step))]
+    fields = [("Destination", destination), ("Checkpoint", _step(checkpoint_step))]
     if files is not None:
         fields.append(("Verified", plural(files, "file")))
     return _notice("upload_finished", "📦 Upload Finished", job, fields, "", generation)
@@ -171,7 +175,7 @@ def upload_failed(
     job: str, *, destination: str, reason: str, checkpoint_step: int | None, generation: int = 0
 ) -> Notice:
     """Tell that a checkpoint did not arrive, or that this could not be verified."""
-    fields = [("Job", job), ("Destination", destination), ("Checkpoint", _step(checkpoint_step)), ("Reason", reason)]
+    fields = [("Destination", destination), ("Checkpoint", _step(checkpoint_step)), ("Reason", reason)]
     text = "The files are still where the training wrote them."
     return _notice("upload_failed", "❌ Upload Failed", job, fields, text, generation, "high")
 
@@ -180,18 +184,19 @@ def instance_destroyed(
     job: str, *, instance: str, runtime: float | None = None, cost: float | None = None, generation: int = 0
 ) -> Notice:
     """Tell that the rented instance is gone. runtime: seconds; cost: dollars."""
-    fields = [("Job", job), ("Instance", instance), *_spent(runtime, cost)]
-    return _notice("instance_destroyed", "🗑️ Instance Destroyed", job, fields, "It costs no more.", generation)
+    text = "It costs no more."
+    return _about_machine(
+        "instance_destroyed", "🗑️ Instance Destroyed", job, instance, _spent(runtime, cost), text, generation, "normal"
+    )
 
 
 def instance_kept(
     job: str, *, instance: str, reason: str, cost_per_hour: float | None = None, generation: int = 0
 ) -> Notice:
     """Tell that the rented instance was not destroyed and goes on costing money, and why. cost_per_hour: dollars."""
-    fields = [("Job", job), ("Instance", instance), ("Reason", reason)]
     price = "" if cost_per_hour is None else f" ({_dollars(cost_per_hour)} per hour)"
     text = f"It was not destroyed and still costs money{price}."
-    return _notice("instance_kept", "💸 Instance Kept", job, fields, text, generation, "high")
+    return _about_machine("instance_kept", "💸 Instance Kept", job, instance, [("Reason", reason)], text, generation)
 
 
 def instance_swept(
@@ -204,57 +209,76 @@ def instance_swept(
     generation: int = 0,
 ) -> Notice:
     """Tell that a sweep destroyed an instance that no job needs. runtime: seconds; cost_per_hour: dollars."""
-    fields = [*_instance(job, instance, reason), *_spent(runtime, None)]
+    fields = [("Reason", reason), *_spent(runtime, None)]
     if cost_per_hour is not None:
         fields.append(("Cost", f"{_dollars(cost_per_hour)} per hour"))
-    return _notice(
-        "instance_swept", "🧹 Instance Swept", job, fields, "It is gone and costs no more.", generation, "high"
-    )
+    text = "It is gone and costs no more."
+    return _about_machine("instance_swept", "🧹 Instance Swept", job, instance, fields, text, generation)
 
 
 def instance_not_destroyed(job: str, *, instance: str, reason: str, error: str, generation: int = 0) -> Notice:
     """Tell that an instance that is to go does not: each sweep tries it again."""
-    fields = [*_instance(job, instance, reason), ("Error", error)]
+    fields = [("Reason", reason), ("Error", error)]
     text = "It may go on costing money. Each sweep tries it again."
-    return _notice("instance_not_destroyed", "💸 Instance Not Destroyed", job, fields, text, generation, "urgent")
+    title = "💸 Instance Not Destroyed"
+    return _about_machine("instance_not_destroyed", title, job, instance, fields, text, generation, "urgent")
 
 
 def orphan_instance(job: str, *, instance: str, grace: float, generation: int = 0) -> Notice:
     """Tell of an instance of ours whose job nobody knows. grace: seconds of its life until it is destroyed."""
-    fields = _instance(job, instance, "it carries the label of a training that is not in the queue")
+    fields = [("Reason", "it carries the label of a training that is not in the queue")]
     text = f"It is destroyed when it is {_grace(grace)} old."
-    return _notice("orphan_instance", "👻 Orphan Instance", job, fields, text, generation, "high")
+    return _about_machine("orphan_instance", "👻 Orphan Instance", job, instance, fields, text, generation)
 
 
 def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
     """Tell that nobody knows which instances are rented; generation: the number of the outage."""
     fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
     text = "Nothing is destroyed meanwhile: what is rented goes on costing money."
-    return _notice("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
+    return _about_account("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
 
 
 def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
     """Tell that the instances can be listed again, after `seconds`."""
     fields = [("Owner", owner), ("After", format_duration(seconds))]
-    return _notice("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation)
+    return _about_account("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation, "normal")
 
 
 def _notice(
     kind: str, title: str, job: str, fields: _Fields, text: str, generation: int, priority: str = "normal"
 ) -> Notice:
-    return Notice(kind, title, tuple(fields), text, job, generation, priority)
+    return Notice(kind, title, tuple(fields), text, job, generation, priority, training=job)
 
 
-def _about(job: str, step: int | None, total_steps: int | None) -> _Fields:
+def _about_machine(
+    kind: str,
+    title: str,
+    job: str,
+    instance: str,
+    fields: _Fields,
+    text: str,
+    generation: int,
+    priority: str = "high",
+) -> Notice:
+    """A notice of a rented instance, and perhaps of the training on it."""
+    notice = _notice(kind, title, job, fields, text, generation, priority)
+    training = None if job == instance else job
+    return replace(notice, training=training, target=instance, command=next_command(kind, instance))
+
+
+def _about_account(
+    kind: str, title: str, owner: str, fields: _Fields, text: str, generation: int, priority: str
+) -> Notice:
+    command = next_command(kind, None)
+    return Notice(kind, title, tuple(fields), text, owner, generation, priority, target=ACCOUNT, command=command)
+
+
+def _progress(step: int | None, total_steps: int | None) -> _Fields:
     if step is None and total_steps is None:
-        return [("Job", job)]
+        return []
     percent = f" ({100 * step // total_steps}%)" if step is not None and total_steps else ""
     shown = f"{'?' if step is None else step}/{'?' if total_steps is None else total_steps}"
-    return [("Job", job), ("Progress", shown + percent)]
-
-
-def _instance(job: str, instance: str, reason: str) -> _Fields:
-    return [("Job", job), ("Instance", instance), ("Reason", reason)]
+    return [("Progress", shown + percent)]
 
 
 def _step(step: int | None) -> str:

@@ -372,7 +372,7 @@ class FleetMonitor:
     def _hear(self, alert: FleetAlert) -> None:
         """Something was done to a member: tell it, and look."""
         member = self._members.get(alert.key)
-        self._record.add(alert, member.before.name if member and member.before else alert.key)
+        self._record.add(alert, member.before.name if member and member.before else alert.key, member)
         self.refresh()
         self._note_change()
 

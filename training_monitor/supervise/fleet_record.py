@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from training_monitor.errors import TrainingMonitorError
+from training_monitor.notify.next_command import next_command, word_for
 from training_monitor.policy.fleet_alerts import ToldAccount, decide_account_alerts, decide_fleet_alerts
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetAlert, FleetSample, FleetSummary
@@ -50,7 +51,7 @@ class FleetRecord:
         """Judge a round: remember what is new, tell what follows."""
         with self._judging:
             samples = dict[str, FleetSample]()
-            alerts: list[tuple[str, FleetAlert]] = []
+            alerts: list[tuple[str, FleetAlert, FleetMember]] = []
             ending = {member.place for member, row in seen if _is_ending(member, row)}
             for member, row in seen:
                 sample, is_new = member.sample(row, now)
@@ -59,25 +60,31 @@ class FleetRecord:
                 told = replace(member.told, ending=member.place in ending)
                 member.told, found = decide_fleet_alerts(told, member.before, row, sample, self._config, now)
                 member.before = row
-                alerts += [(row.name, alert) for alert in found]
+                alerts += [(row.name, alert, member) for alert in found]
             self._told, found = decide_account_alerts(self._told, summary, self._config, now)
-            for name, alert in (*alerts, *(("The fleet", alert) for alert in found)):
-                self.add(alert, name)
+            for name, alert, of in alerts:
+                self.add(alert, name, of)
+            for alert in found:
+                self.add(alert, "The fleet")
             self._keep(samples, now)
 
-    def add(self, alert: FleetAlert, name: str) -> None:
-        """Keep an alert of something with this name, and tell it."""
+    def add(self, alert: FleetAlert, name: str, member: FleetMember | None = None) -> None:
+        """Keep an alert of a member, or of the fleet, with this name, and tell it."""
         with self._lock:
             self._alerts.append(alert)
         if self._tell is None:
             return
+        kind, target = f"fleet_{alert.kind}", str(member.target) if member else None
         notice = Notice(
-            kind=f"fleet_{alert.kind}",
+            kind=kind,
             title=f"{name}: {alert.kind}",
             text=alert.text,
             job_id=alert.key,
             generation=alert.generation,
             priority=_PRIORITIES[alert.level],
+            training=name,
+            target=target,
+            command=next_command(kind, target, _word_for(member)),
         )
         try:
             self._tell(notice)
@@ -106,6 +113,12 @@ class FleetRecord:
                 text = f"history is not kept: {error}"
                 self.add(FleetAlert(now, "", "failed", text, "warning", int(1000 * now)), "The fleet")
             self._history_failed = True
+
+
+def _word_for(member: FleetMember | None) -> str | None:
+    """By which `check` finds its training; None where it looks for it as the fleet does."""
+    is_named = member is not None and bool(member.entry.job or member.entry.log_paths)
+    return word_for(member.job) if member and is_named else None
 
 
 def _is_ending(member: FleetMember, row: TrainingMetrics) -> bool:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from training_monitor.clock import Clock
 from training_monitor.errors import LeaseLost, TrainingMonitorError
 from training_monitor.models import Event
+from training_monitor.notify.next_command import command_line
+from training_monitor.notify.templates import ACCOUNT
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.renting import JobState, QueuedJob, Rental, format_label
 from training_monitor.store import Store
-from training_monitor.supervise.job_limits import passed_limit
+from training_monitor.supervise.job_limits import Limit, passed_limit
 from training_monitor.supervise.logs import get_logger
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
@@ -102,7 +104,7 @@ class JobContext:
     def __init__(self, service: Service, job: QueuedJob, lease: Lease) -> None:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
-        self.about = f"job {job.id}"
+        self.about, self.command = f"job {job.id}", command_line("queue", job.id)
         self.silent = 0.0  # seconds in which the machine did not answer, and the service did
         self.looked_at: float | None = None
         self.seen_status: str | None = None
@@ -137,7 +139,7 @@ class JobContext:
         """How the job is to be ended, as somebody wants; None where nobody does, or it ends already."""
         return None if self.job.work.outcome else self.lease.to_end
 
-    def passed_limit(self) -> str | None:
+    def passed_limit(self) -> Limit | None:
         """Why it has had its time or its money; None where it may go on, ends already, or its machine goes first."""
         if self.job.work.outcome is not None or self.job.state is JobState.REPLACING:
             return None
@@ -217,9 +219,16 @@ class JobContext:
         """Have somebody told; the job does not depend on that."""
         try:
             if self.service.outbox:
-                self.service.outbox.post(replace(notice, job_id=self.about))
+                self.service.outbox.post(self._about_this(notice))
         except TrainingMonitorError as error:
             get_logger().warning("%s: nobody is told of %s: %s", self.job.id, notice.kind, error)
+
+
+    def _about_this(self, notice: Notice) -> Notice:
+        """The notice with the names of this job and its machine, and the command that tells more."""
+        machine = self.job.work.instance_id
+        target = ACCOUNT if machine is None else f"vast://{machine}"
+        return replace(notice, job_id=self.about, training=self.job.id, target=target, command=self.command)
 
 
 class StepClock:

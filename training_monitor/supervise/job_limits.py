@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from training_monitor.policy.cost import HOUR, BudgetDecision, decide_budget, spent_by
 from training_monitor.renting import QueuedJob
 from training_monitor.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that a job has passed or comes near to. kind: hard_timeout | soft_timeout | budget."""
+
+    kind: str
+    reason: str
 
 
 def machine_seconds(job: QueuedJob, now: float) -> float:
@@ -12,13 +22,14 @@ def machine_seconds(job: QueuedJob, now: float) -> float:
     return sum(max(0.0, (each.ended_at or now) - each.started_at) for each in job.work.rentals)
 
 
-def passed_limit(job: QueuedJob, now: float) -> str | None:
+def passed_limit(job: QueuedJob, now: float) -> Limit | None:
     """Why the job is to be ended: its hard time-out or its budget; None while it may go on."""
     limit, seconds = job.request.hard_timeout, machine_seconds(job, now)
     if seconds >= limit:
-        return f"hard timeout: {format_duration(seconds)} on machines, {format_duration(limit)} allowed"
+        reason = f"hard timeout: {format_duration(seconds)} on machines, {format_duration(limit)} allowed"
+        return Limit("hard_timeout", reason)
     decision = _budget(job, now)
-    return decision.reason if decision.action == "end" else None
+    return Limit("budget", decision.reason or "") if decision.action == "end" else None
 
 
 def seconds_left(job: QueuedJob, now: float) -> float:
@@ -30,13 +41,13 @@ def seconds_left(job: QueuedJob, now: float) -> float:
     return max(0.0, left)
 
 
-def approached_limit(job: QueuedJob, now: float) -> str | None:
+def approached_limit(job: QueuedJob, now: float) -> Limit | None:
     """What somebody should know before it is too late: the soft time-out has passed, or the budget will not do."""
     limit, seconds = job.request.soft_timeout, machine_seconds(job, now)
     if limit is not None and seconds >= limit:
-        return f"soft timeout: {format_duration(seconds)} on machines; it goes on"
+        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
     decision = _budget(job, now)
-    return decision.reason if decision.action == "warn" else None
+    return Limit("budget", decision.reason or "") if decision.action == "warn" else None
 
 
 def _budget(job: QueuedJob, now: float) -> BudgetDecision:

@@ -132,14 +132,14 @@ class _Pipeline:
     def _passed_limit(self) -> bool:
         """End the job when it has had its time or its money; tell when it comes near."""
         ctx = self.ctx
-        if reason := ctx.passed_limit():
+        if limit := ctx.passed_limit():
             self.close()
-            ctx.post(service_notices.limit_passed(ctx.job.id, reason=reason))
-            ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, reason)
+            ctx.post(service_notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason))
+            ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, limit.reason)
             return True
         ends = ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING
-        if not ends and (reason := approached_limit(ctx.job, ctx.clock.time())):
-            ctx.post(service_notices.limit_passed(ctx.job.id, reason=reason, soft=True))
+        if not ends and (limit := approached_limit(ctx.job, ctx.clock.time())):
+            ctx.post(service_notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason, soft=True))
         return False
 
     # ------------------------------------------------------------ what cannot be done
@@ -192,7 +192,7 @@ class _Pipeline:
         kind = "waiting" if isinstance(error, (NoOffers, AlreadySupervised)) else "unreachable"
         ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
         if isinstance(error, (NoOffers, AccessDenied)) or ctx.job.state in _ENDING:
-            ctx.post(service_notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value.lower()))
+            ctx.post(service_notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value))
         # one that is to end and could not be written down as ended would be woken at once
         clock = ctx.service.clock if ctx.to_end or ctx.passed_limit() else ctx.clock
         clock.wait(ctx.service.stopping, self._wait)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.models import Event, Progress
 from training_monitor.notify import templates
+from training_monitor.notify.next_command import command_line
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.watching import Notice
 
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 class RestartNotices:
     """An `on_event` of `auto_restart` that posts notices.
 
-    Each is named after the attempt, whose id no other run on this target gets, so that none is told twice.
+    Each is named after the attempt, whose id no other run on this target gets, so that none is told twice. `about`
+    stands for the target in that name, and `command` is what to type next; default: what shows the log.
     """
 
-    def __init__(self, outbox: Outbox, target: str, job_name: str) -> None:
+    def __init__(
+        self, outbox: Outbox, target: str, job_name: str, *, about: str | None = None, command: str | None = None
+    ) -> None:
         self._outbox, self._target, self._job_name = outbox, target, job_name
+        self._about, self._command = about or target, command
         self._reason = "its supervisor went on with it"
         self._progress = Progress()
 
@@ -32,7 +37,13 @@ class RestartNotices:
         if event.kind == "detected":
             self._reason = event.text
         if notice := self._notice(event):
-            self._outbox.post(replace(notice, job_id=f"{self._target} {event.job_id or self._job_name}"))
+            about, command = f"{self._about} {event.job_id or self._job_name}", self._command or self._next(event)
+            self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
+
+    def _next(self, event: Event) -> str:
+        if event.job_id is None:
+            return command_line("check", self._target)
+        return command_line("logs", self._target, event.job_id)
 
     def _notice(self, event: Event) -> Notice | None:
         job = job_progress(self._progress)
@@ -40,8 +51,10 @@ class RestartNotices:
         if event.kind == "started" and event.attempt > 1:
             source = event.checkpoint or "the start"
             return templates.restarted(self._job_name, reason=self._reason, resumes_from=source, attempt=event.attempt)
-        if event.kind == "finished" and event.text == "completed":
+        if event.end == "finished":
             return templates.finished(self._job_name, **where)
-        if event.kind == "finished":
+        if event.end == "stopped":
+            return templates.ended(self._job_name, reason=event.text, **where)
+        if event.end == "failed":
             return templates.failed(self._job_name, reason=event.text, **where)
         return None

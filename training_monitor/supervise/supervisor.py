@@ -328,7 +328,7 @@ class Supervisor:
         if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
             run = update_attempt(run, ended_at=now)
         run = self.save(replace(run, phase="done", success=success, reason=reason, ended_at=now))
-        self.tell(run, "finished", reason)
+        self.tell(run, "finished", reason, end="finished" if success else "stopped" if run.stopped else "failed")
         return run
 
     # ------------------------------------------------------------ small parts

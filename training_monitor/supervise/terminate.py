@@ -366,7 +366,7 @@ class _Terminator:
 
     def post(self, notice: Notice) -> None:
         if self.outbox:
-            self.outbox.post(replace(notice, job_id=self.watcher.about))
+            self.outbox.post(self.watcher.about_this(notice))
 
     def tell(self, kind: str, text: str) -> None:
         get_logger().log(10 if kind == "progress" else 20, "%s: %s", self.watcher.job.label, text)

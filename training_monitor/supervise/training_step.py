@@ -73,7 +73,10 @@ class TrainingStep:
             stagnation_threshold=config.stagnation_threshold,
             check_interval=config.check_interval,
         )
-        self._notices = RestartNotices(service.outbox, ctx.about, ctx.job.id) if service.outbox else None
+        self._notices = None
+        if service.outbox:
+            machine = f"vast://{ctx.job.work.instance_id}"
+            self._notices = RestartNotices(service.outbox, machine, ctx.job.id, about=ctx.about, command=ctx.command)
         self._supervisor = _JobSupervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
         self._watcher: _JobWatcher | None = None
         self._saved_at: float | None = None

@@ -197,7 +197,7 @@ class _Watch:
     def post(self, notice: Notice) -> None:
         self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))
         if self.outbox:
-            self.outbox.post(replace(notice, job_id=self.watcher.about))
+            self.outbox.post(self.watcher.about_this(notice))
 
     def tell(self, kind: str, text: str) -> None:
         get_logger().info("%s: %s", self.watcher.job.label, text)
@@ -206,5 +206,5 @@ class _Watch:
 
 
 def _in_words(notice: Notice) -> str:
-    parts = [f"{label}: {value}" for label, value in notice.fields if label != "Job"]
+    parts = [f"{label}: {value}" for label, value in notice.fields]
     return f"{notice.title}: {'; '.join([*parts, *notice.text.splitlines()])}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
 from training_monitor.looks import Looks, look_key
 from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
+from training_monitor.notify.next_command import next_command, word_for
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.jobs import stop_job
@@ -24,7 +27,7 @@ from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdicts import StallAnalysis, Verdict
-from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
+from training_monitor.watching import LogUpdate, Notice, TrainingStatus, WatchedJob
 
 FIRST_WAIT = 0.2
 SAVE_SECONDS = 2.0
@@ -186,6 +189,14 @@ class TrainingWatcher:
         if look.epochs and cursor is None:
             self.state.totals.learn_epochs(look.epochs)
         return look
+
+    def about_this(self, notice: Notice) -> Notice:
+        """The notice with the names of this run and its target, and the command that tells more."""
+        what = word_for(self.job)
+        if self.target.kind == "local" and what == self.job.log_file:
+            what = os.path.abspath(what)
+        command = notice.command or next_command(notice.kind, str(self.target), what)
+        return replace(notice, job_id=self.about, target=str(self.target), command=command)
 
     # ------------------------------------------------------------ following
 

@@ -80,6 +80,41 @@ def test_control_characters_are_removed(text: str, expected: str) -> None:
     assert clean(text) == expected
 
 
+COMMAND = "training-monitor check ssh://root@gpu-7:22 '/runs/a b/<x>&y_*.log'"
+
+
+@pytest.mark.parametrize(
+    ("markup", "shown"),
+    [
+        (PLAIN, COMMAND),
+        (TELEGRAM, f"<code>{html.escape(COMMAND, quote=False)}</code>"),
+        (DISCORD, f"```\n{COMMAND}\n```"),
+        (SLACK, f"`{html.escape(COMMAND, quote=False)}`"),
+    ],
+)
+@pytest.mark.parametrize("text", ["", "x" * 50_000, "<*@" * 20_000])
+def test_where_it_is_and_what_to_type_next_stand_in_every_notice_however_long(
+    markup: Markup, shown: str, text: str
+) -> None:
+    notice = Notice(
+        "failed", "Title", (("Log", text),), text, training="llama", target="vast://7", command=COMMAND, host="desk"
+    )
+    sent = render(notice, markup)
+    assert "Training: llama\nTarget: vast://7\n" in sent and units(sent) <= markup.limit
+    assert sent.endswith(f"Next, on desk: {shown}")
+
+
+def test_a_command_that_would_break_out_of_its_marks_is_escaped_instead() -> None:
+    notice = Notice("failed", "Title", command="training-monitor check local '```@everyone`'")
+    assert "\\`\\`\\`@\u200beveryone" in render(notice, DISCORD)
+    assert render(notice, SLACK).endswith("'```@everyone`'") and "Next: `" not in render(notice, SLACK)
+
+
+def test_a_command_that_is_too_long_is_left_out_and_never_cut() -> None:
+    notice = Notice("failed", "Title", text="text", command="training-monitor check local " + "x" * 3000)
+    assert render(notice, DISCORD) == "**Title**\n\ntext"
+
+
 @pytest.mark.parametrize("text", ["x" * 10_000, "<" * 10_000, "*`" * 5_000, "🧨" * 5_000, "https://x/" + "y" * 9_000])
 @pytest.mark.parametrize("name", MARKUPS)
 def test_a_long_text_is_cut_to_the_limit_and_says_so(name: str, text: str) -> None:

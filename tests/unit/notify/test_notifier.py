@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def test_a_text_carries_its_job_and_priority() -> None:
     TrainingNotifier([line]).notify(NotifiedUser("eve"), "half way", "low", "run")
     [(user, notice)] = line.sent
     assert (user, notice.text, notice.job_id, notice.priority) == ("eve", "half way", "run", "low")
-    assert notice.fields == (("Job", "run"),)
+    assert notice.training == "run" and notice.host == socket.gethostname()
 
 
 # ---------------------------------------------------------------- tries and waits

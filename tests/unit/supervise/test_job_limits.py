@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.renting import JobState, JobWork, QueuedJob, Rental, TrainingRequest
-from training_monitor.supervise.job_limits import approached_limit, machine_seconds, passed_limit
+from training_monitor.supervise.job_limits import Limit, approached_limit, machine_seconds, passed_limit
 
 HOUR = 3600.0
 
@@ -20,6 +20,10 @@ def rental(start: float, end: float | None = None, price: float | None = 1.0) ->
     return Rental(7, 1, price, start, end)
 
 
+def said(limit: Limit | None) -> tuple[str, str]:
+    return (limit.kind, limit.reason) if limit else ("", "")
+
+
 def test_the_time_on_all_machines_counts_not_the_time_between_them() -> None:
     seen = job(rental(0, HOUR), rental(5 * HOUR))
     assert machine_seconds(seen, 6 * HOUR) == 2 * HOUR
@@ -32,27 +36,31 @@ def test_a_clock_that_was_set_back_takes_no_time_away() -> None:
 
 @pytest.mark.parametrize(("now", "passed"), [(3.99 * HOUR, False), (4 * HOUR, True)])
 def test_the_hard_timeout_ends_a_job(now: float, passed: bool) -> None:
-    reason = passed_limit(job(rental(0)), now)
-    assert (reason is not None) == passed and (not passed or "hard timeout" in (reason or ""))
+    kind, reason = said(passed_limit(job(rental(0)), now))
+    assert (kind == "hard_timeout") == passed == ("hard timeout" in reason)
 
 
 def test_a_budget_ends_a_job_when_it_is_spent() -> None:
     assert passed_limit(job(rental(0), budget=2.0), 1.9 * HOUR) is None
-    assert "budget of $2.00" in (passed_limit(job(rental(0), budget=2.0), 2 * HOUR) or "")
+    kind, reason = said(passed_limit(job(rental(0), budget=2.0), 2 * HOUR))
+    assert kind == "budget" and "budget of $2.00" in reason
 
 
 def test_an_unknown_price_is_not_free_and_not_the_end() -> None:
     seen = job(rental(0, price=None), budget=2.0)
     assert passed_limit(seen, 3 * HOUR) is None
-    assert "cannot be watched" in (approached_limit(seen, 3 * HOUR) or "")
+    kind, reason = said(approached_limit(seen, 3 * HOUR))
+    assert kind == "budget" and "cannot be watched" in reason
 
 
 def test_the_soft_timeout_is_told() -> None:
     seen = job(rental(0), soft_timeout=HOUR)
     assert approached_limit(seen, 0.5 * HOUR) is None
-    assert "soft timeout" in (approached_limit(seen, HOUR) or "")
+    kind, reason = said(approached_limit(seen, HOUR))
+    assert kind == "soft_timeout" and "soft timeout" in reason
 
 
 def test_a_budget_that_will_not_do_at_this_pace_is_told() -> None:
     assert approached_limit(job(rental(0), step=50, budget=3.0), HOUR) is None
-    assert "before it can finish" in (approached_limit(job(rental(0), step=25, budget=3.0), HOUR) or "")
+    kind, reason = said(approached_limit(job(rental(0), step=25, budget=3.0), HOUR))
+    assert kind == "budget" and "before it can finish" in reason

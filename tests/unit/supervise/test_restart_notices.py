@@ -40,12 +40,19 @@ def told(bench: Bench, tmp_path: Path, *behaviours: Behaviour) -> list[str]:
     outbox.close()
     found = [kept.notice for kept in reversed(store.recent_notices())]
     assert all(notice.job_id and notice.job_id.startswith("local process:train-attempt-") for notice in found)
+    assert all((notice.training, notice.target) == ("train", "local") for notice in found)
+    assert all(str(notice.command).startswith("training-monitor logs local process:train-attempt-") for notice in found)
     return [f"{notice.kind}: {dict(notice.fields).get('Resumes from', '')}" for notice in found]
 
 
 def test_a_crash_and_a_good_end_are_told(bench: Bench, tmp_path: Path) -> None:
     notices = told(bench, tmp_path, Behaviour(crash_after=120), Behaviour())
     assert notices == ["restarted: /checkpoints/step_100", "finished: "]
+
+
+def test_a_run_that_a_person_stopped_is_told_as_ended(bench: Bench, tmp_path: Path) -> None:
+    bench.clock.at(100, bench.jobs.stop_by_person)
+    assert told(bench, tmp_path, Behaviour(total=5000)) == ["ended: "]
 
 
 def test_a_run_that_is_given_up_is_told_as_failed(bench: Bench, tmp_path: Path) -> None:

@@ -627,8 +627,9 @@ def test_a_swept_machine_is_told_in_these_words(bench: Bench) -> None:
     [notice] = bench.notices
     assert (notice.job_id, notice.generation, notice.priority) == ("busy", 2, "high")
     assert render(notice, PLAIN) == (
-        "🧹 Instance Swept\n\nJob: busy\nInstance: vast://2\nReason: Training stuck in TRAINING (no update in 150min)\n"
-        "Runtime: 2h30m\nCost: $0.50 per hour\n\nIt is gone and costs no more."
+        "🧹 Instance Swept\n\nTraining: busy\nTarget: vast://2\n"
+        "Reason: Training stuck in TRAINING (no update in 150min)\nRuntime: 2h30m\nCost: $0.50 per hour\n\n"
+        "It is gone and costs no more.\n\nNext: training-monitor instances"
     )
 
 
@@ -641,6 +642,7 @@ def test_an_orphan_and_an_outage_are_told_in_these_words(bench: Bench) -> None:
     bench.account.rows.clear()
     bench.sweep()
     orphan, outage, works = (render(notice, PLAIN) for notice in bench.notices)
-    assert orphan.endswith("\n\nIt is destroyed when it is 10 minutes old.") and "Instance: vast://2" in orphan
-    assert outage.startswith("📡 Instances Cannot Be Listed\n\nOwner: me\nFor: 1") and "broken" in outage
-    assert works.startswith("✅ Instances Are Listed Again\n\nOwner: me\nAfter: ")
+    assert "\n\nIt is destroyed when it is 10 minutes old.\n" in orphan and "Target: vast://2" in orphan
+    assert outage.startswith("📡 Instances Cannot Be Listed\n\nTarget: vast.ai\nOwner: me\nFor: 1")
+    assert "broken" in outage and outage.endswith("\n\nNext: training-monitor doctor")
+    assert works.startswith("✅ Instances Are Listed Again\n\nTarget: vast.ai\nOwner: me\nAfter: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.fakes import BUSY, IDLE, NO_TOKEN, Behaviour, FakeClock, FakeTraining, FakeTransport, FakeVast, gpu_answer
 from tests.unit.supervise.test_auto_restart_outages import Killed
 from tests.unit.supervise.test_terminate import FILES, HUB, KillingEverything, KillingTransport
+from training_monitor.cli.main import build_parser
 from training_monitor.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.models import Event
 from training_monitor.notify.channels import WebList
@@ -145,6 +147,20 @@ def test_the_end_of_a_watch_is_not_the_end_of_the_run(tmp_path: Path) -> None:
     bench.clock.at(200, bench.stopping.set)
     assert bench.watch(SAVE) is None
     assert bench.there.training.exit(bench.there.now) is None and bench.vast.destroyed == []
+
+
+def test_every_notice_names_the_run_its_host_and_a_command_that_can_be_typed(tmp_path: Path) -> None:
+    for name, does, target, job in (("a", HANGS, "vast://7", FILES), ("b", FINISHES, "local", JOB)):
+        bench = Bench(tmp_path / name, does, target)
+        bench.watched(SAVE if target == "vast://7" else None, job=job)
+        assert len(bench.notices) >= 4
+        for notice in bench.notices:
+            assert (notice.training, notice.target) == (job.get("name") or job["log_file"], target)
+            program, *words = shlex.split(notice.command or "")
+            args = build_parser().parse_args(words)
+            assert program == "training-monitor" and args.subcommand in ("check", "instances")
+            if args.subcommand == "check":
+                assert (args.target, args.what) == (target, job.get("job_id") or job["log_file"])
 
 
 # ---------------------------------------------------------------- stalls
