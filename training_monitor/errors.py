@@ -10,6 +10,7 @@ TrainingMonitorError
 │  ├─ AccessDenied                   credentials or permissions
 │  ├─ CommandFailed                  the target was asked and said no
 │  └─ LocalFailure                   our own side failed (not started here, wrong container): nothing is known
+├─ StateError                        the state folder of this machine cannot be used: nothing is kept, or known
 ├─ RestError                         an HTTP API or a mail server said no, or nothing: .status .retry_after .temporary
 ├─ ParseError                        .source .excerpt
 ├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
@@ -152,6 +153,10 @@ class CommandFailed(CommandError):
 
 class LocalFailure(CommandError):
     """The command was not started here, was put wrongly, or printed too much to be taken: the target said nothing."""
+
+
+class StateError(TrainingMonitorError):
+    """The state folder cannot be read or written (a full or read-only disk): neither a job nor its target failed."""
 
 
 class RestError(TrainingMonitorError):

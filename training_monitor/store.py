@@ -12,11 +12,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from training_monitor.errors import AlreadySupervised, TrainingMonitorError
+from training_monitor.errors import AlreadySupervised, StateError
 from training_monitor.settings import state_dir
 from training_monitor.watching import Delivery, Notice
 
@@ -125,7 +125,7 @@ class Store:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             os.makedirs(os.path.join(self.folder, "locks"), mode=0o700, exist_ok=True)
         except OSError as error:
-            raise TrainingMonitorError(
+            raise StateError(
                 f"the state folder {self.folder} cannot be made: {error.strerror}",
                 hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
             ) from error
@@ -139,7 +139,7 @@ class Store:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             database = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise TrainingMonitorError(
+            raise StateError(
                 f"the state file {self.path} cannot be opened: {error}",
                 hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
             ) from error
@@ -147,7 +147,7 @@ class Store:
             database.execute("PRAGMA journal_mode=WAL")
             yield database
         except sqlite3.Error as error:
-            raise TrainingMonitorError(
+            raise StateError(
                 f"the state file {self.path} cannot be used: {error}",
                 hint="look at the disk's free space, or move the file away",
             ) from error
@@ -187,7 +187,7 @@ class Store:
         try:
             return json.loads(row[0]) if row else None
         except ValueError as error:
-            raise TrainingMonitorError(
+            raise StateError(
                 f"the state file {self.path} holds something else than the state of {key}: {error}",
                 hint="move the file away",
             ) from error
@@ -236,7 +236,7 @@ class Store:
         try:
             return [KeptNotice(row[0], row[1], _read_notice(row[2]), *row[3:]) for row in rows]
         except (ValueError, TypeError, KeyError) as error:
-            raise TrainingMonitorError(
+            raise StateError(
                 f"the state file {self.path} holds something else than notices: {error}", hint="move the file away"
             ) from error
 
@@ -284,10 +284,11 @@ class Store:
                     f"{key} is already supervised here by process {lock.read() or '?'}",
                     hint="stop that one first, or give this job another name",
                 ) from error
-            lock.truncate()
-            lock.write(str(os.getpid()))
-            lock.flush()
             try:
+                with suppress(OSError):  # on a full disk nobody reads who holds it
+                    lock.truncate()
+                    lock.write(str(os.getpid()))
+                    lock.flush()
                 yield
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a child may have a copy until it is executed
@@ -297,7 +298,7 @@ class Store:
         try:
             return open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+")
         except OSError as error:
-            raise TrainingMonitorError(
+            raise StateError(
                 f"the lock file {path} cannot be opened: {error.strerror}",
                 hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
             ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import AlreadySupervised, TrainingMonitorError
@@ -18,11 +19,20 @@ _OTHERS_TURN = 2.0  # seconds until it is asked again whether another process st
 _LOGGER = logging.getLogger("training_monitor")
 
 
+@dataclass(eq=False, slots=True)
+class _Held:
+    """A notice that the store did not take, and who took it."""
+
+    notice: Notice
+    delivery: Delivery | None = None
+
+
 class Outbox:
     """Takes notices at once and sends them in order, from a thread of its own.
 
-    Each is written before `post` returns and marked after it was sent. A crash in between may tell it twice, and never
-    loses it: the next outbox of the same store and user goes on with what is pending. Only one of them sends at a time.
+    Each is written before `post` returns, where it can be, and marked after it was sent. A crash in between may tell it
+    twice, and never loses it: the next outbox of the same store and user goes on with what is pending. Only one of
+    them sends at a time.
 
     Args:
         notifier: sends.
@@ -44,6 +54,9 @@ class Outbox:
     ) -> None:
         self._notifier, self._store, self._clock = notifier, store, clock
         self._user = notifier.find_user(user)
+        self._holding = threading.Lock()
+        self._held: list[_Held] = []
+        self._held_names: set[tuple[str | None, str, int]] = set()
         self._backoffs: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._news, self._closing = threading.Event(), threading.Event()
@@ -66,10 +79,19 @@ class Outbox:
     def post(self, notice: Notice) -> bool:
         """Write a notice down to be sent, and return at once. False for a repeat, which is dropped.
 
-        Raises:
-            TrainingMonitorError: the store cannot be written.
+        While the store cannot be written, it is sent out of memory, and written down later.
         """
-        is_new = self._store.add_notice(self._user.name, notice, now=self._clock.time())
+        name = (notice.job_id, notice.kind, notice.generation)
+        with self._holding:
+            if name in self._held_names:
+                return False
+            try:
+                is_new = self._store.add_notice(self._user.name, notice, now=self._clock.time())
+            except TrainingMonitorError as error:
+                _LOGGER.warning("a notice is not written down: %s", error)
+                self._held.append(_Held(notice))
+                self._held_names.add(name)
+                is_new = True
         self.start()
         self._news.set()
         return is_new
@@ -80,6 +102,30 @@ class Outbox:
         self._news.set()
         if self._thread.ident is not None:
             self._thread.join(timeout)
+
+    def send_held(self) -> bool:
+        """Give the store what it did not take, and send that meanwhile; True when nothing of it is left."""
+        with self._holding:
+            held = list(self._held)
+        done = [each for each in held if self._has_left(each)]
+        with self._holding:
+            self._held = [each for each in self._held if each not in done]
+            return not self._held
+
+    def _has_left(self, held: _Held) -> bool:
+        """Whether the store has it by now; else try to send it, once."""
+        user, now = self._user.name, self._clock.time()
+        try:
+            if held.delivery:
+                self._store.save_delivery(user, held.notice, held.delivery, now=now)
+            else:
+                self._store.add_notice(user, held.notice, now=now)
+            return True
+        except TrainingMonitorError:
+            if held.delivery is None:
+                delivery = self._notifier.deliver(self._user, held.notice)
+                held.delivery = delivery if delivery.success and delivery.channel != "web" else None
+            return False
 
     def send_due(self) -> float | None:
         """Send what is pending and due, in order. Returns seconds until more may be due; None when nothing is left.
@@ -125,7 +171,9 @@ class Outbox:
 
     def _try_to_send(self) -> float | None:
         try:
-            return self.send_due()
+            is_all_written = self.send_held()
+            wait = self.send_due()
+            return wait if is_all_written else FIRST_BACKOFF
         except TrainingMonitorError as error:
             _LOGGER.warning("notices wait: %s", error)
             return FIRST_BACKOFF

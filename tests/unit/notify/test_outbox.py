@@ -169,3 +169,45 @@ def test_the_thread_lives_on_when_the_store_cannot_be_used(tmp_path: Path, caplo
         locks.mkdir()
         outbox.post(notice("terminated"))
     assert "notices wait" in caplog.text and [each.kind for _, each in line.sent] == ["failed", "terminated"]
+
+
+# ---------------------------------------------------------------- a state folder that cannot be written
+
+
+class Moved:
+    """The state folder is not there while this is entered."""
+
+    def __init__(self, store: Store) -> None:
+        self.folder = Path(store.folder)
+        self.elsewhere = self.folder.with_name(self.folder.name + " moved")
+
+    def __enter__(self) -> None:
+        self.folder.rename(self.elsewhere)
+
+    def __exit__(self, *_: object) -> None:
+        self.elsewhere.rename(self.folder)
+
+
+def test_without_its_state_folder_a_notice_is_told_once_and_listed_later(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "state")
+    with Moved(bench.store):
+        assert [bench.outbox.post(notice("state_unwritable")) for _ in range(3)] == [True, False, False]
+        bench.outbox.close()
+        assert bench.sent == ["state_unwritable"]
+    assert bench.outbox.send_held() and bench.states == ["sent"]
+    assert not bench.open().post(notice("state_unwritable"))
+    bench.outbox.send_due()
+    assert bench.sent == ["state_unwritable"]
+
+
+def test_what_no_channel_took_meanwhile_goes_to_the_store_as_soon_as_that_is_there(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "state")
+    bench.line.minimum_priority = "urgent"
+    with Moved(bench.store):
+        bench.outbox.post(notice("failed"))
+        bench.outbox.close()
+        assert bench.sent == []
+    bench.line.minimum_priority = "low"
+    assert bench.outbox.send_held() and bench.states == ["pending"]
+    bench.outbox.send_due()
+    assert bench.sent == ["failed"] and bench.states == ["sent"]
