@@ -51,7 +51,7 @@ _OTHERS = re.compile(
 )
 _NOT_PROGRAMS_OF_ITS_OWN = re.compile(
     r"-?(?:ba|da|z|k|a|c|tc|fi)?sh|busybox|su|sudo|env|nohup|timeout|time|nice|numactl|taskset|tmux.*|screen|ssh|sshd.*|scp"
-    r"|rsync|docker|podman|kubectl|vim?|nvim|nano|emacs|less|more|tail|head|cat|tee|grep|watch|sed|awk|find|ls|git|make|uv|uvx"
+    r"|rsync|docker|podman|kubectl|vim?|nvim|nano|emacs|less|more|tail|head|cat|tee(?:_process\.py)?|grep|watch|sed|awk|find|ls|git|make|uv|uvx"
     r"|poetry|pixi|xargs|strace|gdb|ps|top|htop"
 )
 _FOLDER = re.compile(

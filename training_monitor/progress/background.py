@@ -76,7 +76,7 @@ class Background:
         self._record, self._metadata = record, metadata
         self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
         self._troubles, self._clock = troubles, clock
-        self._tee_outputs, self._outputs = tee_outputs, Outputs(("", ""))
+        self._tee_outputs, self._outputs = tee_outputs, Outputs(("", ""), self._tell_gone)
         self._resources = OwnResourceReader(transport=transport, clock=clock)
         self._own: tuple[OwnResources, Busiest] = OwnResources(), []
         self._closing, self._started = threading.Event(), threading.Event()
@@ -169,7 +169,7 @@ class Background:
         }
         stdout, stderr = output_paths()
         if self._tee_outputs:
-            outputs = Outputs(log_paths(self.files))
+            outputs = Outputs(log_paths(self.files), self._tell_gone)
             try:
                 outputs.start()
                 self._outputs, (stdout, stderr) = outputs, outputs.paths
@@ -205,14 +205,15 @@ class Background:
         process = run.process
         return bool(run.status == RUNNING and process and process.pid != os.getpid() and is_alive(process))
 
+    def _tell_gone(self) -> None:
+        self._troubles.warn("tee", "the copy of stdout or stderr ended: its tee is gone")
+
     def _turn(self) -> None:
         now = self._clock.monotonic()
         if now >= self._next_look:
             self._next_look = now + INTERVAL
             self._own = self._resources.look()
             self._find_wandb()
-        if not self._outputs.watch():
-            self._troubles.warn("tee", "the copy of stdout or stderr ended: its `tee` is gone")
         if now >= self._next_control:
             self._next_control = now + CONTROL_INTERVAL
             self._look_at_control()

@@ -1,15 +1,16 @@
 """A copy of stdout and stderr in files: all that goes to the file descriptors 1 and 2, also of C code and subprocesses.
 
-It lasts until the process exits, so that the traceback of its end is there too. Each is led through a pipe into a `tee`
-of its own, which writes to where the output went before and to the file. A thread of this process could not do that:
-output of code that holds the interpreter's lock would fill the pipe and wait for ever. A tee also outlives a killed
-training, so that its last words are kept, and subprocesses that go on printing.
+It lasts until the process exits, so that the traceback of its end is there too. Each is led through a pipe into a
+tee, a small process of its own, which writes to where the output went before and to the file. A thread of this process
+could not do that: output of code that holds the interpreter's lock would fill the pipe and wait for ever. A tee also
+outlives a killed training, so that its last words are kept, and subprocesses that go on printing.
 
-What is given up: a program that asks finds no terminal but a pipe. A log on a disk that hangs makes the output wait,
-as `python train.py | tee` does; on a full disk the tee complains and goes on with the terminal alone. The reading end
-of the pipe stays open here, so that nobody dies of a tee that was killed: output waits until `watch` finds it gone,
-puts the old descriptor back and has a thread pass on what is in the pipe. The tees are children of the script: one that
-waits for all its children (`os.wait()` in a loop) waits for them, too.
+A full disk costs what is printed while it is full: the tee goes on when there is room, and says in the file how many
+bytes are missing. What is given up: a program that asks finds no terminal but a pipe. A log on a disk that hangs makes
+the output wait, as `python train.py | tee` does. The reading end of the pipe stays open here, so that nobody dies of a
+tee that was killed: output waits until a thread finds it gone, puts the old descriptor back and passes on what is in
+the pipe. The tees are children of the script: one that waits for all its children (`os.wait()` in a loop) waits for
+them, too.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from training_monitor.targets.tee import start_tee
 
 _DRAIN_LIMIT = 2.0  # seconds that an ending script waits for its tees
+_WATCH_INTERVAL = 0.25
 _DESCRIPTORS = (1, 2)
+_THREAD = "training_monitor output"
 
 
 @dataclass(slots=True)
@@ -39,15 +43,29 @@ class _Tee:
 
 
 class Outputs:
-    """The tees of a script; `paths` are those of the files for stdout and stderr."""
+    """The tees of a script; `paths` are those of the files for stdout and stderr.
 
-    def __init__(self, paths: tuple[str, str]) -> None:
+    Args:
+        tell_gone: is called, in a thread, when a tee is gone and its output is not copied any more.
+    """
+
+    def __init__(self, paths: tuple[str, str], tell_gone: Callable[[], None]) -> None:
         self.paths = paths
+        self._tell_gone = tell_gone
         self._tees: list[_Tee] = []
         self._pid = os.getpid()
+        self._lock = threading.RLock()  # a signal may interrupt its holder
+        self._ended = threading.Event()
 
     def start(self) -> None:
-        """Begin to copy. Raises OSError where that cannot be; nothing is changed then."""
+        """Begin to copy, in place of others of this process that do so to the same files.
+
+        Raises:
+            OSError: It cannot be; nothing is changed then.
+        """
+        for thread in threading.enumerate():
+            if isinstance(thread, _Watch) and thread.outputs.paths == self.paths:
+                thread.outputs.stop()
         _flush()
         try:
             for descriptor, path in zip(_DESCRIPTORS, self.paths, strict=True):
@@ -57,32 +75,48 @@ class Outputs:
             self.stop()
             raise
         atexit.register(self.stop)
+        with suppress(RuntimeError):  # no thread left
+            _Watch(self).start()
 
-    def watch(self) -> bool:
-        """Look whether the tees are there; where one is gone its descriptor is what it was before, and False."""
-        gone = [tee for tee in self._tees if _has_ended(tee.pid)]
-        for tee in gone:
-            self._tees.remove(tee)
-            _restore(tee)
-            with suppress(RuntimeError):  # no thread left: its pipe stays open, so that no write to it fails
-                threading.Thread(target=_pass_on, args=(tee,), name="training_monitor output", daemon=True).start()
-        return not gone
+    def watch(self) -> None:
+        """Look again and again whether the tees are there; where one is gone its descriptor is what it was before."""
+        while not self._ended.wait(_WATCH_INTERVAL):
+            with self._lock:
+                gone = [tee for tee in self._tees if _has_ended(tee.pid)]
+                for tee in gone:
+                    self._tees.remove(tee)
+                    _restore(tee)
+            for tee in gone:
+                with suppress(RuntimeError):  # no thread left: its pipe stays open, so that no write to it fails
+                    threading.Thread(target=_pass_on, args=(tee,), name=_THREAD, daemon=True).start()
+            if gone:
+                self._tell_gone()
 
     def stop(self) -> None:
         """Put the descriptors back, and wait until what was printed has arrived, for two seconds at most."""
         atexit.unregister(self.stop)
         if os.getpid() != self._pid:  # a forked child: what is watched is its parent's
             return
+        self._ended.set()
         _flush()
-        tees, self._tees = self._tees, []
-        for tee in tees:
-            _restore(tee)
-            os.close(tee.reading)
-            os.close(tee.before)
+        with self._lock:
+            tees, self._tees = self._tees, []
+            for tee in tees:
+                _restore(tee)
+                os.close(tee.reading)
+                os.close(tee.before)
         deadline = time.monotonic() + _DRAIN_LIMIT
         for tee in tees:  # one whose pipe a subprocess still holds goes on
             while not _has_ended(tee.pid) and time.monotonic() < deadline:
                 time.sleep(0.005)
+
+
+class _Watch(threading.Thread):
+    """The thread that watches tees, by which whoever wants the same files finds them."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        super().__init__(target=outputs.watch, name=_THREAD, daemon=True)
+        self.outputs = outputs
 
 
 def output_paths() -> tuple[str | None, str | None]:
@@ -103,8 +137,8 @@ def _begin(descriptor: int, path: str) -> _Tee:
     before = -1
     try:
         before = os.dup(descriptor)
-        open(path, "ab").close()  # the folder is there and may be written to: a tee could not tell us
-        pid = start_tee(path, reading=reading, writing=before)
+        with open(path, "ab") as file:
+            pid = start_tee(file.fileno(), reading=reading, writing=before)
         os.dup2(writing, descriptor)
     except OSError:
         for opened in (reading, before):

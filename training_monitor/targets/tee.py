@@ -1,13 +1,15 @@
-"""A `tee` between descriptors that are open already: the one program that is not run for its answer."""
+"""A tee between descriptors that are open already: the one program that is not run for its answer."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import sys
+
+from training_monitor.targets import tee_process
 
 
-def start_tee(path: str, *, reading: int, writing: int) -> int:
-    """Start a `tee` that appends what it reads from one descriptor to a file, and writes it to another one, too.
+def start_tee(file: int, *, reading: int, writing: int) -> int:
+    """Start a process that copies what it reads from one descriptor to another one and into a file.
 
     It has a process group of its own, and Ctrl-C does not end it: it goes with what it reads from.
 
@@ -15,10 +17,11 @@ def start_tee(path: str, *, reading: int, writing: int) -> int:
         Its pid: whoever starts it waits for it.
 
     Raises:
-        OSError: there is no `tee`, or no process can be started.
+        OSError: No process can be started, or there is no Python to run in it, as in a program that was frozen.
     """
-    tee = shutil.which("tee")
-    if tee is None:
-        raise FileNotFoundError("there is no `tee` on PATH")
-    actions = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, writing, 1)]
-    return os.posix_spawn(tee, ["tee", "-a", "-i", "--", path], dict(os.environ), file_actions=actions, setpgroup=0)
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise FileNotFoundError("there is no Python interpreter to copy them with")
+    ends = ((reading, tee_process.INPUT), (writing, tee_process.OUTPUT), (file, tee_process.FILE))
+    actions = [(os.POSIX_SPAWN_DUP2, ours, its) for ours, its in ends]
+    argv = [sys.executable, "-I", "-S", tee_process.__file__]
+    return os.posix_spawn(sys.executable, argv, dict(os.environ), file_actions=actions, setpgroup=0)
