@@ -17,12 +17,12 @@ from training_monitor.parse.training_command import (
     may_train,
     split_command,
 )
+from training_monitor.policy.run_values import RANK_VARIABLES
 
 MOST_LOGS = 8
 _COMMAND_LENGTH = 400
 # Ranks that were started by one of these belong together.
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 _LOG_NAME = re.compile(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
 _NO_LOG = re.compile(
     r"/wandb/.*/logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
@@ -358,7 +358,7 @@ def _reach(seen: _Seen, pid: int, path: str) -> str:
 
 def _rank(seen: _Seen, pids: Sequence[int]) -> int | None:
     """The lowest rank of the processes, by the first variable that one of them has."""
-    for name in _RANKS:
+    for name in RANK_VARIABLES:
         ranks = [rank for pid in pids if (rank := _whole(_of(seen, pid, name))) is not None]
         if ranks:
             return min(ranks)

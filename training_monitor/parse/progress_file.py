@@ -13,7 +13,7 @@ from math import inf, isfinite, nan
 from typing import Any
 
 from training_monitor.errors import ParseError
-from training_monitor.policy.run_values import STATUSES, Estimate, Identity, OwnResources, Run, Scalar, Variable
+from training_monitor.policy.run_values import STATUSES, Estimate, Identity, Owner, OwnResources, Run, Scalar, Variable
 
 MAX_FILE_BYTES = 4 * 2**20
 MAX_VALUE = 1000  # characters of a variable's text
@@ -125,6 +125,18 @@ def parse_control_file(text: str) -> dict[str, Edit]:
         known = entry if isinstance(entry, dict) else {}
         found[name] = Edit(value, _text(known.get("edit")) or value, _time(known.get("edited_at")))
     return found
+
+
+def parse_owner(text: str) -> Owner | None:
+    """Read the record of who writes a run; None where it names no process."""
+    try:
+        document = _load(text, "owner record")
+    except ParseError:
+        return None
+    process, parent = _identity(_table(document, "process")), _identity(_table(document, "parent"))
+    numbers = document.get("member")
+    member = tuple(_whole(each) or 0 for each in numbers[:_MAX_ENTRIES]) if isinstance(numbers, list) else ()
+    return Owner(process, parent, member) if process else None
 
 
 def read_edits(control: str) -> dict[str, Edit]:

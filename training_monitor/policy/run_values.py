@@ -16,6 +16,8 @@ UNKNOWN = "UNKNOWN"  # the file says RUNNING, and nobody here can see whether th
 PROCESS, THREAD = "P", "T"  # kinds of the rows of a tree
 LOSSES = ("loss", "train_loss", "training_loss")  # the metrics that are the loss of the training
 STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
+# The rank of a process among all of its training, as launchers set it: the first one that is there counts.
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
 
 Scalar = bool | int | float | str | None
 _NOT_JUDGED = Verdict("unknown", "unknown", "not judged yet")
@@ -50,6 +52,20 @@ class Identity:
     hostname: str | None = None
     boot_id: str | None = None
     pid_namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that writes a run's files, and its place where multiprocessing started it.
+
+    Attributes:
+        parent: the process that multiprocessing started it from, None where it did not.
+        member: its numbers among the children of that process, and of those above.
+    """
+
+    process: Identity
+    parent: Identity | None = None
+    member: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

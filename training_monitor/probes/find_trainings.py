@@ -12,6 +12,7 @@ import secrets
 
 from training_monitor.models import Question, Reply
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining, parse_files, parse_trainings
+from training_monitor.policy.run_values import RANK_VARIABLES
 from training_monitor.probes.process_table import FILTERS, PROCESS_TABLE
 from training_monitor.probes.ray_processes import RAY_PROCESSES
 from training_monitor.progress.remote_scripts import spell_path
@@ -75,7 +76,7 @@ _part links
 ls -ldn $(_paths cwd) $(_paths ns/mnt) SPELLINGproc/self/ns/mnt
 _part environment
 head -c 65536 $(_paths environ) /dev/null | tr '\000' '\n' | sed -n -e '\|^==> SPELLINGproc/|p' \
-  -e '/^\(RANK\|SLURM_PROCID\|OMPI_COMM_WORLD_RANK\|PMI_RANK\|PMIX_RANK\|MV2_COMM_WORLD_RANK\)=[0-9]\{1,9\}$/p' \
+  -e '/^\(RANK_NAMES\)=[0-9]\{1,9\}$/p' \
   -e 's/^RAY_JOB_CONFIG_JSON_ENV_VAR=.*"job_submission_id": *"\([^"]*\)".*/submission=\1/p' \
   -e '/^RAY_JOB_ID=[0-9a-f]\{8\}$/p' -e '/^TRAINING_MONITOR_JOB=/p'
 _part workers; _ray_workers
@@ -96,6 +97,7 @@ def find_question() -> Question[tuple[FoundTraining, ...]]:
         "ROUGHLY": _ROUGHLY,
         "FILTERS": FILTERS,
         "MAX_PROCESSES": str(MAX_PROCESSES),
+        "RANK_NAMES": r"\|".join(RANK_VARIABLES),
     }
     script = re.sub("|".join(parts), lambda found: parts[found.group()], _FIND)
 

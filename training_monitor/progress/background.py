@@ -10,51 +10,33 @@ import json
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from training_monitor.clock import Clock
 from training_monitor.errors import ParseError
-from training_monitor.parse.progress_file import parse_control_file, parse_progress_file
+from training_monitor.parse.progress_file import parse_control_file
 from training_monitor.policy.run_values import RUNNING, OwnResources
-from training_monitor.progress.files import (
-    SUFFIX,
-    RunFiles,
-    log_paths,
-    read_file,
-    read_text,
-    run_files,
-    write_atomically,
-)
+from training_monitor.progress.files import RunFiles, log_paths, read_file, write_atomically
 from training_monitor.progress.outputs import Outputs, output_paths
 from training_monitor.progress.own_resources import INTERVAL, Busiest, OwnResourceReader
-from training_monitor.progress.processes import is_alive
-from training_monitor.progress.procfs import identify
+from training_monitor.progress.ownership import Place, Standing, this_process
 from training_monitor.progress.run_record import RunRecord
+from training_monitor.progress.troubles import Warnings
 from training_monitor.targets.transport import Transport
 
 HEARTBEAT, CONTROL_INTERVAL = 2.0, 1.0
 _LAST_TRIES, _BETWEEN_TRIES = 5, 0.2
 _JOIN_LIMIT, _START_LIMIT = 5.0, 5.0
 _LOCK_LIMIT = 20.0  # seconds that an ending script waits for a write that is under way: a disk may be that slow
-_MOST_WARNINGS = 50
-_THREAD = "training_monitor writes "
 
 
-class Warnings:
-    """Tells each kind of trouble once, and raises nothing, also where warnings are errors."""
+class _Writer(threading.Thread):
+    """The thread of a background: what a process has of them is what its threads are."""
 
-    def __init__(self) -> None:
-        self._told: set[str] = set()
-
-    def warn(self, kind: str, message: str, stacklevel: int = 2) -> None:
-        if kind in self._told or len(self._told) >= _MOST_WARNINGS:
-            return
-        self._told.add(kind)
-        with suppress(Exception):
-            warnings.warn(f"training_monitor: {message}", RuntimeWarning, stacklevel=stacklevel + 1)
+    def __init__(self, background: Background, run: Callable[[], None]) -> None:
+        super().__init__(target=run, name=f"training_monitor writes {background.wanted.progress_path}", daemon=True)
+        self.background = background
 
 
 class Background:
@@ -71,8 +53,13 @@ class Background:
         troubles: Warnings,
         clock: Clock,
         transport: Transport | None,
+        fall_silent: Callable[[str | None], None],
+        is_alone: bool,
     ) -> None:
-        self.files = files
+        self.files = self.wanted = files
+        self._is_settled = False  # whether `files` are ours
+        self._place: Place | None = None  # until it is known who we are
+        self._fall_silent, self._is_alone = fall_silent, is_alone
         self._record, self._metadata = record, metadata
         self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
         self._troubles, self._clock = troubles, clock
@@ -81,17 +68,24 @@ class Background:
         self._own: tuple[OwnResources, Busiest] = OwnResources(), []
         self._closing, self._started = threading.Event(), threading.Event()
         self._writing = threading.RLock()  # a signal may interrupt its holder
-        self._thread: threading.Thread | None = None
+        self._thread: _Writer | None = None
+        self._pid = os.getpid()
         self._written_version, self._is_final = -1, False
         self._next_beat = self._next_look = self._next_control = clock.monotonic()
         self._control_state: tuple[int, int, int] | None = None
         self._garbled_state: tuple[int, int, int] | None = None
         self._is_first_control = True
 
+    def replace_earlier(self) -> None:
+        """End the run that an earlier monitor of this process has in the same file: a cell of a notebook ran again."""
+        for thread in threading.enumerate():
+            if isinstance(thread, _Writer) and thread.background.wanted.progress_path == self.wanted.progress_path:
+                thread.background._leave()
+
     def start(self) -> None:
         """Begin the thread. With tees this waits until they stand, so that the first lines are in the files."""
         try:
-            self._thread = threading.Thread(target=self._run, name=_THREAD + self.files.progress_path, daemon=True)
+            self._thread = _Writer(self, self._run)
             self._thread.start()
         except RuntimeError as error:  # no thread left, or the interpreter ends
             self._thread = None
@@ -105,16 +99,29 @@ class Background:
 
         A GPU that hangs costs these metrics, but not the status. What cannot be written now is tried again at exit.
         """
-        self._closing.set()
+        if self._pid != os.getpid():  # a forked child, at its exit
+            return
+        self._end_thread()
         if self._thread is None:
             self._record.take_metrics()
-        elif self._thread is not threading.current_thread():
-            self._started.wait(_START_LIMIT)
-            self._thread.join(_JOIN_LIMIT)
         atexit.unregister(self.finish)
         self._write_last()
         if not self._is_final:
             atexit.register(self.finish)
+
+    def _leave(self) -> None:
+        """End without a last word: the file is that of another monitor from now on."""
+        self._fall_silent(f"a newer monitor writes {self.wanted.progress_path!r}: this one does nothing any more")
+        self._end_thread()
+        atexit.unregister(self.finish)
+        self.stop_copying()
+        self._release()
+
+    def _end_thread(self) -> None:
+        self._closing.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._started.wait(_START_LIMIT)
+            self._thread.join(_JOIN_LIMIT)
 
     def _write_last(self) -> None:
         if not self._writing.acquire(timeout=_LOCK_LIMIT):
@@ -122,13 +129,20 @@ class Background:
             return
         try:
             for left in reversed(range(_LAST_TRIES)):
-                if self._write():
+                if self._write(is_last=True):
                     self._is_final = True
+                    self._release()
+                if self._is_final:
                     break
                 if left:
                     self._clock.sleep(_BETWEEN_TRIES)
         finally:
             self._writing.release()
+
+    def _release(self) -> None:
+        with suppress(OSError):  # what is left then is the record of a process that is gone
+            if self._place is not None:
+                self._place.leave()
 
     def stop_copying(self) -> None:
         """End the tees, which otherwise last until the process exits."""
@@ -142,7 +156,7 @@ class Background:
     # ------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        self._guarded(self._prepare)
+        self._guarded(self._look_around)
         self._started.set()
         while True:
             self._guarded(self._turn)
@@ -156,10 +170,15 @@ class Background:
         except Exception as error:  # a training is never disturbed by its monitor
             self._troubles.warn(type(error).__name__, f"the monitor failed: {type(error).__name__}: {error}")
 
-    def _prepare(self) -> None:
-        """Find out who we are and which files are ours, and begin the tees."""
-        self._choose_files()
-        process = identify()
+    def _look_around(self) -> None:
+        place = self._prepare()
+        with self._writing, suppress(OSError):  # which is told when writing fails
+            self._settle(place)
+
+    def _prepare(self) -> Place:
+        """Find out who we are, and where our output goes."""
+        me = this_process(is_alone=self._is_alone)
+        process = me.process
         self._metadata |= {
             "pid": process.pid,
             "start_ticks": process.start_ticks,
@@ -167,43 +186,49 @@ class Background:
             "boot_id": process.boot_id,
             "pid_namespace": process.pid_namespace,
         }
-        stdout, stderr = output_paths()
-        if self._tee_outputs:
-            outputs = Outputs(log_paths(self.files), self._tell_gone)
-            try:
-                outputs.start()
-                self._outputs, (stdout, stderr) = outputs, outputs.paths
-            except OSError as error:
-                self._troubles.warn("tee", f"stdout and stderr are not copied to {outputs.paths[0]!r}: {error}")
-        self._metadata |= {"stdout_path": stdout, "stderr_path": stderr}
+        self._metadata["stdout_path"], self._metadata["stderr_path"] = output_paths()
+        self._place = Place(self.wanted, me, self._clock)
+        return self._place
 
-    def _choose_files(self) -> None:
-        """Take another name where a run that is alive, or another monitor of this process, writes this one's files."""
-        wanted, pid, number = self.files, os.getpid(), 1
-        while self._is_taken(self.files):
-            suffix = f"_{pid}" if number == 1 else f"_{pid}_{number}"
-            self.files, number = _renamed(wanted, suffix), number + 1
-        if self.files != wanted:
-            message = f"{wanted.progress_path!r} belongs to a run that is alive; this one writes"
-            self._troubles.warn("taken", f"{message} {self.files.progress_path!r}")
-            if self._metadata.get("run_name") == wanted.name:
-                self._metadata["run_name"] = self.files.name
-
-    def _is_taken(self, files: RunFiles) -> bool:
-        for thread in threading.enumerate():
-            if thread is not self._thread and thread.name == _THREAD + files.progress_path:
-                return True
-        if self._thread:
-            self._thread.name = _THREAD + files.progress_path
-        try:
-            text = read_text(files.progress_path)
-            run = parse_progress_file(
-                text, name=files.name, path=files.progress_path, control_path=files.control_path, folder=files.folder
-            )
-        except (OSError, ParseError):  # none there, or none that says whose it is
+    def _settle(self, place: Place, *, is_last: bool = False) -> bool:
+        """Whether the files are ours to write; those of another name where a run that is alive writes these."""
+        standing = place.settle(is_last=is_last)
+        if standing is Standing.RELATED:
+            self._is_final = True
+            self._closing.set()
+            self._fall_silent(None)
+            self._outputs.stop()
+        if standing is not Standing.OURS:
             return False
-        process = run.process
-        return bool(run.status == RUNNING and process and process.pid != os.getpid() and is_alive(process))
+        if place.files != self.files or not self._is_settled:
+            self._begin(place)
+        return True
+
+    def _begin(self, place: Place) -> None:
+        """Tell where the run is written, where that is another place than was asked for, and begin the tees there."""
+        self.files = place.files
+        if place.files != self.wanted:
+            holder = place.holder.process if place.holder else None
+            who = f"process {holder.pid} on {holder.hostname}" if holder else "another process"
+            self._troubles.warn(
+                "taken",
+                f"{self.wanted.progress_path!r} is written by {who}, this run writes {place.files.progress_path!r}. "
+                "Give each run a file of its own; of several processes of one training let one write "
+                "(RANK in their environment, or rank=)",
+            )
+            if self._metadata.get("run_name") == self.wanted.name:
+                self._metadata["run_name"] = place.files.name
+        is_first, self._is_settled = not self._is_settled, True
+        if not (self._tee_outputs and is_first):
+            return
+        outputs = Outputs(log_paths(place.files), self._tell_gone)
+        try:
+            outputs.start()
+        except OSError as error:
+            self._troubles.warn("tee", f"stdout and stderr are not copied to {outputs.paths[0]!r}: {error}")
+            return
+        self._outputs = outputs
+        self._metadata["stdout_path"], self._metadata["stderr_path"] = outputs.paths
 
     def _tell_gone(self) -> None:
         self._troubles.warn("tee", "the copy of stdout or stderr ended: its tee is gone")
@@ -214,7 +239,7 @@ class Background:
             self._next_look = now + INTERVAL
             self._own = self._resources.look()
             self._find_wandb()
-        if now >= self._next_control:
+        if self._is_settled and now >= self._next_control:
             self._next_control = now + CONTROL_INTERVAL
             self._look_at_control()
         if not self._record.take_metrics():
@@ -226,18 +251,19 @@ class Background:
                 if self._record.status == RUNNING:  # else whoever ended it writes
                     self._write()
 
-    def _write(self) -> bool:
-        """Replace the file by what is known now, its folder made again where it is gone; False when that failed."""
-        with self._record.lock:
-            self._record.observe()
-            version = self._record.version
-            document = self._record.document(self._metadata, *self._own)
-        text = json.dumps(document)  # in ASCII: a lone surrogate is no trouble
-        path = self.files.progress_path
+    def _write(self, *, is_last: bool = False) -> bool:
+        """Replace the file by what is known now, its folder made again where it is gone; False when that was not."""
         self._next_beat = self._clock.monotonic() + HEARTBEAT
+        path = self.files.progress_path
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            write_atomically(path, text)
+            if not self._settle(self._place or self._prepare(), is_last=is_last):
+                return False
+            path = self.files.progress_path
+            with self._record.lock:
+                self._record.observe()
+                version = self._record.version
+                document = self._record.document(self._metadata, *self._own)
+            write_atomically(path, json.dumps(document))  # in ASCII: a lone surrogate is no trouble
         except OSError as error:
             self._troubles.warn("disk", f"{path!r} cannot be written ({error.strerror}); it is tried again and again")
             return False
@@ -284,9 +310,3 @@ class Background:
 
 def _state(read: os.stat_result) -> tuple[int, int, int]:
     return read.st_mtime_ns, read.st_size, read.st_ino
-
-
-def _renamed(files: RunFiles, suffix: str) -> RunFiles:
-    if files.folder:
-        return replace(run_files(files.folder + suffix), name=files.name + suffix)
-    return run_files(files.progress_path.removesuffix(SUFFIX) + suffix + SUFFIX)

@@ -115,11 +115,17 @@ def log_paths(files: RunFiles) -> tuple[str, str]:
     return out, err
 
 
+def owner_path(files: RunFiles) -> str:
+    """Where it stands which process writes a run: hidden, beside its progress file."""
+    folder, last = os.path.split(files.progress_path)
+    return os.path.join(folder, f".{last}.owner")
+
+
 def paths_of_run(files: RunFiles) -> list[str]:
     """What is deleted of a run; its progress file goes last: until then it is listed, and can be deleted again."""
     if files.folder is not None:
         return [files.folder]
-    return [files.control_path, *log_paths(files), files.progress_path]
+    return [files.control_path, *log_paths(files), owner_path(files), files.progress_path]
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:
@@ -128,19 +134,34 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
     The new one is written beside it, readable by all but for the umask, and removed when that fails. Raises OSError.
     """
     path = os.fspath(path)
-    temporary = os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}.tmp")
+    temporary = temporary_beside(path)
+    write_new(temporary, text)
+    try:
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def temporary_beside(path: str) -> str:
+    """A name that nothing has, in the folder of this file."""
+    return os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}.tmp")
+
+
+def write_new(path: str, text: str) -> None:
+    """Make a file with this text, readable by all but for the umask; none where it cannot be whole. Raises OSError."""
     data = memoryview(text.encode("utf-8", "backslashreplace"))  # in JSON this is how a lone surrogate is written
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
             while data:
                 data = data[os.write(file, data) :]
         finally:
             os.close(file)
-        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(path)
         raise
 
 

@@ -35,7 +35,7 @@ def _guarded(method: _Hook) -> _Hook:
         try:
             method(self, *arguments, **options)
         except Exception as error:
-            self.monitor._troubles.warn(method.__name__, f"{method.__name__}: {type(error).__name__}: {text_of(error)}")
+            self.monitor.troubles.warn(method.__name__, f"{method.__name__}: {type(error).__name__}: {text_of(error)}")
 
     return call
 

@@ -10,9 +10,12 @@
 The training thread only counts. One background thread adds up, asks and writes, a few times a second. Nothing raises
 into the training: what goes wrong is a warning, once. Checkpoints are the script's own: nothing here saves them.
 
-* With RANK in the environment and not 0 a monitor does nothing, unless `rank` says otherwise. No other variable counts.
-* A forked child, a copy made by pickle: the monitor does nothing there. A script that forks itself into the background
-  makes its monitor afterwards.
+* Of the processes of one training one writes: that of rank 0 by RANK, SLURM_PROCID and their kind. Without a rank, of
+  the processes that multiprocessing started for one file, the first one; `rank=0` makes a run of each instead.
+* A forked child, a copy made by pickle, a worker of a DataLoader: the monitor does nothing there. A script that forks
+  itself into the background makes its monitor afterwards.
+* A file that another process writes, on whatever host, is left to it: a warning, and a name beside it. A monitor of the
+  same process and file ends where a newer one begins.
 * `sys.exit(3)` and `exit(3)` are told as a failure; `raise SystemExit(3)` only within `with`, since nothing sees it.
 * A metric is kept until its next value or the end. A tensor on a GPU is converted in the background, at most once a
   write, which waits for the GPU and may not be while CUDA graphs are captured: `loss.item()` where that matters.
@@ -27,44 +30,22 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
 from training_monitor.policy.run_values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
-from training_monitor.progress.background import Background, Warnings
+from training_monitor.progress.background import Background
 from training_monitor.progress.endings import Hooks, bounded, outcome_of, text_of
 from training_monitor.progress.files import RunFiles, run_files
 from training_monitor.progress.metric_values import Discarded
 from training_monitor.progress.run_record import RunRecord, counted
-from training_monitor.progress.script_values import amount, default_file, is_rank_zero, metadata, whole
+from training_monitor.progress.script_values import amount, default_file, is_data_worker, is_rank_zero, metadata, whole
+from training_monitor.progress.troubles import Warnings, harmless
 from training_monitor.progress.variables import Callback, Change
 from training_monitor.targets.transport import Transport
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _NO_CHANGES: tuple[Change, ...] = ()
-Method: TypeAlias = Callable[Concatenate["TrainingMonitor", P], R]
-
-
-def _harmless(default: R) -> Callable[[Method[P, R]], Method[P, R]]:
-    """A method that does nothing where the monitor does, and warns instead of raising."""
-
-    def decorate(method: Method[P, R]) -> Method[P, R]:
-        @functools.wraps(method)
-        def call(self: TrainingMonitor, /, *args: P.args, **options: P.kwargs) -> R:
-            if not self._is_active:
-                return default
-            try:
-                return method(self, *args, **options)
-            except Exception as error:
-                name = method.__name__
-                self._troubles.warn(name, f"{name}() did nothing: {type(error).__name__}: {text_of(error)}", 2)
-                return default
-
-        return call
-
-    return decorate
 
 
 class TrainingMonitor:
@@ -73,7 +54,7 @@ class TrainingMonitor:
     Args:
         output_file: progress/RUN.json or progress/RUN (a folder of its own); progress/SCRIPT.json by default.
         run_name: what is shown; that of the file by default.
-        rank: of this process; from RANK by default. Only rank 0 writes.
+        rank: of this process; from the environment by default. Only rank 0 writes.
         tee_outputs: Also copy stdout and stderr to files beside the progress file.
         handle_signals: Tell SIGTERM and SIGINT as CANCELED. A SIGTERM that nobody handles then raises SystemExit(143),
             so that `finally` is run; a second one kills. Like Ctrl-C it waits for C code to return.
@@ -95,7 +76,7 @@ class TrainingMonitor:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._troubles = Warnings()
+        self.troubles = Warnings()
         self._record = record = RunRecord(clock)
         self._metrics = record.metrics
         self._next_batch = record.training.__next__
@@ -103,8 +84,8 @@ class TrainingMonitor:
         self._hooks, self._handle_signals = Hooks(self), handle_signals
         self._is_monitoring = False
         self._background: Background | None = None
-        self._is_active = is_rank_zero(rank)
-        files = self._files(output_file) if self._is_active else None
+        self.is_active, self.why_silent = is_rank_zero(rank), ""
+        files = self._files(output_file) if self.is_active else None
         if files is None:
             self._become_inert()
             return
@@ -114,9 +95,11 @@ class TrainingMonitor:
             metadata(run_name or files.name, rank, wandb_run_name, wandb_url),
             interval=interval,
             tee_outputs=tee_outputs,
-            troubles=self._troubles,
+            troubles=self.troubles,
             clock=clock,
             transport=transport,
+            fall_silent=self._fall_silent,
+            is_alone=rank is not None,
         )
         os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
 
@@ -141,7 +124,7 @@ class TrainingMonitor:
 
     # ------------------------------------------------------------ begin and end
 
-    @_harmless(None)
+    @harmless(None)
     def start_monitoring(self) -> None:
         """Begin to write, once; `with` and the first start of anything imply it."""
         record = self._record
@@ -150,6 +133,10 @@ class TrainingMonitor:
             if self._is_monitoring or record.status != RUNNING or self._background is None:
                 return
             self._is_monitoring = True
+        if is_data_worker():
+            self._become_inert()
+            return
+        self._background.replace_earlier()
         self._hooks.install(signals=self._handle_signals)
         self._background.start()
 
@@ -194,12 +181,12 @@ class TrainingMonitor:
         record = self._record
         return counted(record.training) + counted(record.validation) + record.calls
 
-    @_harmless(None)
+    @harmless(None)
     def _set(self, status: str, message: str | None) -> None:
         self.start_monitoring()
         self._finish(status, message, is_explicit=True)
 
-    @_harmless(None)
+    @harmless(None)
     def _finish(self, status: str, message: str | None, *, is_explicit: bool) -> None:
         record, background = self._record, self._background
         if not self._is_monitoring or background is None:
@@ -220,24 +207,24 @@ class TrainingMonitor:
 
     # ------------------------------------------------------------ epochs and parts
 
-    @_harmless(None)
+    @harmless(None)
     def set_dataset_sizes(self, train: int, validation: int) -> None:
         """Samples in both datasets: with them the first validation is reckoned with before it has been seen."""
         samples, others = amount("train", train), amount("validation", validation)
         with self._record.lock:
             self._record.progress.dataset_ratio = others / samples if samples else None
 
-    @_harmless(None)
+    @harmless(None)
     def start_phase(self, name: str) -> None:
         """Show this as the phase until the next one begins."""
         phase = bounded(text_of(name))[:100]
         self._at_safe_point(lambda: self._record.progress.start_phase(phase))
 
-    @_harmless(None)
+    @harmless(None)
     def end_phase(self) -> None:
         self._at_safe_point(self._record.progress.end_phase)
 
-    @_harmless(None)
+    @harmless(None)
     def start_epoch(
         self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
     ) -> None:
@@ -245,30 +232,30 @@ class TrainingMonitor:
         numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
         self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training")
 
-    @_harmless(None)
+    @harmless(None)
     def end_epoch(self) -> None:
         self._at_safe_point(self._record.progress.end_epoch, counts="training")
 
-    @_harmless(None)
+    @harmless(None)
     def start_training(self, total_batches: int | None = None) -> None:
         total = whole("total_batches", total_batches)
         self._at_safe_point(lambda: self._record.progress.start_training(total), counts="training")
 
-    @_harmless(None)
+    @harmless(None)
     def end_training(self) -> None:
         self._at_safe_point(self._record.progress.end_training, counts="training")
 
-    @_harmless(None)
+    @harmless(None)
     def start_validation(self, total_batches: int | None = None) -> None:
         """Count the batches from here as those of the validation."""
         total = whole("total_batches", total_batches)
         self._at_safe_point(lambda: self._record.progress.start_validation(total), counts="validation")
 
-    @_harmless(None)
+    @harmless(None)
     def end_validation(self) -> None:
         self._at_safe_point(self._record.progress.end_validation, counts="training")
 
-    @_harmless(None)
+    @harmless(None)
     def update_tqdm_stats(
         self, rate: float | None = None, elapsed: float | None = None, remaining: float | None = None
     ) -> None:
@@ -285,43 +272,43 @@ class TrainingMonitor:
         """What is tracked, with the values that hold now."""
         return self._record.variables.values
 
-    @_harmless(None)
+    @harmless(None)
     def track_variables(self, variables: Mapping[str, object]) -> None:
         """Let these be edited from outside; edits appear in this very dict, between two steps."""
         with self._record.lock:
             self._record.variables.track(variables)
             self._record.version += 1
 
-    @_harmless(None)
+    @harmless(None)
     def register_callback(self, name: str, callback: Callback) -> None:
         """Call back with (name, old value, new value) in the training thread when this variable was edited."""
         self._record.variables.call_back(callback, name)
 
-    @_harmless(None)
+    @harmless(None)
     def register_general_callback(self, callback: Callback) -> None:
         """The same for all variables."""
         self._record.variables.call_back(callback)
 
-    @_harmless(False)
+    @harmless(False)
     def is_change(self, name: str | None = None) -> bool:
         """Apply pending edits; whether any variable, or this one, changed since this was asked last."""
         self._attend()
         with self._record.lock:
             return bool(self._record.variables.tell(name))
 
-    @_harmless(_NO_CHANGES)
+    @harmless(_NO_CHANGES)
     def check_changes(self) -> tuple[Change, ...]:
         """The same, with what changed: (name, old value, new value)."""
         self._attend()
         with self._record.lock:
             return tuple(self._record.variables.tell())
 
-    @_harmless("no changes")
+    @harmless("no changes")
     def get_change_summary(self, changes: object = None) -> str:
         """The last changes in words; the argument of earlier versions is not needed."""
         return self._record.variables.summary()
 
-    @_harmless(False)
+    @harmless(False)
     def should_restart_dataloader(self, changes: object = None) -> bool:
         """Whether batch_size or num_workers changed since this was asked last; the argument is not needed."""
         self._attend()
@@ -329,7 +316,7 @@ class TrainingMonitor:
 
     # ------------------------------------------------------------ inside
 
-    @_harmless(None)
+    @harmless(None)
     def _attend(self) -> None:
         """Begin, where that was not done; apply the edits, and call those back who want to know."""
         self.start_monitoring()
@@ -339,7 +326,7 @@ class TrainingMonitor:
             changes = record.variables.apply(record.clock.time())
             record.version += bool(changes)
         for failure in record.variables.tell_callbacks(changes):
-            self._troubles.warn(failure, failure)
+            self.troubles.warn(failure, failure)
 
     def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None) -> None:
         self._attend()
@@ -353,7 +340,7 @@ class TrainingMonitor:
             if counts:
                 self._next_batch = (record.validation if counts == "validation" else record.training).__next__
 
-    @_harmless(None)
+    @harmless(None)
     def _place(self, batch: int, number: int) -> None:
         if batch - number == self._offset:
             return
@@ -363,7 +350,7 @@ class TrainingMonitor:
             self._record.progress.place(place, number + 1)
             self._offset = batch - number
 
-    @_harmless(None)
+    @harmless(None)
     def _update_from(self, mappings: tuple[Mapping[str, object], ...]) -> None:
         self._metrics.update({text_of(name): value for mapping in mappings for name, value in mapping.items()})
 
@@ -371,13 +358,20 @@ class TrainingMonitor:
         try:
             return run_files(default_file() if output_file is None else output_file)
         except (SettingsError, TypeError, ValueError, OSError) as error:
-            self._troubles.warn("output_file", f"progress is not written: {error}", 3)
+            self.troubles.warn("output_file", f"progress is not written: {error}", 3)
             return None
 
     def _become_inert(self) -> None:
-        self._is_active = False
+        self.is_active = False
         self._metrics = Discarded()  # what a parent handed in stays in its record: a child must not free its tensors
         self._record.needs_training_thread = False
+
+    def _fall_silent(self, why: str | None) -> None:
+        """Do nothing any more, as the run is another monitor's by now; say why when it is used again."""
+        self._become_inert()
+        self.why_silent, self._record.needs_training_thread = why or "", bool(why)
+        self._hooks.remove()
+        self._record.metrics.clear()
 
     def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:
         return functools.partial(TrainingMonitor, rank=1), (None,)

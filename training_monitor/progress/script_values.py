@@ -7,12 +7,36 @@ import os
 import platform
 import sys
 
+from training_monitor.policy.run_values import RANK_VARIABLES
 from training_monitor.progress.endings import text_of
+
+_WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
 
 
 def is_rank_zero(rank: int | None) -> bool:
-    """Whether this process is the one that writes: by its rank, else by RANK, which torchrun sets."""
-    return os.environ.get("RANK", "0").strip() in ("", "0") if rank is None else rank == 0
+    """Whether this process is the one that writes: by its rank, else by that of the launcher.
+
+    Without a rank among all there may be those within a node and of the node: the first of the first may write.
+    """
+    if rank is not None:
+        return rank == 0
+    known = _rank_of_launcher()
+    return all(_is_zero(name) for name in _WITHIN_NODES) if known is None else known == "0"
+
+
+def _rank_of_launcher() -> str | None:
+    """The first rank among all processes that a launcher set: torchrun within srun knows better than srun."""
+    return next((rank for name in RANK_VARIABLES if (rank := os.environ.get(name, "").strip())), None)
+
+
+def _is_zero(name: str) -> bool:
+    return os.environ.get(name, "").strip() in ("", "0")
+
+
+def is_data_worker() -> bool:
+    """Whether this is a worker process of a torch DataLoader, by torch's own word; torch is not imported for it."""
+    get_worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    return callable(get_worker_info) and get_worker_info() is not None
 
 
 def default_file() -> str:
@@ -31,7 +55,7 @@ def metadata(run_name: object, rank: int | None, wandb_run_name: object, wandb_u
         "run_name": text_of(run_name)[:200],
         "script_name": os.path.basename(sys.argv[0] if sys.argv else "") or None,
         "python_version": platform.python_version(),
-        "rank": 0 if rank == 0 or "RANK" in os.environ else None,
+        "rank": 0 if rank == 0 or _rank_of_launcher() else None,
         "wandb_run_name": None if wandb_run_name is None else text_of(wandb_run_name)[:200],
         "wandb_url": None if wandb_url is None else text_of(wandb_url)[:1000],
     }

@@ -104,11 +104,11 @@ def test_runs_stand_in_natural_order(tmp_path: Path) -> None:
 def test_what_belongs_to_a_run_is_deleted_with_it_its_progress_file_last() -> None:
     flat = run_files("/p/a.json")
     assert log_paths(flat) == ("/p/a_stdout.log", "/p/a_stderr.log")
-    assert paths_of_run(flat) == ["/p/control_a.json", *log_paths(flat), "/p/a.json"]
+    assert paths_of_run(flat) == ["/p/control_a.json", *log_paths(flat), "/p/.a.json.owner", "/p/a.json"]
     own = run_files("/p/a")
     assert log_paths(own) == ("/p/a/stdout.log", "/p/a/stderr.log") and paths_of_run(own) == ["/p/a"]
     [here] = runs_from_names(["progress.json"], [], here="a")
-    assert paths_of_run(here) == ["control.json", "stdout.log", "stderr.log", "progress.json"]
+    assert paths_of_run(here) == ["control.json", "stdout.log", "stderr.log", ".progress.json.owner", "progress.json"]
     assert paths_of_run(place_below("/p/a", here))[-1] == "/p/a/progress.json"
 
 

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -312,19 +313,44 @@ def test_the_default_file_has_the_name_of_the_script(monkeypatch: pytest.MonkeyP
     assert run_files(default_file()).name == file
 
 
-@pytest.mark.parametrize("rank", ["1", "7", "x"])
-def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("LOCAL_RANK", "0")
+@pytest.mark.parametrize(
+    ("environ", "writes"),
+    [
+        ("RANK=1 LOCAL_RANK=0", False),
+        ("RANK=x", False),
+        ("SLURM_PROCID=3", False),
+        ("SLURM_PROCID=0", True),  # also that of a plain step of sbatch or salloc
+        ("OMPI_COMM_WORLD_RANK=2", False),
+        ("PMI_RANK=1", False),
+        ("PMIX_RANK=1", False),
+        ("MV2_COMM_WORLD_RANK=1", False),
+        ("RANK=0 SLURM_PROCID=1", True),  # torchrun in a step of srun
+        ("RANK=5 SLURM_PROCID=0", False),
+        ("RANK= SLURM_PROCID=0 LOCAL_RANK=1", True),
+        ("LOCAL_RANK=1", False),
+        ("LOCAL_RANK=0", True),
+        ("LOCAL_RANK=0 NODE_RANK=1", False),
+    ],
+)
+def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str, writes: bool) -> None:
+    for setting in environ.split():
+        monkeypatch.setenv(*setting.split("="))
     with monitor_in(tmp_path, "other.json") as monitor:
         monitor.start_epoch(1)
         monitor.start_batch(1)
         monitor.update_metrics(loss=1)
         assert monitor.is_change() is False and monitor.check_changes() == ()
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == (["other.json"] if writes else [])
     with monitor_in(tmp_path, "forced.json", rank=0):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == ["forced.json"]
+    assert (tmp_path / "forced.json").exists()
+
+
+def test_a_worker_of_a_data_loader_has_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: object()))
+    with monitor_in(tmp_path) as monitor:
+        monitor.start_batch()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pickled_monitor_does_nothing_and_a_copied_one_is_the_same(tmp_path: Path) -> None:
