@@ -214,6 +214,42 @@ class FakeJob:
 
 
 @dataclass
+class FakeClaims:
+    """The newest claim on each training: number, state, token, lease, when it was last written, words."""
+
+    newest: dict[str, tuple[int, str, str, str, float, str]] = field(default_factory=dict)
+    unwritable: bool = False
+
+    def answer(self, script: str, now: float) -> str:
+        key, act = _found(r"^dir=\$base/\.claims/(\w+)$", script), script.partition("dir=$base/.claims/")[2]
+        if "/new." in act:
+            if self.unwritable:
+                return "error=cannot make the folder of claims (disk full, or no permission)\n"
+            taken = _found(r"_line held (\w+ \d+)", script).split()
+            number, words = int(_found(r'"\$dir/(\d+)" 2>', script)), _found(r'\+%s\) (.*)" >', script)
+            if self.newest.get(key, (0,))[0] < number:
+                self.newest[key] = (number, "held", taken[0], taken[1], now, f"{now:.0f} {words}")
+        elif "_line" in act and key in self.newest and not self.refuses(script):
+            number, _, token, lease, _, words = self.newest[key]
+            self.newest[key] = (number, _found(r"_line (\w+) \"\$token", script), token, lease, now, words)
+        if key not in self.newest:
+            return ""
+        number, state, token, lease, beat, words = self.newest[key]
+        return f"claim={number} {state} {token} {lease} {now - beat:.0f} {words}\n"
+
+    def refuses(self, script: str) -> bool:
+        """Whether what is done by its owner only is not done, since somebody else holds the claim."""
+        key, token = _found(r"^dir=\$base/\.claims/(\w+)$", script), _found(r'"\$token" = (\w+) \]', script)
+        return key in self.newest and self.newest[key][2] != token
+
+
+def _found(pattern: str, script: str) -> str:
+    found = re.search(pattern, script, re.MULTILINE)
+    assert found, (pattern, script[-600:])
+    return found[1]
+
+
+@dataclass
 class FakeJobs:
     """A target in memory on which process jobs run; `FakeTransport(jobs.answer)` reaches it.
 
@@ -228,6 +264,7 @@ class FakeJobs:
     gpus: str = ""
     saved_at: dict[int, float] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
+    claims: FakeClaims = field(default_factory=FakeClaims)
     starts: list[FakeJob] = field(default_factory=list)
     start_questions: list[str] = field(default_factory=list)
     lose_start_answers: int = 0
@@ -271,6 +308,11 @@ class FakeJobs:
             if begin <= self.clock.elapsed < end:
                 raise error
         self._write_checkpoints()
+        if "/.claims/" in script:
+            claim, guarded, script = script.partition(") || exit 75\n")
+            said = self.claims.answer(claim, self.now)
+            if not guarded or self.claims.refuses(claim):
+                return said, 75 if guarded else 0
         if 'echo "boot=$_boot"' in script:
             return "end\n", 0  # nothing is known of its processes
         if r"printf '\036'" in script:

@@ -362,3 +362,6 @@ class Event:
     view: JobView | None = None
     checkpoint: str | None = None
     end: str | None = None
+
+
+OnEvent = Callable[[Event], None]

@@ -180,6 +180,7 @@ class AttemptReport(TypedDict):
     """One start of the job: from which checkpoint, how far it came, how it ended and on what evidence.
 
     `progress` says whether it came further than all before it, `node` the Kubernetes node it ran on; None: not known.
+    `final_step_known` is False where it may have made more steps than anybody saw; `steps_lost` is then None.
     """
 
     number: int
@@ -188,6 +189,7 @@ class AttemptReport(TypedDict):
     refused_checkpoints: list[str]
     start_step: int | None
     final_step: int | None
+    final_step_known: bool
     started_at: float
     ended_at: float | None
     status: str
@@ -212,7 +214,10 @@ class FailureReport(TypedDict):
 
 
 class RestartReport(TypedDict):
-    """`goodput` is 0..1, `badput` seconds by cause, see `goodput()`."""
+    """`goodput` is 0..1, `badput` seconds by cause, see `goodput()`.
+
+    `steps_lost` is None where an attempt may have made more steps than anybody saw.
+    """
 
     success: bool
     final_step: int | None
@@ -220,7 +225,7 @@ class RestartReport(TypedDict):
     reason: str
     job_id: str | None
     attempts: list[AttemptReport]
-    steps_lost: int
+    steps_lost: int | None
     goodput: float | None
     badput: dict[str, float]
     duration: float

@@ -137,10 +137,11 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
             say(f"    {attempt['reason']}")
         for refused in attempt["refused_checkpoints"]:
             say(f"    refused {refused}")
+    lost = "an unknown number of steps" if report["steps_lost"] is None else plural(report["steps_lost"], "step")
     goodput = "?" if report["goodput"] is None else f"{report['goodput']:.0%}"
     say(
         f"  {plural(len(report['attempts']), 'attempt')}, {plural(report['total_retries'], 'restart')}, "
-        f"{plural(report['steps_lost'], 'step')} lost, goodput {goodput}, {format_duration(report['duration'])}"
+        f"{lost} lost, goodput {goodput}, {format_duration(report['duration'])}"
     )
     if report["job_id"] and not report["success"]:
         say(f"  its log: {logs_call}")

@@ -10,19 +10,16 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.output import hint, interrupted_status, print_json
 from training_monitor.errors import SettingsError
-from training_monitor.models import Event
+from training_monitor.models import Event, OnEvent
 from training_monitor.parse.training_command import folders_of_arguments
 from training_monitor.reports import RestartReport
 from training_monitor.supervise.run_state import RunState
-
-if TYPE_CHECKING:
-    from training_monitor.supervise.supervisor import OnEvent
 
 
 def run(args: Namespace) -> int:

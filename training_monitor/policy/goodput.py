@@ -78,8 +78,11 @@ def _pairs(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent]]:
         before = event
 
 
-def steps_lost(attempts: Sequence[AttemptReport]) -> int:
-    """Steps that were made and then made again."""
+def steps_lost(attempts: Sequence[AttemptReport]) -> int | None:
+    """Steps that were made and then made again; None when that is not known of an attempt."""
+    for attempt in attempts[:-1]:
+        if not attempt["final_step_known"] or (attempt["final_step"] is not None and attempt["steps_lost"] is None):
+            return None
     return sum(attempt["steps_lost"] or 0 for attempt in attempts)
 
 

@@ -75,6 +75,12 @@ def next_attempt(names: Iterable[str], job_name: str) -> int:
     return 1 + max((int(found.group(1)) for name in names if (found := pattern.fullmatch(name))), default=0)
 
 
+def attempt_number(job_id: str) -> int:
+    """The N of NAME-attempt-N; 0 of a job that is called otherwise."""
+    found = re.search(r"-attempt-(\d+)$", job_id)
+    return int(found[1]) if found else 0
+
+
 def check_job_config(config: Mapping[str, Any]) -> None:
     """A job configuration has an `entrypoint` (Ray) or a `command` (process job). Raises SettingsError."""
     if ("entrypoint" in config) == ("command" in config):

@@ -22,6 +22,7 @@ from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
+from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.holds import hold_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
@@ -220,6 +221,7 @@ def start_job(
     checkpoint: str | None,
     namespace: str = "default",
     *,
+    guard: Guard = unguarded,
     transport: Transport | None = None,
 ) -> str:
     """Start a job under an id of ours, or find that this id is there already: one job, never two.
@@ -232,7 +234,7 @@ def start_job(
         CommandError: nobody knows whether it runs; call again with the same id.
     """
     check_job_config(config)
-    question = _start_question(job_id, config, checkpoint)
+    question = guard(_start_question(job_id, config, checkpoint))
     try:
         [answer] = ask(target, question, namespace=namespace, transport=transport)
         return "exists" if answer.get() == "exists" else "started"
@@ -302,6 +304,7 @@ def stop_job(
     *,
     by: str = PERSON,
     grace: float = process_jobs.STOP_GRACE_SECONDS,
+    guard: Guard = unguarded,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> str:
@@ -322,7 +325,7 @@ def stop_job(
     if is_process_job(job_id):
         stop = process_jobs.stop_question(job_id, by, grace)
     hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
-    stopped, *held = ask(head_pod, stop, *hold, namespace=namespace, transport=transport)
+    stopped, *held = ask(head_pod, guard(stop), *hold, namespace=namespace, transport=transport)
     if left := stopped.get():
         raise CommandFailed(
             f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",

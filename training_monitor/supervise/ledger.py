@@ -16,7 +16,8 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
     """Write one look into the last attempt."""
     last, step = run.attempts[-1], job_progress(view.progress).step
     wrote = run.wrote_checkpoint or view.progress.checkpoint_step is not None
-    run = replace(update_attempt(run, status=view.status.value), wrote_checkpoint=wrote)
+    run = update_attempt(run, status=view.status.value, final_step_known=view.log_known)
+    run = replace(run, wrote_checkpoint=wrote)
     if step is None:
         return run
     moved_at = now if step != last["final_step"] else last["last_step_at"]
@@ -25,10 +26,10 @@ def note_look(run: RunState, view: JobView, now: float) -> RunState:
 
 def note_last_words(run: RunState, log_tail: str) -> RunState:
     """Take in how far a lost attempt came by the end of its log; without a log, nobody knows how far."""
-    if not run.attempts or run.attempts[-1]["status"] != "LOST":
+    if not log_tail or not run.attempts or run.attempts[-1]["status"] != "LOST":
         return run
     step, seen = job_progress(parse_progress(log_tail)).step, run.attempts[-1]["final_step"]
-    return run if step is None or step <= (seen or 0) else update_attempt(run, final_step=step)
+    return update_attempt(run, final_step_known=True, final_step=max(filter(None, (step, seen)), default=None))
 
 
 def describe_look(view: JobView) -> str:
@@ -59,6 +60,7 @@ def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoi
         run,
         status=status,
         reason=last["reason"] or reason,
+        final_step_known=last["final_step_known"] and status != "LOST",
         failure=known or asdict(failure),
         progress=_made_progress(run, status, checkpoints),
     )

@@ -9,12 +9,13 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
+from training_monitor.models import OnEvent
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.resume import check_job_config
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
 from training_monitor.supervise.run_state import RunState
-from training_monitor.supervise.supervisor import OnEvent, Supervisor
+from training_monitor.supervise.supervisor import Supervisor
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
@@ -32,6 +33,7 @@ def auto_restart(
     namespace: str = "default",
     *,
     fresh_start: bool = False,
+    take_over: bool = False,
     max_delay: float = 900,
     on_event: OnEvent | None = None,
     store: Store | None = None,
@@ -50,6 +52,7 @@ def auto_restart(
         check_interval: seconds between looks; the exit of a process job is noticed at once.
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
         initial_job_id: a job to supervise from where it is.
+        take_over: take the training over from a living supervisor on another machine, which then ends.
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
@@ -57,7 +60,8 @@ def auto_restart(
         no_checkpoint_found: … | restart_failed: …), job_id, attempts, steps_lost, goodput (0..1 or None), duration.
 
     Raises:
-        AlreadySupervised: another supervisor on this machine has this job.
+        AlreadySupervised: another living supervisor has this training; one that has died is taken over.
+        LeaseLost: another supervisor took it over.
         JobNotFound: there is neither a configuration nor a job to take it from.
         SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
         KeyboardInterrupt: passed on; the job keeps running, and calling again goes on supervising it.
@@ -71,7 +75,7 @@ def auto_restart(
     new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
         kept = store.load_run(new.key)
-        with closing(Supervisor(store, target, policy, transport, clock, on_event)) as supervisor:
+        with closing(Supervisor(store, target, policy, transport, clock, on_event, take_over=take_over)) as supervisor:
             run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
             while run.phase != "done":
                 run = supervisor.step(run)

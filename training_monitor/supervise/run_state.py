@@ -87,6 +87,7 @@ def plan_attempt(
         refused_checkpoints=[f"{each.path}: {each.problem}" for each in refused],
         start_step=checkpoint.step if checkpoint else 0,
         final_step=None,
+        final_step_known=True,
         started_at=now,
         ended_at=None,
         status="PLANNED",
@@ -101,7 +102,8 @@ def plan_attempt(
     earlier = run.attempts
     if earlier and (made := earlier[-1]["final_step"]) is not None:
         resumed = max(checkpoint.step if checkpoint else 0, earlier[-1]["start_step"] or 0)
-        lost = made - resumed if made >= resumed else None  # it came further than anybody saw
+        is_known = earlier[-1]["final_step_known"] and made >= resumed  # else it came further than anybody saw
+        lost = made - resumed if is_known else None
         earlier = (*earlier[:-1], {**earlier[-1], "steps_lost": lost})
     return replace(
         run,

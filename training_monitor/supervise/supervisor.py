@@ -1,31 +1,32 @@
-"""The hands of auto_restart: each phase does one act and returns the next state, already on disk.
+"""The phases of auto_restart: each does one act and returns the next state, already on disk.
 
-What it promises: one job at any time, never two; nobody's failure to ask counts as the job's; a job that a
-person stopped stays stopped; killed at any moment and started again, it goes on with the same count.
+What it promises: one job at any time, never two, whichever machine supervises; nobody's failure to ask counts as the
+job's; a job that a person stopped stays stopped; killed at any moment and started again, it goes on with the same
+count.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.clock import Clock
 from training_monitor.errors import (
+    AlreadySupervised,
     CommandFailed,
     JobExists,
     JobNotFound,
+    LeaseLost,
     SettingsError,
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import SUPERVISOR, Checkpoint, Event, Failure, JobStatus, JobView
+from training_monitor.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
-from training_monitor.probes.checkpoints import list_checkpoints
 from training_monitor.probes.holds import held_by
 from training_monitor.probes.jobs import (
     find_jobs_named,
@@ -33,15 +34,13 @@ from training_monitor.probes.jobs import (
     is_process_job,
     look_at_job,
     next_job_id,
-    start_job,
-    stop_job,
 )
 from training_monitor.probes.pods import find_replacement, pod_of
 from training_monitor.probes.ray_processes import end_forgotten
 from training_monitor.store import Store
 from training_monitor.supervise import ledger
-from training_monitor.supervise.exit_watch import ExitWatch
-from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.hands import Hands
+from training_monitor.supervise.leftovers import find_other_job, is_still_written
 from training_monitor.supervise.observer import Observer
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import Target, parse_target
@@ -53,10 +52,8 @@ LOST_LOOKS = 2
 STOP_TRIES = 10
 SURE_SECONDS = 5.0  # after which a job that seems to be stalled is looked at once more, before it is ended
 
-OnEvent = Callable[[Event], None]
 
-
-class Supervisor:
+class Supervisor(Hands):
     """One run: its phases are those of run_state.py."""
 
     def __init__(
@@ -67,22 +64,25 @@ class Supervisor:
         transport: Transport | None,
         clock: Clock,
         on_event: OnEvent | None,
+        *,
+        take_over: bool = False,
     ) -> None:
-        self.store, self.target, self.policy = store, target, policy
-        self.transport, self.clock, self.on_event = transport, clock, on_event
-        self.exit_watch = ExitWatch(target, transport)
+        super().__init__(store, target, transport, clock, on_event, take_over)
+        self.policy = policy
         self.observer: Observer | None = None
         self.suspect: str | None = None  # a job that was found to be stalled at the last look
         self.missing_looks = self.stop_failures = 0
+        self.waits_for_quiet = False  # of the folder for checkpoints, which somebody still writes to
         self.unreachable_since: float | None = None
 
     def step(self, run: RunState) -> RunState:
         """One act of the phase it is in; where the target could not be asked, nothing is concluded."""
         phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
         try:
+            self.claim(run)
             run = phases[run.phase](run)
             self.reached(run)
-        except SettingsError:
+        except (SettingsError, AlreadySupervised, LeaseLost):
             raise  # asking again cannot help
         except TrainingMonitorError as error:
             return self.not_reached(run, error)
@@ -92,6 +92,7 @@ class Supervisor:
 
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """A new run: adopt what runs under this name, or plan the first attempt."""
+        self.claim(replace(run, job_id=initial_job_id))
         pod = pod_of(self.target, transport=self.transport)
         run = replace(run, labels=dict(pod.labels) if pod else {})
         if initial_job_id:
@@ -123,7 +124,7 @@ class Supervisor:
             if view.survivors:
                 left = plural(view.survivors, "process", "processes")
                 self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
-                stop_job(self.target, view.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
+                self.stop_job(run, view.job_id)
         if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
             return self._end(replace(run, job_id=latest.job_id), latest)
         return self.save(run)
@@ -143,7 +144,7 @@ class Supervisor:
     def go_on(self, run: RunState, given: RunState) -> RunState:
         """A run whose supervisor died: same phase, same count; what is given now counts from now on."""
         if run.target != str(self.target):
-            self.target = self.exit_watch.target = parse_target(run.target)
+            self.move(parse_target(run.target))
         text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
         if given.config and json.dumps(given.config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
             text += "; its configuration is another one now: it counts from the next attempt on"
@@ -159,14 +160,17 @@ class Supervisor:
         plan = run.attempts[-1]
         if len(run.attempts) > 1 and (ended := self._held(run, run.attempts[-2]["job_id"])):
             return ended
+        other = find_other_job(self.target, run, transport=self.transport)
+        if other and other.job_id != plan["job_id"]:
+            return self.adopt(replace(run, attempts=run.attempts[:-1]), other)
         try:
-            how = start_job(self.target, plan["job_id"], run.config or {}, plan["checkpoint"], transport=self.transport)
+            how = self.start_job(run)
         except JobNotFound:  # the answer was lost and nothing runs: the next round tries the same id
             self.tell(run, "unreachable", f"{plan['job_id']} was not started, its answer was lost: trying again")
             self.clock.sleep(self.policy.check_interval)
             return run
         except CommandFailed as error:
-            if not self._is_there(plan["job_id"]):
+            if self.look(plan["job_id"]) is None:
                 return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
             how = "exists"  # it may yet begin: another one beside it would be two
         source = "from the start: there is no checkpoint yet"
@@ -184,12 +188,22 @@ class Supervisor:
         if run.attempts:
             if held := self._held(run, run.attempts[-1]["job_id"]):
                 return held
-            named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
-            if running := [view for view, _ in named if not view.status.is_terminal]:
-                return self.adopt(run, running[-1])
+            if other := find_other_job(self.target, run, transport=self.transport):
+                return self.adopt(run, other)
         if not process:
             run = self._end_forgotten(run)
-        found = self._checkpoints(run)
+        found = self.list_checkpoints(run)
+        quiet = self.policy.stagnation_threshold
+        if (age := is_still_written(run, found, self.clock.time(), quiet)) is not None:
+            written = f"{run.checkpoint_dir} was written {format_duration(age)} ago, by a process that is not found"
+            if not self.waits_for_quiet:
+                self.tell(
+                    run, "detected", f"{written}: no attempt starts until it is quiet for {format_duration(quiet)}"
+                )
+            self.waits_for_quiet = True
+            self.clock.sleep(self.policy.check_interval)
+            return run
+        self.waits_for_quiet = False
         choice = choose_resume(
             found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start, bad=run.bad_checkpoints
         )
@@ -244,7 +258,7 @@ class Supervisor:
         assert run.job_id
         self.tell(run, "stopping", f"ending {run.job_id}: TERM, then KILL after some seconds")
         try:
-            status = stop_job(self.target, run.job_id, by=SUPERVISOR, transport=self.transport, clock=self.clock)
+            status = self.stop_job(run, run.job_id)
         except JobNotFound:
             status = "GONE"
         except CommandFailed as error:
@@ -255,7 +269,7 @@ class Supervisor:
             self.clock.sleep(self.policy.check_interval)
             return run
         self.stop_failures = 0
-        if ended := self._ended_otherwise(run.job_id):
+        if ended := self.ended_otherwise(run.job_id):
             return self._end(run, ended)
         self.tell(run, "stopped", f"{run.job_id} is gone ({status})")
         return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
@@ -271,7 +285,7 @@ class Supervisor:
         """The end of a run whose last job a person stopped after it had ended; None when nobody did."""
         by = held_by(self.target, job_id, transport=self.transport)
         last = run.attempts[-1]
-        if by is None or (last["status"] == "PLANNED" and self._is_there(last["job_id"])):
+        if by is None or (last["status"] == "PLANNED" and self.look(last["job_id"])):
             return None
         made = tuple(each for each in run.attempts if each["status"] != "PLANNED")
         run = replace(run, attempts=made, job_id=job_id, retries=run.retries - 1)  # the restart that is not made
@@ -308,7 +322,7 @@ class Supervisor:
     def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
         """An attempt is over: plan the next one, or give up."""
         self.exit_watch.close()
-        found = self._checkpoints(run)
+        found = self.list_checkpoints(run)
         now = self.clock.time()
         run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
         run = ledger.note_end(run, status, reason, failure or ledger.own_failure(status, reason), found)
@@ -333,26 +347,6 @@ class Supervisor:
 
     # ------------------------------------------------------------ small parts
 
-    def _checkpoints(self, run: RunState) -> list[Checkpoint]:
-        """Those of its folder; none where no folder is known."""
-        return list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport) if run.checkpoint_dir else []
-
-    def _is_there(self, job_id: str) -> bool:
-        try:
-            look_at_job(self.target, job_id, transport=self.transport)
-        except JobNotFound:
-            return False
-        return True
-
-    def _ended_otherwise(self, job_id: str) -> JobView | None:
-        """The job if it succeeded, or a person stopped it, before our stop; Ray does not tell who stopped."""
-        try:
-            view = look_at_job(self.target, job_id, transport=self.transport)
-        except JobNotFound:
-            return None
-        by_other = view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR
-        return view if view.status is JobStatus.SUCCEEDED or (by_other and is_process_job(job_id)) else None
-
     def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
         """Nothing is known, so nothing is concluded: no restart, no count; a replaced pod is looked for."""
         now = self.clock.monotonic()
@@ -363,7 +357,7 @@ class Supervisor:
         if isinstance(error, TargetNotFound) and self.target.kind == "pod":
             if found := find_replacement(self.target, run.labels, transport=self.transport):
                 self.tell(run, "moved", f"{self.target} was replaced by {found}")
-                self.target = self.exit_watch.target = found
+                self.move(found)
                 run = self.save(replace(run, target=str(found)))
         self.clock.sleep(self.policy.check_interval)
         return run
@@ -384,11 +378,3 @@ class Supervisor:
     def save(self, run: RunState) -> RunState:
         self.store.save_run(run.key, asdict(run), finished=run.phase == "done")
         return run
-
-    def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None, **more: Any) -> None:
-        get_logger().log(10 if kind == "progress" else 20, "%s: %s", run.job_name, text)
-        if self.on_event:
-            self.on_event(Event(kind, text, run.job_id, len(run.attempts), view, **more))
-
-    def close(self) -> None:
-        self.exit_watch.close()

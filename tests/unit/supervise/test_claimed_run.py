@@ -1,0 +1,128 @@
+"""Two supervisors of one training, each with a state folder of its own, against a target in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import EPOCH, Behaviour
+from tests.unit.supervise.test_auto_restart import CRASH, GOOD, Bench
+from training_monitor.errors import AlreadySupervised, LeaseLost, TargetUnreachable
+from training_monitor.store import Store
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    return Bench(tmp_path)
+
+
+def claimed_by_another(bench: Bench, state: str = "held") -> None:
+    """Another machine takes over, and is heard of now."""
+    claims = bench.jobs.claims
+    [(key, (number, _, _, lease, _, words))] = claims.newest.items()
+    others = " ".join([words.split()[0], "node7", "bob", *words.split()[3:]])
+    claims.newest[key] = (number + 1, state, "anotherstoken", lease, bench.jobs.now, others)
+
+
+def test_a_second_supervisor_is_refused_with_the_name_of_the_first(bench: Bench, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def try_to_join() -> None:
+        with pytest.raises(AlreadySupervised) as said:
+            bench.restart(store=Store(str(tmp_path / "other")))
+        refused.append(str(said.value))
+
+    bench.on("progress", try_to_join)
+    assert bench.restart()["success"]
+    assert len(refused) == 1 and "run is already supervised by " in refused[0] and "--take-over" in refused[0]
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+def test_a_supervisor_whose_training_was_taken_over_starts_nothing_more(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost, match="taken over by bob@node7"):
+        bench.restart()
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+def test_a_dead_owner_is_waited_for_and_then_taken_over(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    bench.clock.elapsed += 20  # the other one is silent for longer than between two beats, and may yet be heard of
+    report = bench.restart()
+    assert report["success"] and report["total_retries"] == 1
+    said = bench.said("detected")
+    assert any("waiting" in each and "bob@node7" in each for each in said)
+    assert any("taken over from bob@node7" in each for each in said)
+    assert bench.said("resumed")
+
+
+def test_a_living_owner_gives_way_to_take_over(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    with pytest.raises(AlreadySupervised, match="bob@node7"):
+        bench.restart()
+    assert bench.restart(take_over=True)["success"]
+
+
+def test_what_another_supervisor_finished_meanwhile_is_not_trained_again(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench, "free"))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    bench.jobs.add("run-attempt-2", GOOD, started=bench.clock.elapsed)
+    bench.clock.elapsed += 1000
+    report = bench.restart()
+    assert report["success"] and report["job_id"] == "process:run-attempt-2"
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+def test_a_job_that_somebody_starts_while_the_next_attempt_is_planned_is_adopted(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    answer = bench.transport.answer
+
+    def start_before_the_listing(script: str) -> tuple[str, int]:
+        if "latest_checkpointed_iteration" in script and len(bench.jobs.starts) == 1 and "run-x" not in bench.jobs.jobs:
+            if bench.said("waiting"):
+                bench.jobs.add("run", Behaviour(), started=bench.clock.elapsed)
+        return answer(script)
+
+    bench.transport.answer = start_before_the_listing
+    report = bench.restart()
+    assert report["success"] and report["job_id"] == "process:run"
+    assert [job.name for job in bench.jobs.starts] == ["run-attempt-1"]
+
+
+def test_a_target_where_no_claim_can_be_written_is_supervised_and_that_is_told(bench: Bench) -> None:
+    bench.jobs.claims.unwritable = True
+    assert bench.restart()["success"]
+    [text] = bench.said("detected")
+    assert "no claim on run" in text and "disk full, or no permission" in text
+
+
+def test_a_claim_is_let_go_at_the_end_and_survives_an_outage(bench: Bench) -> None:
+    bench.jobs.unreachable(60, 400, TargetUnreachable("connection refused"))
+    assert bench.restart()["success"]
+    [(_, state, *_rest)] = bench.jobs.claims.newest.values()
+    assert state == "free"
+
+
+def test_a_folder_that_is_written_after_the_end_keeps_the_next_attempt_waiting(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+
+    def write() -> None:
+        bench.jobs.saved_at[100] = bench.jobs.now
+
+    for moment in range(130, 600, 20):
+        bench.clock.at(moment, write)
+    assert bench.restart()["success"]
+    assert bench.jobs.starts[1].started - EPOCH >= 590 + 300
+    waits = [each for each in bench.said("detected") if "by a process that is not found" in each]
+    assert len(waits) == 1 and "/checkpoints was written" in waits[0]

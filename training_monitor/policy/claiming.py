@@ -1,0 +1,64 @@
+"""Who may supervise a training: what a claim on its target says, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from training_monitor.units import format_duration
+
+LEASE_SECONDS = 120.0
+BEATS_A_LEASE = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that supervises: on which host, since which boot of it, as whom, with which state folder."""
+
+    host: str
+    user: str
+    pid: int
+    boot: str
+    folder: str
+
+    def is_same_place(self, other: Owner) -> bool:
+        """Whether both are one supervisor, started again on the same machine with the same state folder."""
+        return (self.host, self.user, self.boot, self.folder) == (other.host, other.user, other.boot, other.folder)
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host} (process {self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The newest claim on a training. `age` and `lease` are seconds by the target's clock, `since` UTC epoch seconds.
+
+    `number` grows with every owner. `held` is False once its owner has let go.
+    """
+
+    name: str
+    number: int
+    token: str
+    held: bool
+    lease: float
+    age: float
+    since: float
+    owner: Owner
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its owner may still act."""
+        return self.held and self.age <= self.lease
+
+    def __str__(self) -> str:
+        return f"{self.owner}, last heard of {format_duration(max(0.0, self.age))} ago"
+
+
+def decide_claim(found: Claim | None, me: Owner, *, take_over: bool) -> Literal["take", "wait", "refuse"]:
+    """Whether `me` may claim a training.
+
+    A claim whose beat is late is waited for: its owner is heard of again, or its lease ends.
+    """
+    if found is None or take_over or not found.is_live or found.owner.is_same_place(me):
+        return "take"
+    return "refuse" if found.age <= 1.5 * found.lease / BEATS_A_LEASE else "wait"

@@ -1,0 +1,223 @@
+"""Claims: who supervises a training, written down where the training is, so that every machine sees it.
+
+    ${TRAINING_MONITOR_JOBS_DIR:-~/.training_monitor/jobs}/.claims/KEY/NUMBER
+
+One file an owner, and the highest number is the claim: the next owner makes NUMBER+1 with link(2), which succeeds once.
+The highest file is never removed, so that no number comes twice. A beat overwrites its line in place (a full disk does
+not matter). It is as old as the target's uptime says; after a reboot, or where several machines share the folder, as
+the file system says, which dates the beat as well as the look.
+
+A question made by `only_as_owner` does nothing on the target once somebody else holds the claim, however late it
+arrives.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import re
+import shlex
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from training_monitor.errors import CommandFailed, LeaseLost, ParseError
+from training_monitor.models import Question, Reply
+from training_monitor.parse.process_job import parse_fields
+from training_monitor.policy.claiming import Claim, Owner
+from training_monitor.targets.target import Target
+
+T = TypeVar("T")
+Guard = Callable[[Question[Any]], Question[Any]]  # lets an act be done only by whoever may, as `only_as_owner` does
+MOST_LISTED = 200
+_LINE = 1000  # characters of a claim, so that a beat needs no more space than there is
+_WORD = 400  # characters of a name that a claim carries
+_REFUSED = 75
+
+_LIBRARY = r"""
+umask 077
+base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
+case $base in /*) ;; *) base=$PWD/$base ;; esac
+read -r _up _ </proc/uptime; _up=${_up%%.*}
+read -r _boot </proc/sys/kernel/random/boot_id
+_highest() {
+  number=0
+  for _f in "$dir"/*; do
+    _f=${_f##*/}
+    case $_f in *[!0-9]* | ??????????*) ;; *) [ "$_f" -gt "$number" ] && number=$_f ;; esac
+  done
+  state= token= lease= beat= boot= words=
+  [ "$number" = 0 ] || read -r state token lease beat boot words 2>/dev/null <"$dir/$number"
+}
+_show() {
+  _highest
+  [ "$number" = 0 ] && return
+  if [ "$boot" = "$_boot" ]; then age=$((_up - beat))
+  else
+    : >"$dir/look.$$"
+    age=$(($(stat -c %Y "$dir/look.$$" || date +%s) - $(stat -c %Y "$dir/$number")))
+    rm -f "$dir/look.$$"
+  fi 2>/dev/null
+  echo "claim=$number $state $token $lease $age $words"
+}
+_line() { printf '%-LINEs\n' "$1 $2 $3 $_up $_boot $4"; }
+"""
+_OF_ONE = "dir=$base/.claims/KEY\n"
+_LIST = 'for dir in "$base"/.claims/*; do echo "$(stat -c %Y "$dir") $dir"; done 2>/dev/null | sort -rn | {\n' + (
+    'n=0; while read -r _ dir; do n=$((n+1)); [ $n -gt MOST ] && { echo "cut=1"; break; }; _show; done\n}'
+)
+_TAKE = r"""
+mkdir -p "$dir" || { echo "error=cannot make $dir on the target (disk full, or no permission)"; exit 0; }
+{ _line held TOKEN LEASE "$(date +%s) OWNER" >"$dir/new.TOKEN"; } 2>/dev/null ||
+  { rm -f "$dir/new.TOKEN"; echo "error=cannot write to $dir on the target (disk full?)"; exit 0; }
+ln "$dir/new.TOKEN" "$dir/NEXT" 2>/dev/null || [ -e "$dir/NEXT" ] || echo "error=the file system of $dir makes no links"
+rm -f "$dir/new.TOKEN"
+_highest
+if [ "$number" = NEXT ] && [ "$token" = TOKEN ]; then
+  for _f in "$dir"/*; do _f=${_f##*/}; case $_f in *[!0-9]*) ;; *) [ "$_f" -lt NEXT ] && rm -f "$dir/$_f" ;; esac; done
+else
+  read -r _ token _ 2>/dev/null <"$dir/NEXT" && [ "$token" = TOKEN ] && rm -f "$dir/NEXT"
+fi
+_show
+"""
+_WRITE = r"""
+_highest
+[ "$number" = NUMBER ] && [ "$token" = TOKEN ] && _line STATE "$token" "$lease" "$words" 1<>"$dir/$number"
+_show
+"""
+# Where there is no claim at all, the target has lost it (a new container), and nobody else holds it.
+_GUARD = r"""
+_highest
+[ "$number" = 0 ] && exit 0
+[ "$number" = NUMBER ] && [ "$token" = TOKEN ] || { _show; exit 1; }
+_line held "$token" "$lease" "$words" 1<>"$dir/$number"
+exit 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims of a target, those renewed last first; `is_cut`: there are more than could be listed."""
+
+    claims: tuple[Claim, ...]
+    is_cut: bool = False
+
+
+def this_owner(state_folder: str, target: Target) -> Owner:
+    """This process as the owner of claims on a target."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    try:
+        boot_id, info = boot.read_text().strip(), os.stat(state_folder)
+        folder = f"{state_folder} {info.st_dev}:{info.st_ino} {target}"
+    except OSError:
+        boot_id, folder = "", state_folder
+    digest = hashlib.sha256(folder.encode(errors="replace")).hexdigest()[:16]
+    return Owner(socket.gethostname()[:64], user[:32], os.getpid(), boot_id[:36], digest)
+
+
+def look_question(name: str) -> Question[Claim | None]:
+    """The newest claim on a training; None where nobody ever made one."""
+    return Question("claim", _script(name, "_show\n"), _parse_one)
+
+
+def list_question() -> Question[Claims]:
+    """All claims of a target, at most MOST_LISTED."""
+
+    def parse(reply: Reply) -> Claims:
+        lines = re.findall(r"^claim=(.*)$", reply.output, re.MULTILINE)
+        return Claims(tuple(_parse_claim(line) for line in lines), "\ncut=1\n" in f"\n{reply.output}\n")
+
+    return Question("claims", _LIBRARY.replace("LINE", str(_LINE)) + _LIST.replace("MOST", str(MOST_LISTED)), parse)
+
+
+def take_question(name: str, owner: Owner, token: str, number: int, lease: float) -> Question[Claim]:
+    """Claim a training as the next owner after `number` (0: the first); the answer is the claim that then holds.
+
+    It is ours when it carries `token`. The answer is unknown (CommandFailed) where no claim can be written.
+    """
+    words = [owner.host, owner.user, str(owner.pid), owner.boot or "-", owner.folder, name]
+    parts = {
+        "TOKEN": token,
+        "LEASE": f"{lease:.0f}",
+        "NEXT": str(number + 1),
+        "OWNER": " ".join(quote(word, safe="")[:_WORD] for word in words),
+    }
+
+    def parse(reply: Reply) -> Claim:
+        fields, _ = parse_fields(reply.output)
+        found = _parse_one(reply)
+        if found is None:
+            raise CommandFailed(fields.get("error") or f"no claim could be made: {reply.output.strip()[-300:]}")
+        return found
+
+    return Question("claim", _script(name, _TAKE, **parts), parse)
+
+
+def beat_question(claim: Claim) -> Question[Claim | None]:
+    """Say that the owner lives; the answer is the claim that now holds, which may be another's."""
+    return _write_question(claim, "held")
+
+
+def free_question(claim: Claim) -> Question[Claim | None]:
+    """Let go of a claim, if it is still ours."""
+    return _write_question(claim, "free")
+
+
+def _write_question(claim: Claim, state: str) -> Question[Claim | None]:
+    parts = {"STATE": state, "TOKEN": claim.token, "NUMBER": str(claim.number)}
+    return Question("claim", _script(claim.name, _WRITE, **parts), _parse_one)
+
+
+def only_as_owner(question: Question[T], claim: Claim) -> Question[T]:
+    """The same question, which does its act only while nobody else holds the claim. Raises LeaseLost where one does."""
+    guard = _script(claim.name, _GUARD, TOKEN=claim.token, NUMBER=str(claim.number))
+    read: Callable[[Reply], T] = question.parse
+
+    def parse(reply: Reply) -> T:
+        if reply.exit_code == _REFUSED and (now := _parse_one(reply)):
+            raise claim_lost(now)
+        return read(reply)
+
+    return replace(question, script=f"({guard}) || exit {_REFUSED}\n{question.script}", parse=parse)
+
+
+def unguarded(question: Question[Any]) -> Question[Any]:
+    """The guard of whoever claims nothing."""
+    return question
+
+
+def claim_lost(now: Claim) -> LeaseLost:
+    """What whoever held a claim before is told."""
+    return LeaseLost(
+        f"{now.name} was taken over by {now.owner}", hint="leave it to that one, or take it back with --take-over"
+    )
+
+
+def _script(name: str, body: str, **parts: str) -> str:
+    if parts:
+        body = re.sub(rf"\b(?:{'|'.join(parts)})\b", lambda found: parts[found.group()], body)
+    key = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
+    return _LIBRARY.replace("LINE", str(_LINE)) + _OF_ONE.replace("KEY", shlex.quote(key)) + body
+
+
+def _parse_one(reply: Reply) -> Claim | None:
+    line = re.search(r"^claim=(.*)$", reply.output, re.MULTILINE)
+    return _parse_claim(line[1]) if line else None
+
+
+def _parse_claim(line: str) -> Claim:
+    try:
+        number, state, token, lease, age, since, *words = line.split()
+        host, user, pid, boot, folder, name = (unquote(word) for word in words)
+        owner = Owner(host, user, int(pid), boot, folder)
+        return Claim(name, int(number), token, state == "held", float(lease), float(age), float(since), owner)
+    except ValueError as error:
+        raise ParseError("this is no claim", source="a claim on the target", text=line) from error

@@ -1,0 +1,172 @@
+"""Holding the claim on a training while it is supervised: take it, keep it alive, act only while it is ours."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import TypeVar
+
+from training_monitor.clock import Clock
+from training_monitor.errors import (
+    AccessDenied,
+    AlreadySupervised,
+    CommandFailed,
+    LeaseLost,
+    SettingsError,
+    TrainingMonitorError,
+)
+from training_monitor.models import Question
+from training_monitor.policy.claiming import BEATS_A_LEASE, LEASE_SECONDS, Claim, decide_claim
+from training_monitor.probes.claims import (
+    beat_question,
+    claim_lost,
+    free_question,
+    look_question,
+    only_as_owner,
+    take_question,
+    this_owner,
+)
+from training_monitor.settings import LEASE
+from training_monitor.store import Store
+from training_monitor.supervise.logs import get_logger
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+from training_monitor.units import format_duration
+
+T = TypeVar("T")
+Tell = Callable[[str, str], None]  # the kind of an event, and its text
+
+
+def lease_seconds() -> float:
+    """How long a supervisor that is heard of no more is waited for: TRAINING_MONITOR_LEASE, default 120 s."""
+    text = os.environ.get(LEASE, "").strip()
+    try:
+        seconds = float(text or LEASE_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 3 <= seconds <= 86_400:
+        raise SettingsError(LEASE, text, "3 to 86400 seconds")
+    return round(seconds)
+
+
+class Claiming:
+    """The claim of one supervisor on one training.
+
+    On this machine a lock of the store decides, which a dead process has let go; among machines, what the target says.
+    A thread keeps the claim alive, so that a long upload or a slow stop does not lose it.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        store: Store,
+        transport: Transport | None,
+        clock: Clock,
+        tell: Tell,
+        *,
+        take_over: bool = False,
+    ) -> None:
+        self.target, self.name, self._store, self._transport, self._clock = target, name, store, transport, clock
+        self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
+        self._closing = ExitStack()
+        self._ended = threading.Event()
+        self._is_locked = self._is_unclaimed = False
+        self._claim: Claim | None = None
+        self._lost: LeaseLost | None = None
+
+    def hold(self) -> None:
+        """Hold the claim from here on; to be called before every act, and cheap once it is held.
+
+        Raises:
+            AlreadySupervised: a living supervisor has it. LeaseLost: another one took it over.
+            CommandError: the target could not be asked.
+        """
+        if self._lost:
+            raise self._lost
+        if not self._is_locked:
+            self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.target}"))
+            self._is_locked = True
+        if self._claim or self._is_unclaimed:
+            return
+        try:
+            self._claim = self._take()
+        except (CommandFailed, AccessDenied) as error:
+            self._is_unclaimed = True
+            self._tell("detected", f"no claim on {self.name}, other machines do not see who supervises it: {error}")
+            return
+        threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
+
+    def _take(self) -> Claim:
+        me, token, has_waited = this_owner(self._store.folder, self.target), secrets.token_hex(8), False
+        found: Claim | None = self._ask(look_question(self.name))
+        while True:
+            decision = decide_claim(found, me, take_over=self._take_over)
+            if decision == "refuse":
+                raise already_claimed(found)
+            if decision == "take":
+                number = found.number if found else 0
+                taken = self._ask(take_question(self.name, me, token, number, self._lease))
+                assert taken
+                if taken.token == token:
+                    self._tell_taken(found, me.is_same_place(found.owner) if found else True)
+                    return taken
+                found = taken  # somebody else was quicker
+                continue
+            assert found
+            if not has_waited:
+                left = format_duration(max(0.0, found.lease - found.age))
+                self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
+                has_waited = True
+            self._clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
+            found = self._ask(look_question(self.name))
+
+    def _tell_taken(self, before: Claim | None, is_mine: bool) -> None:
+        if before and before.held and not is_mine:
+            self._tell("detected", f"{self.name} taken over from {before}")
+
+    def guard(self, question: Question[T]) -> Question[T]:
+        """The same question, which does its act only while nobody else holds the claim."""
+        return only_as_owner(question, self._claim) if self._claim else question
+
+    def _beat_on(self) -> None:
+        while self._claim and not self._ended.wait(self._claim.lease / BEATS_A_LEASE):
+            try:
+                self._beat(self._claim)
+            except TrainingMonitorError as error:
+                get_logger().debug("%s: the claim could not be renewed: %s", self.name, error)
+
+    def _beat(self, mine: Claim) -> None:
+        now = self._ask(beat_question(mine))
+        if now is None:  # the target has lost it: a new container
+            me = this_owner(self._store.folder, self.target)
+            self._claim = now = self._ask(take_question(self.name, me, mine.token, 0, self._lease))
+        if now and now.token != mine.token:
+            self._lost = claim_lost(now)
+            self._ended.set()
+
+    def _ask(self, question: Question[T]) -> T | None:
+        [answer] = ask(self.target, question, transport=self._transport)
+        return answer.get()
+
+    def close(self) -> None:
+        """Let go of the claim. What is supervised goes on."""
+        self._ended.set()
+        claim, self._claim = self._claim, None
+        with self._closing, suppress(TrainingMonitorError):  # its lease ends by itself
+            if claim and not self._lost:
+                self._ask(free_question(claim))
+
+
+def already_claimed(claim: Claim | None) -> AlreadySupervised:
+    """The refusal of a second supervisor, with the first one's name."""
+    assert claim
+    return AlreadySupervised(
+        f"{claim.name} is already supervised by {claim}",
+        hint=f"stop that one, or add --take-over; if it is dead, it can be taken over {format_duration(claim.lease)} "
+        "after it was last heard of",
+    )

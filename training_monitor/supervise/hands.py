@@ -1,0 +1,97 @@
+"""What a supervisor asks of its target and does there, and under which claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training_monitor.clock import Clock
+from training_monitor.errors import JobNotFound
+from training_monitor.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent
+from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.probes.jobs import is_process_job, look_at_job, start_job, stop_job
+from training_monitor.store import Store
+from training_monitor.supervise.claiming import Claiming
+from training_monitor.supervise.exit_watch import ExitWatch
+from training_monitor.supervise.leftovers import claim_names
+from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.run_state import RunState
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+
+class Hands:
+    """One target, the way to it, and the claims on what is supervised there."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        transport: Transport | None,
+        clock: Clock,
+        on_event: OnEvent | None,
+        take_over: bool,
+    ) -> None:
+        self.store, self.target, self.transport, self.clock = store, target, transport, clock
+        self.on_event, self.take_over = on_event, take_over
+        self.exit_watch = ExitWatch(target, transport)
+        self.claims: dict[str, Claiming] = {}
+
+    def claim(self, run: RunState) -> None:
+        """Hold all claims of a run. Raises AlreadySupervised, LeaseLost, and CommandError where nobody could ask."""
+
+        def tell(kind: str, text: str) -> None:
+            self.tell(run, kind, text)
+
+        for name in claim_names(run):
+            if name not in self.claims:
+                self.claims[name] = Claiming(
+                    self.target, name, self.store, self.transport, self.clock, tell, take_over=self.take_over
+                )
+            self.claims[name].hold()
+
+    def move(self, target: Target) -> None:
+        """Go on with what took the place of the target."""
+        self.target = self.exit_watch.target = target
+        for each in self.claims.values():
+            each.target = target
+
+    def look(self, job_id: str) -> JobView | None:
+        """The job as it is; None where there is no such job. Raises CommandError."""
+        try:
+            return look_at_job(self.target, job_id, transport=self.transport)
+        except JobNotFound:
+            return None
+
+    def list_checkpoints(self, run: RunState) -> list[Checkpoint]:
+        """Those of its folder; none where no folder is known."""
+        return list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport) if run.checkpoint_dir else []
+
+    def start_job(self, run: RunState) -> str:
+        """Start the attempt that is written down last. Raises like `jobs.start_job`, and LeaseLost."""
+        plan, guard = run.attempts[-1], self.claims[run.job_name].guard
+        checkpoint, config = plan["checkpoint"], run.config or {}
+        return start_job(self.target, plan["job_id"], config, checkpoint, guard=guard, transport=self.transport)
+
+    def stop_job(self, run: RunState, job_id: str) -> str:
+        """Stop a job, to start it again. Raises like `jobs.stop_job`, and LeaseLost."""
+        guard = self.claims[run.job_name].guard
+        return stop_job(self.target, job_id, by=SUPERVISOR, guard=guard, transport=self.transport, clock=self.clock)
+
+    def ended_otherwise(self, job_id: str) -> JobView | None:
+        """The job if it succeeded, or a person stopped it, before our stop; Ray does not tell who stopped."""
+        view = self.look(job_id)
+        if view is None or view.status is JobStatus.SUCCEEDED:
+            return view
+        by_other = view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR
+        return view if by_other and is_process_job(job_id) else None
+
+    def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None, **more: Any) -> None:
+        get_logger().log(10 if kind == "progress" else 20, "%s: %s", run.job_name, text)
+        if self.on_event:
+            self.on_event(Event(kind, text, run.job_id, len(run.attempts), view, **more))
+
+    def close(self) -> None:
+        """Leave the target alone; what is supervised there goes on."""
+        self.exit_watch.close()
+        for each in self.claims.values():
+            each.close()

@@ -1,0 +1,47 @@
+"""What may still be there of a training before its next attempt is started: other jobs of its name, and writers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from training_monitor.models import Checkpoint, JobView
+from training_monitor.policy.resume import attempt_number
+from training_monitor.probes.jobs import find_jobs_named
+from training_monitor.supervise.run_state import RunState
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+LATE_SECONDS = 10.0  # so long after a job ended, its files may still be written by the file system
+
+
+def claim_names(run: RunState) -> list[str]:
+    """Under which names a run is claimed: its own, and that of a job which it adopted under another one."""
+    names = [run.job_name]
+    if run.job_id and re.sub(r"^process:|-attempt-\d+$", "", run.job_id) != run.job_name:
+        names.append(run.job_id)
+    return names
+
+
+def find_other_job(target: Target, run: RunState, *, transport: Transport | None) -> JobView | None:
+    """A job to supervise instead of starting one: any of this name that runs, or ended after all that `run` made.
+
+    The latter were made by another supervisor, which took over for a while.
+    """
+    process = "command" in (run.config or {})
+    views = [view for view, _ in find_jobs_named(target, run.job_name, process=process, transport=transport)]
+    made = [attempt_number(each["job_id"]) for each in run.attempts]
+    later = [view for view in views if made and attempt_number(view.job_id) > max(made)]
+    return next((view for view in reversed(views) if not view.status.is_terminal), later[-1] if later else None)
+
+
+def is_still_written(run: RunState, checkpoints: Sequence[Checkpoint], now: float, quiet: float) -> float | None:
+    """How many seconds ago a checkpoint was written although the last attempt had ended, None where none was.
+
+    What was silent for `quiet` seconds counts as ended.
+    """
+    ended = run.attempts[-1]["ended_at"] if run.attempts else None
+    age = min((each.age for each in checkpoints if each.age is not None), default=None)
+    if ended is None or age is None or age >= min(now - ended - LATE_SECONDS, quiet):
+        return None
+    return age
