@@ -119,6 +119,29 @@ def test_a_sigterm_runs_the_finally_blocks(script: Script) -> None:
     assert (code, out) == (143, "saved\n") and script.has("CANCELED")
 
 
+@pytest.mark.parametrize(
+    ("ending", "status", "message"),
+    [
+        ("finally: monitor.set_finished()", "CANCELED", "SIGTERM"),
+        ("except BaseException as error: monitor.set_failed(error); raise", "CANCELED", "SIGTERM"),
+        ("except SystemExit: monitor.set_failed('no room for a checkpoint')", "CANCELED",
+         "SIGTERM, then no room for a checkpoint"),
+        ("except SystemExit: pass\nmonitor.set_finished()", "FINISHED", "SIGTERM was received"),
+    ],
+)  # fmt: skip
+def test_what_a_script_says_while_a_signal_ends_it_does_not_hide_the_signal(
+    script: Script, ending: str, status: str, message: str | None
+) -> None:
+    script.run(f"""
+try:
+    monitor.start_batch()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+{ending}
+""")
+    assert (script.read()["status"], script.read()["error_message"]) == (status, message)
+
+
 def test_a_second_sigterm_kills_at_once(script: Script) -> None:
     process = script.start("""
         try:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Protocol
 
@@ -30,33 +31,42 @@ class Ending(Protocol):
         """Something that grows while the script goes on."""
         ...
 
-    def end(self, status: str, message: str | None) -> None: ...
+    def end(self, outcome: Outcome) -> None: ...
 
 
-def outcome_of(error: BaseException | None) -> tuple[str, str | None]:
-    """The status, and the message where there is one, of a script that ends with this exception or with none."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended; `is_exit`: by an exit or Ctrl-C, and not by an error."""
+
+    status: str
+    message: str | None = None
+    is_exit: bool = False
+
+
+def outcome_of(error: BaseException | None) -> Outcome:
+    """How a script ends with this exception, or with none."""
     if error is None:
-        return FINISHED, None
+        return Outcome(FINISHED)
     if isinstance(error, KeyboardInterrupt | GeneratorExit):
-        return CANCELED, type(error).__name__
+        return Outcome(CANCELED, type(error).__name__, is_exit=True)
     if isinstance(error, SystemExit):
         return outcome_of_exit(error.code)
-    return FAILED, bounded(f"{type(error).__name__}: {text_of(error)}")
+    return Outcome(FAILED, bounded(f"{type(error).__name__}: {text_of(error)}"))
 
 
-def outcome_of_exit(code: object) -> tuple[str, str | None]:
+def outcome_of_exit(code: object) -> Outcome:
     """The same of what sys.exit was called with: None, a number, or a text, with which the exit status is 1."""
     if code is None or code == 0:
-        return FINISHED, None
+        return Outcome(FINISHED, is_exit=True)
     if isinstance(code, int):
-        return FAILED, f"exit status {int(code)}"
-    return FAILED, bounded(f"exit status 1: {text_of(code)}")
+        return Outcome(FAILED, f"exit status {int(code)}", is_exit=True)
+    return Outcome(FAILED, bounded(f"exit status 1: {text_of(code)}"), is_exit=True)
 
 
-def outcome_after(signalled: str, status: str, message: str | None) -> tuple[str, str]:
+def outcome_after(signalled: str, outcome: Outcome) -> Outcome:
     """The same where a signal was received before: what failed then is not hidden by it."""
-    is_more = status == FAILED and message and not message.startswith("exit status")
-    return CANCELED, f"{signalled}, then {message}" if is_more else signalled
+    is_more = outcome.status == FAILED and outcome.message and not outcome.is_exit
+    return Outcome(CANCELED, f"{signalled}, then {outcome.message}" if is_more else signalled)
 
 
 def text_of(value: object) -> str:
@@ -88,7 +98,7 @@ class Hooks:
         self._quit: Callable[..., Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._installed: dict[int, Any] = {}
-        self._noted: tuple[tuple[str, str | None], int] | None = None  # a possible end, and how far the script was
+        self._noted: tuple[Outcome, int] | None = None  # a possible end, and how far the script was
         self._is_active = False
         self._our_exit, self._our_excepthook, self._our_quit = self._see_exit, self._see_exception, self._quitting()
 
@@ -177,11 +187,11 @@ class Hooks:
                 if sys.flags.interactive:
                     self._noted = outcome_of(error), self._ending.count()
                 else:
-                    self._ending.end(*outcome_of(error))
+                    self._ending.end(outcome_of(error))
 
     def _at_exit(self) -> None:
         noted = self._noted
         if noted and noted[1] == self._ending.count():  # else it was caught, and the script went on
-            self._ending.end(*noted[0])
+            self._ending.end(noted[0])
         else:
-            self._ending.end(FINISHED, None)
+            self._ending.end(Outcome(FINISHED))

@@ -201,7 +201,7 @@ class LightningCallback(_Hooks):
     @_guarded
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
         if trainer.is_global_zero:
-            self.monitor.end(*outcome_of(exception))
+            self.monitor.end(outcome_of(exception))
 
     @_guarded
     def on_fit_end(self, trainer: Any, module: Any) -> None:

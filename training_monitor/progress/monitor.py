@@ -36,7 +36,7 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
 from training_monitor.policy.run_values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
 from training_monitor.progress.background import Background
-from training_monitor.progress.endings import Hooks, bounded, outcome_of, text_of
+from training_monitor.progress.endings import Hooks, Outcome, bounded, outcome_of, text_of
 from training_monitor.progress.files import RunFiles, run_files
 from training_monitor.progress.metric_values import Discarded
 from training_monitor.progress.run_record import RunRecord, counted
@@ -141,20 +141,23 @@ class TrainingMonitor:
         self._background.start()
 
     def set_finished(self) -> None:
-        """Say that the run is done; the file says so when this returns."""
-        self._set(FINISHED, None)
+        """Say that the run is done; the file says so when this returns. A failure that was told before stands."""
+        self._set(Outcome(FINISHED))
 
     def set_failed(self, message: object = None) -> None:
-        """Say that the run failed, and why."""
-        self._set(FAILED, None if message is None else bounded(text_of(message)))
+        """Say that the run failed, and why: a text, or the exception."""
+        if isinstance(message, BaseException):
+            self._set(Outcome(FAILED, outcome_of(message).message, isinstance(message, SystemExit | KeyboardInterrupt)))
+        else:
+            self._set(Outcome(FAILED, None if message is None else bounded(text_of(message))))
 
     def set_canceled(self) -> None:
         """Say that somebody ended the run."""
-        self._set(CANCELED, None)
+        self._set(Outcome(CANCELED))
 
     def shutdown(self) -> None:
         """Stop monitoring and copying: the run is finished, or failed while an exception is on its way."""
-        self.end(*outcome_of(sys.exc_info()[1]))
+        self.end(outcome_of(sys.exc_info()[1]))
         if self._is_monitoring and self._background:
             self._background.stop_copying()
 
@@ -165,11 +168,11 @@ class TrainingMonitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.end(*outcome_of(error))
+        self.end(outcome_of(error))
 
-    def end(self, status: str, message: str | None) -> None:
+    def end(self, outcome: Outcome) -> None:
         """End the run, unless it was said before how it ended; a signal that came before makes it CANCELED."""
-        self._finish(*self._record.after_signal(status, message), is_explicit=False)
+        self._finish(self._record.after_signal(outcome), is_explicit=False)
 
     def note_signal(self, name: str) -> None:
         """Remember a signal; called by its handler."""
@@ -182,17 +185,21 @@ class TrainingMonitor:
         return counted(record.training) + counted(record.validation) + record.calls
 
     @harmless(None)
-    def _set(self, status: str, message: str | None) -> None:
+    def _set(self, outcome: Outcome) -> None:
+        """End the run by the script's own word, which counts for less while a signal makes the script end."""
         self.start_monitoring()
-        self._finish(status, message, is_explicit=True)
+        if self._record.signal and isinstance(sys.exc_info()[1], SystemExit | KeyboardInterrupt):
+            self.end(outcome)
+        else:
+            self._finish(outcome, is_explicit=True)
 
     @harmless(None)
-    def _finish(self, status: str, message: str | None, *, is_explicit: bool) -> None:
+    def _finish(self, outcome: Outcome, *, is_explicit: bool) -> None:
         record, background = self._record, self._background
         if not self._is_monitoring or background is None:
             return
         with record.lock:
-            is_new = record.end(status, message, is_explicit=is_explicit)
+            is_new = record.end(outcome, is_explicit=is_explicit)
         if not is_new and background.is_final:
             return
         try:

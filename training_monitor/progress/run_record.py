@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from training_monitor.clock import Clock
-from training_monitor.policy.run_values import FINISHED, RUNNING, Estimate, OwnResources
-from training_monitor.progress.endings import outcome_after, text_of
+from training_monitor.policy.run_values import FAILED, FINISHED, RUNNING, Estimate, OwnResources
+from training_monitor.progress.endings import Outcome, outcome_after, text_of
 from training_monitor.progress.metric_values import MOST_METRICS, LossHistory, MetricValues, plain_value, written
 from training_monitor.progress.own_resources import Busiest
 from training_monitor.progress.run_clock import VALIDATION, RunClock
@@ -69,25 +69,39 @@ class RunRecord:
             self.metrics.pop(name, None)
         return len(metrics) <= MOST_METRICS
 
-    def end(self, status: str, message: str | None, *, is_explicit: bool) -> bool:
-        """Set how the run ended; False when that was said before by somebody who knows better."""
-        if self.status != RUNNING and not is_explicit:
+    def end(self, outcome: Outcome, *, is_explicit: bool) -> bool:
+        """Set how the run ended; False where an earlier word counts.
+
+        Args:
+            is_explicit: the script says so itself; else it was seen how it ends.
+        """
+        if self.status != RUNNING and not (is_explicit and self._is_corrected_by(outcome.status)):
             return False
         self.observe()
         if self.status == RUNNING:
             self.ended_at = self.clock.time()
             self.progress.end()
-        self.status, self.message, self.is_explicit = status, message, is_explicit
+        self.status, self.message, self.is_explicit = outcome.status, outcome.message, is_explicit
         self.version += 1
         return True
 
-    def after_signal(self, status: str, message: str | None) -> tuple[str, str | None]:
+    def _is_corrected_by(self, status: str) -> bool:
+        """Whether the script's own word counts though the run has ended.
+
+        Its first word does, after which only a failure takes FINISHED back. That it finished, as a `finally` says it,
+        is no better knowledge than the exception that was seen.
+        """
+        if self.is_explicit:
+            return self.status == FINISHED and status == FAILED
+        return status != FINISHED
+
+    def after_signal(self, outcome: Outcome) -> Outcome:
         """How the run ended, where a signal may have come: CANCELED then, unless it went on to its last batch."""
         with self.lock:
             self.observe()
-            if self.signal is None or (status == FINISHED and self.progress.is_complete):
-                return status, message
-        return outcome_after(self.signal, status, message)
+            if self.signal is None or (outcome.status == FINISHED and self.progress.is_complete):
+                return outcome
+        return outcome_after(self.signal, outcome)
 
     def document(self, metadata: Mapping[str, object], resources: OwnResources, busiest: Busiest) -> dict[str, object]:
         """The progress file of docs/progress_files.md."""

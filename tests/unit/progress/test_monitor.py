@@ -177,13 +177,44 @@ def test_validation_batches_are_no_steps(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- how it ends
 
 
-def test_what_is_said_of_the_end_wins_over_how_it_ends(tmp_path: Path) -> None:
-    with pytest.raises(ValueError), monitor_in(tmp_path) as monitor:
-        monitor.set_finished()
-        raise ValueError("in the clean-up")
-    assert read(tmp_path / "run.json")["status"] == "FINISHED"
-    monitor.set_canceled()
-    assert read(tmp_path / "run.json")["status"] == "CANCELED"
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("finished raise", "FINISHED", None),
+        ("finished canceled", "FINISHED", None),
+        ("finished failed", "FAILED", "ValueError: mine"),
+        ("failed finished", "FAILED", "ValueError: mine"),
+        ("failed canceled", "FAILED", "ValueError: mine"),
+        ("failed raise finished", "FAILED", "ValueError: mine"),
+        ("canceled finished", "CANCELED", None),
+        ("canceled failed", "CANCELED", None),
+        ("canceled raise", "CANCELED", None),
+        ("raise finished", "FAILED", "KeyError: 'theirs'"),
+        ("raise failed finished", "FAILED", "ValueError: mine"),
+        ("raise canceled", "CANCELED", None),
+        ("pass canceled finished", "CANCELED", None),
+        ("pass failed", "FAILED", "ValueError: mine"),
+        ("pass finished failed", "FAILED", "ValueError: mine"),
+    ],
+)
+def test_the_first_word_of_the_script_is_its_last_one_but_no_failure_is_lost(
+    tmp_path: Path, words: str, status: str, message: str | None
+) -> None:
+    monitor = monitor_in(tmp_path)
+    monitor.start_batch()
+    for word in words.split():
+        if word == "raise":
+            with pytest.raises(KeyError), monitor:
+                raise KeyError("theirs")
+        elif word == "pass":
+            with monitor:
+                pass
+        elif word == "failed":
+            monitor.set_failed(ValueError("mine"))
+        else:
+            getattr(monitor, f"set_{word}")()
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["error_message"]) == (status, message)
 
 
 @pytest.mark.parametrize(
