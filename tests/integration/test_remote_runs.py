@@ -223,6 +223,16 @@ class TestLooking:
 
 
 class TestEditing:
+    def test_what_cannot_be_edited_is_shown_and_refused_at_once(self, folder: Folder) -> None:
+        folder.write("a", variables={"betas": {"value": "(0.9, 0.999)", "type": "tuple"}})
+        run = folder.run("a")
+        assert [(each.value, each.type) for each in run.variables] == [("(0.9, 0.999)", "tuple")]
+        for runs in (folder.runs, LocalRuns(folder.path)):
+            [run] = runs.look(frozenset()).runs
+            with pytest.raises(TrainingMonitorError, match="betas is of type tuple"):
+                runs.edit(run, {"betas": "1"})
+        assert folder.names() == ["a.json"]
+
     def test_an_edit_arrives_whatever_it_holds(self, folder: Folder) -> None:
         value = 'it\'s $HOME `id`\n"two" \\ lines % ROOT VALUES ü\x07'
         for name in HOSTILE:

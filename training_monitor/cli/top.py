@@ -14,7 +14,7 @@ from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.output import complain, hint, paint, print_json, printable, put
 from training_monitor.csv_export import RunCsv
 from training_monitor.errors import TrainingMonitorError
-from training_monitor.policy.run_values import Limits, RunsSnapshot
+from training_monitor.policy.run_values import EDITABLE_TYPES, Limits, RunsSnapshot
 from training_monitor.progress.remote_runs import open_runs
 from training_monitor.supervise.run_collector import RunCollector
 from training_monitor.supervise.threads import begin_thread
@@ -105,6 +105,8 @@ def document_of(snapshot: RunsSnapshot) -> dict[str, Any]:
         verdict = row.pop("verdict")
         row["reason"] = row["reason"] or verdict["reason"]
         row |= {key: verdict[key] for key in VERDICT_KEYS}
+        for variable in row["run"]["variables"]:
+            variable["editable"] = variable["type"] in EDITABLE_TYPES
     return document
 
 

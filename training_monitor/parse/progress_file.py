@@ -23,7 +23,6 @@ _MAX_WHOLE = 2**63
 _LAST_TIME = 253402300800.0  # the end of the year 9999
 _NOT_FINITE = {"nan": nan, "inf": inf, "-inf": -inf}
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-_TYPES = ("float", "int", "bool", "str")
 
 _Document = Mapping[str, Any]
 
@@ -248,21 +247,31 @@ def _variables(table: _Document, edits: Mapping[str, Edit]) -> tuple[Variable, .
         entry = table[name]
         if not isinstance(entry, dict):
             entry = {"value": entry}
-        if name and len(name) <= MAX_VALUE and _is_scalar(entry.get("value")):
+        if name and len(name) <= MAX_VALUE:
             found.append(_variable(name, entry, edits.get(name)))
     return tuple(found)
 
 
 def _variable(name: str, entry: _Document, asked: Edit | None) -> Variable:
-    value, kind, edit = entry.get("value"), entry.get("type"), _text(entry.get("edit"), MAX_VALUE)
+    value, edit = entry.get("value"), _text(entry.get("edit"), MAX_VALUE)
+    kind = _text(entry.get("type"), _MAX_NAME) or type(value).__name__
+    if not _is_scalar(value):  # nothing that is one of the types that can be edited
+        kind, value = type(value).__name__, _json_of(value)
     return Variable(
         name=name,
         value=value[:MAX_VALUE] if isinstance(value, str) else _scalar(value),
-        type=kind if kind in _TYPES else type(value).__name__ if value is not None else "str",
+        type=kind,
         edit=edit,
         error=_text(entry.get("error"), _MAX_MESSAGE),
         pending=asked.value if asked and asked.edit != edit else None,
     )
+
+
+def _json_of(value: object) -> str:
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return "nested too deeply to be shown"
 
 
 def _edited_text(value: object) -> str | None:

@@ -8,17 +8,26 @@ from dataclasses import asdict
 
 from training_monitor.errors import TrainingMonitorError
 from training_monitor.parse.progress_file import MAX_VALUE, Edit, read_edits
-from training_monitor.policy.run_values import RUNNING, UNKNOWN, Run
+from training_monitor.policy.run_values import EDITABLE_TYPES, RUNNING, UNKNOWN, Run, Variable
+
+
+def why_read_only(variable: Variable) -> str:
+    """Why nobody can edit this variable; "" where somebody can."""
+    if variable.is_editable:
+        return ""
+    return f"{variable.name} is of type {variable.type}: only {', '.join(EDITABLE_TYPES)} can be edited"
 
 
 def check_edits(run: Run, values: Mapping[str, str]) -> None:
     """Raise TrainingMonitorError when nobody would read these values, or one of them cannot be written."""
     if run.status != RUNNING:
         raise TrainingMonitorError(f"run {run.name!r} is {run.status or UNKNOWN}: nobody would read the edit")
-    known = {variable.name for variable in run.variables}
+    known = {variable.name: variable for variable in run.variables}
     for name, value in values.items():
         if name not in known:
             raise TrainingMonitorError(f"run {run.name!r} has no variable {name[:100]!r} that can be edited")
+        if refusal := why_read_only(known[name]):
+            raise TrainingMonitorError(f"run {run.name!r}: {refusal}")
         if len(value) > MAX_VALUE:
             raise TrainingMonitorError(f"{name}: {len(value)} characters", hint=f"at most {MAX_VALUE}")
 

@@ -18,6 +18,7 @@ LOSSES = ("loss", "train_loss", "training_loss")  # the metrics that are the los
 STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
 # The rank of a process among all of its training, as launchers set it: the first one that is there counts.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+EDITABLE_TYPES = ("float", "int", "bool", "str")
 
 Scalar = bool | int | float | str | None
 _NOT_JUDGED = Verdict("unknown", "unknown", "not judged yet")
@@ -70,10 +71,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A value that may be edited while the run goes on.
+    """A value of a script that is shown, and may be edited while the run goes on where its type is editable.
 
     Attributes:
-        value: that the run uses now. type: float, int, bool or str.
+        value: that the run uses now; of a type that is not editable, its text.
+        type: name of its Python type: one of EDITABLE_TYPES, or of something else (tuple, NoneType).
         edit: id of the last edit the run has looked at; error: why it was not applied, None when it was.
         pending: text of an edit in the control file that the run has not looked at yet, None when there is none.
     """
@@ -84,6 +86,10 @@ class Variable:
     edit: str | None = None
     error: str | None = None
     pending: str | None = None
+
+    @property
+    def is_editable(self) -> bool:
+        return self.type in EDITABLE_TYPES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from training_monitor.clock import Clock
-from training_monitor.policy.run_values import FAILED, FINISHED, RUNNING, Estimate, OwnResources
+from training_monitor.parse.progress_file import MAX_VALUE
+from training_monitor.policy.run_values import FAILED, FINISHED, RUNNING, Estimate, OwnResources, Scalar
 from training_monitor.progress.endings import Outcome, outcome_after, text_of
 from training_monitor.progress.metric_values import MOST_METRICS, LossHistory, MetricValues, plain_value, written
 from training_monitor.progress.own_resources import Busiest
 from training_monitor.progress.run_clock import VALIDATION, RunClock
-from training_monitor.progress.variables import TrackedVariables
+from training_monitor.progress.variables import TrackedVariables, read_only_text
 
 FORMAT = 1
 
@@ -151,14 +152,19 @@ class RunRecord:
     def _variable(self, name: str) -> dict[str, object]:
         answer, kind = self.variables.answers.get(name), self.variables.kind(name)
         value = self.variables.current(name)
-        shown = plain_value(value) if kind else type(value).__name__
         return {
-            "value": text_of(value)[:1000] if kind == "str" else written(shown),
+            "value": _shown(value, kind),
             "type": kind or type(value).__name__,
             "edit": answer.edit if answer else None,
             "error": answer.error if answer else None,
             "applied_at": answer.applied_at if answer else None,
         }
+
+
+def _shown(value: object, kind: str | None) -> Scalar:
+    if kind is None:
+        return read_only_text(value)
+    return text_of(value)[:MAX_VALUE] if kind == "str" else written(plain_value(value))
 
 
 def _rounded(estimate: Estimate) -> dict[str, float | None]:

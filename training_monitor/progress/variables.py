@@ -6,18 +6,25 @@ training thread, between two of its steps.
 
 from __future__ import annotations
 
+import enum
 import math
+import numbers
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import PurePath
 from typing import Any
 
+from training_monitor.errors import redact
 from training_monitor.parse.progress_file import MAX_VALUE, Edit
 from training_monitor.progress.endings import text_of
 
 MOST_VARIABLES, MOST_NAME, MOST_ERROR = 200, 100, 200
 RESTARTS_DATALOADER = ("batch_size", "num_workers")
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_SMALL = (numbers.Number, PurePath, enum.Enum, date, timedelta, range, type, type(None))
 _EARLIER_RUN = "was asked of an earlier run"
 
 Change = tuple[str, object, object]  # name, old value, new value
@@ -37,6 +44,26 @@ def type_name(value: object) -> str | None:
     """float, int, bool or str; None for what cannot be edited."""
     kinds = (("bool", bool), ("int", int), ("float", float), ("str", str))
     return next((name for name, kind in kinds if isinstance(value, kind)), None)
+
+
+def read_only_text(value: object) -> str:
+    """What is shown of a value that cannot be edited: a text, without asking large objects for theirs."""
+    return redact(_Brief().repr(value))[:MAX_VALUE]
+
+
+class _Brief(reprlib.Repr):
+    """Containers with their beginnings; of other objects only small ones by their own text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 4, 200, 200
+        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = self.maxdeque = 50
+
+    def repr_instance(self, x: object, level: int) -> str:
+        """A tensor's own text would wait for its GPU, and that of a model is long."""
+        if isinstance(x, _SMALL):
+            return text_of(x)[: self.maxother]
+        return f"<{type(x).__name__}>"
 
 
 def convert(text: str, kind: str) -> bool | int | float | str:
@@ -99,7 +126,8 @@ class TrackedVariables:
         return self.values.get(name)
 
     def kind(self, name: str) -> str | None:
-        return self._kinds.get(name)
+        """What edits of it are converted to; None where its value is none that can be edited."""
+        return self._kinds.get(name) if type_name(self.current(name)) else None
 
     def take(self, edits: Mapping[str, Edit], *, of_earlier_run: bool = False) -> bool:
         """Look at what is asked for; True when something is to be applied. What cannot be is answered at once."""
@@ -109,9 +137,10 @@ class TrackedVariables:
             if name not in self.values or seen == edit.edit:
                 continue
             self._pending.pop(name, None)
-            kind = self._kinds.get(name)
+            kind = self.kind(name)
             if of_earlier_run or kind is None:
-                self.answers[name] = Answered(edit.edit, _EARLIER_RUN if kind else "cannot be edited")
+                why = _EARLIER_RUN if kind else f"a value of type {type(self.current(name)).__name__} cannot be edited"
+                self.answers[name] = Answered(edit.edit, why)
                 continue
             try:
                 self._pending[name] = edit, convert(edit.value, kind)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from training_monitor.parse.progress_file import MAX_VALUE
+from training_monitor.policy.run_edits import why_read_only
 from training_monitor.policy.run_life import is_same_attempt
 from training_monitor.policy.run_values import (
     KILLED,
@@ -237,7 +238,7 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
     row, variable = edited(view, snapshot)
     if row is None or variable is None:
         return replace(view, message="there is no variable: the script names them with track_variables"), ()
-    if refusal := _why_not_edited(row):
+    if refusal := _why_not_edited(row, variable):
         return replace(view, message=refusal), ()
     value = variable.value if variable.pending is None else variable.pending
     if len(str(value)) >= MAX_VALUE:  # it is cut there when it is read
@@ -245,9 +246,9 @@ def start_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
     return replace(view, screen="edit", typed="" if value is None else str(value)), ()
 
 
-def _why_not_edited(row: RunRow) -> str:
+def _why_not_edited(row: RunRow, variable: Variable) -> str:
     if row.status in (RUNNING, UNKNOWN):
-        return ""
+        return why_read_only(variable)
     return f"the run {'was killed' if row.status == KILLED else 'has ended'}: nobody would read it"
 
 
@@ -256,7 +257,7 @@ def send_edit(view: TopView, snapshot: RunsSnapshot) -> Result:
     row, variable = edited(view, snapshot)
     if row is None or variable is None:
         return replace(view, screen="editor", typed="", message="the variable is there no more"), ()
-    if refusal := _why_not_edited(row):
+    if refusal := _why_not_edited(row, variable):
         return replace(view, screen="editor", typed="", message=refusal), ()
     try:
         convert(view.typed, variable.type)

@@ -67,11 +67,13 @@ def _scrolled_to(view: TopView, line: int, room: int) -> TopView:
 
 
 def state_of(variable: Variable) -> tuple[str, str]:
-    """What became of the last edit, and its style; nothing where there was none."""
+    """What became of the last edit, or that there can be none, and its style; nothing where there was none."""
     if variable.pending is not None:
         return "pending", "warn"
     if variable.error:
         return f"refused: {variable.error}", "bad"
+    if not variable.is_editable:
+        return "read-only", "dim"
     return ("applied", "good") if variable.edit is not None else ("", "")
 
 

@@ -205,6 +205,25 @@ def test_json_of_something_else_is_told_apart(document: object) -> None:
         read(json.dumps(document))
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "kind"),
+    [
+        ({"value": "(0.9, 0.999)", "type": "tuple"}, "(0.9, 0.999)", "tuple"),
+        ({"value": "None", "type": "NoneType"}, "None", "NoneType"),
+        ({"value": [1, 2], "type": "float"}, "[1, 2]", "list"),
+        ([1, 2], "[1, 2]", "list"),  # of the earlier ttop, as the next ones
+        (None, None, "NoneType"),
+        (0.5, 0.5, "float"),
+    ],
+)
+def test_a_variable_has_its_value_and_type_also_where_it_cannot_be_edited(
+    entry: object, value: object, kind: str
+) -> None:
+    [variable] = read(changed("variables", "lr", value=entry)).variables
+    assert (variable.value, variable.type) == (value, kind)
+    assert variable.is_editable == (kind == "float")
+
+
 # ---------------------------------------------------------------- control files
 
 

@@ -42,3 +42,10 @@ def test_only_variables_of_the_run_are_edited_and_no_endless_text() -> None:
     for values, said in (({"a\nb": "1"}, "no variable"), ({"lr": "x" * 1001}, "1001 characters")):
         with pytest.raises(TrainingMonitorError, match=said):
             check_edits(RUN, values)
+
+
+@pytest.mark.parametrize("kind", ["tuple", "list", "NoneType"])
+def test_an_edit_of_what_cannot_be_edited_is_refused_at_once(kind: str) -> None:
+    variables = (Variable("betas", "(0.9, 0.999)", kind), Variable("lr", 0.1, "float"))
+    with pytest.raises(TrainingMonitorError, match=f"betas is of type {kind}: only float"):
+        check_edits(run(variables=variables), {"lr": "1", "betas": "3"})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 import pytest
 
 from training_monitor.parse.progress_file import Edit
-from training_monitor.progress.variables import TrackedVariables, convert, type_name
+from training_monitor.progress.variables import TrackedVariables, convert, read_only_text, type_name
 
 
 def asked(**values: str) -> dict[str, Edit]:
@@ -110,7 +112,54 @@ def test_edits_of_unknown_variables_and_of_lists_change_nothing() -> None:
     tracked.track({"layers": [1, 2]})
     assert not tracked.take(asked(layers="3", other="4"))
     assert tracked.values == {"layers": [1, 2]}
-    assert tracked.answers["layers"].error == "cannot be edited" and "other" not in tracked.answers
+    assert tracked.answers["layers"].error == "a value of type list cannot be edited" and "other" not in tracked.answers
+
+
+def test_a_value_that_became_a_list_is_not_overwritten() -> None:
+    tracked, mine = TrackedVariables(), {"lr": 0.1}
+    tracked.track(mine)
+    mine["lr"] = [0.1, 0.2]
+    assert not tracked.take(asked(lr="3")) and tracked.kind("lr") is None
+    assert tracked.apply(0.0) == [] and mine == {"lr": [0.1, 0.2]}
+
+
+class Tensor:
+    """Its text would wait for a GPU."""
+
+    shape = (3, 4)
+
+    def __repr__(self) -> str:
+        raise AssertionError("asked")
+
+
+class Broken(PurePosixPath):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((0.9, 0.999), "(0.9, 0.999)"),
+        ([1, [2, None]], "[1, [2, None]]"),
+        ({"a": (True, "x")}, "{'a': (True, 'x')}"),
+        (None, "None"),
+        (PurePosixPath("/data/a"), "/data/a"),
+        (Fraction(1, 4), "1/4"),
+        ([Tensor(), Tensor], "[<Tensor>, <class 'tests.unit.progress.test_variables.Tensor'>]"),
+        (Broken("/x"), "(its text raises RuntimeError)"),
+        (["password=hunter22222"], "['password=***"),
+        (list(range(10_000)), f"[{', '.join(map(str, range(50)))}, ...]"),
+    ],
+)
+def test_a_value_that_cannot_be_edited_is_shown_by_its_text(value: object, text: str) -> None:
+    assert read_only_text(value).startswith(text) and len(read_only_text(value)) <= 1000
+
+
+def test_a_list_that_holds_itself_is_shown() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    assert read_only_text(endless) == "[[[[[...]]]]]"
 
 
 def test_edits_for_an_earlier_run_are_answered_only() -> None:

@@ -394,6 +394,20 @@ def test_a_value_that_was_cut_when_it_was_read_is_not_edited() -> None:
     assert commands == [] and (view.screen, view.message) == ("editor", "prompt: too long to be edited here")
 
 
+def test_a_variable_that_cannot_be_edited_is_refused_before_anything_is_typed() -> None:
+    fixed = row("llama", {"variables": (Variable("betas", "(0.9, 0.999)", "tuple"),)})
+    view, commands = press(START, "e", "enter", snapshot=replace(SNAPSHOT, rows=(fixed,)))
+    assert commands == [] and view.screen == "editor"
+    assert view.message == "betas is of type tuple: only float, int, bool, str can be edited"
+
+
+def test_a_variable_that_became_one_that_cannot_be_edited_is_refused_while_it_is_typed() -> None:
+    view = after("e", "enter", "1")
+    fixed = row("llama", {"variables": (Variable("learning_rate", "[1, 2]", "list"),)})
+    view, commands = press(view, "enter", snapshot=replace(SNAPSHOT, rows=(fixed,)))
+    assert commands == [] and (view.screen, "of type list" in view.message) == ("editor", True)
+
+
 def test_the_cursor_of_the_editor_stays_on_its_variable() -> None:
     view = after("e", "down", "down")
     assert view.variable == "shuffle"

@@ -418,6 +418,12 @@ def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
     assert "pending" in shown(view, snapshot, 60)
 
 
+def test_a_value_that_cannot_be_edited_is_shown_and_called_so() -> None:
+    fixed = row("llama", {"variables": (Variable("betas", "(0.9, 0.999)", "tuple"),)})
+    text = shown(VIEWS["editor"], replace(SNAPSHOT, rows=(fixed, *ROWS[1:])))
+    assert any(line.split() == [">", "betas", "(0.9,", "0.999)", "tuple", "read-only"] for line in text.splitlines())
+
+
 def test_the_chosen_variable_is_always_on_the_screen() -> None:
     variables = tuple(Variable(f"v{number}", number, "int") for number in range(50))
     many = replace(SNAPSHOT, rows=(row("llama", {"variables": variables}),))
