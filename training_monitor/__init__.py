@@ -132,7 +132,6 @@ if TYPE_CHECKING:
         get_throughput as get_throughput,
         list_jobs as list_jobs,
         look_at_job as look_at_job,
-        stop_job as stop_job,
         submit_job_with_resume as submit_job_with_resume,
     )
     from training_monitor.probes.logs import get_log_progress as get_log_progress, read_new_log as read_new_log
@@ -142,6 +141,7 @@ if TYPE_CHECKING:
         load_fleet_config as load_fleet_config,
         load_log_patterns as load_log_patterns,
     )
+    from training_monitor.probes.stopping import stop_job as stop_job
     from training_monitor.progress.integrations import (
         HuggingFaceCallback as HuggingFaceCallback,
         LightningCallback as LightningCallback,
@@ -285,13 +285,14 @@ _HOME = {  # module: the names of ours that are in it
     "probes.health": "get_training_health",
     "probes.health_text": "format_training_health print_training_health",
     "probes.jobs": (
-        "check_job_status get_current_step get_job_logs get_throughput list_jobs look_at_job stop_job "
+        "check_job_status get_current_step get_job_logs get_throughput list_jobs look_at_job "
         "submit_job_with_resume"
     ),
     "probes.logs": "get_log_progress read_new_log",
     "probes.process_jobs": "start_process_job",
     "probes.settings_check": "check_settings",
     "probes.settings_file": "load_fleet_config load_log_patterns",
+    "probes.stopping": "stop_job",
     "progress.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
     "progress.monitor": "TrainingMonitor",
     "progress.remote_runs": "open_runs",

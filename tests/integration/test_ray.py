@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -50,12 +51,13 @@ from training_monitor import (
     watch_training,
 )
 from training_monitor.cli.main import main
-from training_monitor.errors import JobNotFound, RestError, SettingsError, TargetUnreachable
+from training_monitor.errors import CommandFailed, JobNotFound, RestError, SettingsError, TargetUnreachable
 from training_monitor.models import Event
 from training_monitor.probes.evidence import evidence_question
 from training_monitor.probes.find_trainings import find_question
 from training_monitor.probes.jobs import find_jobs_named, start_job
 from training_monitor.probes.ray_processes import pids_of_ray_job
+from training_monitor.probes.stopping import STOP_SECONDS
 from training_monitor.reports import JobCheckReport
 from training_monitor.targets.asking import ask
 
@@ -162,6 +164,34 @@ class TestStatus:
         ray_pod.env["PATH"] = jobs.bare_path()
         assert stop_job(HEAD, names[1]) == "STOPPED"
         assert monitor_job(HEAD, names[0])["status"] == "STOPPED"
+
+    def test_a_job_that_waits_for_resources_is_cancelled_and_never_runs(
+        self, jobs: RayHead, ray_pod: Pod, tmp_path: Path
+    ) -> None:
+        for path in (ray_pod.env["PATH"], jobs.bare_path()):
+            ray_pod.env["PATH"] = path
+            name = f"it's impossible {len(jobs.jobs())}"
+            jobs.submit(name, f"touch '{tmp_path}/ran'", entrypoint_num_gpus=99)
+            told = list[str]()
+            started = time.monotonic()
+            assert stop_job(HEAD, name, on_progress=told.append) == "STOPPED"
+            assert time.monotonic() - started < STOP_SECONDS / 2 and "cancelling" in told[0]
+            assert look_at_job(HEAD, name).message == "cancelled before it started"
+        assert not (tmp_path / "ran").exists()
+
+    def test_where_it_cannot_be_cancelled_it_is_said_at_once_what_ray_will_do_and_what_to_type(
+        self, jobs: RayHead, ray_pod: Pod
+    ) -> None:
+        folder = jobs.folder / "only curl"
+        folder.mkdir()
+        for program in ("sh", "cat", "head", "tail", "stat", "date", "sleep", "mkdir", "mv", "curl"):
+            (folder / program).symlink_to(shutil.which(program) or program)
+        ray_pod.env["PATH"] = str(folder)
+        jobs.submit("queued", "true", entrypoint_num_gpus=99)
+        started = time.monotonic()
+        with pytest.raises(CommandFailed, match="waits for resources .* as soon as it begins.*ray kill-actor"):
+            stop_job(HEAD, "queued")
+        assert time.monotonic() - started < STOP_SECONDS / 2
 
     def test_a_job_that_has_ended_keeps_its_end_when_it_is_stopped(self, jobs: RayHead) -> None:
         assert [stop_job(HEAD, "good"), stop_job(HEAD, "bad")] == ["SUCCEEDED", "FAILED"]

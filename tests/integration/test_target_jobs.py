@@ -16,8 +16,9 @@ from tests.integration.test_targets import restricted_path
 from tests.loopback.kubernetes import KubernetesApi
 from training_monitor.errors import CommandFailed, JobExists, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.models import JobStatus, JobView
-from training_monitor.probes.jobs import look_at_job, stop_job
+from training_monitor.probes.jobs import look_at_job
 from training_monitor.probes.process_jobs import start_process_job
+from training_monitor.probes.stopping import stop_job
 from training_monitor.targets.asking import ask
 
 

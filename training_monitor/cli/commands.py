@@ -274,13 +274,13 @@ def wait(args: Namespace) -> int:
 
 
 def stop(args: Namespace) -> int:
-    from training_monitor.probes.jobs import stop_job
+    from training_monitor.probes.stopping import stop_job
     from training_monitor.supervise.meant import named_job
 
     job = named_job(args.job)
     if job.job_id is None:
         return _stop_process(args, job)
-    ended = stop_job(args.target, args.job, args.namespace, grace=args.grace)
+    ended = stop_job(args.target, args.job, args.namespace, grace=args.grace, on_progress=hint)
     if args.json:
         print_json({"job_id": args.job, "status": ended})
     else:

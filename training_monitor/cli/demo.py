@@ -11,7 +11,8 @@ from argparse import Namespace
 from training_monitor.cli.live import LiveDisplay
 from training_monitor.cli.output import hint, interrupted_status, say
 from training_monitor.cli.supervising import show_result
-from training_monitor.probes.jobs import find_jobs_named, stop_job
+from training_monitor.probes.jobs import find_jobs_named
+from training_monitor.probes.stopping import stop_job
 from training_monitor.store import Store
 from training_monitor.supervise.restart import auto_restart
 

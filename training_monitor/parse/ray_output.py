@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from math import inf, nan
 from typing import Any
 
@@ -29,6 +30,9 @@ _LIST_PART = re.compile(
     r"|(?P<open>[\[({])|(?P<close>[\])}])",
     re.DOTALL,
 )
+_AGENT_STATUS = re.compile(r"Request failed with status code (\d{3})")
+# What Ray 2.60 says of a job whose actor was killed while it waited for resources; a status of its own it has none.
+_CANCELLED = re.compile(r"Job supervisor actor died: .{0,2000}\bnever ran - it was cancelled before", re.DOTALL)
 _USAGE = re.compile(r"^ {0,8}(?:Total )?Usage:\s*$")
 _DEMANDS = re.compile(r"^ {0,8}(?:Pending )?Demands:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
@@ -81,10 +85,11 @@ def _job_id(entry: Mapping[str, Any]) -> str:
 
 def _job(entry: Mapping[str, Any]) -> RayJob:
     metadata, runtime_env = entry.get("metadata"), entry.get("runtime_env")
+    status, message = _cancelled(_status(entry.get("status")), _text(entry.get("message")))
     return RayJob(
         submission_id=_job_id(entry),
-        status=_status(entry.get("status")),
-        message=_text(entry.get("message")),
+        status=status,
+        message=message,
         entrypoint=_text(entry.get("entrypoint")),
         runtime_env=dict(runtime_env) if isinstance(runtime_env, dict) else {},
         metadata={str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {},
@@ -101,6 +106,13 @@ def _status(word: Any) -> JobStatus:
         return JobStatus(str(word))
     except ValueError:
         return JobStatus.UNKNOWN
+
+
+def _cancelled(status: JobStatus, message: str | None) -> tuple[JobStatus, str | None]:
+    """STOPPED for a job that somebody cancelled before it ran, which Ray calls FAILED; any other one as it is."""
+    if status is JobStatus.FAILED and message and _CANCELLED.match(message):
+        return JobStatus.STOPPED, "cancelled before it started"
+    return status, message
 
 
 def _text(value: Any) -> str | None:
@@ -140,7 +152,7 @@ def parse_ray_status_cli(text: str, job_id: str) -> RayJob | None:
         found = verdict.fullmatch(plain)
         if found:
             status = _VERDICTS[found[1]] if found[1] else _status(found[2])
-            message = _status_message(lines[number + 1 :])
+            status, message = _cancelled(status, _status_message(lines[number + 1 :]))
             code = _EXIT_CODE.search((message or "").partition("\n")[0])
             return RayJob(job_id, status, message, exit_code=int(code[1]) if code and status.is_terminal else None)
         gone = missing.search(plain)
@@ -214,6 +226,30 @@ def parse_ray_submit(text: str) -> str | None:
 def is_already_exists(text: str) -> bool:
     """Whether Ray refused a submission because its id is taken: the job is there already."""
     return _between(strip_ansi(text), "Job with submission_id ", " already exists") is not None
+
+
+class Submission(Enum):
+    """What came of the submission of a job."""
+
+    TAKEN = "taken"
+    EXISTS = "exists"  # the id is taken: the job is there already
+    REFUSED = "refused"  # the same again would be refused again
+    UNAVAILABLE = "unavailable"  # Ray takes no job at the moment: nothing is known
+
+
+def parse_ray_submission(status: int | None, text: str) -> Submission:
+    """Read the answer to `POST /api/jobs/`, or what `ray job submit` printed (status None).
+
+    The dashboard answers 500 both when its agent refused the job, whose own status is then quoted, and when there is
+    no agent: for some seconds after Ray's start, and after the agent died.
+    """
+    if is_already_exists(text):
+        return Submission.EXISTS
+    if status == 200 or (status is None and parse_ray_submit(text)):
+        return Submission.TAKEN
+    quoted = _AGENT_STATUS.findall(text)
+    said = int(quoted[-1]) if quoted else status
+    return Submission.UNAVAILABLE if said is not None and said >= 500 else Submission.REFUSED
 
 
 def _between(text: str, before: str, after: str) -> str | None:

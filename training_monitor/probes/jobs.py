@@ -1,4 +1,4 @@
-"""Ray jobs and process jobs by one set of functions: look, read, start, stop, each verified by looking again."""
+"""Ray jobs and process jobs by one set of functions: look, read, start, each verified by looking again."""
 
 from __future__ import annotations
 
@@ -9,30 +9,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import (
-    CommandFailed,
     CommandTimedOut,
     JobNotFound,
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.models import SUPERVISOR, Answer, JobStatus, JobView, Question, RayJob
+from training_monitor.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
 from training_monitor.probes.claims import Guard, unguarded
-from training_monitor.probes.holds import hold_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
-STOP_SECONDS = 60.0
 MOST_ATTEMPTS = 20
 MOST_LISTED = 50  # of each kind
 _RECENT_SECONDS = 60.0
-PERSON = "a person"
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
 _KEPT = "training_monitor"
 
@@ -295,64 +290,6 @@ def submit_job_with_resume(
     except JobNotFound:  # the answer was lost and the job is not there: the same id cannot start twice
         start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
     return job_id
-
-
-def stop_job(
-    head_pod: str | Target,
-    job_id: str,
-    namespace: str = "default",
-    *,
-    by: str = PERSON,
-    grace: float = process_jobs.STOP_GRACE_SECONDS,
-    guard: Guard = unguarded,
-    transport: Transport | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-) -> str:
-    """Stop a job and see it ended: TERM to all its processes, KILL after `grace` seconds, then look again.
-
-    Also a job that has ended is held: no supervisor starts the next attempt of it.
-
-    Returns:
-        The status it ended with: STOPPED, or what it had already ended with.
-
-    Raises:
-        JobNotFound: there is no such job.
-        CommandFailed: something of it is still there (processes in uninterruptible sleep are named).
-        CommandError: it could not be asked.
-    """
-    look_at_job(head_pod, job_id, namespace, transport=transport)
-    stop = ray_jobs.stop_question(job_id)
-    if is_process_job(job_id):
-        stop = process_jobs.stop_question(job_id, by, grace)
-    hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
-    stopped, *held = ask(head_pod, guard(stop), *hold, namespace=namespace, transport=transport)
-    if left := stopped.get():
-        raise CommandFailed(
-            f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
-            target=str(head_pod),
-            hint="state D waits for a disk or driver: look at dmesg there",
-        )
-    deadline = clock.monotonic() + STOP_SECONDS
-    while True:
-        view = look_at_job(head_pod, job_id, namespace, transport=transport)
-        if view.status.is_terminal and not view.survivors:
-            if view.status is not JobStatus.STOPPED:
-                _see_held(held)
-            return view.status.value
-        if clock.monotonic() >= deadline:
-            raise CommandFailed(
-                f"{job_id} is still {view.status} {STOP_SECONDS:g} s after it was asked to stop", target=str(head_pod)
-            )
-        clock.sleep(0.5)
-
-
-def _see_held(held: list[Answer[Any]]) -> None:
-    """Of a job that had ended, the hold is all that a stop can do. Raises CommandFailed."""
-    if held and held[0].failure:
-        raise CommandFailed(
-            f"the stop could not be written down: {held[0].failure.what}",
-            hint="a supervisor may start the job again: end that one, or free disk space there",
-        ) from held[0].failure
 
 
 def find_jobs_named(

@@ -14,20 +14,23 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from training_monitor.errors import CommandFailed, ParseError, RestError, SettingsError, TargetUnreachable
+from training_monitor.errors import CommandFailed, ParseError, RestError, SettingsError, TargetUnreachable, last_lines
 from training_monitor.models import JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.parse.ray_output import (
-    is_already_exists,
+    Submission,
     parse_cluster_status,
     parse_ray_job,
     parse_ray_jobs,
     parse_ray_list_cli,
     parse_ray_resources,
     parse_ray_status_cli,
-    parse_ray_submit,
+    parse_ray_submission,
 )
+from training_monitor.targets.asking import read_text
 
 LOG_BYTES = 65536
+ANSWER_SECONDS = 8
+AGENT_SECONDS = 20  # the dashboard itself waits 10 s for its agent, and then says that there is none
 RESOURCES = ("entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory", "entrypoint_resources")
 _LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
 
@@ -47,9 +50,9 @@ _rest() {
     {
       [ "$_token" ] && printf 'header = "Authorization: Bearer %s"\n' "$_token"
       [ "$3" ] && printf 'header = "Content-Type: application/json"\ndata-binary = "%s"\n' "$3"
-    } | curl -sS -m 8 --noproxy '*' -X "$1" -K - -w '\nhttp %{http_code}\n' "$_address$2" 2>&1
+    } | curl -sS -m $_seconds --noproxy '*' -X "$1" -K - -w '\nhttp %{http_code}\n' "$_address$2" 2>&1
   else
-    TM_TOKEN=$_token TM_BODY=$4 python3 -c "$_python" "$1" "$_address$2" 2>&1
+    TM_TOKEN=$_token TM_BODY=$4 python3 -c "$_python" "$1" "$_address$2" $_seconds 2>&1
   fi
 }
 _python='
@@ -58,7 +61,7 @@ body, token = os.environ["TM_BODY"].encode() or None, os.environ["TM_TOKEN"]
 headers = {"Content-Type": "application/json", **({"Authorization": "Bearer " + token} if token else {})}
 try:
     with r.build_opener(r.ProxyHandler({})).open(
-            r.Request(sys.argv[2], body, headers, method=sys.argv[1]), timeout=8) as reply:
+            r.Request(sys.argv[2], body, headers, method=sys.argv[1]), timeout=float(sys.argv[3])) as reply:
         text, code = reply.read().decode(), reply.status
 except urllib.error.HTTPError as error:
     text, code = error.read().decode(), error.code
@@ -67,11 +70,12 @@ print(text, "http %d" % code, sep="\n")
 """
 
 
-def _ask_rest(method: str, path: str, fallback: str, body: str = "") -> str:
-    """A script: REST, or when nobody answers there, the line `cli` and what `fallback` prints."""
+def _ask_rest(method: str, path: str, fallback: str, body: str = "", seconds: int = ANSWER_SECONDS) -> str:
+    """A script: REST, or when nobody answers there in `seconds`, the line `cli` and what `fallback` prints."""
     escaped = body.replace("\\", "\\\\").replace('"', '\\"')
     call = f"_rest {method} {shlex.quote(path)} {shlex.quote(escaped)} {shlex.quote(body)}"
-    return f"{_REST}\nif _out=$({call}); then printf '%s\\n' \"$_out\"; else {_ask_cli(fallback)}; fi\n"
+    script = f"if _out=$({call}); then printf '%s\\n' \"$_out\"; else {_ask_cli(fallback)}; fi\n"
+    return f"{_REST}_seconds={seconds}\n{script}"
 
 
 def _ask_cli(command: str) -> str:
@@ -83,7 +87,15 @@ def _job_path(job_id: str) -> str:
 
 
 def _http(reply: Reply) -> tuple[int | None, str]:
-    """The HTTP status and body; status None when the text came from the `ray` command."""
+    """The HTTP status and body; status None when the text came from the `ray` command. Raises RestError for a 5xx."""
+    status, body = _answer(reply)
+    if status is not None and status >= 500:
+        raise RestError(f"the Ray dashboard answered HTTP {status}: {body.strip()[-300:]}", status=status)
+    return status, body
+
+
+def _answer(reply: Reply) -> tuple[int | None, str]:
+    """The same with any status but those that refuse access."""
     body, _, last = reply.output.rstrip("\n").rpartition("\n")
     if ended := re.fullmatch(r"ray exit (\d+)", last):
         said = body.removeprefix("cli\n")
@@ -99,8 +111,6 @@ def _http(reply: Reply) -> tuple[int | None, str]:
             status=status,
             hint="set RAY_AUTH_TOKEN in the head pod, or RAY_AUTH_TOKEN_PATH",
         )
-    if status >= 500 and not is_already_exists(body):
-        raise RestError(f"the Ray dashboard answered HTTP {status}: {body.strip()[-300:]}", status=status)
     return status, body
 
 
@@ -225,21 +235,27 @@ def submit_question(
     )
 
     def parse(reply: Reply) -> str:
-        status, body = _http(reply)
-        if is_already_exists(body):
-            return "exists"
-        if status == 200 or (status is None and parse_ray_submit(body)):
-            return "submitted"
-        raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
+        status, body = _answer(reply)
+        outcome = parse_ray_submission(status, body)
+        if outcome is Submission.REFUSED:
+            raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
+        if outcome is Submission.UNAVAILABLE:
+            raise RestError(
+                f"Ray takes no job at the moment: {last_lines(body, 1)}",
+                status=status or 500,
+                hint="again in some seconds: its agent starts, or does not answer (dashboard_agent.log)",
+            )
+        return "exists" if outcome is Submission.EXISTS else "submitted"
 
     folders = [
         value
         for value in (runtime_env.get("working_dir"), *runtime_env.get("py_modules", ()))
         if isinstance(value, str) and _LOCAL_FOLDER.match(value)
     ]
+    script = _ask_rest("POST", "/api/jobs/", command, json.dumps(spec), AGENT_SECONDS)
     if folders:  # only Ray's own client packs and uploads folders of the head pod
         return Question("submit", _ask_cli(command), parse, limit=90.0)
-    return Question("submit", _ask_rest("POST", "/api/jobs/", command, json.dumps(spec)), parse, limit=90.0)
+    return Question("submit", script, parse, limit=90.0)
 
 
 def stop_question(job_id: str) -> Question[list[str]]:
@@ -249,8 +265,39 @@ def stop_question(job_id: str) -> Question[list[str]]:
         _http(reply)
         return []
 
-    script = _ask_rest("POST", _job_path(job_id) + "/stop", f"ray job stop --no-wait {shlex.quote(job_id)}")
-    return Question("stop", script, parse, limit=30.0)
+    command = f"ray job stop --no-wait {shlex.quote(job_id)}"
+    script = _ask_rest("POST", _job_path(job_id) + "/stop", command, seconds=AGENT_SECONDS)
+    return Question("stop", script, parse, limit=60.0)
+
+
+# Where `ray` is older than its command kill-actor, its Python does the same.
+_CANCEL = r"""
+case ${RAY_ADDRESS:-} in http*) unset RAY_ADDRESS;; esac
+ray kill-actor --force --no-restart --namespace SUPERVISOR_ACTOR_RAY_NAMESPACE --name ACTOR 2>&1 || python3 -c '
+import sys, ray
+ray.init("auto", log_to_driver=False)
+ray.kill(ray.get_actor(sys.argv[1], namespace="SUPERVISOR_ACTOR_RAY_NAMESPACE"))
+' ACTOR 2>&1
+"""
+
+
+def cancel_question(job_id: str) -> Question[str]:
+    """End the actor that would start a job which still waits for resources; Ray then ends the job.
+
+    Ray keeps a stop of such a job until it has the resources, then starts the entrypoint and ends it.
+    """
+    actor = shlex.quote(_actor_of(job_id))
+    return Question("cancel", _CANCEL.replace("ACTOR ", f"{actor} "), read_text, limit=60.0)
+
+
+def cancel_command(job_id: str) -> str:
+    """What a person types in the head pod to the same end."""
+    name = shlex.quote(_actor_of(job_id))
+    return f"ray kill-actor --force --namespace SUPERVISOR_ACTOR_RAY_NAMESPACE --name {name}"
+
+
+def _actor_of(job_id: str) -> str:
+    return f"_ray_internal_job_actor_{job_id}"
 
 
 def resources_question() -> Question[RayResources]:

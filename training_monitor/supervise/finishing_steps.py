@@ -9,7 +9,8 @@ from training_monitor.errors import CommandFailed, SettingsError, TrainingMonito
 from training_monitor.models import Checkpoint
 from training_monitor.notify import service_notices
 from training_monitor.policy.cost import spent_by
-from training_monitor.probes.jobs import find_jobs_named, stop_job
+from training_monitor.probes.jobs import find_jobs_named
+from training_monitor.probes.stopping import stop_job
 from training_monitor.renting import Hook, JobState, read_label, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.supervise.job_limits import passed_limit

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from training_monitor.clock import Clock
 from training_monitor.errors import SettingsError, TrainingMonitorError
 from training_monitor.policy.fleet_values import FleetAlert
-from training_monitor.probes.jobs import stop_job
+from training_monitor.probes.stopping import stop_job
 from training_monitor.supervise.fleet_member import FleetMember
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.threads import begin_thread

@@ -8,7 +8,8 @@ from training_monitor.clock import Clock
 from training_monitor.errors import JobNotFound
 from training_monitor.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent
 from training_monitor.probes.checkpoints import list_checkpoints
-from training_monitor.probes.jobs import is_process_job, look_at_job, start_job, stop_job
+from training_monitor.probes.jobs import is_process_job, look_at_job, start_job
+from training_monitor.probes.stopping import stop_job
 from training_monitor.store import Store
 from training_monitor.supervise.claiming import Claiming
 from training_monitor.supervise.exit_watch import ExitWatch
@@ -73,9 +74,10 @@ class Hands:
         return start_job(self.target, plan["job_id"], config, checkpoint, guard=guard, transport=self.transport)
 
     def stop_job(self, run: RunState, job_id: str) -> str:
-        """Stop a job, to start it again. Raises like `jobs.stop_job`, and LeaseLost."""
-        guard = self.claims[run.job_name].guard
-        return stop_job(self.target, job_id, by=SUPERVISOR, guard=guard, transport=self.transport, clock=self.clock)
+        """Stop a job, to start it again. Raises like `stopping.stop_job`, and LeaseLost."""
+        more: dict[str, Any] = {"transport": self.transport, "clock": self.clock}
+        more["on_progress"] = lambda text: self.tell(run, "stopping", text)
+        return stop_job(self.target, job_id, by=SUPERVISOR, guard=self.claims[run.job_name].guard, **more)
 
     def ended_otherwise(self, job_id: str) -> JobView | None:
         """The job if it succeeded, or a person stopped it, before our stop; Ray does not tell who stopped."""

@@ -15,8 +15,8 @@ from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.notify.next_command import next_command, word_for
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
-from training_monitor.probes.jobs import stop_job
 from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
+from training_monitor.probes.stopping import stop_job
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
 from training_monitor.store import Store
 from training_monitor.supervise.logs import get_logger

@@ -203,6 +203,29 @@ def test_the_same_id_again_starts_nothing() -> None:
     assert submit(cli(recorded("cli_submit_dup.err"), 1)) == "exists"
 
 
+def test_a_head_that_takes_no_job_yet_has_refused_none() -> None:
+    body = recorded("rest_submit_no_agent.txt").partition("\n\n")[2]
+    for reply in (rest(body, 500), cli(recorded("cli_submit_no_agent.err"), 1)):
+        with pytest.raises(RestError, match="No available agent .* Try: again") as caught:
+            submit(reply)
+        assert (caught.value.status, caught.value.temporary) == (500, True)
+
+
+def test_a_refusal_by_rays_agent_is_one_although_the_dashboard_calls_it_an_error_of_its_own() -> None:
+    agent = "RuntimeError: Request failed with status code 400: ValueError: the label selector is wrong\n."
+    for reply in (rest(agent, 500), cli(f"Request failed with status code 500: {agent}", 1)):
+        with pytest.raises(CommandFailed, match="label selector is wrong"):
+            submit(reply)
+
+
+def test_a_job_that_was_cancelled_before_it_ran_is_stopped() -> None:
+    for reply in (rest(recorded("rest_job_cancelled.json")), cli(recorded("cli_status_cancelled.out"))):
+        job = job_question("it's pend").parse(reply)
+        assert job and (job.status, job.message) == (JobStatus.STOPPED, "cancelled before it started")
+    died = job_question("runs").parse(rest(recorded("rest_job_actor_killed.json")))
+    assert died and died.status is JobStatus.FAILED, "that one ran"
+
+
 @pytest.mark.parametrize("reply", [rest("runtime_env is wrong", 400), cli("Error: No such option '--x'.", 2)])
 def test_a_refusal_is_an_error_with_rays_words(reply: Reply) -> None:
     with pytest.raises(CommandFailed, match="Ray did not accept the job: .*(wrong|No such option)"):

@@ -11,7 +11,7 @@ import pytest
 from tests.fakes import EPOCH, Behaviour, FakeClock, FakeJobs, FakeTransport
 from training_monitor.errors import AlreadySupervised, JobNotFound, SettingsError
 from training_monitor.models import Event
-from training_monitor.probes.jobs import stop_job
+from training_monitor.probes.stopping import stop_job
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
 from training_monitor.supervise.restart import auto_restart

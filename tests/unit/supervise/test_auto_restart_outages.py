@@ -12,7 +12,7 @@ from tests.fakes import Behaviour, FakeTransport
 from tests.unit.supervise.test_auto_restart import Bench
 from training_monitor.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
-from training_monitor.probes.jobs import stop_job
+from training_monitor.probes.stopping import stop_job
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
 
