@@ -25,6 +25,7 @@ class _Held:
 
     notice: Notice
     delivery: Delivery | None = None
+    is_leaving: bool = False
 
 
 class Outbox:
@@ -85,10 +86,8 @@ class Outbox:
         with self._holding:
             if name in self._held_names:
                 return False
-            try:
-                is_new = self._store.add_notice(self._user.name, notice, now=self._clock.time())
-            except TrainingMonitorError as error:
-                _LOGGER.warning("a notice is not written down: %s", error)
+            is_new = self._write(notice)
+            if is_new is None:
                 self._held.append(_Held(notice))
                 self._held_names.add(name)
                 is_new = True
@@ -103,29 +102,40 @@ class Outbox:
         if self._thread.ident is not None:
             self._thread.join(timeout)
 
-    def send_held(self) -> bool:
-        """Give the store what it did not take, and send that meanwhile; True when nothing of it is left."""
-        with self._holding:
-            held = list(self._held)
-        done = [each for each in held if self._has_left(each)]
-        with self._holding:
-            self._held = [each for each in self._held if each not in done]
-            return not self._held
-
-    def _has_left(self, held: _Held) -> bool:
-        """Whether the store has it by now; else try to send it, once."""
-        user, now = self._user.name, self._clock.time()
+    def _write(self, notice: Notice) -> bool | None:
+        """Write a notice down behind those that are held; None where that cannot be. The caller has the lock."""
         try:
+            self._write_held()
+            return None if self._held else self._store.add_notice(self._user.name, notice, now=self._clock.time())
+        except TrainingMonitorError as error:
+            _LOGGER.warning("a notice is not written down: %s", error)
+            return None
+
+    def send_held(self) -> bool:
+        """Give the store what it did not take; send that where it still cannot. True when nothing of it is left."""
+        with self._holding:
+            try:
+                self._write_held()
+                return True
+            except TrainingMonitorError:
+                unsent = [each for each in self._held if each.delivery is None]
+        for each in unsent:
+            each.is_leaving = True
+            delivery = self._notifier.deliver(self._user, each.notice)
+            each.delivery = delivery if delivery.success and delivery.channel != "web" else None
+            each.is_leaving = False
+        return False
+
+    def _write_held(self) -> None:
+        """Write down what is held, oldest first, up to what is being sent. Raises TrainingMonitorError."""
+        user, now = self._user.name, self._clock.time()
+        while self._held and not self._held[0].is_leaving:
+            held = self._held[0]
             if held.delivery:
                 self._store.save_delivery(user, held.notice, held.delivery, now=now)
             else:
                 self._store.add_notice(user, held.notice, now=now)
-            return True
-        except TrainingMonitorError:
-            if held.delivery is None:
-                delivery = self._notifier.deliver(self._user, held.notice)
-                held.delivery = delivery if delivery.success and delivery.channel != "web" else None
-            return False
+            del self._held[0]
 
     def send_due(self) -> float | None:
         """Send what is pending and due, in order. Returns seconds until more may be due; None when nothing is left.

@@ -244,6 +244,31 @@ def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
     return _about_account("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation, "normal")
 
 
+def unreachable(job: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
+    """Tell that nobody knows how a run is, for `seconds`; generation: since when."""
+    fields = [("For", format_duration(seconds)), ("Error", error)]
+    text = "Nothing is known of the training meanwhile, and nothing is done to it."
+    return _notice("unreachable", "📡 Target Cannot Be Reached", job, fields, text, generation, "high")
+
+
+def reached(job: str, *, seconds: float, generation: int = 0) -> Notice:
+    """Tell that a target answers again that could not be reached for `seconds`."""
+    return _notice("reached", "✅ Target Reached Again", job, [("After", format_duration(seconds))], "", generation)
+
+
+def state_unwritable(job: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
+    """Tell that the watcher's own machine keeps it from working, for `seconds`; generation: since when."""
+    fields = [("For", format_duration(seconds)), ("Error", error)]
+    text = "The watcher's own machine is at fault. Nothing is concluded or done meanwhile; the training is left alone."
+    return _notice("state_unwritable", "💾 State Folder Cannot Be Used", job, fields, text, generation, "high")
+
+
+def state_writable(job: str, *, seconds: float, folder: str, generation: int = 0) -> Notice:
+    """Tell that the state folder can be used again, after `seconds`."""
+    fields = [("After", format_duration(seconds)), ("Folder", folder)]
+    return _notice("state_writable", "✅ State Folder Used Again", job, fields, "", generation)
+
+
 def _notice(
     kind: str, title: str, job: str, fields: _Fields, text: str, generation: int, priority: str = "normal"
 ) -> Notice:

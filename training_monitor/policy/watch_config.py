@@ -10,6 +10,7 @@ from training_monitor.errors import SettingsError, closest
 from training_monitor.policy.stall import StallPolicy, stall_policy
 from training_monitor.units import known_number
 
+OUTAGE_AFTER = 600.0  # seconds: shorter outages pass by themselves, and nobody can do anything about them
 STALL_DETECTION = ("enabled", "min_samples", "eta_convergence_threshold", "speed_drop_threshold")
 
 
@@ -21,7 +22,8 @@ class WatchConfig:
     its processes get between TERM and KILL. `stall_after` is the shortest time without a step that counts as a stall,
     four times as long while GPUs or log show work, or before the first step; None: what `StallPolicy` says. Beyond
     `soft_limit` of run time somebody is told, beyond `hard_limit` it is to be ended. `cost_per_hour` and `budget` tell
-    when the money is spent. `milestones` are per cent of its steps.
+    when the money is spent. `milestones` are per cent of its steps. A target that cannot be asked for `outage_after`,
+    or a state folder here that cannot be used for so long, is told.
     """
 
     poll_interval: float = 60.0
@@ -37,13 +39,14 @@ class WatchConfig:
     cost_per_hour: float | None = None
     budget: float | None = None
     milestones: tuple[float, ...] = (25, 50, 75)
+    outage_after: float = OUTAGE_AFTER
 
     def __post_init__(self) -> None:
         for name in ("poll_interval", "stall_after", "soft_limit", "hard_limit", "cost_per_hour", "budget"):
             value = getattr(self, name)
             if value is not None and not _is_number(value, above=0.0):
                 raise SettingsError(name, value, "a number above 0")
-        for name in ("grace_period", "stop_grace"):
+        for name in ("grace_period", "stop_grace", "outage_after"):
             if not _is_number(getattr(self, name), above=-1.0) or getattr(self, name) < 0:
                 raise SettingsError(name, getattr(self, name), "seconds, from 0")
         if not isinstance(self.stall_detection, bool):

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from training_monitor.errors import JobNotFound, SettingsError, TrainingMonitorError
+from training_monitor.errors import JobNotFound, SettingsError, StateError, TrainingMonitorError
 from training_monitor.models import Event
 from training_monitor.notify import templates
 from training_monitor.policy.judge import ENDS
 from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.outages import Lookout
 from training_monitor.supervise.terminate import (
     OnEvent,
     check_plan,
@@ -33,6 +34,7 @@ from training_monitor.watching import (
 )
 
 if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 LOST_LOOKS = 2
@@ -45,6 +47,7 @@ def watch_training(
     *,
     plan: TerminationPlan | None = None,
     outbox: Outbox | None = None,
+    heartbeat: Heartbeat | None = None,
     on_status: OnStatus | None = None,
     on_line: OnLine | None = None,
     on_event: OnEvent | None = None,
@@ -57,7 +60,8 @@ def watch_training(
     Args:
         plan: end a run that has stalled for its grace period, or passed its hard limit, in this way; a run that ends
             by itself, well or not, is saved in this way too. None: nothing is ever done to the run.
-        outbox: who is told.
+        outbox: who is told; also of an outage that lasts for the configuration's `outage_after`.
+        heartbeat: is pinged after every look that saw something, and whenever an ending goes on.
         on_status: called with every look; on_event: with what happens besides.
         on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
         stopping: set it to end the watch, not the run.
@@ -68,7 +72,7 @@ def watch_training(
     Raises:
         JobNotFound, CommandError: at the first look only; later on it is asked again and again.
     """
-    watch = _Watch(watcher, plan, outbox, on_status, on_event, stopping or threading.Event())
+    watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, stopping or threading.Event())
     if on_line is None:
         return watch.run()
     stop = watcher.follow(on_line, polls=False)
@@ -84,11 +88,21 @@ class _Watch:
         watcher: TrainingWatcher,
         plan: TerminationPlan | None,
         outbox: Outbox | None,
+        heartbeat: Heartbeat | None,
         on_status: OnStatus | None,
         on_event: OnEvent | None,
         stopping: threading.Event,
     ) -> None:
-        self.watcher, self.plan, self.outbox = watcher, plan, outbox
+        self.watcher, self.plan, self.outbox, self.heartbeat = watcher, plan, outbox, heartbeat
+        self.lookout = Lookout(
+            watcher.key,
+            watcher.job.label,
+            self.post,
+            outage_after=watcher.config.outage_after,
+            store=watcher.store,
+            clock=watcher.clock,
+            heartbeat=heartbeat,
+        )
         self.on_status, self.on_event, self.stopping = on_status, on_event, stopping
         self.status: TrainingStatus | None = None
         self.unreachable_since: float | None = None
@@ -127,12 +141,20 @@ class _Watch:
             if self.status is None and not self.watcher.state.looks.last:
                 raise
             return self.not_seen(error)
+        try:
+            return self.follow_up(status)
+        except StateError as error:
+            return self.not_seen(error)
+
+    def follow_up(self, status: TrainingStatus) -> WatchReport | None:
+        """What follows from what was seen."""
         self.seen(status)
         told = Told.from_dict(self.watcher.state.alerts)
         told, notices = decide_alerts(told, status, self.watcher.config, self.watcher.job.label, ends=bool(self.plan))
         for notice in notices:
             self.post(notice)
         self.watcher.save_alerts(told.as_dict())
+        self.lookout.note(None)
         if end := decide_end(status):
             past = past_termination(self.watcher)
             if past and self.plan and not past.success:  # what was not saved then may be saved now
@@ -151,12 +173,19 @@ class _Watch:
         saved: TerminationReport | None = None
         if self.plan and (self.plan.upload_to or self.watcher.target.kind == "vast"):
             plan = replace(self.plan, reason=reason, end=end)
-            saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
+            saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
         return WatchReport(end, reason, status, saved)
 
     def terminate(self, plan: TerminationPlan) -> WatchReport:
-        report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.on_event)
+        report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
         return WatchReport(report.end, report.reason, self.status, report)
+
+    def hear(self, event: Event) -> None:
+        """An ending goes on, or waits for a target that does not answer."""
+        if self.heartbeat and event.kind != "unreachable":
+            self.heartbeat.beat()
+        if self.on_event:
+            self.on_event(event)
 
     def seen(self, status: TrainingStatus) -> None:
         if self.unreachable_since is not None:
@@ -170,6 +199,7 @@ class _Watch:
     def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
         """Nothing is known, so nothing is concluded; but a job that the target twice does not know is lost."""
         if isinstance(error, JobNotFound):
+            self.lookout.note(None)  # the target answered
             self.missing_looks += 1
             if self.missing_looks >= LOST_LOOKS:
                 self.post(
@@ -180,9 +210,11 @@ class _Watch:
                     )
                 )
                 return WatchReport("lost", error.what, self.status)
-        elif self.unreachable_since is None:
+            return None
+        if self.unreachable_since is None:
             self.unreachable_since = self.watcher.clock.monotonic()
             self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
+        self.lookout.note(error)
         return None
 
     def wait(self, exit_watch: ExitWatch) -> None:

@@ -295,6 +295,90 @@ def test_a_job_that_the_target_forgot_is_lost_and_that_is_told(tmp_path: Path) -
     assert bench.told == ["ended"] and "lost" in dict(bench.notices[0].fields)["Reason"]
 
 
+# ---------------------------------------------------------------- outages that last
+
+
+def test_a_target_out_of_reach_for_ten_minutes_is_told_once_and_when_it_is_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
+    bench.there.unreachable(200, 200 + 3700)
+    bench.watched()
+    assert [kind for kind in bench.told if "reach" in kind] == ["unreachable", "reached"]
+    gone, back = (notice for notice in bench.notices if "reach" in notice.kind)
+    assert (gone.priority, gone.target, gone.command) == ("high", "vast://7", "training-monitor doctor vast://7")
+    assert dict(gone.fields)["For"] == "10m" and "Error" in dict(gone.fields)
+    assert dict(back.fields)["After"].startswith("1h0") and back.training == "my run"
+
+
+@pytest.mark.parametrize("seconds", [60, 500])
+def test_a_short_outage_is_not_told(tmp_path: Path, seconds: float) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 500 + seconds)
+    bench.watched()
+    assert not {"unreachable", "reached"} & set(bench.told)
+
+
+def test_how_long_an_outage_lasts_until_it_is_told_can_be_set(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 800)
+    bench.watched(outage_after=120)
+    assert dict(next(each for each in bench.notices if each.kind == "unreachable").fields)["For"] == "2m"
+
+
+@pytest.mark.parametrize("killed_at", [600, 900, 1200, 2000])
+def test_an_outage_is_told_once_over_watchers_that_are_killed(tmp_path: Path, killed_at: float) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 2500)
+    bench.clock.at(killed_at, lambda: _die())
+    with pytest.raises(Killed):
+        bench.watch()
+    assert bench.told.count("unreachable") == (killed_at > 1150)
+    bench.watched()
+    assert (bench.told.count("unreachable"), bench.told.count("reached")) == (1, 1)
+
+
+def _die() -> None:
+    raise Killed
+
+
+def test_each_outage_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=4000, save_every=None))
+    bench.there.unreachable(500, 1500)
+    bench.there.unreachable(2000, 3500)
+    bench.watched()
+    assert [kind for kind in bench.told if "reach" in kind] == ["unreachable", "reached"] * 2
+
+
+def test_a_state_folder_out_of_use_ends_no_watch_and_is_told_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    state, away = Path(bench.folder), Path(bench.folder + " away")
+    bench.clock.at(500, lambda: state.rename(away))
+    bench.clock.at(2500, lambda: away.rename(state))
+    assert bench.watched().end == "finished"
+    assert [kind for kind in bench.told if "state" in kind] == ["state_unwritable", "state_writable"]
+    assert not {"unreachable", "reached"} & set(bench.told)
+
+
+class Pings:
+    """Stands where a `Heartbeat` is given, and counts."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock, self.at = clock, list[float]()
+
+    def beat(self) -> None:
+        self.at.append(self.clock.elapsed)
+
+
+def test_every_look_that_saw_something_is_pinged_and_no_blind_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=3000, save_every=None))
+    bench.there.unreachable(500, 1500)
+    pings = Pings(bench.clock)
+    store, settings = Store(bench.folder), {"poll_interval": 60}
+    watcher = TrainingWatcher("vast://7", FILES, settings, store=store, transport=bench.transport, clock=bench.clock)
+    watch_training(watcher, heartbeat=pings, on_status=bench.statuses.append)  # type: ignore[arg-type]
+    assert len(pings.at) == len(bench.statuses) > 30
+    assert [at for at in pings.at if 500 <= at < 1500] == []
+
+
 # ---------------------------------------------------------------- killed
 
 
