@@ -365,3 +365,4 @@ class Event:
 
 
 OnEvent = Callable[[Event], None]
+OnLook = Callable[[TrainingMonitorError | None], object]  # gets why a look saw nothing; None: it saw something

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from training_monitor.cli.argument_types import seconds_from
-from training_monitor.cli.telling_arguments import add_telling
+from training_monitor.cli.telling_arguments import add_heartbeat, add_outage_after, add_telling
 
 
 def _instances(text: str) -> list[int]:
@@ -54,3 +54,5 @@ def _add_screen(command: argparse.ArgumentParser) -> None:
     command.add_argument("--read-only", action="store_true", help="no key can stop or destroy anything")
     command.add_argument("--no-history", action="store_true", help="keep nothing for `training-monitor history`")
     add_telling(command)
+    add_heartbeat(command)
+    add_outage_after(command)

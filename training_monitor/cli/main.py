@@ -19,7 +19,7 @@ from training_monitor.cli.fleet_arguments import add_fleet, add_vast
 from training_monitor.cli.history import add_history
 from training_monitor.cli.market_arguments import add_credits, add_dataset, add_instances, add_keys, add_offers
 from training_monitor.cli.service_arguments import add_launch, add_queue, add_sweep, add_worker
-from training_monitor.cli.telling_arguments import add_telling
+from training_monitor.cli.telling_arguments import add_heartbeat, add_outage_after, add_telling
 from training_monitor.cli.top_arguments import add_top
 from training_monitor.cli.watching_arguments import add_terminate, add_upload, add_watch
 
@@ -164,6 +164,8 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
         help="start from step 0 although checkpoints were written and none is complete",
     )
     add_telling(command)
+    add_heartbeat(command)
+    add_outage_after(command)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:

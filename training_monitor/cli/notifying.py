@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from training_monitor.notify.channels import Channel, NotifiedUser
+    from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.notifier import TrainingNotifier
     from training_monitor.notify.outbox import Outbox
     from training_monitor.store import Store
@@ -62,6 +64,32 @@ def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
         outbox.close(patience)
         if waiting := len(store.pending_notices(user)):
             hint(f"{plural(waiting, 'notice')} could not be sent yet: the next command with --notify sends what waits")
+
+
+@contextmanager
+def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
+    """The heartbeat of an option --heartbeat: a URL, or env:NAME of a variable that holds it; None where there is none.
+
+    At the end a ping that is due may still leave.
+
+    Raises:
+        SettingsError: it is no URL, or no such variable is set.
+    """
+    from training_monitor.cli.output import hint
+    from training_monitor.errors import SettingsError
+    from training_monitor.notify.heartbeat import Heartbeat
+
+    if url is None:
+        yield None
+        return
+    name = url.removeprefix("env:")
+    if name != url and not os.environ.get(name):
+        raise SettingsError("--heartbeat", url, "env:NAME of a variable that is set here")
+    heartbeat = Heartbeat(url if name == url else os.environ[name], on_problem=hint)
+    try:
+        yield heartbeat
+    finally:
+        heartbeat.close()
 
 
 def notify(args: Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from training_monitor.cli.argument_types import positive_number
-from training_monitor.cli.telling_arguments import add_telling
+from training_monitor.cli.telling_arguments import add_heartbeat, add_telling
 
 
 def _count(text: str) -> int:
@@ -99,6 +99,7 @@ def add_worker(command: argparse.ArgumentParser) -> None:
     command.add_argument("--until-empty", action="store_true", help="leave when nothing is left to do")
     command.add_argument("--no-sweep", action="store_true", help="leave the sweeping to `training-monitor sweep`")
     add_telling(command)
+    add_heartbeat(command)
 
 
 def add_sweep(command: argparse.ArgumentParser) -> None:

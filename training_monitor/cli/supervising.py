@@ -16,8 +16,9 @@ from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.output import hint, interrupted_status, print_json
 from training_monitor.errors import SettingsError
-from training_monitor.models import Event, OnEvent
+from training_monitor.models import Event, OnEvent, OnLook
 from training_monitor.parse.training_command import folders_of_arguments
+from training_monitor.policy.watch_config import OUTAGE_AFTER
 from training_monitor.reports import RestartReport
 from training_monitor.supervise.run_state import RunState
 
@@ -84,8 +85,9 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
     from training_monitor.supervise.restart import auto_restart, find_run
 
     display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
-    notices = ExitStack()
+    hearing = ExitStack()
     try:
+        on_event, on_look = hearing.enter_context(_hearing(args, name, display))
         report = auto_restart(
             args.target,
             name,
@@ -98,37 +100,51 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             getattr(args, "job", None),
             args.namespace,
             fresh_start=args.fresh_start,
-            on_event=notices.enter_context(_telling(args, name, display)),
+            on_event=on_event,
+            on_look=on_look,
         )
     except (KeyboardInterrupt, BrokenPipeError) as error:
         left = describe_interrupted(find_run(args.target, name, args.namespace), name)
-        hint(f"\n{left}. Go on supervising it:\n  {_same_call()}")
+        hint(f"\n{left}. Go on supervising it:\n  {_same_call(args.heartbeat)}")
         if isinstance(error, BrokenPipeError):
             raise
         return interrupted_status(error)
     finally:
         display.clear()
-        notices.close()
+        hearing.close()
     return show_result(report, args)
 
 
 @contextmanager
-def _telling(args: Namespace, name: str, display: LiveDisplay) -> Iterator[OnEvent]:
-    """Who gets the events: the display, and with --notify those who are to be told."""
-    if args.notify is None:
-        yield display.show
-        return
-    from training_monitor.cli.notifying import open_outbox
+def _hearing(args: Namespace, name: str, display: LiveDisplay) -> Iterator[tuple[OnEvent, OnLook]]:
+    """Who hears of events and of looks: the display, those who are to be told, and the dead-man service."""
+    from training_monitor.cli.notifying import open_heartbeat, open_outbox
+    from training_monitor.clock import SYSTEM_CLOCK
+    from training_monitor.store import Store
+    from training_monitor.supervise.outages import Lookout
     from training_monitor.supervise.restart_notices import RestartNotices
+    from training_monitor.targets.target import parse_target
 
-    with open_outbox(args.notify) as outbox:
-        notices = RestartNotices(outbox, args.target, name)
+    target, store = str(parse_target(args.target, namespace=args.namespace)), Store()
+    with ExitStack() as stack:
+        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
+        outbox = stack.enter_context(open_outbox(args.notify, store)) if args.notify is not None else None
+        notices = RestartNotices(outbox, target, name)
+        lookout = Lookout(
+            f"run {target} {name}",
+            name,
+            notices.post,
+            outage_after=OUTAGE_AFTER if args.outage_after is None else args.outage_after,
+            store=store,
+            clock=SYSTEM_CLOCK,
+            heartbeat=heartbeat,
+        )
 
         def show(event: Event) -> None:
             display.show(event)
             notices.show(event)
 
-        yield show
+        yield show, lookout.note
 
 
 _INTERRUPTED = {
@@ -154,8 +170,10 @@ def show_result(report: RestartReport, args: Namespace) -> int:
     return OK if report["success"] else BAD
 
 
-def _same_call() -> str:
-    return f"{_program()} {shlex.join(sys.argv[1:])}"
+def _same_call(secret: str | None) -> str:
+    """What was typed, but for the URL of the heartbeat: this text may end in a log."""
+    words = [word.replace(secret, "URL") if secret else word for word in sys.argv[1:]]
+    return f"{_program()} {shlex.join(words)}"
 
 
 def _program() -> str:

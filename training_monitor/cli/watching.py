@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from training_monitor.cli.check import EXITS
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, progress_parts
-from training_monitor.cli.notifying import open_outbox
+from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
 from training_monitor.errors import SettingsError
 from training_monitor.models import Event, Progress
@@ -42,6 +42,7 @@ PLAIN_SECONDS = 1.0
 SAME_SECONDS = 30.0  # between two plain lines that say the same
 CONFIGURED = (
     "poll_interval", "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
+    "outage_after",
 )  # fmt: skip
 _ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 
@@ -50,7 +51,11 @@ def watch(args: Namespace) -> int:
     """Show a run until it ends; with --terminate also end it when it stalls."""
     watcher = _watcher(args)
     if args.once:
-        return _show_once(watcher.poll(), args)
+        with open_heartbeat(args.heartbeat) as heartbeat:
+            status = watcher.poll()
+            if heartbeat:
+                heartbeat.beat()
+        return _show_once(status, args)
     display = _Display(as_json=args.json)
     stream = args.stream or (sys.stdout.isatty() and not args.poll)
     plan = _plan(args) if args.terminate else None
@@ -58,12 +63,14 @@ def watch(args: Namespace) -> int:
         raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
+        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         stack.callback(display.clear)
         with _explained(watcher):
             report = watch_training(
                 watcher,
                 plan=plan,
                 outbox=outbox,
+                heartbeat=heartbeat,
                 on_status=display.status,
                 on_line=display.line if stream else None,
                 on_event=display.event,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from training_monitor.cli.argument_types import SECONDS, STALLS, WHAT, some_name
-from training_monitor.cli.telling_arguments import add_telling
+from training_monitor.cli.telling_arguments import add_heartbeat, add_outage_after, add_telling
 
 
 def _add_watched(command: argparse.ArgumentParser) -> None:
@@ -49,6 +49,8 @@ def add_watch(command: argparse.ArgumentParser) -> None:
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
     mode.add_argument("--once", action="store_true", help="look once, with the exit status of `check`")
+    add_heartbeat(command)
+    add_outage_after(command)
     command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
     command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
     for option, metavar, text in (

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat  # brings all that a request needs
 
 Tell = Callable[[float, float], object]  # gets since when (epoch seconds), and for how long (seconds)
-OnLook = Callable[["TrainingMonitorError | None"], object]  # gets why nothing was seen; None: something was
 
 
 @dataclass(frozen=True, slots=True)

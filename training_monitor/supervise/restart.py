@@ -9,7 +9,7 @@ from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
-from training_monitor.models import OnEvent
+from training_monitor.models import OnEvent, OnLook
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.resume import check_job_config
 from training_monitor.reports import RestartReport
@@ -36,6 +36,7 @@ def auto_restart(
     take_over: bool = False,
     max_delay: float = 900,
     on_event: OnEvent | None = None,
+    on_look: OnLook = lambda error: None,
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -53,6 +54,7 @@ def auto_restart(
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
         initial_job_id: a job to supervise from where it is.
         take_over: take the training over from a living supervisor on another machine, which then ends.
+        on_event: called with what happens; on_look: after every look, with None or with why nothing was seen.
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
@@ -75,7 +77,8 @@ def auto_restart(
     new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
         kept = store.load_run(new.key)
-        with closing(Supervisor(store, target, policy, transport, clock, on_event, take_over=take_over)) as supervisor:
+        made = Supervisor(store, target, policy, transport, clock, on_event, take_over=take_over, on_look=on_look)
+        with closing(made) as supervisor:
             run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
             while run.phase != "done":
                 run = supervisor.step(run)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.models import Event, Progress
 from training_monitor.notify import templates
-from training_monitor.notify.next_command import command_line
+from training_monitor.notify.next_command import command_line, next_command
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.watching import Notice
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class RestartNotices:
-    """An `on_event` of `auto_restart` that posts notices.
+    """An `on_event` of `auto_restart` that posts notices, where there is an outbox.
 
     Each is named after the attempt, whose id no other run on this target gets, so that none is told twice. `about`
     stands for the target in that name, and `command` is what to type next; default: what shows the log.
     """
 
     def __init__(
-        self, outbox: Outbox, target: str, job_name: str, *, about: str | None = None, command: str | None = None
+        self, outbox: Outbox | None, target: str, job_name: str, *, about: str | None = None, command: str | None = None
     ) -> None:
         self._outbox, self._target, self._job_name = outbox, target, job_name
         self._about, self._command = about or target, command
@@ -36,9 +36,17 @@ class RestartNotices:
             self._progress = event.view.progress
         if event.kind == "detected":
             self._reason = event.text
-        if notice := self._notice(event):
+        if self._outbox and (notice := self._notice(event)):
             about, command = f"{self._about} {event.job_id or self._job_name}", self._command or self._next(event)
             self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
+
+    def post(self, notice: Notice) -> None:
+        """Tell something of the run as a whole."""
+        if self._outbox is None:
+            return
+        command = next_command(notice.kind, self._target)
+        about = f"{self._about} {self._job_name}"
+        self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
 
     def _next(self, event: Event) -> str:
         if event.job_id is None:

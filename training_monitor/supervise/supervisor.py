@@ -23,7 +23,7 @@ from training_monitor.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent
+from training_monitor.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
@@ -66,9 +66,10 @@ class Supervisor(Hands):
         on_event: OnEvent | None,
         *,
         take_over: bool = False,
+        on_look: OnLook = lambda error: None,
     ) -> None:
         super().__init__(store, target, transport, clock, on_event, take_over)
-        self.policy = policy
+        self.policy, self.on_look = policy, on_look
         self.observer: Observer | None = None
         self.suspect: str | None = None  # a job that was found to be stalled at the last look
         self.missing_looks = self.stop_failures = 0
@@ -80,8 +81,9 @@ class Supervisor(Hands):
         phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
         try:
             self.claim(run)
-            run = phases[run.phase](run)
-            self.reached(run)
+            run, phase = phases[run.phase](run), run.phase
+            if phase in ("starting", "stopping"):  # the others say so as soon as they have asked
+                self.reached(run)
         except (SettingsError, AlreadySupervised, LeaseLost):
             raise  # asking again cannot help
         except TrainingMonitorError as error:
@@ -233,6 +235,7 @@ class Supervisor(Hands):
             return self.missing(run, error)
         self.missing_looks = 0
         run = self.save(ledger.note_look(run, view, self.clock.time()))
+        self.reached(run)
         if view.status.is_terminal:
             return self._end(run, view)
         verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
@@ -278,7 +281,9 @@ class Supervisor(Hands):
         left = run.restart_at - self.clock.time()
         if left > 0:
             self.clock.sleep(min(left, self.policy.check_interval))
-            return self._held(run, run.attempts[-1]["job_id"]) or run
+            held = self._held(run, run.attempts[-1]["job_id"])
+            self.reached(run)
+            return held or run
         return self.save(replace(run, phase="starting"))
 
     def _held(self, run: RunState, job_id: str) -> RunState | None:
@@ -311,6 +316,7 @@ class Supervisor(Hands):
 
     def missing(self, run: RunState, error: JobNotFound) -> RunState:
         """The target answered and knows no such job: twice, and it is lost (a new head remembers nothing)."""
+        self.reached(run)
         self.missing_looks += 1
         if self.missing_looks < LOST_LOOKS:
             self.clock.sleep(min(5.0, self.policy.check_interval))
@@ -353,6 +359,7 @@ class Supervisor(Hands):
         if self.unreachable_since is None:
             self.unreachable_since = now
             self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
+        self.on_look(error)
         self.exit_watch.close()
         if isinstance(error, TargetNotFound) and self.target.kind == "pod":
             if found := find_replacement(self.target, run.labels, transport=self.transport):
@@ -367,6 +374,7 @@ class Supervisor(Hands):
             gap = format_duration(self.clock.monotonic() - self.unreachable_since)
             self.unreachable_since = None
             self.tell(run, "reached", f"{self.target} answers again after {gap}")
+        self.on_look(None)
 
     def pause(self, run: RunState, seconds: float) -> None:
         """Until the next look; shorter when the job's process ends."""
