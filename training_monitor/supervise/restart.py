@@ -69,10 +69,7 @@ def auto_restart(
         KeyboardInterrupt: passed on; the job keeps running, and calling again goes on supervising it.
     """
     policy = RestartPolicy(max_retries, retry_delay, max_delay, 0.1, stagnation_threshold, check_interval, fresh_start)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):
-        raise SettingsError("job_name", job_name, "letters, digits, '.', '_' and '-'")
-    if job_config is not None:
-        check_job_config(job_config)
+    _check(job_name, job_config)
     target, store = parse_target(head_pod, namespace=namespace), store or Store()
     new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
@@ -83,6 +80,14 @@ def auto_restart(
             while run.phase != "done":
                 run = supervisor.step(run)
             return run.report()
+
+
+def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
+    """Raise SettingsError for what cannot be supervised."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):
+        raise SettingsError("job_name", job_name, "letters, digits, '.', '_' and '-'")
+    if job_config is not None:
+        check_job_config(job_config)
 
 
 def find_run(head_pod: str | Target, job_name: str, namespace: str = "default") -> RunState | None:
