@@ -180,6 +180,7 @@ class Services:
         self.slack_webhook = f"{self.url}/services/T00000000/B00000000/{WEBHOOK_SECRET}"
         self.ntfy = f"{self.url}/{NTFY_TOPIC}"
         self.webhook = f"{self.url}/hook/{WEBHOOK_SECRET}"
+        self.heartbeat = f"{self.url}/ping/{WEBHOOK_SECRET}"
 
     def __enter__(self) -> Services:  # noqa: PYI034 (Self is not in Python 3.10)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -198,6 +199,16 @@ class Services:
     def paths(self) -> list[str]:
         return [asked.path for asked in self.asked]
 
+    @property
+    def pings(self) -> int:
+        """How often the dead-man service heard from somebody."""
+        return sum(path == f"/ping/{WEBHOOK_SECRET}" for path in self.paths)
+
+    @property
+    def hooked(self) -> list[Json]:
+        """What the webhook got."""
+        return [asked.json for asked in self.asked if asked.path.startswith("/hook/")]
+
     def answer(self, asked: Asked) -> Answer:
         """What the service of this path answers."""
         services = {
@@ -207,6 +218,7 @@ class Services:
             "/services/": _slack,
             f"/{NTFY_TOPIC}": _ntfy,
             "/hook/": _webhook,
+            "/ping/": lambda asked: (200, "OK", {}),
         }
         found = next((act for start, act in services.items() if asked.path.startswith(start)), None)
         return found(asked) if found else (404, "no such service", {})
