@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from tests.integration.conftest import Surroundings
 from tests.loopback.vast import VastApi
+from training_monitor.policy.job_states import STEPS
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, format_label
 from training_monitor.store import Store
 from training_monitor.vast.credits import Credits
@@ -130,3 +132,32 @@ def test_a_sweep_of_everything_leaves_nobody_alone_in_its_words(vast: VastApi) -
     assert done.returncode == 2 and "'destroy all 2 instances'" in done.stderr
     assert cli("sweep", "--force", "--confirm", "destroy all 2 instances").returncode == 2
     assert vast.destroyed() == []
+
+
+def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast: VastApi) -> None:
+    owner, rented = load_owner(Store()), {"start_date": time.time() - 5 * 3600}
+    ended("done", JobState.FAILED)
+    queued("busy")
+    held = TrainingQueue().claim("host-1", 600, "busy")
+    assert held
+    for state in STEPS[1 : STEPS.index(JobState.TRAINING) + 1]:
+        work = replace(held.work, attempt=1, instance_id=1, step=12, total_steps=40)
+        held = TrainingQueue().save(replace(held, state=state, work=work), "host-1")
+    for number, job_id in enumerate(("busy", "done", "nobody"), 1):
+        vast.add_instance(number, label=format_label(owner, job_id, 1), **rented)
+    vast.add_instance(4, label="somebody's")
+    done = cli("sweep")
+    shown = re.sub("goes in (10m|9m5[0-9]s)", "goes soon", done.stdout)
+    assert done.returncode == 1 and shown.splitlines() == [
+        "4 instances checked",
+        "  2 would be destroyed: Training FAILED but instance not terminated, $0.500 per hour",
+        "  1 stays (job busy): its job is TRAINING, step 12 of 40, held by host-1, $0.500 per hour",
+        "  3 stays (job nobody): Instance exceeded max runtime (5.00h > 4.0h limit); goes soon if it stays so, "
+        "$0.500 per hour",
+        '  4 is not ours labelled "somebody\'s": left alone, $0.500 per hour',
+    ]
+    kept = {each["instance_id"]: each for each in json.loads(cli("sweep", "--json").stdout)["kept"]}
+    assert kept.keys() == {1, 3} and (kept[1]["kind"], kept[1]["seconds_left"]) == ("at_work", None)
+    done = cli("sweep", "--force")
+    assert done.returncode == 0 and sorted(vast.instances) == [1, 3, 4]
+    assert "destroying instance 2: Training FAILED" in done.stderr

@@ -19,6 +19,7 @@ from tests.integration.conftest import WRONG_KEY, WatchedTransport, wait_until
 from tests.loopback.vast import LIST, VastApi, destroy_request
 from tests.loopback.vast_rows import KEY, failure
 from training_monitor.policy.job_states import STEPS
+from training_monitor.policy.sweep import SweepMemory
 from training_monitor.renting import JobState, JobWork, TrainingRequest, format_label
 from training_monitor.store import Store
 from training_monitor.supervise.sweeper import SweepReport, sweep_instances, watch_sweeps
@@ -69,6 +70,12 @@ def sweep(transport: WatchedTransport, clock: NowClock, dry_run: bool = False, *
     return sweep_instances(dry_run, owner="me", transport=transport, clock=clock, **options)
 
 
+def see_before(vast: VastApi, clock: NowClock) -> None:
+    """An earlier sweep saw all that is there now for the first time."""
+    seen = dict.fromkeys(map(str, vast.instances), clock.time() - HOUR)
+    Store().save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen).as_dict(), finished=False)
+
+
 def ids(rows: list[Any]) -> list[int]:
     return [row["instance_id"] for row in rows]
 
@@ -89,6 +96,7 @@ def test_finished_stuck_and_orphaned_machines_go_and_foreign_ones_stay(
     vast.add_instance(5, label=ours("nobody"), actual_status="offline", **rented)
     vast.add_instance(6, label=ours("busy"), **rented)
     vast.add_instance(7, label=format_label("somebody", "done", 1))
+    see_before(vast, clock)
     report = sweep(transport, clock)
     assert ids(report["terminated"]) == [2, 3, 5] and report["errors"] == []
     assert sorted(vast.instances) == [1, 4, 6, 7]
@@ -117,6 +125,7 @@ def test_orphans_on_all_pages_go(
 ) -> None:
     for number in range(1, 31):
         vast.add_instance(number, label=ours("nobody") if number in (3, 30) else f"run {number}")
+    see_before(vast, clock)
     report = sweep(transport, clock)
     assert report["instances_checked"] == 30 and len(report["foreign"]) == 28
     assert ids(report["terminated"]) == [3, 30] and len(vast.instances) == 28
@@ -127,6 +136,7 @@ def test_a_dry_run_sends_nothing_that_changes_anything(
 ) -> None:
     for number in range(1, 31):
         vast.add_instance(number, label=ours("nobody"))
+    see_before(vast, clock)
     report = sweep(transport, clock, dry_run=True)
     assert ids(report["planned"]) == list(range(1, 31)) and report["terminated"] == []
     assert len(vast.instances) == 30 and vast.about_instances() == [LIST, f"{LIST} after 25"]
@@ -142,6 +152,7 @@ def test_a_service_that_refuses_is_unknown_and_nothing_goes(
     status: int,
 ) -> None:
     vast.add_instance(1, label=ours("nobody"))
+    see_before(vast, clock)
     vast.fail_with = status
     report = sweep(transport, clock)
     assert report["instances_checked"] is None and report["terminated"] == []
@@ -198,6 +209,7 @@ def test_a_destroy_that_is_refused_is_an_error_and_the_others_go(
     monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
     vast.add_instance(1, label=ours("nobody"))
     vast.add_instance(2, label=ours("nobody"))
+    see_before(vast, clock)
     vast.answers[destroy_request(1)] = answer
     report = sweep(transport, clock)
     assert ids(report["errors"]) == [1] and "still there" in report["errors"][0]["error"]
@@ -215,6 +227,7 @@ def test_a_destroy_that_ends_well_and_does_nothing_is_no_success(
 ) -> None:
     monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
     vast.add_instance(1, label=ours("nobody"))
+    see_before(vast, clock)
     vast.keeps_destroyed = True
     report = sweep(transport, clock)
     assert report["terminated"] == [] and ids(report["errors"]) == [1]
@@ -263,6 +276,7 @@ def test_sweeps_go_on_through_an_outage_until_they_are_stopped(
     vast: VastApi, queue: TrainingQueue, transport: WatchedTransport, clock: NowClock
 ) -> None:
     vast.add_instance(1, label=ours("nobody"))
+    see_before(vast, clock)
     vast.fail_with = 500
     stopping, reports = threading.Event(), list[SweepReport]()
     clock.at(18, lambda: setattr(vast, "fail_with", 0))

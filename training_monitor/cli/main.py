@@ -243,7 +243,7 @@ _MODULES = {
     "launch": "service",
     "queue": "service",
     "worker": "service",
-    "sweep": "service",
+    "sweep": "sweeping",
     "instances": "market",
     "offers": "market",
     "dataset": "market",

@@ -1,7 +1,8 @@
 """Whether a rented instance is to be destroyed, by its row of a complete listing and the job its label names. Pure.
 
 Only what carries this owner's label is judged, everything else is foreign. What a row does not say is not guessed: a
-start that is missing or impossible is replaced by the time at which the instance was first seen.
+start that is missing or impossible is replaced by the time at which the instance was first seen. Where a worker may
+still come, or a record still turn up, nothing goes at first sight: the grace period begins when it is first seen.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Verdict:
         reason: in one sentence.
         job_id: of its label; None for a foreign one.
         runtime: seconds since it was rented, or was first seen where nobody knows that; None for a foreign one.
+        seconds_left: how long one that is kept is given before it goes; None: as long as nothing changes.
     """
 
     action: str
@@ -37,6 +39,7 @@ class Verdict:
     reason: str
     job_id: str | None = None
     runtime: float | None = None
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +120,15 @@ class _Look:
         return self.job is not None and self.job.lease_until is not None and self.job.lease_until > self.now
 
     @property
-    def is_just_taken(self) -> bool:
-        """Whether that worker is so new that it cannot have looked yet, after none was there for long."""
+    def grace_of_worker(self) -> float:
+        """Seconds for a worker that is so new that it cannot have looked yet, after none was there for long."""
         since = self.worker_since
-        return self.is_leased and since is not None and self.now - since <= self.config.orphan_grace
+        return self.config.orphan_grace - (self.now - since) if self.is_leased and since is not None else 0.0
+
+    @property
+    def grace_of_sight(self) -> float:
+        """Seconds for one that was just seen for the first time."""
+        return self.config.orphan_grace - (self.now - self.first_seen)
 
     def since(self, *moments: float | None) -> float:
         """Seconds since the last of these, and since it was first seen; a moment to come is none."""
@@ -157,8 +165,10 @@ def decide_sweep(
     look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since)
     for rule in (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status):
         if found := rule(look):
-            return Verdict(*found, job_id, runtime)
-    return Verdict("keep", "at_work", "its job goes on", job_id, runtime)
+            kind, reason, seconds = found
+            action, left = ("keep", seconds) if seconds is None or seconds > 0 else ("terminate", None)
+            return Verdict(action, kind, reason, job_id, runtime, left)
+    return Verdict("keep", "at_work", _work_in_words(look), job_id, runtime)
 
 
 def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
@@ -168,9 +178,10 @@ def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
     return mine and not job.state.is_terminal and (has is None or _is_same(has, row.get("id")))
 
 
-# ---------------------------------------------------------------- rules: (action, kind, reason), None: it says nothing
+# ---------------------------------------------------------------- rules: (kind, reason, seconds until it goes), or None
+# where a rule says nothing; no seconds left: it goes; None: it is kept
 
-_Found = tuple[str, str, str] | None
+_Found = tuple[str, str, float | None] | None
 
 
 def _judge_end(look: _Look) -> _Found:
@@ -180,9 +191,9 @@ def _judge_end(look: _Look) -> _Found:
     outcome = job.work.outcome if job.state in _AFTER_WORK else job.state
     if outcome is JobState.COMPLETED and job.request.on_finish != "destroy" and _is_last_machine(look.row, job):
         what = "its storage goes" if forecast_burn([look.row], None).storage_only else "it goes"
-        return "keep", "kept", f"kept as asked (on_finish: {job.request.on_finish}); {what} on costing money"
+        return "kept", f"kept as asked (on_finish: {job.request.on_finish}); {what} on costing money", None
     if job.state.is_terminal:
-        return "terminate", "finished", f"Training {job.state} but instance not terminated"
+        return "finished", f"Training {job.state} but instance not terminated", 0.0
     return None
 
 
@@ -196,32 +207,32 @@ def _judge_attempt(look: _Look) -> _Found:
     reason = f"left over from attempt {look.attempt}; the job is {where}{attempt}"
     # when the machine of the present attempt was asked for, or until then when the job left this one
     waited = look.since(job.changed_at if job.work.asked_at is None else job.work.asked_at)
-    return ("terminate" if waited > look.config.orphan_grace else "keep"), "left_over", reason
+    return "left_over", reason, look.config.orphan_grace - waited
 
 
 def _judge_progress(look: _Look) -> _Found:
     if look.job is None or not look.now - look.job.progressed_at > look.config.stuck_after:
         return None
     minutes = int((look.now - look.job.progressed_at) / 60)
-    reason = f"Training stuck in {look.job.state} (no update in {minutes}min)"
-    return ("keep" if look.is_just_taken else "terminate"), "stuck", reason
+    return "stuck", f"Training stuck in {look.job.state} (no update in {minutes}min)", look.grace_of_worker
 
 
 def _judge_runtime(look: _Look) -> _Found:
-    """The worker keeps the limit itself and saves the model first: while it is there, it gets the grace period."""
+    """The worker keeps the limit itself and saves the model first: it gets the grace period, also to come back."""
     limit = look.config.max_runtime if look.job is None else look.job.request.hard_timeout
     if not look.runtime > limit:
         return None
     reason = f"Instance exceeded max runtime ({look.runtime / 3600:.2f}h > {limit / 3600:.1f}h limit)"
-    waits = look.is_just_taken or (look.is_leased and look.runtime <= limit + look.config.orphan_grace)
-    return ("keep" if waits else "terminate"), "max_runtime", reason
+    seconds = max(look.grace_of_sight, look.grace_of_worker)
+    if look.job is not None:
+        seconds = max(seconds, limit + look.config.orphan_grace - look.runtime)
+    return "max_runtime", reason, seconds
 
 
 def _judge_record(look: _Look) -> _Found:
     if look.job is not None:
         return None
-    is_old = look.runtime > look.config.orphan_grace
-    return ("terminate" if is_old else "keep"), "orphan", "Instance has no associated training record"
+    return "orphan", "Instance has no associated training record", look.grace_of_sight
 
 
 def _judge_status(look: _Look) -> _Found:
@@ -229,10 +240,19 @@ def _judge_status(look: _Look) -> _Found:
     job, status = look.job, _status(look.row)
     if job is None or status not in _DOWN:
         return None
-    waited = look.since(job.lease_until, job.progressed_at)
-    waits = look.is_leased or waited <= look.config.orphan_grace
     who = "its worker" if look.is_leased else "no worker"
-    return ("keep" if waits else "terminate"), "down", f"Instance is {status} and {who} replaces it"
+    waited = look.since(job.lease_until, job.progressed_at)
+    return "down", f"Instance is {status} and {who} replaces it", (
+        None if look.is_leased else look.config.orphan_grace - waited
+    )
+
+
+def _work_in_words(look: _Look) -> str:
+    """What a machine that is needed is needed for."""
+    assert look.job  # what has none is an orphan
+    job, worker = look.job, look.job.worker
+    step = "" if job.work.step is None else f", step {job.work.step} of {job.work.total_steps or '?'}"
+    return f"its job is {job.state}{step}, {f'held by {worker}' if look.is_leased else 'and waits for a worker'}"
 
 
 # ---------------------------------------------------------------- rows, in which anything may be anything

@@ -22,6 +22,23 @@ class SweptInstance(TypedDict):
     cost_per_hour: float | None
 
 
+class KeptInstance(TypedDict):
+    """An instance of ours that stays.
+
+    kind: at_work | kept | and, while it is given `seconds_left` before it goes: left_over | stuck | max_runtime |
+    orphan | down. `seconds_left` is None where it stays while nothing changes; `cost_per_hour` in dollars, None when
+    nobody knows.
+    """
+
+    instance_id: int
+    kind: str
+    reason: str
+    job_id: str | None
+    status: str | None
+    seconds_left: float | None
+    cost_per_hour: float | None
+
+
 class SweepError(TypedDict):
     """What failed, for one instance or for the whole listing (None)."""
 
@@ -59,6 +76,19 @@ def describe_swept(row: Mapping[str, Any], verdict: Verdict) -> SweptInstance:
         reason=verdict.reason,
         job_id=verdict.job_id,
         label=_text(row.get("label")),
+        cost_per_hour=cost_per_hour(row),
+    )
+
+
+def describe_kept(row: Mapping[str, Any], verdict: Verdict) -> KeptInstance:
+    """An instance of ours that stays."""
+    return KeptInstance(
+        instance_id=row["id"],
+        kind=verdict.kind,
+        reason=verdict.reason,
+        job_id=verdict.job_id,
+        status=_text(row.get("actual_status")),
+        seconds_left=verdict.seconds_left,
         cost_per_hour=cost_per_hour(row),
     )
 

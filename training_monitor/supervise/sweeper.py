@@ -22,11 +22,13 @@ from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.policy.sweep import SweepMemory, Verdict, decide_sweep, is_at_work
 from training_monitor.policy.sweep_rows import (
     ForeignInstance,
+    KeptInstance,
     SweepAlert,
     SweepError,
     SweptInstance,
     describe_alert,
     describe_foreign,
+    describe_kept,
     describe_outage,
     describe_swept,
 )
@@ -51,13 +53,15 @@ OnEvent = Callable[[Event], None]
 class SweepReport(TypedDict):
     """What a sweep saw and did; JSON-ready.
 
-    `instances_checked` is None when nobody knows what is rented. `planned` is what a dry run would destroy. `skipped`
-    says that another sweep of this store was going on, and nothing was done.
+    `instances_checked` is None when nobody knows what is rented; else each of them is in one of the lists. `planned` is
+    what a dry run would destroy, `kept` is what of ours stays, and why. `skipped` says that another sweep of this store
+    was going on, and nothing was done.
     """
 
     instances_checked: int | None
     terminated: list[SweptInstance]
     planned: list[SweptInstance]
+    kept: list[KeptInstance]
     errors: list[SweepError]
     alerts: list[SweepAlert]
     foreign: list[ForeignInstance]
@@ -98,6 +102,7 @@ def sweep_instances(
         instances_checked=None,
         terminated=[],
         planned=[],
+        kept=[],
         errors=[],
         alerts=[],
         foreign=[],
@@ -219,11 +224,13 @@ class _Sweep:
             self._post(templates.orphan_instance(**about, grace=self.config.orphan_grace))
         if verdict.kind == "foreign":
             self.report["foreign"].append(describe_foreign(row))
+        if verdict.action == "keep":
+            self.report["kept"].append(describe_kept(row, verdict))
         if verdict.action == "terminate" and self.report["dry_run"]:
             self.report["planned"].append(describe_swept(row, verdict))
             self._tell("detected", f"instance {row['id']} would be destroyed: {verdict.reason}", verdict.job_id)
         elif verdict.action == "terminate":
-            self._destroy(row["id"])
+            self._destroy(row)
 
     def _judge(self, row: Mapping[str, Any]) -> tuple[Verdict, QueuedJob | None]:
         """What is to become of it, and the job that its label names."""
@@ -251,15 +258,17 @@ class _Sweep:
 
     # ---------------------------------------------------------------- destroying
 
-    def _destroy(self, number: int) -> None:
-        """Look at it and its job once more, end the job that has it, destroy it, see it gone, tell."""
-        row = next((each for each in list_instances(transport=self.transport) if each["id"] == number), None)
-        if row is None:
-            self._tell("stopped", f"instance {number} is gone already")
-            return
+    def _destroy(self, seen: Mapping[str, Any]) -> None:
+        """Look at it and its job once more, end the job that has it, destroy it, see it gone, tell.
+
+        One listing that lacks it proves nothing: it is judged as it was seen before.
+        """
+        number = seen["id"]
+        row = next((each for each in list_instances(transport=self.transport) if each["id"] == number), seen)
         verdict, job = self._judge(row)
         if verdict.action != "terminate":
             self._tell("refused", f"instance {number} is kept after all: {verdict.reason}", verdict.job_id)
+            self.report["kept"].append(describe_kept(row, verdict))
             return
         doomed = {"swept": describe_swept(row, verdict), "runtime": verdict.runtime}
         self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
@@ -275,11 +284,19 @@ class _Sweep:
         self._end_destroying(str(number))
 
     def _end_earlier(self, listed: set[str]) -> None:
-        """Tell of what an earlier sweep destroyed and did not live to tell; what is still there is judged anew."""
+        """Tell of what an earlier sweep destroyed and did not live to tell; what is still there is judged anew.
+
+        It may have been killed before it asked, and a listing may lack what is there: it is asked for once more.
+        """
         for number in sorted(set(self.memory.destroying) - listed):
-            self._end_destroying(number)
-        if self.memory.destroying:
-            self._remember(replace(self.memory, destroying={}))
+            try:
+                destroy_instance(number, transport=self.transport, clock=self.clock)
+                self._end_destroying(number)
+            except TrainingMonitorError as error:
+                self._add_error(int(number), error)
+        left = {each: row for each, row in self.memory.destroying.items() if each not in listed}
+        if left != self.memory.destroying:
+            self._remember(replace(self.memory, destroying=left))
 
     def _end_destroying(self, number: str) -> None:
         """Report and tell that it is gone, then forget that it was to go: a kill in between tells it no second time."""

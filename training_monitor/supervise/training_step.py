@@ -79,6 +79,7 @@ class TrainingStep:
             self._notices = RestartNotices(service.outbox, machine, ctx.job.id, about=ctx.about, command=ctx.command)
         self._supervisor = _JobSupervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
         self._watcher: _JobWatcher | None = None
+        self._ended: Event | None = None
         self._saved_at: float | None = None
         self._closing = ExitStack()
         self._closing.callback(self._supervisor.close)
@@ -225,10 +226,22 @@ class TrainingStep:
         self._watcher.save_alerts(told.as_dict())
 
     def _show(self, event: Event) -> None:
-        if self._notices and event.kind != "finished":  # how the job ends is told at its end
+        """Tell it as what happened to the job; that its training is over, once the rest of its log was shown."""
+        if event.end is not None:
+            self._ended = event
+            return
+        if self._notices:  # how the job ends is told at its end
             self._notices.show(event)
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
         if self.ctx.service.on_event:
-            self.ctx.service.on_event(event)
+            self.ctx.service.on_event(replace(event, job_id=self.ctx.job.id))
+
+    def _tell_ended(self) -> None:
+        if self._ended:
+            self._tell(self._ended)
+            self._ended = None
 
     # ------------------------------------------------------------ its checkpoints
 
@@ -253,11 +266,13 @@ class TrainingStep:
         if run.success:
             self._supervisor.target = ctx.target()  # looked up anew after it did not answer
             self._keep_rest(run.attempts[-1]["job_id"])
+            self._tell_ended()
             ctx.answered()
             step = run.attempts[-1]["final_step"]
             ctx.go(JobState.UPLOADING, progressed=True, step=step or ctx.job.work.step)
             return
         self._try_to_keep_rest()
+        self._tell_ended()
         ctx.end(JobState.CANCELLED if run.stopped else JobState.FAILED, run.reason or "the training ended")
 
     def _reason_to_move(self) -> str | None:

@@ -23,6 +23,7 @@ from training_monitor.supervise.machine_steps import offer_query
 from training_monitor.supervise.pipeline import run_job
 from training_monitor.supervise.sweeper import watch_sweeps
 from training_monitor.targets.transport import Transport
+from training_monitor.units import format_duration, plural
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.dataset import validate_dataset
 from training_monitor.vast.queue import TrainingQueue, load_owner
@@ -140,10 +141,17 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
         config=service.config,
         store=service.store,
         outbox=service.outbox,
+        on_event=lambda event: _tell_of_sweep(service, event),
         on_report=lambda report: _watch_credit(service),
         transport=service.transport,
         clock=service.clock,
     )
+
+
+def _tell_of_sweep(service: Service, event: Event) -> None:
+    """Tell what a sweep does and cannot do; not every five minutes what it sees."""
+    if service.on_event and event.kind in ("stopping", "stopped", "refused", "unreachable"):
+        service.on_event(replace(event, text=f"sweep: {event.text}"))
 
 
 def _watch_credit(service: Service) -> None:
@@ -159,6 +167,7 @@ class _Worker:
         self.done: list[QueuedJob] = []
         self.begun = False
         self.ended = threading.Event()
+        self._lock, self._at_work, self._told_idle = threading.Lock(), 0, False
 
     def work(self) -> None:
         service = replace(self.service, worker=f"{self.service.worker}-{threading.get_ident():x}")
@@ -179,21 +188,36 @@ class _Worker:
         if job is None:
             return False
         self.begun = True
+        with self._lock:
+            self._at_work, self._told_idle = self._at_work + 1, False
         if service.on_event:
-            service.on_event(Event("started", f"{job.id} claimed: {job.state.value.lower()}", job.id, job.work.attempt))
+            service.on_event(Event("started", f"claimed: {job.state.value.lower()}", job.id, job.work.attempt))
         try:
             self.done.append(run_job(service, job))
         finally:
             service.queue.release(job.id, service.worker)
+            with self._lock:
+                self._at_work -= 1
         return True
 
     def _is_over(self, service: Service) -> bool:
         """Wait for something to do; True when nothing will come."""
         if self.job_id is not None and service.queue.get(self.job_id).state.is_terminal:
             return True
-        if self.until_empty and self.job_id is None:
-            unfinished = [state for state in JobState if not state.is_terminal]
-            if not service.queue.list_jobs(unfinished, limit=1):
-                return True
+        unfinished = service.queue.list_jobs([state for state in JobState if not state.is_terminal])
+        if self.until_empty and self.job_id is None and not unfinished:
+            return True
+        self._tell_idle(service, unfinished)
         service.clock.wait(service.stopping, min(service.config.poll_interval, 1.0 if self.until_empty else 1e9))
         return False
+
+    def _tell_idle(self, service: Service, unfinished: list[QueuedJob]) -> None:
+        """Tell once that there is nothing to do, and why; again after the next job."""
+        with self._lock:
+            if self._at_work or self._told_idle or not service.on_event:
+                return
+            self._told_idle = True
+        held = [job for job in unfinished if self.job_id in (None, job.id)]
+        others = f"{plural(len(held), 'job is', 'jobs are')} held by others" if held else "no job waits"
+        wait = format_duration(service.config.poll_interval)
+        service.on_event(Event("waiting", f"nothing to do: {others}; looking again every {wait}"))

@@ -212,7 +212,8 @@ def test_a_machine_beyond_its_hard_timeout_goes_when_no_worker_is_there() -> Non
 def test_the_limit_is_the_one_of_the_job_not_of_the_service() -> None:
     patient = job(request=replace(REQUEST, hard_timeout=9 * HOUR), lease_until=None)
     assert outcome(row(start_date=NOW - 8 * HOUR), patient) == ("keep", "at_work")
-    assert outcome(row(start_date=NOW - 9.1 * HOUR), patient) == ("terminate", "max_runtime")
+    assert outcome(row(start_date=NOW - 9.1 * HOUR), patient) == ("keep", "max_runtime")
+    assert outcome(row(start_date=NOW - 9.2 * HOUR), patient) == ("terminate", "max_runtime")
     hasty = job(request=replace(REQUEST, hard_timeout=0.5 * HOUR), lease_until=None)
     assert outcome(row(), hasty) == ("terminate", "max_runtime")
 
@@ -265,14 +266,14 @@ def test_a_first_look_that_lies_ahead_is_now() -> None:
 
 
 @pytest.mark.parametrize("status", ["running", "stopped", "exited", "offline", "frozen", "unknown", None])
-def test_a_machine_whose_job_nobody_knows_goes_when_it_is_older_than_the_grace_period(status: str | None) -> None:
-    young, old = (row(actual_status=status, start_date=NOW - age * MINUTE) for age in (10, 11))
-    assert outcome(young) == ("keep", "orphan")
-    verdict = decide(old, first_seen=NOW)
-    assert (verdict.action, verdict.kind) == ("terminate", "orphan")
-    assert verdict.reason == "Instance has no associated training record"
-    alerts = [describe_alert(each, decide(each)) for each in (young, old)]
-    assert [alert and alert["type"] for alert in alerts] == ["ORPHAN_INSTANCE"] * 2
+def test_a_machine_whose_job_nobody_knows_goes_when_it_was_seen_for_the_grace_period(status: str | None) -> None:
+    orphan = row(actual_status=status)
+    verdicts = [decide(orphan, first_seen=NOW - age * MINUTE) for age in (0, 9, 10)]
+    assert [(each.action, each.kind) for each in verdicts] == [("keep", "orphan")] * 2 + [("terminate", "orphan")]
+    assert [each.seconds_left for each in verdicts] == [10 * MINUTE, MINUTE, None]
+    assert verdicts[0].reason == "Instance has no associated training record"
+    alerts = [describe_alert(orphan, each) for each in verdicts]
+    assert [alert and alert["type"] for alert in alerts] == ["ORPHAN_INSTANCE"] * 3
 
 
 def test_an_orphan_without_a_start_goes_when_it_was_seen_for_the_grace_period() -> None:

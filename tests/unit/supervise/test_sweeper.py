@@ -22,6 +22,7 @@ from training_monitor.notify.notice_text import PLAIN, render
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.policy.job_states import STEPS
+from training_monitor.policy.sweep import SweepMemory
 from training_monitor.renting import JobState, JobWork, QueuedJob, TrainingRequest, format_label
 from training_monitor.store import Execute, Store
 from training_monitor.supervise.sweeper import SweepReport, sweep_instances, watch_sweeps
@@ -122,6 +123,11 @@ class Bench:
     def add_machine(self, number: int, job_id: str, attempt: int = 1, **details: Any) -> None:
         self.account.add(number, format_label("me", job_id, attempt), **details)
 
+    def see_before(self, seconds: float = HOUR) -> None:
+        """An earlier sweep saw all that is there now for the first time."""
+        seen = dict.fromkeys(map(str, self.account.rows), self.clock.time() - seconds)
+        self.store.save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen).as_dict(), finished=False)
+
     def sweep(self, dry_run: bool = False, store: Store | None = None, **options: Any) -> SweepReport:
         store = store or self.store
         with Outbox(TrainingNotifier([WebList()], store=Store(self.folder)), store) as outbox:
@@ -186,6 +192,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
     bench.add_machine(2, "busy")
     bench.add_machine(3, "nobody")
     bench.account.add(4, "somebody's", dph_total=2.5)
+    bench.see_before()
     report = bench.sweep()
     assert sorted(bench.account.rows) == [2, 4] and bench.account.destroyed == [1, 3]
     assert (report["instances_checked"], report["dry_run"], report["skipped"]) == (4, False, False)
@@ -204,6 +211,17 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "label": "training_monitor/me/nobody/1",
             "cost_per_hour": 0.5,
         },
+    ]
+    assert report["kept"] == [
+        {
+            "instance_id": 2,
+            "kind": "at_work",
+            "reason": "its job is TRAINING, and waits for a worker",
+            "job_id": "busy",
+            "status": "running",
+            "seconds_left": None,
+            "cost_per_hour": 0.5,
+        }
     ]
     assert report["foreign"] == [{"instance_id": 4, "label": "somebody's", "status": "running", "cost_per_hour": 2.5}]
     assert [(alert["type"], alert["instance_id"]) for alert in report["alerts"]] == [("ORPHAN_INSTANCE", 3)]
@@ -235,6 +253,7 @@ def test_foreign_machines_are_never_destroyed_whatever_their_age_and_state(bench
 
 def test_the_owner_is_the_one_of_the_store_unless_one_is_given(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.add_machine(1, "nobody")
+    bench.see_before()
     assert ids(bench.sweep(owner=None)["foreign"]) == [1]
     monkeypatch.setenv("TRAINING_MONITOR_OWNER", "not / a name")
     with pytest.raises(SettingsError, match="OWNER"):
@@ -248,6 +267,7 @@ def test_a_label_of_ours_with_a_hostile_name_is_an_orphan_like_any_other(bench: 
     bench.add_machine(1, name)
     bench.add_machine(2, "done")
     bench.add_job("done", JobState.FAILED)
+    bench.see_before()
     report = bench.sweep()
     if "/" in name:
         assert ids(report["foreign"]) == [1]
@@ -260,10 +280,48 @@ def test_a_job_that_cannot_be_read_is_unknown_and_its_machine_stays(bench: Bench
     bench.add_job("later", JobState.COMPLETED)
     bench.add_machine(1, "later")
     bench.add_machine(2, "nobody")
+    bench.see_before()
     with bench.store.transaction() as execute:
         execute("UPDATE training_jobs SET work = ?", ('{"of a later version": 1}',))
     report = bench.sweep()
     assert ids(report["errors"]) == [1] and ids(report["terminated"]) == [2]
+
+
+def test_every_machine_is_in_one_list_with_why_it_stays_or_goes(bench: Bench) -> None:
+    bench.add_job("busy", JobState.TRAINING, instance_id=1, step=120, total_steps=400)
+    bench.queue.claim("host-1", 60, "busy")
+    bench.add_job("done", JobState.FAILED)
+    bench.add_job("unreadable", JobState.COMPLETED)
+    for number, job_id in enumerate(("busy", "done", "nobody", "unreadable"), 1):
+        bench.add_machine(number, job_id)
+    bench.account.add(5, "somebody's")
+    with bench.store.transaction() as execute:
+        execute("UPDATE training_jobs SET work = '{' WHERE id = 'unreadable'")
+    for dry_run in (True, False):
+        report = bench.sweep(dry_run)
+        lists = [report[name] for name in ("terminated", "planned", "kept", "errors", "foreign")]
+        assert sorted(number for rows in lists for number in ids(rows)) == [1, 2, 3, 4, 5]
+        assert {each["instance_id"]: (each["kind"], each["reason"]) for each in report["kept"]} == {
+            1: ("at_work", "its job is TRAINING, step 120 of 400, held by host-1"),
+            3: ("orphan", "Instance has no associated training record"),
+        }
+
+
+@pytest.mark.parametrize("job_id", ["nobody", "left"])
+def test_a_machine_beyond_the_longest_runtime_is_never_destroyed_at_first_sight(bench: Bench, job_id: str) -> None:
+    bench.add_job("left", JobState.TRAINING, instance_id=1)
+    bench.clock.sleep(5 * HOUR)
+    bench.queue.claim("setter", 60, "left")
+    bench.queue.save(bench.queue.get("left"), "setter", progressed=True)
+    bench.queue.release("left", "setter")
+    bench.add_machine(1, job_id, start_date=EPOCH - 5 * HOUR)
+    first = bench.sweep()
+    assert ids(first["kept"]) == [1] and first["kept"][0]["seconds_left"] == 600.0
+    assert [alert["type"] for alert in first["alerts"]] == ["MAX_RUNTIME_EXCEEDED"]
+    bench.clock.sleep(599)
+    assert bench.sweep()["terminated"] == [] and bench.queue.get("left").to_end is None
+    bench.clock.sleep(1)
+    assert ids(bench.sweep()["terminated"]) == [1]
 
 
 # ---------------------------------------------------------------- the job of a machine that goes
@@ -387,6 +445,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(bench: Bench) -> None:
     bench.add_machine(2, "busy")
     bench.add_machine(3, "nobody")
     bench.clock.sleep(3 * HOUR)
+    bench.see_before()
     before = bench.queue.list_jobs()
     report = bench.sweep(dry_run=True)
     assert ids(report["planned"]) == [2, 3] and report["terminated"] == []
@@ -475,6 +534,7 @@ def test_a_store_that_fails_is_survived(bench: Bench) -> None:
             return super().load_run(key, finished=finished)
 
     bench.add_machine(1, "nobody")
+    bench.see_before()
     reports = bench.watch(300, 100, store=BrokenStore(bench.folder))
     assert [ids(report["terminated"]) for report in reports] == [[1]]
     assert [event.text for event in bench.events if event.kind == "unreachable"] == [
@@ -493,8 +553,51 @@ def test_a_listing_that_lacks_everything_for_once_forgets_nothing(bench: Bench) 
     assert ids(bench.sweep()["terminated"]) == [1]
 
 
+def test_a_machine_that_one_listing_lacks_is_asked_to_go_all_the_same(bench: Bench) -> None:
+    bench.add_job("done", JobState.FAILED)
+    bench.add_machine(1, "done")
+    looks, hidden = iter(range(99)), dict[int, dict[str, Any]]()
+
+    def lack_it_once() -> None:
+        look = next(looks)
+        if look == 1:
+            hidden.update(bench.account.rows)
+            bench.account.rows.clear()
+        elif look == 2:
+            bench.account.rows.update(hidden)
+
+    bench.account.on_list = lack_it_once
+    assert ids(bench.sweep()["terminated"]) == [1]
+    assert bench.account.destroyed and bench.account.rows == {}
+
+
+def test_a_machine_that_was_to_go_when_the_sweep_was_killed_is_asked_for_again_before_it_is_told_gone(
+    bench: Bench,
+) -> None:
+    bench.add_job("done", JobState.FAILED)
+    bench.add_machine(1, "done")
+
+    def die() -> None:
+        raise Killed
+
+    requests = iter(range(99))
+    bench.account.before = lambda: (
+        die() if next(requests) == 2 else None
+    )  # after both listings
+    with pytest.raises(Killed):
+        bench.sweep()
+    assert bench.account.destroyed == [] and bench.told == []
+    bench.account.before = alive
+    there, looks = dict(bench.account.rows), iter(range(99))
+    bench.account.rows.clear()
+    bench.account.on_list = lambda: bench.account.rows.update(there) if next(looks) == 1 else None
+    assert ids(bench.sweep()["terminated"]) == [1]
+    assert bench.account.destroyed and bench.account.rows == {}
+
+
 def test_a_second_listing_that_fails_destroys_nothing(bench: Bench) -> None:
     bench.add_machine(1, "nobody")
+    bench.see_before()
     looks = iter(range(9))
     bench.account.on_list = lambda: setattr(bench.account, "down", next(looks) == 1)
     report = bench.sweep()
@@ -507,6 +610,7 @@ def test_a_second_listing_that_fails_destroys_nothing(bench: Bench) -> None:
 def test_a_machine_that_does_not_go_is_told_once_and_tried_again_and_the_others_go(bench: Bench) -> None:
     for number in (1, 2, 3):
         bench.add_machine(number, "nobody")
+    bench.see_before()
     bench.account.undestroyable = {2}
     for _ in range(3):
         report = bench.sweep()
@@ -521,6 +625,7 @@ def test_a_machine_that_does_not_go_is_told_once_and_tried_again_and_the_others_
 def test_a_key_that_may_not_destroy_is_told(bench: Bench) -> None:
     bench.add_machine(1, "nobody")
     bench.add_machine(2, "nobody")
+    bench.see_before()
     bench.account.forbidden = {1}
     report = bench.sweep()
     assert ids(report["errors"]) == [1] and ids(report["terminated"]) == [2]
@@ -593,6 +698,8 @@ def test_killed_at_any_moment_and_called_again_it_comes_to_the_same_end(tmp_path
         bench.add_machine(2, "nobody")
         bench.account.add(3, "somebody's")
         bench.clock.sleep(3 * HOUR)
+
+        bench.see_before()
 
         def strike(passed: Iterator[int] = passed, at: int = at) -> None:
             if next(passed) == at:

@@ -136,6 +136,17 @@ def test_a_log_is_kept_to_its_last_line_though_no_connection_holds(world: World)
     assert world.log == [*steps(100), "Training completed"]
 
 
+def test_that_a_training_is_over_is_told_after_the_last_line_of_its_log(tmp_path: Path) -> None:
+    world, shown = World(tmp_path), list[str]()
+    world.context.service = replace(
+        world.context.service,
+        on_event=lambda event: shown.append(event.kind) if event.end else None,
+        on_line=lambda update: shown.append(update.line),
+    )
+    assert world.run() is JobState.UPLOADING
+    assert shown == [*steps(100), "finished"]
+
+
 def test_a_log_is_kept_while_the_market_does_not_answer(world: World) -> None:
     with world.training() as step:
         world.market_answers = False

@@ -1,0 +1,120 @@
+"""`sweep`: what is rented and needed by nobody."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from argparse import Namespace
+
+from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.output import complain, hint, interrupted_status, print_json, say
+from training_monitor.cli.service import told
+from training_monitor.cli.waiting import Waiting
+from training_monitor.errors import SettingsError
+from training_monitor.models import Event
+from training_monitor.policy.service_config import ServiceConfig
+from training_monitor.probes.settings_file import load_service_config
+from training_monitor.supervise.sweeper import SweepReport, sweep_instances, watch_sweeps
+from training_monitor.units import format_duration, plural
+from training_monitor.vast.instances import list_instances
+
+TOLD = ("stopping", "refused", "unreachable")  # the rest is in the report
+
+
+def sweep(args: Namespace) -> int:
+    """Find the rented instances that nobody needs; with --force destroy them."""
+    config = load_service_config()
+    if args.all and args.every:
+        raise SettingsError("--all", "--every", "one of them: everything is destroyed once, by hand")
+    if args.confirm is not None and not (args.all and args.force):
+        raise SettingsError("--confirm", args.confirm, "--all and --force with it: nothing else asks")
+    try:
+        return _sweep(args, config)
+    except KeyboardInterrupt as interrupt:
+        left = "; training-monitor instances shows what is left" if args.force else ""
+        hint(f"\ninterrupted{left}")
+        return interrupted_status(interrupt)
+
+
+def _sweep(args: Namespace, config: ServiceConfig) -> int:
+    if args.all and args.force:
+        _confirm_all(args)
+    with told(args) as outbox, Waiting() as waiting:
+
+        def tell(event: Event) -> None:
+            waiting.on("sweep", event.text)
+            if event.kind in TOLD and args.force:
+                hint(event.text)
+
+        def show(report: SweepReport) -> None:
+            waiting.end("sweep")
+            _show_sweep(report, args)
+
+        if args.every:
+            watch_sweeps(
+                args.every,
+                threading.Event(),  # nobody sets it: an interrupt ends it
+                dry_run=not args.force,
+                config=config,
+                outbox=outbox,
+                on_event=tell,
+                on_report=show,
+            )
+        waiting.on("sweep", "asking vast.ai what is rented")
+        report = sweep_instances(not args.force, all_instances=args.all, config=config, outbox=outbox, on_event=tell)
+        show(report)
+    if report["instances_checked"] is None:
+        return UNKNOWN
+    return BAD if report["errors"] or report["planned"] else OK
+
+
+def _confirm_all(args: Namespace) -> None:
+    """Have it typed out that everything is to go. Raises SettingsError."""
+    count = len(list_instances())
+    sentence = f"destroy all {plural(count, 'instance')}"
+    typed = args.confirm
+    if typed is None and sys.stdin.isatty():
+        complain(f"this destroys every instance of the account, whoever rented it, with all that is on it: {count}")
+        typed = input(f"type `{sentence}` to go on: ")
+    if typed != sentence:
+        raise SettingsError("--confirm", typed, f"{sentence!r}, typed out")
+
+
+def _show_sweep(report: SweepReport, args: Namespace) -> None:
+    if args.json:
+        print_json(report)
+        return
+    if args.every:
+        say(time.strftime("%Y-%m-%d %H:%M:%S"))
+    if report["skipped"]:
+        hint("another sweep is going on")
+        return
+    if report["instances_checked"] is not None:
+        say(f"{plural(report['instances_checked'], 'instance')} checked")
+    for title, rows in (("destroyed", report["terminated"]), ("would be destroyed", report["planned"])):
+        for row in rows:
+            say(f"  {row['instance_id']} {title}: {row['reason']}{_price(row['cost_per_hour'])}")
+    for kept in report["kept"]:
+        job = "" if kept["job_id"] is None else f" (job {kept['job_id']})"
+        left = (
+            "" if kept["seconds_left"] is None else f"; goes in {format_duration(kept['seconds_left'])} if it stays so"
+        )
+        say(f"  {kept['instance_id']} stays{job}: {kept['reason']}{left}{_price(kept['cost_per_hour'])}")
+    for alert in report["alerts"]:
+        if alert["instance_id"] is None:  # the others are among those above
+            say(f"  ! {alert['type']}: {alert['reason']}")
+    named = {row["instance_id"] for row in (*report["terminated"], *report["planned"], *report["errors"])}
+    for other in report["foreign"]:
+        if other["instance_id"] in named:  # --all leaves nobody's alone
+            continue
+        label = f" labelled {other['label']!r}" if other["label"] else ""
+        say(f"  {other['instance_id']} is not ours{label}: left alone{_price(other['cost_per_hour'])}")
+    for error in report["errors"]:
+        complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
+    if report["planned"]:
+        hint("nothing was destroyed: --force does it")
+
+
+def _price(cost_per_hour: float | None) -> str:
+    return ", unknown cost" if cost_per_hour is None else f", ${cost_per_hour:.3f} per hour"
