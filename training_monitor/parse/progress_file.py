@@ -80,6 +80,7 @@ def parse_progress_file(
         validation_batch=_whole(state.get("validation_batch")),
         total_validation_batches=_whole(state.get("total_validation_batches")),
         step=_whole(state.get("step")),
+        total_steps=_whole(state.get("total_steps")),
         run=_estimate(estimates, "run"),
         epoch_time=_estimate(estimates, "epoch"),
         training=_estimate(estimates, "training"),

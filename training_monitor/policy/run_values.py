@@ -111,7 +111,8 @@ class Run:
         folder: the run's own folder, None in the flat layout.
         status: as written, one of STATUSES; None when the file names none.
         phase: loading, training, validation, or what the script calls it.
-        batch, validation_batch: in this epoch, from 1; step: of the whole run.
+        batch, validation_batch: in this epoch, from 1; step, total_steps: of the whole run, where it says how many it
+            makes.
         run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
         validation_seconds: how long the last validation took.
         losses: the loss over the whole run in at most 64 values, oldest first.
@@ -132,6 +133,7 @@ class Run:
     validation_batch: int | None = None
     total_validation_batches: int | None = None
     step: int | None = None
+    total_steps: int | None = None
     run: Estimate = Estimate()
     epoch_time: Estimate = Estimate()
     training: Estimate = Estimate()

@@ -118,6 +118,8 @@ def _step(run: Run) -> int | None:
 
 def _total_steps(run: Run, step: int | None) -> int | None:
     """The steps of the whole run, counted as its steps are: from where it began, which may be amid an epoch."""
+    if run.total_steps is not None:
+        return run.total_steps
     if step is None or run.batch is None or run.total_batches is None or run.epoch is None or run.total_epochs is None:
         return None
     return step + max(0, run.total_batches - run.batch) + max(0, run.total_epochs - run.epoch) * run.total_batches

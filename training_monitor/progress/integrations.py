@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,23 +62,35 @@ class HuggingFaceCallback(_Hooks):
 
     def __init__(self, monitor: TrainingMonitor) -> None:
         super().__init__(monitor)
+        self._epoch: int | None = None  # that was begun last, from 0
         self._first_step = 0  # of this epoch
         self._is_validating = False
 
     @_guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self.monitor.start_monitoring()
-
-    @_guarded
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if not state.is_world_process_zero:
             return
-        epochs = max(1, math.ceil(state.num_train_epochs or args.num_train_epochs or 1))
-        steps = math.ceil(state.max_steps / epochs) if state.max_steps and state.max_steps > 0 else None
-        epoch = int((state.epoch or 0) + 0.001)
-        self._first_step = epoch * steps if steps else state.global_step
-        self.monitor.start_epoch(epoch + 1, steps, epochs)
+        self._epoch = None
+        self.monitor.start_monitoring()
+        if state.max_steps and state.max_steps > 0:
+            self.monitor.set_remaining_steps(max(0, state.max_steps - state.global_step))
+
+    @_guarded
+    def on_epoch_begin(
+        self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        steps, epochs = steps_per_epoch(args, state, train_dataloader), _epochs(args, state)
+        if self._epoch is not None:
+            self._epoch += 1
+        else:  # the first one, or that in which a checkpoint was made
+            self._epoch = state.global_step // steps if steps else int((state.epoch or 0) + 0.001)
+        is_anew = steps is None or getattr(args, "ignore_data_skip", False)
+        self._first_step = state.global_step if is_anew else self._epoch * (steps or 0)
+        if steps and state.max_steps and state.max_steps > 0:
+            steps = max(1, min(steps, state.max_steps - self._first_step))
+        self.monitor.start_epoch(self._epoch + 1, steps, epochs)
 
     @_guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -160,8 +173,14 @@ class LightningCallback(_Hooks):
     @_guarded
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
         if trainer.is_global_zero:
-            batches = _count(trainer.num_training_batches)
-            self.monitor.start_epoch(int(trainer.current_epoch) + 1, batches, _count(trainer.max_epochs))
+            epoch, batches = int(trainer.current_epoch), _count(trainer.num_training_batches)
+            epochs, left = _count(trainer.max_epochs), batches_left(trainer, module)
+            if left is not None and batches:
+                needed = epoch + math.ceil(left / batches)
+                epochs = needed if epochs is None else min(epochs, needed)
+                left, batches = min(left, (epochs - epoch) * batches), min(left, batches)
+            self.monitor.set_remaining_steps(left)
+            self.monitor.start_epoch(epoch + 1, batches, epochs)
 
     @_guarded
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
@@ -223,6 +242,49 @@ class MonitorHandler(logging.Handler):
         except Exception as error:  # arguments that do not fit the message
             said = f"{record.levelname}: {text_of(record.msg)} ({type(error).__name__})"
         self.monitor.update_metrics(last_log=redact(said[: 2 * MOST_LOG])[:MOST_LOG])
+
+
+def steps_per_epoch(args: Any, state: Any, loader: Any) -> int | None:
+    """Optimizer steps in a whole epoch of transformers' Trainer; None where its data have no length.
+
+    Steps that the last batches of an epoch are too few for are made by newer versions and not by older ones: which of
+    them this is shows in the totals that it made of that.
+    """
+    batches, epochs, most = _length(loader), args.num_train_epochs or 1, getattr(args, "max_steps", -1)
+    if not batches:
+        is_exact = most <= 0 and state.max_steps and state.num_train_epochs and float(epochs).is_integer()
+        return math.ceil(state.max_steps / state.num_train_epochs) if is_exact else None
+    accumulated = max(1, getattr(args, "gradient_accumulation_steps", 1) or 1)
+    with_rest, without = math.ceil(batches / accumulated), max(1, batches // accumulated)
+
+    def is_total(steps: int) -> bool:
+        if most > 0:
+            return bool(state.num_train_epochs == math.ceil(most / steps))
+        return bool(state.max_steps == math.ceil(epochs * steps))
+
+    return without if is_total(without) and not is_total(with_rest) else with_rest
+
+
+def _epochs(args: Any, state: Any) -> int | None:
+    """Epochs of transformers' Trainer, the last of them maybe in part; None where its data have no end."""
+    epochs = math.ceil(state.num_train_epochs or args.num_train_epochs or 1)
+    return max(1, epochs) if epochs < sys.maxsize else None
+
+
+def batches_left(trainer: Any, module: Any) -> int | None:
+    """Batches until Lightning's max_steps, from the beginning of an epoch; None where none are set or can be told.
+
+    What is accumulated ends with an epoch, whole or not. In manual optimization a step is whatever the module makes it.
+    """
+    most = _count(getattr(trainer, "max_steps", None))
+    if most is None or not getattr(module, "automatic_optimization", True):
+        return None
+    left = max(0, most - int(trainer.global_step))
+    accumulated, batches = max(1, int(trainer.accumulate_grad_batches)), _count(trainer.num_training_batches)
+    if not batches:
+        return left * accumulated
+    epochs, rest = divmod(left, math.ceil(batches / accumulated))
+    return epochs * batches + min(batches, rest * accumulated)
 
 
 def _numbers(metrics: object) -> dict[str, object]:

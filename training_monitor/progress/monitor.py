@@ -30,7 +30,6 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError
@@ -42,13 +41,11 @@ from training_monitor.progress.metric_values import Discarded
 from training_monitor.progress.run_record import RunRecord, counted
 from training_monitor.progress.script_values import amount, default_file, is_data_worker, is_rank_zero, metadata, whole
 from training_monitor.progress.troubles import Warnings, harmless
-from training_monitor.progress.variables import Callback, Change
+from training_monitor.progress.variable_calls import VariableCalls
 from training_monitor.targets.transport import Transport
 
-_NO_CHANGES: tuple[Change, ...] = ()
 
-
-class TrainingMonitor:
+class TrainingMonitor(VariableCalls):
     """Writes the progress of this script to a file, from a background thread.
 
     Args:
@@ -222,6 +219,15 @@ class TrainingMonitor:
             self._record.progress.dataset_ratio = others / samples if samples else None
 
     @harmless(None)
+    def set_remaining_steps(self, steps: int | None) -> None:
+        """Training batches that the run still makes, where it may end amid an epoch; None where that is not known."""
+        left = whole("steps", steps)
+        with self._record.lock:
+            self._record.observe()
+            self._record.progress.end_after(left)
+            self._record.version += 1
+
+    @harmless(None)
     def start_phase(self, name: str) -> None:
         """Show this as the phase until the next one begins."""
         phase = bounded(text_of(name))[:100]
@@ -272,68 +278,7 @@ class TrainingMonitor:
             self._record.progress.told = Estimate(*numbers)
             self._record.version += 1
 
-    # ------------------------------------------------------------ variables
-
-    @property
-    def variables(self) -> dict[str, Any]:
-        """What is tracked, with the values that hold now."""
-        return self._record.variables.values
-
-    @harmless(None)
-    def track_variables(self, variables: Mapping[str, object]) -> None:
-        """Let these be edited from outside; edits appear in this very dict, between two steps."""
-        with self._record.lock:
-            self._record.variables.track(variables)
-            self._record.version += 1
-
-    @harmless(None)
-    def register_callback(self, name: str, callback: Callback) -> None:
-        """Call back with (name, old value, new value) in the training thread when this variable was edited."""
-        self._record.variables.call_back(callback, name)
-
-    @harmless(None)
-    def register_general_callback(self, callback: Callback) -> None:
-        """The same for all variables."""
-        self._record.variables.call_back(callback)
-
-    @harmless(False)
-    def is_change(self, name: str | None = None) -> bool:
-        """Apply pending edits; whether any variable, or this one, changed since this was asked last."""
-        self._attend()
-        with self._record.lock:
-            return bool(self._record.variables.tell(name))
-
-    @harmless(_NO_CHANGES)
-    def check_changes(self) -> tuple[Change, ...]:
-        """The same, with what changed: (name, old value, new value)."""
-        self._attend()
-        with self._record.lock:
-            return tuple(self._record.variables.tell())
-
-    @harmless("no changes")
-    def get_change_summary(self, changes: object = None) -> str:
-        """The last changes in words; the argument of earlier versions is not needed."""
-        return self._record.variables.summary()
-
-    @harmless(False)
-    def should_restart_dataloader(self, changes: object = None) -> bool:
-        """Whether batch_size or num_workers changed since this was asked last; the argument is not needed."""
-        self._attend()
-        return self._record.variables.needs_dataloader()
-
     # ------------------------------------------------------------ inside
-
-    @harmless(None)
-    def _attend(self) -> None:
-        """Begin, where that was not done; apply the edits, and call those back who want to know."""
-        self.start_monitoring()
-        record = self._record
-        with record.lock:
-            record.needs_training_thread = False
-            changes = record.variables.apply(record.clock.time())
-            record.version += bool(changes)
-        for failure in record.variables.tell_callbacks(changes):
-            self.troubles.warn(failure, failure)
 
     def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None) -> None:
         self._attend()

@@ -6,152 +6,16 @@ Times are seconds of a monotonic clock. A clock that goes back counts as one tha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from math import ceil
 from statistics import median
 
 from training_monitor.policy.run_values import Estimate
-from training_monitor.progress.pace import Pace
+from training_monitor.progress.run_parts import MOST_DURATIONS, Part, Span, usual_seconds
 
-MOST_DURATIONS = 16
 _LAST_VALIDATIONS = 3  # so that one that took longer counts for nothing, and two that did for all to come
 IDLE, TRAINING, VALIDATION = "idle", "training", "validation"
 LOADING = "loading"
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """How long the batches of a past epoch or validation took, pauses included, and at which rate they were made.
-
-    `rate` is None where it is not known, or became another one on the way.
-    """
-
-    seconds: float
-    batches: int
-    rate: float | None
-
-    def at(self, rate: float | None) -> float:
-        """Seconds that it would take at this rate, with the same pauses."""
-        if not rate or not self.rate:
-            return self.seconds
-        return max(0.0, self.seconds + self.batches * (1.0 / rate - 1.0 / self.rate))
-
-
-@dataclass(slots=True)
-class Part:
-    """The training or the validation batches of a run.
-
-    Attributes:
-        total: batches in this epoch. count: batches begun in the whole run, as they were counted.
-        first: of them, those begun before this epoch (or this validation).
-        skipped: how far the script's own number of the last batch is ahead of those counted in this epoch.
-        leaps: batches of the whole run that the script's own numbers passed over (below zero: counted more than once).
-        made, made_of: batches of the last epoch, and how many had been said.
-        seconds: in which such batches were made, in the whole run; before: of them, those before this epoch.
-        began_at, changes: number of the last batch, and changes of the pace, before this epoch.
-        changed_at: `seconds` when the last batch began; is_over: it has ended, and no other one has begun.
-        past: the last epochs.
-    """
-
-    total: int | None = None
-    count: int = 0
-    first: int = 0
-    skipped: int = 0
-    leaps: int = 0
-    from_zero: bool = False
-    made: int | None = None
-    made_of: int | None = None
-    seconds: float = 0.0
-    before: float = 0.0
-    began_at: int = 0
-    changes: int = 0
-    changed_at: float = 0.0
-    is_over: bool = False
-    pace: Pace = field(default_factory=Pace)
-    past: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_DURATIONS))
-
-    def begin(self, total: int | None) -> None:
-        """Count from here; `total` None keeps what was known."""
-        self.first, self.before, self.skipped, self.changed_at = self.count, self.seconds, 0, self.seconds
-        self.began_at, self.changes = self.count + self.leaps, self.pace.changes
-        self.mark()
-        if total is not None:
-            self.total = total
-
-    def mark(self) -> None:
-        """Note that the next batch begins here, or would, were this not the end."""
-        self.pace.add(self.seconds, self.count + self.leaps + 1)
-
-    def observe(self, count: int) -> bool:
-        """Note the counter; True when batches were begun."""
-        if count <= self.count:
-            return False
-        self.count, self.changed_at, self.is_over = count, self.seconds, False
-        self.pace.add(self.seconds, count + self.leaps)
-        return True
-
-    def place(self, batch: int, begun: int) -> None:
-        """Note the script's own number of the batch that was begun as number `begun` of all.
-
-        The first number of an epoch may be that of a resume. Later ones that pass some over, or come again, tell how
-        many batches of `total` a counted one is. One that is less begins anew.
-        """
-        self.from_zero = self.from_zero or batch == 0
-        counted = max(1, begun - self.first)
-        skipped = batch + self.from_zero - counted
-        if counted > 1 and skipped >= self.skipped - 1:
-            self.leaps += skipped - self.skipped
-        self.skipped = skipped
-
-    def end_epoch(self) -> None:
-        self.mark()
-        self.past.append(self.span())
-        self.made, self.made_of = self.batch, self.total
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the speed was the same in all of this epoch."""
-        return self.changes == self.pace.changes
-
-    def span(self) -> Span:
-        """This epoch so far."""
-        batches = self.count + self.leaps - self.began_at
-        return Span(self.elapsed, batches, self.pace.rate() if self.is_steady else None)
-
-    @property
-    def durations(self) -> list[float]:
-        return [span.seconds for span in self.past]
-
-    @property
-    def expected(self) -> int | None:
-        """Batches of this epoch: as many as the last one made of the same total, until that proves to be too few."""
-        return self.made if self.made and self.made_of == self.total and self.made >= (self.batch or 0) else self.total
-
-    @property
-    def batch(self) -> int | None:
-        """The batch that was begun last in this epoch, from 1."""
-        done = self.count - self.first
-        return done + self.skipped if done else None
-
-    @property
-    def elapsed(self) -> float:
-        return self.seconds - self.before
-
-    def remaining(self) -> float | None:
-        """Seconds until the last batch has ended, by the rate, else by the durations of earlier epochs."""
-        rate = self.pace.rate()
-        total = self.expected
-        if total is None or not rate:
-            return max(0.0, _usual(self.past, rate) - self.elapsed) if self.past else None
-        waiting = max(0, total - (self.batch or 0))
-        is_under_way = self.batch and self.batch <= total and not self.is_over
-        current = 1.0 - rate * (self.seconds - self.changed_at) if is_under_way else 0.0
-        return (waiting + max(0.0, current)) / rate
-
-
-def _usual(spans: Iterable[Span], rate: float | None) -> float:
-    """Seconds that such a span usually takes at this rate."""
-    return median(span.at(rate) for span in spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +39,7 @@ class RunClock:
         self.training, self.validation = Part(), Part()
         self.epoch: int | None = None
         self.total_epochs: int | None = None
+        self.total_steps: int | None = None  # training batches of the whole run
         self.dataset_ratio: float | None = None
         self.told: Estimate = Estimate()
         self.epoch_durations: deque[float] = deque(maxlen=MOST_DURATIONS)
@@ -273,6 +138,10 @@ class RunClock:
         if self.phase == VALIDATION:
             self.phase = self._phase_before
 
+    def end_after(self, left: int | None) -> None:
+        """Note that the run ends after so many more training batches, amid an epoch or not."""
+        self.total_steps = None if left is None else self.training.count + left
+
     def place(self, batch: int, begun: int) -> None:
         """Note that the batch which was begun as number `begun` of all has the script's own number `batch`."""
         (self.validation if self.mode == VALIDATION else self.training).place(batch, begun)
@@ -298,10 +167,17 @@ class RunClock:
     @property
     def is_complete(self) -> bool:
         """Whether the last batch of the last epoch was begun, as far as the script said how many there are."""
+        if self.left is not None:
+            return not self.left
         if self.total_epochs is None or self.epoch is None or self.epoch < self.total_epochs:
             return False
         total = self.training.total
         return not self._in_epoch or (total is not None and (self.training.batch or 0) >= total)
+
+    @property
+    def left(self) -> int | None:
+        """Training batches of the run that have not begun, where their number was said."""
+        return None if self.total_steps is None else max(0, self.total_steps - self.training.count)
 
     def estimates(self) -> Estimates:
         """All estimates at the time of the last observation; None is what cannot be known yet."""
@@ -320,7 +196,7 @@ class RunClock:
             return _estimate(self.told.rate, self.told.elapsed, self.told.remaining)
         if self._ended:
             return _estimate(rate, part.elapsed, None)
-        remaining = 0.0 if self._training_ended or self._epoch_elapsed is not None else part.remaining()
+        remaining = 0.0 if self._training_ended or self._epoch_elapsed is not None else part.remaining(self.left)
         return _estimate(rate, part.elapsed, self.told.remaining if remaining is None else remaining)
 
     def _validation(self) -> Estimate:
@@ -365,13 +241,26 @@ class RunClock:
         if self.epoch is None:
             is_all = self.mode == VALIDATION and not self.training.count
             return (self._validation() if is_all else self._training(None)).remaining
-        if self.total_epochs is None or epoch is None:
+        epochs = self._epochs_to_come()
+        if epochs is None or epoch is None:
             return None
-        epochs = max(0, self.total_epochs - self.epoch)
         if not epochs:
             return epoch
         each = self._epoch_seconds()
-        return None if each is None else epoch + epochs * each + self._gaps_remaining(epochs)
+        if each is None:
+            return None
+        validation, whole = self._expected_validation() or 0.0, ceil(epochs)
+        return epoch + epochs * max(0.0, each - validation) + whole * validation + self._gaps_remaining(whole)
+
+    def _epochs_to_come(self) -> float | None:
+        """Epochs after this one; the last of them may be a part of one where the run ends after so many steps."""
+        waiting = 0 if self._epoch_elapsed is not None else self.training.waiting(self.left)
+        if self.left is not None and waiting is not None:
+            later = self.left - waiting
+            return later / self.training.expected if later and self.training.expected else float(later > 0)
+        if self.total_epochs is None or self.epoch is None:
+            return None
+        return float(max(0, self.total_epochs - self.epoch))
 
     def _gaps_remaining(self, epochs: int) -> float:
         """Seconds between epochs, as of a checkpoint, before so many that are to come."""
@@ -383,7 +272,7 @@ class RunClock:
         """How long a whole epoch takes."""
         training = self._training_seconds()
         if self._epochs:
-            training = _usual(self._epochs, self.training.pace.rate())
+            training = usual_seconds(self._epochs, self.training.pace.rate())
         elif training is None:
             return median(self.epoch_durations) if self.epoch_durations else None
         return training + (self._expected_validation() or 0.0)

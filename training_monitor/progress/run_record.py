@@ -133,6 +133,7 @@ class RunRecord:
             "validation_batch": progress.validation.batch if progress.mode == VALIDATION else None,
             "total_validation_batches": progress.validation.total,
             "step": progress.training.count or None,
+            "total_steps": progress.total_steps,
             "step_at": self.step_at,
         }
 

@@ -113,7 +113,9 @@ def resource_line(row: RunRow) -> str:
 def progress_line(row: RunRow) -> str:
     """How far a run is, how fast, and for how long still."""
     run = row.run
-    steps = (("epoch", run.epoch, run.total_epochs), ("batch", run.batch, run.total_batches))
+    steps = [("epoch", run.epoch, run.total_epochs), ("batch", run.batch, run.total_batches)]
+    if run.total_steps is not None:
+        steps.append(("step", run.step, run.total_steps))
     parts = [run.phase or "no phase", *(_of(name, at, total) for name, at, total in steps if at is not None)]
     if run.validation_batch is not None:
         parts.append(_of("validation batch", run.validation_batch, run.total_validation_batches))

@@ -48,7 +48,7 @@ DOCUMENT: dict[str, Any] = {
         "total_batches": 1000,
         "validation_batch": None,
         "total_validation_batches": 100,
-        "step": 1120,
+        "step": 1120, "total_steps": 9000,
         "step_at": 1760000010.2,
     },
     "estimates": {"run": SPAN, "epoch": SPAN, "training": SPAN, "validation": {"durations": [24.0]}},
@@ -77,7 +77,8 @@ def test_every_key_of_the_format_arrives() -> None:
     run = read(DOCUMENT)
     assert (run.name, run.path, run.control_path, run.folder) == ("llama", "/p/llama.json", "/p/c.json", None)
     assert (run.status, run.phase, run.epoch, run.total_epochs) == ("RUNNING", "training", 2, 10)
-    assert (run.batch, run.total_batches, run.step, run.step_at) == (120, 1000, 1120, 1760000010.2)
+    assert (run.batch, run.total_batches, run.step, run.total_steps) == (120, 1000, 1120, 9000)
+    assert run.step_at == 1760000010.2
     assert (run.validation_batch, run.total_validation_batches, run.validation_seconds) == (None, 100, 24.0)
     assert run.run == run.epoch_time == run.training == Estimate(4.5, 10.0, 20.5, 30.5)
     assert run.validation == Estimate()

@@ -86,6 +86,38 @@ def test_validations_that_take_longer_since_twice_count_for_those_to_come() -> N
     assert script.clock.estimates().run.remaining == pytest.approx(2 * 110, rel=0.1)
 
 
+def test_a_run_that_ends_amid_an_epoch_takes_as_long_as_its_steps_and_validations() -> None:
+    script = Script()
+    script.clock.end_after(250)
+    script.start_epoch(1, 100, None)
+    script.train(50)
+    assert script.clock.estimates().run.remaining == pytest.approx(200, rel=0.05)
+    script.train(50)
+    script.validate(20)
+    script.end_epoch()
+    assert script.clock.estimates().run.remaining == pytest.approx(150 + 2 * 10, rel=0.05)
+    script.start_epoch(2, 100, None)
+    script.train(100)
+    script.validate(20)
+    script.end_epoch()
+    script.start_epoch(3, 100, None)
+    script.train(20)
+    estimates = script.clock.estimates()
+    assert estimates.epoch.remaining == pytest.approx(30 + 10, rel=0.05) and not script.clock.is_complete
+    assert estimates.run.remaining == pytest.approx(30 + 10, rel=0.05)
+    script.train(30)
+    assert script.clock.is_complete
+
+
+def test_a_run_whose_epochs_have_no_length_ends_after_its_steps() -> None:
+    script = Script()
+    script.start_epoch(1, None, None)
+    script.train(10)
+    script.clock.end_after(40)
+    script.train(10)
+    assert script.clock.estimates().run.remaining == pytest.approx(30, rel=0.05)
+
+
 def test_nothing_is_known_before_there_are_two_batches() -> None:
     script = Script()
     assert script.clock.estimates().run.remaining is None
