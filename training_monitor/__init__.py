@@ -160,7 +160,7 @@ if TYPE_CHECKING:
     )
     from training_monitor.store import Store as Store
     from training_monitor.supervise.check import check_training as check_training
-    from training_monitor.supervise.fleet import FleetMonitor as FleetMonitor, VastAIMonitor as VastAIMonitor
+    from training_monitor.supervise.fleet import FleetMonitor as FleetMonitor
     from training_monitor.supervise.logs import get_logger as get_logger, setup_logging as setup_logging
     from training_monitor.supervise.mock_fleet import MockFleet as MockFleet
     from training_monitor.supervise.monitor import (
@@ -173,6 +173,7 @@ if TYPE_CHECKING:
     from training_monitor.supervise.run_collector import RunCollector as RunCollector
     from training_monitor.supervise.sweeper import sweep_instances as sweep_instances
     from training_monitor.supervise.terminate import terminate_training as terminate_training
+    from training_monitor.supervise.vast_monitor import VastAIMonitor as VastAIMonitor
     from training_monitor.supervise.watch import watch_training as watch_training
     from training_monitor.supervise.watcher import TrainingWatcher as TrainingWatcher
     from training_monitor.supervise.worker import run_worker as run_worker, submit_training as submit_training
@@ -299,7 +300,8 @@ _HOME = {  # module: the names of ours that are in it
     "renting": "Hook JobState JobWork QueuedJob Rental TrainingRequest TrainingSpec",
     "store": "Store",
     "supervise.check": "check_training",
-    "supervise.fleet": "FleetMonitor VastAIMonitor",
+    "supervise.fleet": "FleetMonitor",
+    "supervise.vast_monitor": "VastAIMonitor",
     "supervise.logs": "get_logger setup_logging",
     "supervise.mock_fleet": "MockFleet",
     "supervise.monitor": "JobMonitor detect_stall monitor_job start_background_monitor",

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
-from training_monitor.cli.notifying import open_outbox
+from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import complain, paint, print_json, printable, put
 from training_monitor.errors import SettingsError
 from training_monitor.history import History
@@ -59,6 +59,8 @@ def _changed(config: FleetConfig, args: Namespace) -> FleetConfig:
     """The configuration with what the command line says over it."""
     if args.interval:
         config = replace(config, interval=args.interval)
+    if args.outage_after is not None:
+        config = replace(config, outage_after=args.outage_after)
     return replace(config, log_paths=tuple(args.log_path)) if args.log_path else config
 
 
@@ -75,6 +77,7 @@ def _watch(
     for entry in entries:
         parse_target(entry.target, namespace=namespace)  # before the screen is there, where errors can be read
     with ExitStack() as stack:
+        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         outbox = stack.enter_context(open_outbox(args.notify)) if args.notify is not None else None
         monitor = FleetMonitor(
             entries,
@@ -83,6 +86,7 @@ def _watch(
             patterns=load_log_patterns(),
             history=None if args.no_history else History(keep_days=config.keep_days),
             tell=outbox.post if outbox else None,
+            heartbeat=heartbeat,
             namespace=namespace,
             store=Store(),
         )

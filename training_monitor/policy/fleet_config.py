@@ -26,6 +26,7 @@ from training_monitor.parse.settings_lines import Path, format_path
 from training_monitor.policy.alert_rules import AlertRule
 from training_monitor.policy.fleet_values import FleetEntry
 from training_monitor.policy.training_metrics import Thresholds
+from training_monitor.policy.watch_config import OUTAGE_AFTER
 from training_monitor.units import known_number
 
 DEFAULT_LOG_PATHS = (
@@ -44,6 +45,7 @@ _LIMITS = {  # the least, the most, and what they are
     "budget": (1e-9, 1e12, "dollars, above 0"),
     "warn_hours_left": (0.0, 1e6, "hours, from 0"),
     "keep_days": (1e-9, 36500.0, "days, above 0"),
+    "outage_after": (0.0, 1e6, "seconds, from 0"),
 }
 
 
@@ -60,6 +62,7 @@ class FleetConfig:
         budget: what the members shown may have cost together; None: there is no limit.
         warn_hours_left: somebody is told when the account's credit lasts no longer than this; 0: nobody is.
         keep_days: of history.
+        outage_after: what could not be asked for so long, and a state folder that could not be used, is told.
 
     Raises:
         SettingsError: a value makes no sense.
@@ -73,6 +76,7 @@ class FleetConfig:
     budget: float | None = None
     warn_hours_left: float = 12.0
     keep_days: float = 31.0
+    outage_after: float = OUTAGE_AFTER
 
     def __post_init__(self) -> None:
         for name in _LIMITS:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.parse.log_patterns import LogPattern
@@ -23,13 +23,16 @@ from training_monitor.store import Store
 from training_monitor.supervise.fleet_account import Account, AccountLister
 from training_monitor.supervise.fleet_actions import FleetActions
 from training_monitor.supervise.fleet_member import FleetMember
+from training_monitor.supervise.fleet_outages import FleetOutages
 from training_monitor.supervise.fleet_record import FleetRecord, SampleHistory
 from training_monitor.supervise.fleet_schedule import Schedule
 from training_monitor.supervise.logs import get_logger
-from training_monitor.supervise.mock_fleet import MockFleet
 from training_monitor.supervise.threads import begin_thread
 from training_monitor.targets.transport import Transport
 from training_monitor.watching import Notice
+
+if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat  # brings all that a request needs
 
 SHOW_SECONDS = 0.25  # between two snapshots worth showing
 LONG_WAIT = 3600.0
@@ -52,6 +55,7 @@ class FleetMonitor:
         patterns: the user's own metrics.
         history: where samples are kept, such as `History`; None: nowhere.
         tell: hears of every alert as a Notice, such as `Outbox.post`.
+        heartbeat: is pinged after every round that saw something.
         namespace: of pods that do not name theirs.
         store: where looks are remembered for other commands; None: nowhere.
 
@@ -68,6 +72,7 @@ class FleetMonitor:
         patterns: Sequence[LogPattern] = (),
         history: SampleHistory | None = None,
         tell: Callable[[Notice], Any] | None = None,
+        heartbeat: Heartbeat | None = None,
         namespace: str = "default",
         store: Store | None = None,
         transport: Transport | None = None,
@@ -88,6 +93,7 @@ class FleetMonitor:
         self._lister = AccountLister(numbers, config.interval, transport, clock) if whole_account or numbers else None
         self._actions = FleetActions(self._hear, transport, clock)
         self._record = FleetRecord(config, history, tell)
+        self._outages = FleetOutages(config.outage_after, store, clock, heartbeat, self._record.add)
         self._listeners: list[Callable[[], None]] = []
         self._listing = self._list_again = self._round_open = self._forced = self._paused = False
         self._next_round, self._shown_at, self._changed = 0.0, float("-inf"), True
@@ -367,6 +373,7 @@ class FleetMonitor:
         view, members = self._view, self._members
         seen = [(members[row.key], row) for row in view.rows if row.key in members]
         self._record.judge(seen, view.summary, view.timestamp)
+        self._outages.judge((member for member, _ in seen), view)
         self._note_change()
 
     def _hear(self, alert: FleetAlert) -> None:
@@ -375,23 +382,3 @@ class FleetMonitor:
         self._record.add(alert, member.before.name if member and member.before else alert.key, member)
         self.refresh()
         self._note_change()
-
-
-class VastAIMonitor(FleetMonitor):
-    """The instances of a vast.ai account. With `use_mock` it is a `MockFleet`, which needs no account.
-
-    Args:
-        instance_ids: their numbers; None: all of the account that are not stopped.
-        use_mock: show made-up ones instead.
-        more: as of FleetMonitor.
-    """
-
-    def __new__(cls, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> Any:
-        if use_mock:
-            return MockFleet(instance_ids or (), **{name: more[name] for name in ("config", "clock") if name in more})
-        return super().__new__(cls)
-
-    def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
-        config: FleetConfig = more.get("config", DEFAULT_CONFIG)
-        entries = [entry for number in instance_ids or () for entry in config.entries_of(f"vast://{number}")]
-        super().__init__(entries, whole_account=instance_ids is None, **more)

@@ -16,8 +16,9 @@ from training_monitor.errors import CommandTimedOut, SettingsError, TrainingMoni
 from training_monitor.policy.fleet_config import FleetConfig
 from training_monitor.policy.fleet_values import FleetEntry, FleetSample, FleetSnapshot
 from training_monitor.policy.training_metrics import TrainingMetrics
-from training_monitor.supervise.fleet import MOST_LOST, FleetMonitor, VastAIMonitor
+from training_monitor.supervise.fleet import MOST_LOST, FleetMonitor
 from training_monitor.supervise.mock_fleet import MockFleet
+from training_monitor.supervise.vast_monitor import VastAIMonitor
 from training_monitor.watching import Notice
 
 
