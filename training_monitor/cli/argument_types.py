@@ -25,6 +25,13 @@ def seconds_from(least: float, *, below: float) -> Callable[[str], float]:
 SECONDS = seconds_from(0, below=1e9)
 
 
+def add_take_over(command: argparse.ArgumentParser) -> None:
+    """Declare what a second supervisor needs."""
+    command.add_argument(
+        "--take-over", action="store_true", help="supervise it instead of another machine's supervisor, which then ends"
+    )
+
+
 def some_name(text: str) -> str:
     """A name that is not empty."""
     if not text.strip():

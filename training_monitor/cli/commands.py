@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from training_monitor.cli.output import complain, hint, print_json, say
 from training_monitor.errors import CommandFailed, JobNotFound, TrainingMonitorError
-from training_monitor.models import JobStatus, JobView
+from training_monitor.models import Answer, JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.judge import ENDS, UNNAMED_FAILURES, format_verdict
+from training_monitor.policy.resume import training_name
 from training_monitor.units import format_bytes, format_duration
 from training_monitor.verdicts import Verdict
 from training_monitor.watching import WatchedJob
+
+if TYPE_CHECKING:
+    from training_monitor.policy.claiming import Claim
+    from training_monitor.probes.claims import Claims
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
@@ -26,14 +32,19 @@ def _list_jobs(args: Namespace) -> int:
     from training_monitor.supervise.check import judge_jobs
 
     judged = judge_jobs(args.target, args.namespace)
+    claims = _ask_claims(args)
     if args.json:
-        print_json([{**_job_dict(view), **_verdict_dict(verdict)} for view, verdict in judged])
+        print_json(
+            [{**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)} for view, verdict in judged]
+        )
     elif not judged:
         say(f"{args.target}: no jobs")
         hint("`training-monitor check TARGET` also finds trainings that are no jobs")
     for view, verdict in [] if args.json else judged:
         said = verdict.reason if view.status is JobStatus.RUNNING else view.message or ""
         say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
+        if not view.status.is_terminal:
+            _say_supervisor(claims, view)
     return OK
 
 
@@ -48,13 +59,16 @@ def _show_job(args: Namespace) -> int:
     view, verdict = monitor.view, monitor.verdict()
     assert view
     metrics = parse_metrics(view.log_tail, load_log_patterns())
+    claims = _ask_claims(args)
     if args.json:
-        print_json({**_job_dict(view), **_verdict_dict(verdict), "metrics": metrics, "failure": verdict.failure})
+        said = {**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)}
+        print_json({**said, "metrics": metrics, "failure": verdict.failure})
     else:
         age = f"  last output {format_duration(view.log_age)} ago" if view.log_age is not None else ""
         own = "".join(f"  {name} {value}" for name, value in metrics.items())
         say(f"{view.job_id} {view.status} {_position(view)}{own}{age}" + (f"  {view.message}" if view.message else ""))
         say(f"  {format_verdict(verdict)}")
+        _say_supervisor(claims, view)
         if verdict.failure and verdict.failure.category not in UNNAMED_FAILURES:
             say(f"  kind of failure: {verdict.failure.category} ({verdict.failure.error_class})")
     return BAD if verdict.verdict == "failed" else _EXIT.get(view.status, OK)
@@ -62,6 +76,38 @@ def _show_job(args: Namespace) -> int:
 
 def _verdict_dict(verdict: Verdict) -> dict[str, object]:
     return {name: getattr(verdict, name) for name in ("state", "verdict", "reason", "seconds_without_step")}
+
+
+def _ask_claims(args: Namespace) -> Answer[Claims]:
+    from training_monitor.probes.claims import list_question
+    from training_monitor.targets.asking import ask
+
+    [answer] = ask(args.target, list_question(), namespace=args.namespace)
+    return answer
+
+
+def _claim_on(claims: Answer[Claims], view: JobView) -> Claim | None:
+    """The claim on a job's training; None where nobody says that he supervises it. Raises what kept us from asking."""
+    known = claims.get()
+    return known.of(training_name(view.job_id)) if known else None
+
+
+def _say_supervisor(claims: Answer[Claims], view: JobView) -> None:
+    try:
+        if claim := _claim_on(claims, view):
+            say(f"  supervised by {claim}")
+    except TrainingMonitorError as error:
+        say(f"  who supervises it is not known: {error}")
+
+
+def _claim_dict(claims: Answer[Claims], view: JobView) -> dict[str, object]:
+    try:
+        claim = _claim_on(claims, view)
+    except TrainingMonitorError as error:
+        return {"supervisor": None, "supervisor_error": str(error)}
+    owner = claim and claim.owner
+    told = claim and owner and {**asdict(owner), "since": claim.since, "age": claim.age}
+    return {"supervisor": told, "supervisor_error": None}
 
 
 def _job_dict(view: JobView) -> dict[str, object]:
@@ -342,9 +388,9 @@ def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
 
 def exit_status(error: Exception) -> int:
     """What an error means to a script: 2 wrong use, 1 a definite no, 3 it could not be asked."""
-    from training_monitor.errors import AlreadySupervised, CheckpointNotFound, JobExists, SettingsError
+    from training_monitor.errors import AlreadySupervised, CheckpointNotFound, JobExists, LeaseLost, SettingsError
 
     if isinstance(error, (SettingsError, JobNotFound)):
         return USAGE
-    definite = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
+    definite = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised, LeaseLost)
     return BAD if isinstance(error, definite) else UNKNOWN

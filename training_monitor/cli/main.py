@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from training_monitor import __version__
-from training_monitor.cli.argument_types import SECONDS, STALLS, WHAT, some_name
+from training_monitor.cli.argument_types import SECONDS, STALLS, WHAT, add_take_over, some_name
 from training_monitor.cli.config import add_config
 from training_monitor.cli.fleet_arguments import add_fleet, add_vast
 from training_monitor.cli.history import add_history
@@ -163,6 +163,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start from step 0 although checkpoints were written and none is complete",
     )
+    add_take_over(command)
     add_telling(command)
     add_heartbeat(command)
     add_outage_after(command)

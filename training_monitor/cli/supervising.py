@@ -100,6 +100,7 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             getattr(args, "job", None),
             args.namespace,
             fresh_start=args.fresh_start,
+            take_over=args.take_over,
             on_event=on_event,
             on_look=on_look,
         )

@@ -74,6 +74,7 @@ def watch(args: Namespace) -> int:
                 on_status=display.status,
                 on_line=display.line if stream else None,
                 on_event=display.event,
+                take_over=args.take_over,
             )
     assert report
     return _show_end(report, args)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from training_monitor.cli.argument_types import SECONDS, STALLS, WHAT, some_name
+from training_monitor.cli.argument_types import SECONDS, STALLS, WHAT, add_take_over, some_name
 from training_monitor.cli.telling_arguments import add_heartbeat, add_outage_after, add_telling
 
 
@@ -52,6 +52,7 @@ def add_watch(command: argparse.ArgumentParser) -> None:
     add_heartbeat(command)
     add_outage_after(command)
     command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
+    add_take_over(command)
     command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
     for option, metavar, text in (
         ("--poll-interval", "SECONDS", "between looks (default: 60)"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from training_monitor.policy.resume import training_name
 from training_monitor.units import format_duration
+from training_monitor.watching import WatchedJob
 
 LEASE_SECONDS = 120.0
 BEATS_A_LEASE = 3.0
@@ -52,6 +54,13 @@ class Claim:
 
     def __str__(self) -> str:
         return f"{self.owner}, last heard of {format_duration(max(0.0, self.age))} ago"
+
+
+def claim_name(job: WatchedJob) -> str:
+    """Under which name a training is claimed that is watched: that of its attempts, or else its log or process."""
+    if job.job_id:
+        return training_name(job.job_id)
+    return job.log_file or ", ".join(job.log_paths) or job.pid_file or f"pid {job.pid}"
 
 
 def decide_claim(found: Claim | None, me: Owner, *, take_over: bool) -> Literal["take", "wait", "refuse"]:

@@ -75,6 +75,11 @@ def next_attempt(names: Iterable[str], job_name: str) -> int:
     return 1 + max((int(found.group(1)) for name in names if (found := pattern.fullmatch(name))), default=0)
 
 
+def training_name(job_id: str) -> str:
+    """The NAME of a job that is called NAME, NAME-attempt-N or process:NAME-attempt-N."""
+    return re.sub(r"^process:|-attempt-\d+$", "", job_id)
+
+
 def attempt_number(job_id: str) -> int:
     """The N of NAME-attempt-N; 0 of a job that is called otherwise."""
     found = re.search(r"-attempt-(\d+)$", job_id)

@@ -67,9 +67,16 @@ _show() {
 _line() { printf '%-LINEs\n' "$1 $2 $3 $_up $_boot $4"; }
 """
 _OF_ONE = "dir=$base/.claims/KEY\n"
-_LIST = 'for dir in "$base"/.claims/*; do echo "$(stat -c %Y "$dir") $dir"; done 2>/dev/null | sort -rn | {\n' + (
-    'n=0; while read -r _ dir; do n=$((n+1)); [ $n -gt MOST ] && { echo "cut=1"; break; }; _show; done\n}'
-)
+# Those renewed last come first, and what was let go is left out.
+_LIST = r"""
+ls -1t "$base"/.claims/*/[0-9]* 2>/dev/null | {
+  n=0
+  while read -r file; do
+    dir=${file%/*}; found=$(_show)
+    case $found in *" held "*) n=$((n+1)); [ $n -gt MOST ] && { echo cut=1; break; }; echo "$found" ;; esac
+  done
+}
+"""
 _TAKE = r"""
 mkdir -p "$dir" || { echo "error=cannot make $dir on the target (disk full, or no permission)"; exit 0; }
 { _line held TOKEN LEASE "$(date +%s) OWNER" >"$dir/new.TOKEN"; } 2>/dev/null ||
@@ -101,10 +108,17 @@ exit 0
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The claims of a target, those renewed last first; `is_cut`: there are more than could be listed."""
+    """The claims that were not let go, those renewed last first; `is_cut`: there are more than were listed."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim, ...] = ()
     is_cut: bool = False
+
+    def of(self, name: str) -> Claim | None:
+        """The living claim on a training; None where there is none. Raises CommandFailed where that is not known."""
+        found = next((each for each in self.claims if each.name == name and each.is_live), None)
+        if found is None and self.is_cut:
+            raise CommandFailed(f"more than {MOST_LISTED} claims: not all were read")
+        return found
 
 
 def this_owner(state_folder: str, target: Target) -> Owner:
@@ -129,11 +143,11 @@ def look_question(name: str) -> Question[Claim | None]:
 
 
 def list_question() -> Question[Claims]:
-    """All claims of a target, at most MOST_LISTED."""
+    """The claims of a target, at most MOST_LISTED."""
 
     def parse(reply: Reply) -> Claims:
         lines = re.findall(r"^claim=(.*)$", reply.output, re.MULTILINE)
-        return Claims(tuple(_parse_claim(line) for line in lines), "\ncut=1\n" in f"\n{reply.output}\n")
+        return Claims(tuple(_parse_claim(line) for line in lines), reply.output.rstrip().endswith("cut=1"))
 
     return Question("claims", _LIBRARY.replace("LINE", str(_LINE)) + _LIST.replace("MOST", str(MOST_LISTED)), parse)
 

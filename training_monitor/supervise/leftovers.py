@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from training_monitor.models import Checkpoint, JobView
-from training_monitor.policy.resume import attempt_number
+from training_monitor.policy.resume import attempt_number, training_name
 from training_monitor.probes.jobs import find_jobs_named
 from training_monitor.supervise.run_state import RunState
 from training_monitor.targets.target import Target
@@ -18,8 +17,8 @@ LATE_SECONDS = 10.0  # so long after a job ended, its files may still be written
 def claim_names(run: RunState) -> list[str]:
     """Under which names a run is claimed: its own, and that of a job which it adopted under another one."""
     names = [run.job_name]
-    if run.job_id and re.sub(r"^process:|-attempt-\d+$", "", run.job_id) != run.job_name:
-        names.append(run.job_id)
+    if run.job_id and training_name(run.job_id) != run.job_name:
+        names.append(training_name(run.job_id))
     return names
 
 

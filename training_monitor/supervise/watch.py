@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from training_monitor.errors import JobNotFound, SettingsError, StateError, TrainingMonitorError
+from training_monitor.errors import (
+    AlreadySupervised,
+    CommandError,
+    JobNotFound,
+    LeaseLost,
+    SettingsError,
+    StateError,
+    TrainingMonitorError,
+)
 from training_monitor.models import Event
 from training_monitor.notify import templates
+from training_monitor.policy.claiming import claim_name
 from training_monitor.policy.judge import ENDS
 from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end
+from training_monitor.supervise.claiming import Claiming
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.outages import Lookout
@@ -52,6 +63,7 @@ def watch_training(
     on_line: OnLine | None = None,
     on_event: OnEvent | None = None,
     stopping: threading.Event | None = None,
+    take_over: bool = False,
 ) -> WatchReport | None:
     """Watch a run until it ends; tell what happens to it, and end it if `plan` is given. Blocks.
 
@@ -65,21 +77,22 @@ def watch_training(
         on_status: called with every look; on_event: with what happens besides.
         on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
         stopping: set it to end the watch, not the run.
+        take_over: with `plan`, take the training over from a living supervisor on another machine, which then ends.
 
     Returns:
         WatchReport; None when `stopping` was set.
 
     Raises:
         JobNotFound, CommandError: at the first look only; later on it is asked again and again.
+        AlreadySupervised, LeaseLost: with `plan`, another one supervises the training, or took it over.
     """
     watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, stopping or threading.Event())
-    if on_line is None:
+    with ExitStack() as closing:
+        if plan:
+            watch.claim(closing, take_over)
+        if on_line is not None:
+            closing.callback(watcher.follow(on_line, polls=False))
         return watch.run()
-    stop = watcher.follow(on_line, polls=False)
-    try:
-        return watch.run()
-    finally:
-        stop()
 
 
 class _Watch:
@@ -107,6 +120,16 @@ class _Watch:
         self.status: TrainingStatus | None = None
         self.unreachable_since: float | None = None
         self.missing_looks = 0
+        self.claiming: Claiming | None = None
+
+    def claim(self, closing: ExitStack, take_over: bool) -> None:
+        """Be the one that may end the run, from the first look on until `closing`."""
+        watcher, name = self.watcher, claim_name(self.watcher.job)
+        self.claiming = Claiming(
+            watcher.target, name, watcher.store, watcher.transport, watcher.clock, self.tell, take_over=take_over
+        )
+        closing.callback(self.claiming.close)
+        watcher.guard = self.claiming.guard
 
     def run(self) -> WatchReport | None:
         if self.plan:
@@ -136,7 +159,11 @@ class _Watch:
     def look(self) -> WatchReport | None:
         """One look and what follows from it."""
         try:
+            if self.claiming:
+                self.claiming.hold()
             status = self.watcher.poll()
+        except (AlreadySupervised, LeaseLost):
+            raise
         except TrainingMonitorError as error:
             if self.status is None and not self.watcher.state.looks.last:
                 raise
@@ -177,6 +204,9 @@ class _Watch:
         return WatchReport(end, reason, status, saved)
 
     def terminate(self, plan: TerminationPlan) -> WatchReport:
+        if self.claiming:
+            with suppress(CommandError):  # what cannot be asked cannot be stopped either, and may have been destroyed
+                self.claiming.hold()
         report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
         return WatchReport(report.end, report.reason, self.status, report)
 

@@ -15,6 +15,7 @@ from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.notify.next_command import next_command, word_for
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
 from training_monitor.probes.stopping import stop_job
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
@@ -76,6 +77,7 @@ class TrainingWatcher:
         self.target = parse_target(target, namespace=namespace)
         self.job = watched_job(job)
         self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
+        self.guard: Guard = unguarded  # what ends the run does so only while its asker may
         self.about = look_key(self.target, self.job, None)
         self.key = f"watch {self.about}"
         self.store = store or Store()
@@ -144,7 +146,14 @@ class TrainingWatcher:
         if self.job.job_id is None:
             return self._stop_processes(grace, only)
         try:
-            stop_job(self.address(), self.job.job_id, grace=grace, transport=self.transport, clock=self.clock)
+            stop_job(
+                self.address(),
+                self.job.job_id,
+                grace=grace,
+                guard=self.guard,
+                transport=self.transport,
+                clock=self.clock,
+            )
         except CommandFailed as error:
             return [error.what]
         return []
@@ -165,7 +174,7 @@ class TrainingWatcher:
         with self.lock:
             self.state.identity = look.process.identity
             self.save()
-        question = stop_process_question(look.process.identity, grace)
+        question = self.guard(stop_process_question(look.process.identity, grace))
         [answer] = ask(self.address(), question, transport=self.transport)
         return list(answer.get() or ())
 
