@@ -10,7 +10,8 @@ from training_monitor.units import format_duration
 from training_monitor.watching import WatchedJob
 
 LEASE_SECONDS = 120.0
-BEATS_A_LEASE = 3.0
+BEATS_A_LEASE = 6.0
+ROUNDING_SECONDS = 1.5  # ages are whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,14 @@ def claim_name(job: WatchedJob) -> str:
     return job.log_file or ", ".join(job.log_paths) or job.pid_file or f"pid {job.pid}"
 
 
-def decide_claim(found: Claim | None, me: Owner, *, take_over: bool) -> Literal["take", "wait", "refuse"]:
+def decide_claim(
+    found: Claim | None, me: Owner, *, take_over: bool, silence: float | None = None
+) -> Literal["take", "wait", "refuse"]:
     """Whether `me` may claim a training.
 
-    A claim whose beat is late is waited for: its owner is heard of again, or its lease ends.
+    Nobody is refused for the sake of a dead owner: his lease is waited for, until it ends or he is heard of. `silence`
+    is how old the claim would be had its owner not been heard of since the first look; None at the first look.
     """
     if found is None or take_over or not found.is_live or found.owner.is_same_place(me):
         return "take"
-    return "refuse" if found.age <= 1.5 * found.lease / BEATS_A_LEASE else "wait"
+    return "wait" if silence is None or found.age > silence - ROUNDING_SECONDS else "refuse"

@@ -102,28 +102,28 @@ class Claiming:
         threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
 
     def _take(self) -> Claim:
-        me, token, has_waited = this_owner(self._store.folder, self.target), secrets.token_hex(8), False
-        found: Claim | None = self._ask(look_question(self.name))
+        me, token = this_owner(self._store.folder, self.target), secrets.token_hex(8)
+        first = found = self._ask(look_question(self.name))
+        began, silence = self._clock.monotonic(), None
         while True:
-            decision = decide_claim(found, me, take_over=self._take_over)
+            decision = decide_claim(found, me, take_over=self._take_over, silence=silence)
             if decision == "refuse":
                 raise already_claimed(found)
-            if decision == "take":
-                number = found.number if found else 0
-                taken = self._ask(take_question(self.name, me, token, number, self._lease))
-                assert taken
-                if taken.token == token:
-                    self._tell_taken(found, me.is_same_place(found.owner) if found else True)
-                    return taken
-                found = taken  # somebody else was quicker
+            if decision == "wait":
+                assert found and first
+                if silence is None:
+                    left = format_duration(found.lease - found.age)
+                    self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
+                self._clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
+                found, silence = self._ask(look_question(self.name)), first.age + self._clock.monotonic() - began
                 continue
-            assert found
-            if not has_waited:
-                left = format_duration(max(0.0, found.lease - found.age))
-                self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
-                has_waited = True
-            self._clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
-            found = self._ask(look_question(self.name))
+            taken = self._ask(take_question(self.name, me, token, found.number if found else 0, self._lease))
+            assert taken
+            if taken.token == token:
+                self._tell_taken(found, me.is_same_place(found.owner) if found else True)
+                return taken
+            first = found = taken  # somebody else was quicker
+            began, silence = self._clock.monotonic(), None
 
     def _tell_taken(self, before: Claim | None, is_mine: bool) -> None:
         if before and before.held and not is_mine:

@@ -19,10 +19,20 @@ def test_a_training_that_nobody_claimed_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "decision"), [(0, "refuse"), (60, "refuse"), (61, "wait"), (120, "wait"), (121, "take")]
+    ("age", "silence", "decision"),
+    [
+        (0, None, "wait"),
+        (119, None, "wait"),
+        (121, None, "take"),
+        (40, 40, "wait"),  # silent since the first look
+        (12, 40, "refuse"),  # heard of meanwhile
+        (121, 121, "take"),
+    ],
 )
-def test_a_claim_is_obeyed_as_long_as_its_owner_may_live(age: float, decision: str) -> None:
-    assert decide_claim(replace(CLAIM, age=age), ME, take_over=False) == decision
+def test_an_owner_is_believed_dead_or_alive_by_what_is_heard_of_him(
+    age: float, silence: float | None, decision: str
+) -> None:
+    assert decide_claim(replace(CLAIM, age=age), ME, take_over=False, silence=silence) == decision
 
 
 def test_a_living_owner_gives_way_when_a_person_says_so() -> None:
@@ -33,4 +43,4 @@ def test_a_living_owner_gives_way_when_a_person_says_so() -> None:
 def test_only_the_same_supervisor_started_again_goes_on_at_once(changed: str) -> None:
     mine = replace(CLAIM, owner=replace(ME, pid=99))
     assert decide_claim(mine, ME, take_over=False) == "take"
-    assert decide_claim(mine, replace(ME, **{changed: "another"}), take_over=False) == "refuse"
+    assert decide_claim(mine, replace(ME, **{changed: "another"}), take_over=False) == "wait"

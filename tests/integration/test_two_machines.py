@@ -1,0 +1,171 @@
+"""Two machines supervise one training over the real kubectl and ssh, each with a name, state and network of its own.
+
+Whatever happens to one of them, one training runs at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Place, wait_until
+from tests.integration.test_killed_supervisor import PACKAGE, TRAINING, Census
+
+LEASE = 6
+
+
+class Machine:
+    """A supervisor's machine: `cut` ends its network, which no connection of before outlives."""
+
+    def __init__(self, name: str, place: Place, hours_off: int = 0) -> None:
+        self.name, self.place = name, place
+        self.folder = place.folder / name
+        tools = self.folder / "tools"
+        tools.mkdir(parents=True)
+        for tool in ("ssh", "kubectl"):
+            real = place.surroundings.tools / tool
+            if real.exists():
+                (tools / tool).write_text(
+                    f"#!/bin/sh\nif [ -e {shlex.quote(str(self.folder / 'cut'))} ]; then\n"
+                    f"  echo 'connect: Network is unreachable' >&2; exit 255\nfi\n"
+                    f'exec {shlex.quote(str(real))} "$@"\n'
+                )
+                (tools / tool).chmod(0o755)
+        self.tools = tools
+        if hours_off:  # Python imports this file at its start
+            clock = f"import time\nreal = time.time\ntime.time = lambda: real() + {3600 * hours_off}\n"
+            (tools / "sitecustomize.py").write_text(clock)
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, command: str, *options: str) -> subprocess.Popen[str]:
+        words = ["unshare", "--uts", "sh", "-c", f'hostname {self.name}; exec "$@"', "sh"]
+        environ = {
+            **os.environ,
+            "PATH": f"{self.tools}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{self.tools}{os.pathsep}{PACKAGE.parent}",
+            "TRAINING_MONITOR_STATE_DIR": str(self.folder / "state"),
+            "TRAINING_MONITOR_LEASE": str(LEASE),
+        }
+        process = subprocess.Popen(
+            [*words, sys.executable, "-m", "training_monitor", command, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=(self.folder / "out").open("a"),
+            stderr=(self.folder / "err").open("a"),
+            env=environ,
+            cwd=self.folder,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def supervise(self, *options: str, crash_at: int = 0, steps: int = 300) -> subprocess.Popen[str]:
+        output = self.place.folder / "checkpoints"
+        training = [sys.executable, str(TRAINING), "--output", str(output), "--step-seconds", "0.1"]
+        training += ["--steps", str(steps), "--save-every", "20", "--crash-at", str(crash_at), "--hang-at", "0"]
+        given = ["--target", self.place.address, "--name", "two", "--checkpoint-dir", str(output), "--json"]
+        given += ["--resume-argument=--resume", "--retry-delay", "1", "--check-interval", "0.5"]
+        return self.start("run", *given, *options, "--", *training)
+
+    def cut(self) -> None:
+        (self.folder / "cut").touch()
+
+    def mend(self) -> None:
+        (self.folder / "cut").unlink()
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "out").read_text().splitlines() if (self.folder / "out").exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def says(self, text: str) -> bool:
+        return any(text in event.get("text", "") for event in self.events())
+
+    def error(self) -> str:
+        return (self.folder / "err").read_text()
+
+
+@pytest.fixture(params=["in_pod", "over_ssh"])
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.getfixturevalue(request.param)
+    (found.folder / "checkpoints").mkdir()
+    return found
+
+
+@pytest.fixture
+def census(place: Place) -> Iterator[Census]:
+    seen = Census(place.folder / "checkpoints")
+    seen.start()
+    yield seen
+    seen.end()
+
+
+def ended(process: subprocess.Popen[str], machine: Machine, seconds: float = 120) -> int:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"{machine.name} still runs: {machine.events()[-3:]} {machine.error()[-500:]}")
+
+
+def test_the_second_one_is_refused_while_the_first_lives_also_with_a_wrong_clock(place: Place, census: Census) -> None:
+    ann = Machine("machine-a", place)
+    first = ann.supervise(steps=250)
+    assert wait_until(lambda: ann.says("started"), 60), ann.error()
+    for name, hours in (("machine-b", 0), ("machine-c", 1), ("machine-d", -1)):
+        bob = Machine(name, place, hours_off=hours)
+        assert ended(bob.supervise(), bob) == 1
+        assert "two is already supervised by " in bob.error() and "@machine-a" in bob.error(), bob.error()
+    eve = Machine("machine-e", place)
+    assert ended(eve.start("status", place.address, "process:two-attempt-1", "--json"), eve) == 0
+    [said] = [json.loads((eve.folder / "out").read_text())]
+    assert said["supervisor"]["host"] == "machine-a" and said["supervisor"]["age"] <= LEASE
+    assert ended(first, ann) == 0
+    assert census.most == 1
+
+
+def test_a_killed_one_is_taken_over_and_its_training_goes_on(place: Place, census: Census) -> None:
+    ann, bob = Machine("machine-a", place), Machine("machine-b", place)
+    first = ann.supervise(crash_at=160, steps=240)
+    assert wait_until(lambda: ann.says("started"), 60), ann.error()
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert ended(bob.supervise(crash_at=160, steps=240), bob) == 0, bob.error()
+    assert bob.says("for a sign of life") and bob.says("taken over from ")
+    result = bob.events()[-1]
+    assert result["success"] and result["total_retries"] == 1 and result["final_step"] == 240
+    assert [each["job_id"] for each in result["attempts"]] == ["process:two-attempt-1", "process:two-attempt-2"]
+    assert census.most == 1
+
+
+def test_a_network_cut_longer_than_the_lease_ends_in_one_supervisor_and_one_training(
+    place: Place, census: Census
+) -> None:
+    ann, bob = Machine("machine-a", place), Machine("machine-b", place)
+    first = ann.supervise(crash_at=60, steps=160)
+    assert wait_until(lambda: ann.says("started"), 60), ann.error()
+    ann.cut()
+    assert wait_until(lambda: any(event["kind"] == "unreachable" for event in ann.events()), 30)
+    second = bob.supervise(crash_at=60, steps=160)
+    assert wait_until(lambda: bob.says("two-attempt-2 started"), 90), (bob.events(), bob.error())
+    ann.mend()
+    assert ended(first, ann) == 1
+    assert "two was taken over by " in ann.error() and "@machine-b" in ann.error(), ann.error()
+    assert ended(second, bob) == 0, bob.error()
+    assert bob.events()[-1]["final_step"] == 160
+    assert census.most == 1
+
+
+def test_a_living_one_gives_way_to_take_over(place: Place, census: Census) -> None:
+    ann, bob = Machine("machine-a", place), Machine("machine-b", place)
+    first = ann.supervise(steps=120)
+    assert wait_until(lambda: ann.says("started"), 60), ann.error()
+    second = bob.supervise("--take-over", steps=120)
+    assert ended(first, ann) == 1 and "two was taken over by " in ann.error()
+    assert ended(second, bob) == 0 and bob.says("taken over from ") and bob.says("supervising it")
+    assert census.most == 1
