@@ -35,6 +35,19 @@ class JobStatus(str, Enum):
         return self.value
 
 
+class RunOutcome(str, Enum):
+    """How a supervised run ended. The reason of its report begins with it, and says why."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"  # by a person, who wants it to stay so
+    MAX_RETRIES_REACHED = "max_retries_reached"
+    NO_CHECKPOINT_FOUND = "no_checkpoint_found"
+    RESTART_FAILED = "restart_failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
 SUPERVISOR, TIME_LIMIT = "supervisor", "time_limit"  # who stops a process job besides people
 
 
@@ -351,8 +364,7 @@ class Event:
 
     kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
     stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`;
-    `checkpoint` is the path that a `started` attempt resumes from; `end` is how a supervised run `finished`:
-    finished | failed | stopped.
+    `checkpoint` is the path that a `started` attempt resumes from, `outcome` how a run that `finished` did so.
     """
 
     kind: str
@@ -361,7 +373,7 @@ class Event:
     attempt: int = 0
     view: JobView | None = None
     checkpoint: str | None = None
-    end: str | None = None
+    outcome: RunOutcome | None = None
 
 
 OnEvent = Callable[[Event], None]

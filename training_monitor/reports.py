@@ -214,7 +214,7 @@ class FailureReport(TypedDict):
 
 
 class RestartReport(TypedDict):
-    """`goodput` is 0..1, `badput` seconds by cause, see `goodput()`.
+    """`outcome` is what `reason` begins with; `goodput` is 0..1, `badput` seconds by cause, see `goodput()`.
 
     `steps_lost` is None where an attempt may have made more steps than anybody saw.
     """
@@ -223,6 +223,7 @@ class RestartReport(TypedDict):
     final_step: int | None
     total_retries: int
     reason: str
+    outcome: str | None
     job_id: str | None
     attempts: list[AttemptReport]
     steps_lost: int | None

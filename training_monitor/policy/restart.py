@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Checkpoint, Failure
+from training_monitor.models import Checkpoint, Failure, RunOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,17 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
-    """`reason` says why in one sentence; `delay` in seconds before jitter; nodes and checkpoints are to be avoided."""
+    """`reason` says why in one sentence; `delay` in seconds before jitter; nodes and checkpoints are to be avoided.
+
+    `refusal` is how the run ends where it is not to be restarted.
+    """
 
     restart: bool
     reason: str
     delay: float = 0.0
     bad_checkpoints: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+    refusal: RunOutcome | None = None
 
 
 def decide_restart(
@@ -107,15 +111,15 @@ def decide_restart(
     futile = _since_progress(attempts)
     same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
     what = f"{failure.category} ({failure.evidence[:160]})" if failure.evidence else failure.category
-    refusal = None
+    refusal, why = None, ""
     if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
-        refusal = f"restart_failed: {what}: starting it again cannot help"
+        refusal, why = RunOutcome.RESTART_FAILED, f"{what}: starting it again cannot help"
     elif sum(each.progress is False for each in same) >= SAME_FAILURES and failure.category not in _FROM_OUTSIDE:
-        refusal = f"max_retries_reached: {SAME_FAILURES} times without progress: {what}"
+        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{SAME_FAILURES} times without progress: {what}"
     elif len(futile) > policy.max_retries:
-        refusal = f"max_retries_reached: {policy.max_retries} restarts without progress, last {what}"
+        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{policy.max_retries} restarts without progress, last {what}"
     if refusal:
-        return RestartDecision(False, refusal)
+        return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)
     return RestartDecision(
         True,
         f"{failure.error_class} failure, {what}: {_ADVICE.get(failure.action, 'starting it again')}",

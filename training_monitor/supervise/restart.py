@@ -59,7 +59,8 @@ def auto_restart(
 
     Returns:
         success, final_step, total_retries, reason (completed | max_retries_reached: … | stopped: … |
-        no_checkpoint_found: … | restart_failed: …), job_id, attempts, steps_lost, goodput (0..1 or None), duration.
+        no_checkpoint_found: … | restart_failed: …), outcome (that word alone), job_id, attempts, steps_lost, goodput
+        (0..1 or None), duration.
 
     Raises:
         AlreadySupervised: another living supervisor has this training; one that has died is taken over.

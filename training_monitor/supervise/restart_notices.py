@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.models import Event, Progress
+from training_monitor.models import Event, Progress, RunOutcome
 from training_monitor.notify import templates
 from training_monitor.notify.next_command import command_line, next_command
 from training_monitor.policy.job_progress import job_progress
@@ -59,10 +59,10 @@ class RestartNotices:
         if event.kind == "started" and event.attempt > 1:
             source = event.checkpoint or "the start"
             return templates.restarted(self._job_name, reason=self._reason, resumes_from=source, attempt=event.attempt)
-        if event.end == "finished":
+        if event.outcome is RunOutcome.COMPLETED:
             return templates.finished(self._job_name, **where)
-        if event.end == "stopped":
+        if event.outcome is RunOutcome.STOPPED:
             return templates.ended(self._job_name, reason=event.text, **where)
-        if event.end == "failed":
+        if event.outcome is not None:
             return templates.failed(self._job_name, reason=event.text, **where)
         return None

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from training_monitor.errors import TrainingMonitorError
-from training_monitor.models import Checkpoint
+from training_monitor.models import Checkpoint, RunOutcome
 from training_monitor.policy.goodput import goodput, run_events, steps_lost
 from training_monitor.reports import AttemptReport, RestartReport
 
@@ -39,7 +39,7 @@ class RunState:
     labels: dict[str, str] = field(default_factory=dict)
     attempts: tuple[AttemptReport, ...] = ()
     success: bool = False
-    stopped: bool = False  # by a person, who wants it to stay so
+    outcome: RunOutcome | None = None
     reason: str | None = None
     ended_at: float | None = None
 
@@ -55,7 +55,7 @@ class RunState:
                 hint="install that version again to go on with this run",
             )
         attempts = tuple(AttemptReport(**{**_NOTHING_KNOWN, **each}) for each in state["attempts"])  # type: ignore[typeddict-item]
-        return cls(**{**state, "attempts": attempts})
+        return cls(**{**state, "attempts": attempts, "outcome": _outcome(state)})
 
     def report(self) -> RestartReport:
         """The documented result."""
@@ -67,6 +67,7 @@ class RunState:
             final_step=steps[-1] if steps else None,
             total_retries=self.retries,
             reason=self.reason or "unexpected_exit",
+            outcome=self.outcome.value if self.outcome else None,
             job_id=self.job_id,
             attempts=list(self.attempts),
             steps_lost=steps_lost(self.attempts),
@@ -74,6 +75,12 @@ class RunState:
             badput={cause: seconds for cause, seconds in spent.seconds.items() if cause != "productive"},
             duration=ended - self.started_at,
         )
+
+
+def _outcome(state: Mapping[str, Any]) -> RunOutcome | None:
+    """How a run ended; earlier versions wrote that down only as the first word of its reason."""
+    outcome = state.get("outcome") or (state.get("reason") or "").partition(":")[0]
+    return RunOutcome(outcome) if outcome in RunOutcome._value2member_map_ else None
 
 
 def plan_attempt(

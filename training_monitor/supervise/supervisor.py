@@ -23,7 +23,7 @@ from training_monitor.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook
+from training_monitor.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
 from training_monitor.policy.observing import failure_of
 from training_monitor.policy.restart import RestartPolicy, choose_resume
 from training_monitor.policy.stall import stall_policy
@@ -212,7 +212,7 @@ class Supervisor(Hands):
         for each in choice.refused:
             self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
         if choice.refusal:
-            return self.done(run, False, f"no_checkpoint_found: {choice.refusal}")
+            return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
         number = len(run.attempts) + 1
         job_id = next_job_id(self.target, run.job_name, process=process, at_least=number, transport=self.transport)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
@@ -268,7 +268,7 @@ class Supervisor(Hands):
             self.stop_failures += 1
             self.tell(run, "detected", str(error))
             if self.stop_failures >= STOP_TRIES:
-                return self.done(run, False, f"restart_failed: it could not be stopped: {error}")
+                return self.done(run, RunOutcome.RESTART_FAILED, f"restart_failed: it could not be stopped: {error}")
             self.clock.sleep(self.policy.check_interval)
             return run
         self.stop_failures = 0
@@ -294,17 +294,17 @@ class Supervisor(Hands):
             return None
         made = tuple(each for each in run.attempts if each["status"] != "PLANNED")
         run = replace(run, attempts=made, job_id=job_id, retries=run.retries - 1)  # the restart that is not made
-        return self.done(replace(run, stopped=True), False, f"stopped: by {by}, after {job_id} had ended")
+        return self.done(run, RunOutcome.STOPPED, f"stopped: by {by}, after {job_id} had ended")
 
     # ------------------------------------------------------------ endings
 
     def _end(self, run: RunState, view: JobView) -> RunState:
         """What the end of the job means."""
         if view.status is JobStatus.SUCCEEDED:
-            return self.done(update_attempt(run, status="SUCCEEDED"), True, "completed")
+            return self.done(update_attempt(run, status="SUCCEEDED"), RunOutcome.COMPLETED, "completed")
         if view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR:
-            run = replace(update_attempt(run, status="STOPPED"), stopped=True)
-            return self.done(run, False, f"stopped: {view.message or 'by a person'}")
+            run = update_attempt(run, status="STOPPED")
+            return self.done(run, RunOutcome.STOPPED, f"stopped: {view.message or 'by a person'}")
         evidence = ledger.failure_evidence(view)
         self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
         if view.survivors:
@@ -333,22 +333,23 @@ class Supervisor(Hands):
         run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
         run = ledger.note_end(run, status, reason, failure or ledger.own_failure(status, reason), found)
         if run.config is None:
-            return self.done(run, False, "restart_failed: no job_config to start it with")
+            return self.done(run, RunOutcome.RESTART_FAILED, "restart_failed: no job_config to start it with")
         decision = ledger.decide(run, self.policy)
-        if not decision.restart:
-            return self.done(run, False, decision.reason)
+        if decision.refusal:
+            return self.done(run, decision.refusal, decision.reason)
         delay = decision.delay * (1.0 + self.policy.jitter * random.random())
         run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
         avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
         self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
         return self.save(replace(run, bad_checkpoints=decision.bad_checkpoints))
 
-    def done(self, run: RunState, success: bool, reason: str) -> RunState:
+    def done(self, run: RunState, outcome: RunOutcome, reason: str) -> RunState:
         now = self.clock.time()
         if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
             run = update_attempt(run, ended_at=now)
-        run = self.save(replace(run, phase="done", success=success, reason=reason, ended_at=now))
-        self.tell(run, "finished", reason, end="finished" if success else "stopped" if run.stopped else "failed")
+        success = outcome is RunOutcome.COMPLETED
+        run = self.save(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
+        self.tell(run, "finished", reason, outcome=outcome)
         return run
 
     # ------------------------------------------------------------ small parts

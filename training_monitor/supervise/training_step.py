@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from training_monitor.errors import CommandError, InstanceNotFound, JobNotFound, LeaseLost, TrainingMonitorError
-from training_monitor.models import Checkpoint, Event
+from training_monitor.models import Checkpoint, Event, RunOutcome
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import RestartPolicy
 from training_monitor.policy.watch_config import WatchConfig
@@ -227,7 +227,7 @@ class TrainingStep:
 
     def _show(self, event: Event) -> None:
         """Tell it as what happened to the job; that its training is over, once the rest of its log was shown."""
-        if event.end is not None:
+        if event.outcome is not None:
             self._ended = event
             return
         if self._notices:  # how the job ends is told at its end
@@ -273,7 +273,8 @@ class TrainingStep:
             return
         self._try_to_keep_rest()
         self._tell_ended()
-        ctx.end(JobState.CANCELLED if run.stopped else JobState.FAILED, run.reason or "the training ended")
+        outcome = JobState.CANCELLED if run.outcome is RunOutcome.STOPPED else JobState.FAILED
+        ctx.end(outcome, run.reason or "the training ended")
 
     def _reason_to_move(self) -> str | None:
         """Why the next attempt is better made on another machine, when there may be one."""

@@ -41,7 +41,9 @@ class Bench:
             "on_event": self._hear,
         }
         options |= {"store": Store(self.folder), "transport": self.transport, "clock": self.clock}
-        return auto_restart(checkpoint_dir="/checkpoints", **(options | changes))
+        report = auto_restart(checkpoint_dir="/checkpoints", **(options | changes))
+        assert report["outcome"] == report["reason"].partition(":")[0]  # whatever came of it
+        return report
 
     def on(self, kind: str, act: Callable[[], None]) -> None:
         """Call `act` at the first event of a kind."""

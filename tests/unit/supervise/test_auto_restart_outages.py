@@ -11,10 +11,11 @@ import pytest
 from tests.fakes import Behaviour, FakeTransport
 from tests.unit.supervise.test_auto_restart import Bench
 from training_monitor.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import CommandResult
+from training_monitor.models import CommandResult, RunOutcome
 from training_monitor.probes.stopping import stop_job
 from training_monitor.reports import RestartReport
 from training_monitor.store import Store
+from training_monitor.supervise.run_state import RunState
 
 CRASH = Behaviour(crash_after=120)
 HANG = Behaviour(hang_after=120)
@@ -346,6 +347,13 @@ def test_a_state_of_an_earlier_version_goes_on(bench: Bench) -> None:
     del state["bad_checkpoints"], state["attempts"][0]["failure"], state["attempts"][0]["progress"]
     Store(bench.folder).save_run("local run", state, finished=False)
     assert bench.restart()["success"] and len(bench.jobs.starts) == 2
+
+
+def test_the_outcome_of_a_run_that_ended_under_an_earlier_version_is_known(bench: Bench) -> None:
+    state = interrupted(bench) | {"phase": "done", "reason": "stopped: stopped by a person"}
+    del state["outcome"]
+    assert RunState.from_dict(state).outcome is RunOutcome.STOPPED
+    assert RunState.from_dict(state | {"reason": "unexpected_exit"}).report()["outcome"] is None
 
 
 def test_a_state_of_a_later_version_is_refused_in_words(bench: Bench) -> None:

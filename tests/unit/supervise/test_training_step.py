@@ -140,7 +140,7 @@ def test_that_a_training_is_over_is_told_after_the_last_line_of_its_log(tmp_path
     world, shown = World(tmp_path), list[str]()
     world.context.service = replace(
         world.context.service,
-        on_event=lambda event: shown.append(event.kind) if event.end else None,
+        on_event=lambda event: shown.append(event.kind) if event.outcome else None,
         on_line=lambda update: shown.append(update.line),
     )
     assert world.run() is JobState.UPLOADING
