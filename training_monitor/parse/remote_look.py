@@ -223,8 +223,9 @@ def describe_signals(text: str, word: str, processes: Sequence[Identity], number
 
 
 def _describe(process: Identity, number: int, said: str | None) -> str:
-    outcome, _, name = (said or "").partition("\n")
-    return describe_outcome(process, number, outcome, name)
+    words, _, name = (said or "").partition("\n")
+    outcome, _, state = words.partition(" ")
+    return describe_outcome(process, number, outcome, name, state)
 
 
 def _number(text: str) -> float | None:

@@ -49,21 +49,22 @@ def signal_name(number: int) -> str:
     return f"SIG{_NAMES[number]}" if number in _NAMES else f"signal {number}"
 
 
-def describe_outcome(process: Identity, number: int, outcome: str, name: str = "") -> str:
+def describe_outcome(process: Identity, number: int, outcome: str, name: str = "", state: str = "") -> str:
     """Say in one sentence what a process was sent and what it did, or why it was sent nothing.
 
     Args:
         outcome: own, never, host, boot, namespace, unsure, hidden, gone, other, zombie: it was sent nothing; denied,
-            failed: it could not be sent; ended, `left S`: it was sent, and the process has ended, or is still there in
-            this state. All else: nobody knows.
+            failed: it could not be sent; ended, left: it was sent, and the process has ended, or is still there. All
+            else: nobody knows.
         name: of the program that has this number now, "" when it is not known.
+        state: in which the process was seen that is still there, a letter as in /proc.
     """
     what, sent = f"process {process.pid}", signal_name(number)
     held = f"{what} ({name})" if name else what
     if outcome in _NOTHING:
         return f"{what}: nothing was sent, {_NOTHING[outcome]}"
-    if outcome.startswith("left "):
-        return f"{held}: {sent} was sent, {_left(outcome.removeprefix('left '), number)}"
+    if outcome == "left" and state:
+        return f"{held}: {sent} was sent, {_left(state, number)}"
     sentences = {
         "host": f"{what}: nothing was sent, it runs on {process.hostname or 'a host that is not known'}",
         "gone": f"{what} has ended: nothing was sent",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.policy.run_values import Identity
@@ -46,10 +46,11 @@ def send_signals(processes: tuple[Identity, ...], number: int, *, clock: Clock =
     check_signal(number)
     sent = [_send(process, number) for process in processes]
     end = clock.monotonic() + _LOOK_SECONDS
-    return tuple(
-        describe_outcome(process, number, seen.outcome or _wait(process, number, end, clock), seen.name)
-        for process, seen in zip(processes, sent)
-    )
+    told = []
+    for process, seen in zip(processes, sent):
+        found = seen if seen.outcome else _wait(process, seen, number, end, clock)
+        told.append(describe_outcome(process, number, found.outcome, found.name, found.state))
+    return tuple(told)
 
 
 def _send(process: Identity, number: int) -> _Seen:
@@ -117,12 +118,12 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _wait(process: Identity, number: int, end: float, clock: Clock) -> str:
-    """What a process that was sent a signal does until `end`; "" when it can be seen no longer."""
+def _wait(process: Identity, sent: _Seen, number: int, end: float, clock: Clock) -> _Seen:
+    """What a process that was sent a signal does until `end`; its outcome is "" when it can be seen no longer."""
     while True:
         seen = _look(process)
         if seen.outcome:
-            return "" if seen.outcome in _CANNOT_BE_SEEN else "ended"
+            return replace(sent, outcome="" if seen.outcome in _CANNOT_BE_SEEN else "ended")
         if has_obeyed(seen.state, number) or clock.monotonic() >= end:
-            return f"left {seen.state}"
+            return replace(sent, outcome="left", state=seen.state)
         clock.sleep(_LOOK_INTERVAL)

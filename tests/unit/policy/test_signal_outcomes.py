@@ -38,5 +38,6 @@ def test_an_outcome_that_nobody_knows_is_no_success(outcome: str) -> None:
 
 
 def test_a_stopped_process_gets_a_signal_when_it_goes_on() -> None:
-    assert describe_outcome(Identity(7), 15, "left T").endswith("it is still there, stopped: it gets that with SIGCONT")
-    assert describe_outcome(Identity(7), 18, "left T").endswith("it is still there (stopped)")
+    told = describe_outcome(Identity(7), 15, "left", state="T")
+    assert told.endswith("it is still there, stopped: it gets that with SIGCONT")
+    assert describe_outcome(Identity(7), 18, "left", state="T").endswith("it is still there (stopped)")
