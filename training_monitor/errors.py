@@ -123,7 +123,7 @@ class CommandError(TrainingMonitorError):
             )
         self.result, self.target = result, target
         self.answered = False
-        where = f"{target}: " if target and not what.startswith(target) else ""
+        where = f"{target}: " if target else ""
         super().__init__(where + what, hint=hint)
 
 

@@ -139,8 +139,8 @@ def _epochs_done(run: Run) -> float | None:
 
 
 def _failure(row: RunRow) -> Failure | None:
-    """Why it failed, as far as its last words tell."""
-    failure = classify_failure(row.run.error_message or row.reason)
+    """Why it failed, as far as its script's last words tell; nothing of one that was killed."""
+    failure = classify_failure(row.run.error_message or "")
     return None if failure.category == "none" else failure
 
 

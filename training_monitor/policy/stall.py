@@ -302,23 +302,27 @@ def _judge_pause(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Fou
 def _describe(run: Run, signals: dict[str, Any]) -> str:
     """What is known about a pause, for its reason."""
     idle = "GPUs idle, " if run.last.seen.gpu_utilization is not None else ""
-    texts = {
+    pause = signals["pause"]
+    proofs = {
         "spinning": "GPUs spin at idle power, a collective waits",
         "blocked": f"{idle}nothing written, its processes wait for a disk (state D)",
         "quiet": f"{idle}its processes do not compute, nothing written",
         "idle": "GPUs idle",
         "spoken": f"{idle}although its log still grows",
         "phase": f"long even for {run.last.seen.phase}",
-        "growing": "although its log grows",
-        "saving": "although files are written",
-        "compiling": "although compilers run",
-        "busy": "although its GPUs compute",
-        "computing": "although its processes compute",
     }
-    text = texts.get(signals["pause"])
-    works = _works(run, run.last.sign) if run.last.sign in ALIVE and signals["pause"] not in ALIVE else None
-    known = ", and no step since, although ".join(filter(None, (text, works)))
-    return f" {known}" if known.startswith("although") else f": {known}" if known else ""
+    doubts = {
+        "growing": " although its log grows",
+        "saving": " although files are written",
+        "compiling": " although compilers run",
+        "busy": " although its GPUs compute",
+        "computing": " although its processes compute",
+    }
+    text = f": {proofs[pause]}" if pause in proofs else doubts.get(pause, "")
+    if run.last.sign not in ALIVE or pause in ALIVE:
+        return text
+    works = _works(run, run.last.sign)
+    return f"{text}, and no step since, although {works}" if text else f": {works}"
 
 
 def _judge_speed(run: Run, signals: dict[str, Any], policy: StallPolicy) -> _Found | None:

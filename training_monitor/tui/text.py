@@ -237,7 +237,7 @@ def panel(
     scroll = max(0, min(scroll, len(body) - room))
     more = len(body) - scroll - room
     hidden = f" ({plural(more, 'more line')} below)" if more > 0 else ""
-    most = width - _RULE - cells(hidden.partition(" line")[0])  # of the title: how many more there are is always seen
+    most = width - _RULE - cells(f" ({more} more" if more > 0 else "")  # how many more there are is always seen
     shown = [fit_line(pieces, width, glyphs) for pieces in body[scroll : scroll + room]]
     blank = [fit_line([], width, glyphs)] * (room - len(shown))
     title = fit_line(title, min(most, sum(cells(text) for text, _ in title)), glyphs)

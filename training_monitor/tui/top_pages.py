@@ -11,7 +11,7 @@ from training_monitor.tui.text import Glyphs, Piece, broken, cells, fit, panel, 
 from training_monitor.tui.top_acts import PHRASE, SIGNALS, with_signal
 from training_monitor.tui.top_columns import COLUMNS, format_rate, format_seconds
 from training_monitor.tui.top_keys import keys_of
-from training_monitor.tui.top_panels import footer, header, problem_of, stale_line
+from training_monitor.tui.top_panels import footer, header, problem_of, problem_says_verdict, stale_line
 from training_monitor.tui.top_view import DeleteRun, SendSignal, TopFrame, TopView, run_row, state_style
 from training_monitor.units import format_duration, format_sparkline, known_number, plural
 
@@ -131,7 +131,7 @@ def _about(row: RunRow, now: float, width: int, glyphs: Glyphs) -> list[Sequence
     body: list[Sequence[Piece]] = []
     problem, verdict = problem_of(row), row.verdict
     body += wrapped(problem, "warn", width, glyphs) if problem else []
-    facts = [] if verdict.reason in problem else [("verdict", f"{verdict.state}: {verdict.reason}")]
+    facts = [] if problem_says_verdict(row) else [("verdict", f"{verdict.state}: {verdict.reason}")]
     facts += [("try", remedy) for remedy in verdict.remedies]
     facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
     facts += [(name, text) for name, text in _facts(row, now) if text]

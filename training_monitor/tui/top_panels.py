@@ -18,6 +18,7 @@ from training_monitor.units import plural
 
 LOW = 16  # below this many lines usage, counts, messages and keys share two
 _BAR, _MOST_ERROR = 10, 40  # cells
+_SAID = ("stalled", "slow")  # verdicts that are problems
 _PROMPTS = {"filter": "name: ", "search": "/", "edit": "= ", "confirm": "> "}
 
 
@@ -73,14 +74,22 @@ def detail_line(item: Item | None, view: TopView, width: int) -> Line:
 
 
 def problem_of(row: RunRow) -> str:
-    """Why a run's status is what it is, or why its file cannot be read; empty where all is well."""
+    """Why a run's status is what it is, or why its file cannot be read; empty where all is well.
+
+    It says what the verdict does where `problem_says_verdict`.
+    """
     run = row.run
     parts = [f"its file cannot be read: {run.error}"] if run.error else []
     parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
     parts += [f"{FAILED}: {run.error_message or 'it named no error'}"] if row.status == FAILED else []
     parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
-    parts += [f"{row.verdict.state}: {row.verdict.reason}"] if row.verdict.state in ("stalled", "slow") else []
+    parts += [f"{row.verdict.state}: {row.verdict.reason}"] if row.verdict.state in _SAID else []
     return "; ".join(parts)
+
+
+def problem_says_verdict(row: RunRow) -> bool:
+    """Whether the problem of a run has the reason of its verdict in it already."""
+    return row.status == UNKNOWN or row.verdict.state in _SAID
 
 
 def whereabouts(row: RunRow) -> str:

@@ -112,7 +112,7 @@ def test_an_error_says_what_where_and_what_to_try() -> None:
 
 
 def test_the_place_is_not_said_twice() -> None:
-    assert str(TargetUnreachable("my-pod: gone", target="my-pod")) == "my-pod: gone"
+    assert str(TargetUnreachable("gone", target="my-pod")) == "my-pod: gone"
 
 
 def test_an_error_text_shows_no_secret() -> None:
