@@ -72,7 +72,7 @@ def parse_gpus(text: str) -> GpuTable:
             messages.append(line.strip()[:300])
     if not gpus and not messages:
         raise ParseError("no GPU rows and no known message", source="nvidia-smi", text=text)
-    has_none = not gpus and any(_NO_GPU.search(message) for message in messages)
+    has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
     return GpuTable(gpus=tuple(gpus), error=messages[0] if messages else None, has_none=has_none)
 
 

@@ -58,9 +58,8 @@ def auto_restart(
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
-        success, final_step, total_retries, reason (completed | max_retries_reached: … | stopped: … |
-        no_checkpoint_found: … | restart_failed: …), outcome (that word alone), job_id, attempts, steps_lost, goodput
-        (0..1 or None), duration.
+        success, final_step, total_retries, outcome (completed | max_retries_reached | stopped | no_checkpoint_found |
+        restart_failed), reason (begins with it), job_id, attempts, steps_lost, goodput (0..1 or None), duration.
 
     Raises:
         AlreadySupervised: another living supervisor has this training; one that has died is taken over.

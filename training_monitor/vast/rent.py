@@ -228,7 +228,8 @@ def _patiently(act: Callable[[], T], clock: Clock) -> T:
         except (AccessDenied, CommandFailed, ToolNotFound):
             raise
         except CommandError as error:
-            if clock.monotonic() + wait > deadline or _QUOTA.search(error.what):
+            said = error.result.stderr if error.result else ""
+            if clock.monotonic() + wait > deadline or _QUOTA.search(said):
                 raise
         clock.sleep(wait)
         wait = min(2 * wait, LONGEST_WAIT)
