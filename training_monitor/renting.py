@@ -307,7 +307,7 @@ def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
     if not found:
         return value
     if not _VARIABLE.fullmatch(found["name"]):
-        raise SettingsError(key, value, "env: and the name of a variable")
+        raise SettingsError(key, value, "env:NAME, the name of a variable")
     if not (completed := environ.get(found["name"])):
         raise SettingsError(found["name"], completed, f"a variable that is set and not empty, for {key}")
     return (found["prefix"] or "") + completed

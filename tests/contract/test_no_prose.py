@@ -25,7 +25,7 @@ READERS = {
     "the training's script, for its phase": ("policy/stall_history.py:kind_of", "policy/stall_history.py:_heard"),
     "Ray": (
         "parse/ray_output.py*",
-        "probes/ray_jobs.py",
+        "probes/ray_jobs.py*",
         "probes/jobs.py:_view_of",
         "supervise/ledger.py:failure_evidence",
     ),
@@ -44,13 +44,8 @@ READERS = {
     "Python's readers of TOML and JSON": ("probes/settings_check.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
     "DeepSpeed, for the name of a file": ("parse/checkpoint_files.py:_tracker_problem",),
-    "a person, for env:NAME": ("cli/watching.py:_destination",),
     "earlier versions, whose states have no outcome": ("supervise/run_state.py:_outcome",),
-    "no words: marks of our scripts": (
-        "targets/asking.py:read_frames",
-        "probes/ray_jobs.py:_http",
-        "probes/ray_jobs.py:parse",
-    ),
+    "no words: marks of our scripts": ("targets/asking.py:read_frames",),
     "no words: names of columns": (
         "tui/comparison_screen.py:_heading",
         "tui/comparison_screen.py:_line",
