@@ -98,12 +98,13 @@ def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState |
     """
     if pod is not None and pod.reason in _POD:
         category, error_class, action = _POD[pod.reason]
-        return _failure(category, error_class, action, f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip())
+        said = f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip()
+        return _failure(category, error_class, action, said, sign=pod.reason)
     found = min(_without_retried(_read(text)), key=_order, default=None)  # of equal ones the first
     code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
     if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
         return replace(_failure(*found.meaning, found.piece), rank=_rank_of(text, found.piece))
-    return _failure(*_EXIT[code]) if code in _EXIT else _unknown(text, code)
+    return _failure(*_EXIT[code], sign=f"{code}") if code in _EXIT else _unknown(text, code)
 
 
 def _order(found: _Found) -> tuple[int, bool]:
@@ -132,7 +133,9 @@ def _unknown(text: str, code: int | None) -> Failure:
             said = piece
     if said is None and code is None:
         return _failure("none", "transient", "ignore", "")
-    return _failure("unknown", "ambiguous", "restart", said if said is not None else f"exit status {code}")
+    if said is None:
+        return _failure("unknown", "ambiguous", "restart", f"exit status {code}", sign=f"{code}")
+    return _failure("unknown", "ambiguous", "restart", said)
 
 
 def _goes_on(piece: str) -> bool:
@@ -221,9 +224,11 @@ def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
     return table.DEATH, ("python_exception", "ambiguous", "restart")
 
 
-def _failure(category: str, error_class: str, action: str, evidence: str) -> Failure:
+def _failure(category: str, error_class: str, action: str, evidence: str, *, sign: str | None = None) -> Failure:
+    """`sign` tells it from others of its category; default: what is steady in the evidence, a line of the log."""
     shown = evidence.strip()[:EVIDENCE_LENGTH]
-    return Failure(category, error_class, action, shown, fingerprint=_fingerprint(category, shown))
+    told = f"{category} {_steady(shown) if sign is None else sign}"
+    return Failure(category, error_class, action, shown, fingerprint=hashlib.sha256(told.encode()).hexdigest()[:12])
 
 
 _VOLATILE = re.compile(
@@ -231,8 +236,7 @@ _VOLATILE = re.compile(
 )
 
 
-def _fingerprint(category: str, evidence: str) -> str:
-    """Of the evidence without what changes from time to time: numbers, addresses, paths, ranks, dates."""
+def _steady(evidence: str) -> str:
+    """The evidence without what changes from time to time: numbers, addresses, paths, ranks, dates."""
     words = re.sub(r"[^a-z#]+", " ", _VOLATILE.sub("#", evidence.lower()))
-    kept = " ".join(word for word in words.split() if word != "#" and not word.startswith("rank"))
-    return hashlib.sha256(f"{category} {kept[:160]}".encode()).hexdigest()[:12]
+    return " ".join(word for word in words.split() if word != "#" and not word.startswith("rank"))[:160]

@@ -183,6 +183,16 @@ def test_the_same_failure_at_another_time_address_rank_and_path_is_the_same() ->
     assert fingerprint(WATCHDOG) == fingerprint(WATCHDOG.replace("Rank 3", "Rank 7").replace("600012", "600845"))
 
 
+def test_what_no_log_tells_is_the_same_by_the_pods_reason_or_the_exit_status() -> None:
+    """The pod that replaced an evicted one has another name, and Kubernetes may say more of it."""
+    pods = [
+        PodState(name, "Failed", False, 0, reason="Evicted", message=name) for name in ("train-abcde", "train-xyzuv")
+    ]
+    assert len({classify_failure("", pod=pod).fingerprint for pod in pods}) == 1
+    codes = [classify_failure("", exit_code=code).fingerprint for code in (3, 3, 4, 135, 139)]
+    assert codes[0] == codes[1] and len(set(codes)) == 4
+
+
 def test_another_failure_is_another_one() -> None:
     found = [fingerprint(text) for text in ("KeyError: 'a'", "KeyError: 'bcd'", "TypeError: 'a'", WATCHDOG)]
     assert len(set(found)) == 4
