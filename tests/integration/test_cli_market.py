@@ -222,7 +222,8 @@ def add_image(folder: Path, name: str, side: int = 1024, caption: str | None = "
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
-    pixels = chunk(b"IDAT", zlib.compress(name.encode()))
+    rows = b"".join(b"\0" + bytes([zlib.crc32(name.encode()) % 256]) * 3 * side for _ in range(side))
+    pixels = chunk(b"IDAT", zlib.compress(rows + name.encode(), 1))
     (folder / f"{name}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + head + pixels + chunk(b"IEND", b""))
     if caption is not None:
         (folder / f"{name}.txt").write_text(caption)
@@ -248,8 +249,8 @@ def test_a_dataset_that_is_not_good_enough_says_why(images: Path) -> None:
     add_image(images, "small", 300, caption=None)
     (images / f"broken{HOSTILE.replace('/', '')}.png").write_bytes(b"")
     done = cli("dataset", str(images), "--min-images", "50", "--trigger", "sks")
-    assert done.returncode == 1 and "NOT valid: 3 errors" in done.stdout
-    for told in ("at least 50", "sks", "0 bytes", "warning: small.png has 300x300"):
+    assert done.returncode == 1 and "NOT valid: 4 errors" in done.stdout
+    for told in ("at least 50", "sks", "0 bytes", "control characters in its name", "warning: small.png has 300x300"):
         assert told in done.stdout, told
     assert done.stdout.replace("\n", "").isprintable()
     report = ask("dataset", str(images), "--require-captions", status=1)

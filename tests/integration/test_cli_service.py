@@ -74,6 +74,15 @@ def test_options_that_do_not_go_together_queue_nothing(surroundings: Surrounding
     assert TrainingQueue().list_jobs() == []
 
 
+def test_a_folder_that_could_not_be_copied_is_refused_before_anything_is_queued(surroundings: Surroundings) -> None:
+    data = surroundings.folder / "data"
+    data.mkdir()
+    (data / "a\nb.csv").write_text("1")
+    done = cli("launch", "--name", "demo", "--command", "true", "--dataset", str(data))
+    assert done.returncode == 2 and "a newline in its name: rename it" in done.stderr
+    assert TrainingQueue().list_jobs() == []
+
+
 def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:
     (surroundings.tools / "ssh").symlink_to(shutil.which("true") or "/bin/true")
     for argv in (["launch", "--name", "demo", "--command", "true", "--watch"], ["worker"]):

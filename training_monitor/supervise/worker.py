@@ -26,6 +26,7 @@ from training_monitor.targets.transport import Transport
 from training_monitor.units import format_duration, plural
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.dataset import validate_dataset
+from training_monitor.vast.file_lists import list_folder
 from training_monitor.vast.queue import TrainingQueue, load_owner
 
 if TYPE_CHECKING:
@@ -64,8 +65,18 @@ def check_request(request: TrainingRequest) -> None:
         report = validate_dataset(request.dataset or "")
         if not report.is_valid:
             raise SettingsError("dataset", request.dataset, f"images to train with: {'; '.join(report.errors[:3])}")
-    elif request.dataset is not None and not os.path.isdir(request.dataset):
-        raise SettingsError("dataset", request.dataset, "a folder on this machine")
+    elif request.dataset is not None:
+        _check_copying(request.dataset)
+
+
+def _check_copying(folder: str) -> None:
+    """Raise SettingsError for what could not be copied to a machine."""
+    if not os.path.isdir(folder):
+        raise SettingsError("dataset", folder, "a folder on this machine")
+    try:
+        list_folder(folder)
+    except SettingsError as error:
+        raise SettingsError("dataset", error.value, error.expected) from error
 
 
 def worker_name() -> str:

@@ -1,7 +1,8 @@
 """Whether a folder of images is fit to train a LoRA with, looked at before a machine is rented for it.
 
 The layout is the one that image trainers share: NAME.png with its caption NAME.txt beside it, in the folder itself or
-in folders one level below (`10_name`). Images are known by their content. Nothing is decoded and nothing is changed.
+in folders one level below (`10_name`). Images are known by their content. Of a PNG all is read, and it is seen whether
+its data inflates; of other images the beginning and the end. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from training_monitor.errors import SettingsError
 from training_monitor.parse import image_header
-from training_monitor.units import plural
+from training_monitor.parse.png_data import PIECE, PngCheck, count_data_bytes
+from training_monitor.units import format_bytes, plural
+from training_monitor.vast.dataset_files import (
+    CAPTION_SUFFIX,
+    DatasetFile,
+    Findings,
+    cannot_read,
+    check_copying,
+    walk_dataset,
+)
 
 MOST_IMAGES = 10_000
-MOST_ENTRIES = 100_000
 MOST_TOLD = 100
 MOST_NAMES = 5
 MOST_CAPTION_CHARACTERS = 2000
@@ -31,11 +39,11 @@ MOST_PIXELS = 178_956_970  # Pillow refuses more: twice its Image.MAX_IMAGE_PIXE
 _TAIL_BYTES = 64 * 1024
 _MOST_READ_BYTES = 64 * 1024 * 1024  # of one image, where its head or its tail does not tell
 _MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any writing
-_CAPTION_SUFFIX = ".txt"
-_HOSTILE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters, and bytes that are no UTF-8
+MOST_DATA_BYTES = 4 * 1024**3  # of all PNGs together, inflated to see that they are whole: some ten seconds
+_NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
 _OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
-_Texts = dict[Path, "_File"]
+_Texts = dict[Path, "DatasetFile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +71,8 @@ class DatasetReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    """A file of the dataset; `name` is relative to it and fit to be printed."""
-
-    path: Path
-    name: str
-    size: int
-
-    @property
-    def suffix(self) -> str:
-        return self.path.suffix.lower()
-
-    @property
-    def caption_path(self) -> Path:
-        return self.path.with_suffix(_CAPTION_SUFFIX)
-
-
-@dataclass(frozen=True, slots=True)
-class _Image(_File):
+class _Image(DatasetFile):
     header: image_header.ImageHeader
-
-
-@dataclass(slots=True)
-class _Findings:
-    """What is gathered on the way through the folder."""
-
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    hidden: int = 0
-    other: int = 0
 
 
 def validate_dataset(
@@ -121,14 +102,17 @@ def validate_dataset(
         SettingsError: The path is no folder that can be read, or another argument makes no sense.
     """
     _check_arguments(min_images, min_side, max_images, trigger)
-    root, findings = _readable_folder(path), _Findings()
-    files = list(_walk(root, root, findings))
-    texts = {file.path: file for file in files if file.suffix == _CAPTION_SUFFIX}
+    root, findings = _readable_folder(path), Findings(data_left=MOST_DATA_BYTES)
+    files = list(walk_dataset(root, root, findings))
+    texts = {file.path: file for file in files if file.suffix == CAPTION_SUFFIX}
     images = [image for file in files if file.path not in texts if (image := _read_image(file, findings))]
     if len(images) < min_images:
         findings.errors.append(f"{plural(len(images), 'usable image')}, at least {min_images} are needed: add images")
     if len(images) > max_images:
         findings.errors.append(f"{len(images)} images, at most {max_images} are allowed: check the folder")
+    if findings.skimmed:
+        most = f"the PNGs have more than {format_bytes(MOST_DATA_BYTES)} of data together"
+        findings.warnings.append(f"{_some(findings.skimmed)} were only looked at from their beginning and end: {most}")
     for image in images:
         _check_size(image, min_side, findings)
     _check_shared_names(images, findings)
@@ -137,6 +121,8 @@ def validate_dataset(
     if trigger and captions:
         _check_trigger(captions, trigger.strip(), findings)
     _check_orphans(files, findings)
+    if not findings.errors:
+        check_copying(root, findings)
     return _make_report(root, images, texts, len(captions), findings)
 
 
@@ -159,73 +145,15 @@ def _readable_folder(path: str | os.PathLike[str]) -> Path:
     return root
 
 
-def _walk(folder: Path, root: Path, findings: _Findings) -> Iterator[_File]:
-    """The regular files of a folder, by name, and of the folders in it if it is the dataset's own."""
-    for entry in _entries(folder, root, findings):
-        path = folder / entry.name
-        if entry.name.startswith("."):
-            findings.hidden += 1
-        elif entry.is_dir(follow_symlinks=False) and folder == root:
-            yield from _walk(path, root, findings)
-        elif entry.is_dir(follow_symlinks=False):
-            findings.other += 1
-            findings.warnings.append(f"{_name(path, root)} is more than one folder deep and ignored: move it up")
-        elif file := _regular_file(path, root, findings):
-            yield file
-
-
-def _entries(folder: Path, root: Path, findings: _Findings) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted(islice(found, MOST_ENTRIES + 1), key=lambda entry: entry.name)
-    except OSError as error:
-        findings.errors.append(_cannot_read(_name(folder, root), error))
-        return []
-    if len(entries) > MOST_ENTRIES:
-        findings.errors.append(f"{_name(folder, root)} has more than {MOST_ENTRIES} files: is it the right folder?")
-    return entries[:MOST_ENTRIES]
-
-
-def _regular_file(path: Path, root: Path, findings: _Findings) -> _File | None:
-    """The file, or None for what is no file, and for a link that leads out of the folder or nowhere."""
-    name = _name(path, root)
-    try:
-        target = path.resolve(strict=True)
-        if not target.is_relative_to(root):
-            findings.errors.append(f"{name} is a link out of the folder: put the file itself in its place")
-            return None
-        if not target.is_file():
-            findings.other += 1
-            return None
-        size = target.stat().st_size
-    except (OSError, RuntimeError) as error:
-        findings.errors.append(_cannot_read(name, error))
-        return None
-    if _HOSTILE.search(path.name):
-        findings.warnings.append(f"{name} has control characters or is not UTF-8 in its name: rename it")
-    return _File(path, name, size)
-
-
-def _name(path: Path, root: Path) -> str:
-    """The path below the dataset's folder, with escapes for what must not reach a terminal."""
-    name = path.relative_to(root).as_posix()
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
-
-
-def _cannot_read(name: str, error: Exception) -> str:
-    reason = (error.strerror if isinstance(error, OSError) else None) or "its links go in a circle"
-    return f"{name} cannot be read ({reason}): check its permissions and where it leads, or remove it"
-
-
-def _read_image(file: _File, findings: _Findings) -> _Image | None:
+def _read_image(file: DatasetFile, findings: Findings) -> _Image | None:
     """The image, or None after it was said why it is none, or was counted as another file."""
     try:
         with file.path.open("rb") as stream:
             head = _read_head(stream, file.size)
             header = image_header.read_image_header(head)
-            damage = _find_damage(stream, file.size, header, head) if header else "has a damaged header"
+            damage = _find_damage(stream, file, header, head, findings) if header else "has a damaged header"
     except OSError as error:
-        findings.errors.append(_cannot_read(file.name, error))
+        findings.errors.append(cannot_read(file.name, error))
         return None
     kind = image_header.detect_image_format(head)
     if kind is None:
@@ -247,7 +175,16 @@ def _read_head(stream: BinaryIO, size: int) -> bytes:
     return head
 
 
-def _find_damage(stream: BinaryIO, size: int, header: image_header.ImageHeader, head: bytes) -> str | None:
+def _find_damage(
+    stream: BinaryIO, file: DatasetFile, header: image_header.ImageHeader, head: bytes, findings: Findings
+) -> str | None:
+    size = file.size
+    if header.format == "png" and header.width * header.height <= MOST_PIXELS:  # more is refused anyway
+        cost = max(size, count_data_bytes(head[16:29]) or 0)
+        if cost <= findings.data_left:
+            findings.data_left -= cost
+            return _find_png_damage(stream)
+        findings.skimmed.append(file.name)
     if len(head) >= size:
         return image_header.find_damage(header, size, head)
     stream.seek(max(size - _TAIL_BYTES, 0))
@@ -258,7 +195,15 @@ def _find_damage(stream: BinaryIO, size: int, header: image_header.ImageHeader, 
     return damage
 
 
-def _tell_no_image(file: _File, findings: _Findings) -> None:
+def _find_png_damage(stream: BinaryIO) -> str | None:
+    stream.seek(0)
+    check = PngCheck()
+    while check.damage is None and not check.is_complete and (piece := stream.read(PIECE)):
+        check.feed(piece)
+    return check.end()
+
+
+def _tell_no_image(file: DatasetFile, findings: Findings) -> None:
     if file.suffix in _FORMAT_OF_SUFFIX:
         what = "is no image" if file.size else "is empty (0 bytes)"
         findings.errors.append(f"{file.name} {what}: copy or export it again, or remove it")
@@ -268,14 +213,14 @@ def _tell_no_image(file: _File, findings: _Findings) -> None:
         findings.warnings.append(f"{file.name} is ignored, trainers do not read its format: convert it to PNG or JPEG")
 
 
-def _tell_of_name(file: _File, kind: str, findings: _Findings) -> None:
+def _tell_of_name(file: DatasetFile, kind: str, findings: Findings) -> None:
     if _FORMAT_OF_SUFFIX.get(file.suffix) != kind:
         findings.warnings.append(f"{file.name} is a {kind} by its content: rename it, trainers go by the name")
     if kind == "gif":
         findings.warnings.append(f"{file.name} is a GIF, which most trainers skip: convert it to PNG")
 
 
-def _check_size(image: _Image, min_side: int, findings: _Findings) -> None:
+def _check_size(image: _Image, min_side: int, findings: Findings) -> None:
     short, long = sorted((image.header.width, image.header.height))
     what = f"{image.name} has {image.header.width}x{image.header.height} pixels"
     if short < min_side / 2:
@@ -288,14 +233,14 @@ def _check_size(image: _Image, min_side: int, findings: _Findings) -> None:
         findings.warnings.append(f"{what}, more than {MOST_ASPECT_RATIO:g} to 1: crop it, or the trainer will")
 
 
-def _check_shared_names(images: list[_Image], findings: _Findings) -> None:
+def _check_shared_names(images: list[_Image], findings: Findings) -> None:
     counts = Counter(image.caption_path for image in images)
     shared = [image.name for image in images if counts[image.caption_path] > 1]
     if shared:
         findings.warnings.append(f"{_some(shared)} differ only in their extension and share a caption: rename them")
 
 
-def _check_duplicates(images: list[_Image], findings: _Findings) -> None:
+def _check_duplicates(images: list[_Image], findings: Findings) -> None:
     """Warn of equal files; only those of equal size are read."""
     counts = Counter(image.size for image in images)
     same: dict[bytes, list[str]] = {}
@@ -304,7 +249,7 @@ def _check_duplicates(images: list[_Image], findings: _Findings) -> None:
             try:
                 same.setdefault(_digest(image.path), []).append(image.name)
             except OSError as error:
-                findings.errors.append(_cannot_read(image.name, error))
+                findings.errors.append(cannot_read(image.name, error))
     for names in same.values():
         if len(names) > 1:
             findings.warnings.append(f"{_some(names)} are the same image: remove all but one, or it counts double")
@@ -318,7 +263,7 @@ def _digest(path: Path) -> bytes:
     return digest.digest()
 
 
-def _read_captions(images: list[_Image], texts: _Texts, is_required: bool, findings: _Findings) -> dict[str, str]:
+def _read_captions(images: list[_Image], texts: _Texts, is_required: bool, findings: Findings) -> dict[str, str]:
     """The captions that say something, by the names of their files; tells of those that are missing or wrong."""
     wanted = {image.caption_path: image.name for image in images}
     missing = [name for path, name in wanted.items() if path not in texts]
@@ -337,7 +282,7 @@ def _read_captions(images: list[_Image], texts: _Texts, is_required: bool, findi
     return captions
 
 
-def _read_caption(file: _File, findings: _Findings) -> str | None:
+def _read_caption(file: DatasetFile, findings: Findings) -> str | None:
     """The text without blanks around it, or None after it was said why it cannot be read."""
     if file.size > _MOST_CAPTION_BYTES:
         findings.errors.append(f"{file.name} has {file.size} bytes, no caption is so long: shorten or remove it")
@@ -345,17 +290,20 @@ def _read_caption(file: _File, findings: _Findings) -> str | None:
     try:
         text = file.path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
-        findings.errors.append(_cannot_read(file.name, error))
+        findings.errors.append(cannot_read(file.name, error))
         return None
     except UnicodeDecodeError:
         findings.errors.append(f"{file.name} is not UTF-8: save it as UTF-8 text")
+        return None
+    if _NO_TEXT.search(text):  # UTF-16 without its mark is one NUL after another
+        findings.errors.append(f"{file.name} has control characters in it: save it as UTF-8 text")
         return None
     if len(text) > MOST_CAPTION_CHARACTERS:
         findings.warnings.append(f"{file.name} is longer than {MOST_CAPTION_CHARACTERS} characters: shorten it")
     return text
 
 
-def _check_trigger(captions: Mapping[str, str], trigger: str, findings: _Findings) -> None:
+def _check_trigger(captions: Mapping[str, str], trigger: str, findings: Findings) -> None:
     word = re.compile(rf"(?<!\w){re.escape(trigger)}(?!\w)", re.IGNORECASE)
     missing = [name for name, text in captions.items() if not word.search(text)]
     if len(missing) == len(captions):
@@ -364,15 +312,15 @@ def _check_trigger(captions: Mapping[str, str], trigger: str, findings: _Finding
         findings.warnings.append(f"{_some(missing)} without the trigger word {trigger!r}: write it into each")
 
 
-def _check_orphans(files: list[_File], findings: _Findings) -> None:
+def _check_orphans(files: list[DatasetFile], findings: Findings) -> None:
     """Warn of texts beside nothing; one beside a damaged image is not told of again."""
-    wanted = {file.caption_path for file in files if file.suffix != _CAPTION_SUFFIX}
-    orphans = [file.name for file in files if file.suffix == _CAPTION_SUFFIX and file.path not in wanted]
+    wanted = {file.caption_path for file in files if file.suffix != CAPTION_SUFFIX}
+    orphans = [file.name for file in files if file.suffix == CAPTION_SUFFIX and file.path not in wanted]
     if orphans:
         findings.warnings.append(f"{_some(orphans)} without an image of the same name: rename or remove it")
 
 
-def _make_report(root: Path, images: list[_Image], texts: _Texts, captions: int, findings: _Findings) -> DatasetReport:
+def _make_report(root: Path, images: list[_Image], texts: _Texts, captions: int, findings: Findings) -> DatasetReport:
     sides = [side for image in images for side in (image.header.width, image.header.height)]
     beside = {path for image in images if (path := image.caption_path) in texts}
     return DatasetReport(

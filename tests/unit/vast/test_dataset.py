@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 import zlib
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from training_monitor.errors import SettingsError
-from training_monitor.vast import dataset
+from training_monitor.vast import dataset, dataset_files
 from training_monitor.vast.dataset import DatasetReport, validate_dataset
 
 
@@ -22,14 +23,17 @@ def chunk(name: bytes, data: bytes = b"") -> bytes:
 
 
 def png(width: int = 600, height: int = 600, seed: object = 0) -> bytes:
-    """A PNG that says its size; no pixels are needed, `seed` makes it another file of the same length."""
+    """A PNG without a pixel set; `seed` makes it another file of the same length."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + header
-        + chunk(b"tEXt", b"seed\0%010d" % zlib.crc32(repr(seed).encode()))
-        + chunk(b"IEND")
-    )
+    text = chunk(b"tEXt", b"seed\0%010d" % zlib.crc32(repr(seed).encode()))
+    rows = bytes((1 + width) * height) if width * height < 10**7 else b""
+    return b"\x89PNG\r\n\x1a\n" + header + text + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND")
+
+
+def without_data(data: bytes) -> bytes:
+    """The same PNG with an IDAT that is empty."""
+    begin = data.index(b"IDAT") - 4
+    return data[:begin] + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND")
 
 
 def jpeg(metadata: bytes = b"", width: int = 800, height: int = 600) -> bytes:
@@ -146,6 +150,14 @@ def test_too_many_images(folder: Path) -> None:
         (b"<html>404 Not Found</html>", "is no image"),
         (png()[:-1], "is cut off: its last PNG chunk (IEND) is missing"),
         (png()[:20] + b"\1" + png()[21:], "has a damaged header"),
+        (
+            png()[:-13] + bytes([png()[-13] ^ 1]) + png()[-12:],
+            "is damaged: the checksum of its PNG chunk IDAT is wrong",
+        ),
+        (png().replace(b"seed", b"weed"), "is damaged: the checksum of its PNG chunk tEXt is wrong"),
+        (png()[: png().index(b"IDAT") + 20], "is cut off: its last PNG chunk (IEND) is missing"),
+        (png()[: png().index(b"IDAT") + 20] + chunk(b"IEND"), "is damaged: its image data (IDAT) does not inflate"),
+        (without_data(png()), "is damaged: it has 0 of the 360600 bytes of its image data"),
         (jpeg()[:9], "has a damaged header"),
         (jpeg(b"\xff\xe1\xff\xff" + b"\0" * 65533)[:-2], "is cut off: its JPEG end marker (EOI) is missing"),
     ],
@@ -252,10 +264,12 @@ def test_captions_that_are_not_utf8_or_too_long(folder: Path) -> None:
     (folder / "0.txt").write_bytes("Käse".encode("latin-1"))
     (folder / "1.txt").write_text("ß" * 2001, encoding="utf-8")
     (folder / "2.txt").write_text("x" * 70_000, encoding="utf-8")
+    (folder / "3.txt").write_text("sks", encoding="utf-16-le")
     report = look(folder)
     assert report.errors == (
         "0.txt is not UTF-8: save it as UTF-8 text",
         "2.txt has 70000 bytes, no caption is so long: shorten or remove it",
+        "3.txt has control characters in it: save it as UTF-8 text",
     )
     assert report.warnings == ("1.txt is longer than 2000 characters: shorten it",)
 
@@ -309,10 +323,46 @@ def test_a_link_within_the_folder_is_the_same_image(folder: Path) -> None:
 def test_hostile_names(name: bytes, shown: str | None, folder: Path) -> None:
     for suffix, data in ((b".png", png(seed="x")), (b".txt", b"sks")):
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name + suffix)).write_bytes(data)
-    said = "has control characters or is not UTF-8 in its name: rename it"
-    expected = (f"{shown}.png {said}", f"{shown}.txt {said}") if shown else ()
-    assert look(folder).warnings == expected
-    assert look(folder).images == 11
+    problem = "control characters in its name" if b"\n" in name else "a name that is no UTF-8"
+    expected = tuple(f"{shown}{suffix} has {problem}: rename it" for suffix in (".png", ".txt")) if shown else ()
+    assert (look(folder).errors, look(folder).warnings) == (expected, ())
+
+
+def test_whatever_could_not_be_copied_to_a_machine_is_named(folder: Path) -> None:
+    (folder / "notes\tof.json").write_text("{}")
+    (folder / "5_\x7fcat").mkdir()
+    (folder / ".hid\nden").write_text("is not copied")
+    assert look(folder).errors == (
+        r"5_\x7fcat has control characters in its name: rename it",
+        r"notes\tof.json has control characters in its name: rename it",
+    )
+
+
+def test_a_name_deep_below_that_cannot_be_copied_is_found_though_the_folder_is_ignored(folder: Path) -> None:
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "x\ny.png").write_bytes(b"")
+    [error] = look(folder).errors
+    assert error == (
+        r"a/b/x\ny.png cannot be copied to a machine: "
+        "expected names that can be copied, not a newline in its name: rename it"
+    )
+
+
+def test_what_is_too_much_to_be_read_whole_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "9.png").write_bytes(without_data(png(seed=9)))
+    monkeypatch.setattr(dataset, "MOST_DATA_BYTES", 9 * 360_600)
+    warning = only_warning(folder)
+    assert warning.startswith("9.png were only looked at from their beginning and end: the PNGs have more than 3.1 MiB")
+
+
+def test_a_bomb_is_inflated_no_further_than_its_header_promises(folder: Path) -> None:
+    bomb = png(seed=0)[: png().index(b"IDAT") - 4] + chunk(b"IDAT", zlib.compress(bytes(10**8), 9)) + chunk(b"IEND")
+    (folder / "0.png").write_bytes(bomb)
+    tracemalloc.start()
+    report = look(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.is_valid and peak < 16 * 1024**2
 
 
 def test_the_number_of_texts_and_of_files_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +370,7 @@ def test_the_number_of_texts_and_of_files_is_bounded(folder: Path, monkeypatch: 
         (folder / f"bad{number:03}.png").write_bytes(b"")
     report = look(folder)
     assert (len(report.errors), report.errors[-1]) == (101, "and 30 more")
-    monkeypatch.setattr(dataset, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(dataset_files, "MOST_ENTRIES", 20)
     assert look(folder).errors[0] == ". has more than 20 files: is it the right folder?"
 
 
