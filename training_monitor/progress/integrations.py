@@ -151,6 +151,12 @@ class LightningCallback(_Hooks):
     """
 
     state_key = "training_monitor"
+    _is_new_epoch = False
+
+    @property
+    def _legacy_state_key(self) -> type[LightningCallback]:
+        """What a trainer that goes on from a checkpoint looks for as well: the key of versions before 1.5."""
+        return type(self)
 
     def setup(self, trainer: Any, module: Any, stage: str | None = None) -> None:
         """Nothing: a fit begins with `on_fit_start`."""
@@ -172,20 +178,27 @@ class LightningCallback(_Hooks):
 
     @_guarded
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero:
-            epoch, batches = int(trainer.current_epoch), _count(trainer.num_training_batches)
-            epochs, left = _count(trainer.max_epochs), batches_left(trainer, module)
-            if left is not None and batches:
-                needed = epoch + math.ceil(left / batches)
-                epochs = needed if epochs is None else min(epochs, needed)
-                left, batches = min(left, (epochs - epoch) * batches), min(left, batches)
-            self.monitor.set_remaining_steps(left)
-            self.monitor.start_epoch(epoch + 1, batches, epochs)
+        self._is_new_epoch = True
 
     @_guarded
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.is_global_zero:
-            self.monitor.start_batch(batch_idx + 1)
+        if not trainer.is_global_zero:
+            return
+        if self._is_new_epoch:  # after a resume its first batch tells how many of it were made before
+            self._is_new_epoch = False
+            self._start_epoch(trainer, module, batch_idx)
+        self.monitor.start_batch(batch_idx + 1)
+
+    def _start_epoch(self, trainer: Any, module: Any, made: int) -> None:
+        epoch, batches = int(trainer.current_epoch), _count(trainer.num_training_batches)
+        epochs, left = _count(trainer.max_epochs), batches_left(trainer, module, made)
+        if left is not None and batches:
+            needed = epoch + math.ceil((made + left) / batches)
+            epochs = needed if epochs is None else min(epochs, needed)
+            left = min(left, (epochs - epoch) * batches - made)
+            batches = min(batches, made + left)
+        self.monitor.set_remaining_steps(left)
+        self.monitor.start_epoch(epoch + 1, batches, epochs)
 
     @_guarded
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -271,8 +284,8 @@ def _epochs(args: Any, state: Any) -> int | None:
     return max(1, epochs) if epochs < sys.maxsize else None
 
 
-def batches_left(trainer: Any, module: Any) -> int | None:
-    """Batches until Lightning's max_steps, from the beginning of an epoch; None where none are set or can be told.
+def batches_left(trainer: Any, module: Any, made: int) -> int | None:
+    """Batches until Lightning's max_steps, after those `made` of this epoch; None where none are set or can be told.
 
     What is accumulated ends with an epoch, whole or not. In manual optimization a step is whatever the module makes it.
     """
@@ -281,10 +294,15 @@ def batches_left(trainer: Any, module: Any) -> int | None:
         return None
     left = max(0, most - int(trainer.global_step))
     accumulated, batches = max(1, int(trainer.accumulate_grad_batches)), _count(trainer.num_training_batches)
+    in_step = left * accumulated - made % accumulated  # where all of them are in one epoch
     if not batches:
-        return left * accumulated
-    epochs, rest = divmod(left, math.ceil(batches / accumulated))
-    return epochs * batches + min(batches, rest * accumulated)
+        return max(0, in_step)
+    in_epoch = math.ceil(batches / accumulated)
+    later = left - (in_epoch - made // accumulated)
+    if later < 0:
+        return max(0, min(batches - made, in_step))
+    epochs, rest = divmod(later, in_epoch)
+    return batches - made + epochs * batches + min(batches, rest * accumulated)
 
 
 def _numbers(metrics: object) -> dict[str, object]:

@@ -230,6 +230,7 @@ class Fit:
     accumulate_grad_batches: int = 1
     global_step: int = 0
     current_epoch: int = 0
+    begun: int = 0  # batches of the first epoch, when it goes on from a checkpoint
     automatic_optimization: bool = True
     is_global_zero: bool = True
     sanity_checking: bool = False
@@ -240,7 +241,7 @@ class Fit:
         callback.on_fit_start(self, self)
         while not self._is_over() and self.current_epoch != self.max_epochs:
             callback.on_train_epoch_start(self, self)
-            batch = 0
+            batch, self.begun = self.begun, 0
             while batch < self.num_training_batches and not self._is_over():
                 callback.on_train_batch_start(self, self, None, batch)
                 yield made
@@ -262,6 +263,9 @@ class Fit:
         (Fit(max_steps=7, accumulate_grad_batches=4), {0: "1/3 1/10 1/24", 10: "2/3 1/10 11/24", 23: "3/3 4/4 24/24"}),
         (Fit(math.inf, max_steps=5, accumulate_grad_batches=2), {0: "1/None 1/None 1/10", 9: "1/None 10/None 10/10"}),
         (Fit(max_steps=26, global_step=20, current_epoch=2), {0: "3/3 1/6 1/6", 5: "3/3 6/6 6/6"}),
+        (Fit(max_steps=26, global_step=17, current_epoch=1, begun=7), {0: "2/3 8/10 1/9", 3: "3/3 1/6 4/9"}),
+        (Fit(max_steps=4, accumulate_grad_batches=4, global_step=1, begun=5), {0: "1/2 6/10 1/9", 5: "2/2 1/4 6/9"}),
+        (Fit(max_steps=2, accumulate_grad_batches=4, global_step=1, begun=5), {0: "1/1 6/8 1/3", 2: "1/1 8/8 3/3"}),
         (Fit(max_steps=26, automatic_optimization=False), {0: "1/None 1/10 1/None"}),
         (Fit(max_epochs=2), {0: "1/2 1/10 1/None"}),
     ],
@@ -293,6 +297,11 @@ def test_other_ranks_of_lightning_write_nothing_and_a_checkpoint_holds_nothing(
     fit(callback, zero=False)
     assert list(tmp_path.iterdir()) == []
     assert callback.state_dict() == {} and callback.state_key == "training_monitor"
+
+
+def test_a_lightning_trainer_may_go_on_from_a_checkpoint(monitor: TrainingMonitor) -> None:
+    callback, states = LightningCallback(monitor), dict[Any, Any]()
+    assert states.get(callback.state_key, states.get(callback._legacy_state_key)) is None  # as the trainer asks
 
 
 def test_the_last_warning_is_shown_without_its_secrets(monitor: TrainingMonitor, tmp_path: Path) -> None:
