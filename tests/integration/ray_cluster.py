@@ -142,7 +142,7 @@ class RayHead:
             time.sleep(0.05)
 
     def _running(self, pattern: bytes) -> list[int]:
-        return [pid for pid in self.processes() if re.search(pattern, _command_of(pid))]
+        return [pid for pid in self.processes() if re.search(pattern, command_of(pid))]
 
     def _kill(self, pattern: bytes) -> None:
         for pid in self._running(pattern):
@@ -214,9 +214,15 @@ class RayHead:
             return json.load(reply)
 
 
-def _command_of(pid: int) -> bytes:
+def command_of(pid: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def environment_of(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
     return b""
 
 
@@ -276,7 +282,7 @@ class ProcessCensus(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(0.1):
-            commands = [_command_of(pid) for pid in pids()]
+            commands = [command_of(pid) for pid in pids()]
             trainings = [each for each in commands if each.startswith(b"python3\0") and self._text in each]
             self.most = max(self.most, len(trainings))
 

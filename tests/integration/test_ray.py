@@ -6,14 +6,14 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import wait_until
+from tests.integration.conftest import kill, pids, wait_until
 from tests.integration.ray_cluster import (
     ACTORS,
     CRASH,
@@ -25,6 +25,8 @@ from tests.integration.ray_cluster import (
     ProcessCensus,
     RayHead,
     Supervised,
+    command_of,
+    environment_of,
     record_calls,
     start_jobs,
     supervise,
@@ -58,8 +60,10 @@ from training_monitor.probes.find_trainings import find_question
 from training_monitor.probes.jobs import find_jobs_named, start_job
 from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.probes.stopping import STOP_SECONDS
-from training_monitor.reports import JobCheckReport
+from training_monitor.reports import JobCheckReport, MonitorReport
+from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.targets.asking import ask
+from training_monitor.targets.target import parse_target
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +278,58 @@ def check(job: str, **more: Any) -> JobCheckReport:
     [found] = check_training(HEAD, job, **more)["jobs"]
     assert found["job"] == job
     return found
+
+
+class TestEnd:
+    """The end of a job is told at once, by one held connection, however rarely it is looked at."""
+
+    @pytest.mark.parametrize("way", ["by REST", "by the entrypoint's process alone"])
+    def test_the_end_of_a_job_is_seen_long_before_the_next_look(
+        self, jobs: RayHead, ray_pod: Pod, kube: KubernetesApi, tmp_path: Path, way: str
+    ) -> None:
+        if way != "by REST":
+            (tmp_path / "bin").mkdir()
+            (tmp_path / "bin" / "grep").symlink_to(shutil.which("grep") or "/bin/grep")
+            ray_pod.env["PATH"] = f"{tmp_path}/bin:{jobs.bare_path()}"
+        jobs.submit(way, f"until [ -e '{tmp_path}/enough' ]; do sleep 0.1; done")
+        assert wait_until(lambda: jobs.status(way) == "RUNNING", 40)
+        assert self.ends(kube, way, (tmp_path / "enough").touch)["status"] == "SUCCEEDED"
+
+    def test_a_job_without_a_process_on_this_machine_is_asked_of_ray(
+        self, jobs: RayHead, ray_pod: Pod, kube: KubernetesApi
+    ) -> None:
+        jobs.submit("elsewhere", "true", entrypoint_num_gpus=99)
+        assert self.ends(kube, "elsewhere", lambda: stop_job(HEAD, "elsewhere"))["status"] == "STOPPED"
+
+    def ends(self, kube: KubernetesApi, job: str, end: Callable[[], object]) -> MonitorReport:
+        """What is reported of a job that is looked at every three hours, and ended after the first look."""
+        kube.execs.clear()
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(monitor_job, HEAD, job, 10_000.0, 90.0)
+            assert wait_until(lambda: len(kube.execs) >= 2, 60), "one that looks, one that waits"
+            end()
+            return run.result()
+
+    def test_what_waits_on_the_target_leaves_with_the_watcher_and_a_lost_connection_is_opened_again(
+        self, jobs: RayHead, ray_pod: Pod
+    ) -> None:
+        def shells() -> list[int]:
+            mark = f"RAY_API_SERVER_ADDRESS={jobs.address}".encode()
+            return [pid for pid in pids() if command_of(pid).startswith(b"sh\0-s\0") and mark in environment_of(pid)]
+
+        def is_watched_again() -> bool:
+            watch.follow("steady")
+            return bool(shells())
+
+        watch = ExitWatch(parse_target(HEAD), None)
+        watch.follow("steady")
+        assert wait_until(shells, 30)
+        for pid in shells():
+            kill(pid)
+        assert wait_until(lambda: not shells(), 30) and wait_until(is_watched_again, 30)
+        watch.close()
+        assert wait_until(lambda: not shells(), 40)
+        assert not watch.ended.is_set(), "nothing was concluded"
 
 
 class TestCheck:

@@ -170,7 +170,8 @@ _WAIT = r"""
 n=0
 while _alive; do
   sleep 0.25; n=$((n+1))
-  [ $((n % 40)) -eq 0 ] && echo waiting
+  [ $((n % 40)) -ne 0 ] || echo waiting || exit
+  [ $n -lt 14400 ] || exit
 done
 echo ended
 """
@@ -250,7 +251,7 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
 
 
 def wait_script(job_id: str) -> str:
-    """A script that prints `ended` when the job's process is gone, and `waiting` now and then."""
+    """A script that prints `ended` when the job's process is gone, `waiting` every 10 s, and leaves after an hour."""
     return _script(job_id, _WAIT)
 
 

@@ -35,7 +35,7 @@ RESOURCES = ("entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory", 
 _LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
 
 # `_rest METHOD PATH [CURL_BODY] [BODY]` prints the body and a last line `http CODE`; fails when nobody answered.
-_REST = r"""
+REST = r"""
 _address=${RAY_API_SERVER_ADDRESS:-}
 if [ -z "$_address" ]; then
   case ${RAY_ADDRESS:-} in http://*|https://*) _address=$RAY_ADDRESS;; *) _address=http://127.0.0.1:8265;; esac
@@ -75,14 +75,14 @@ def _ask_rest(method: str, path: str, fallback: str, body: str = "", seconds: in
     escaped = body.replace("\\", "\\\\").replace('"', '\\"')
     call = f"_rest {method} {shlex.quote(path)} {shlex.quote(escaped)} {shlex.quote(body)}"
     script = f"if _out=$({call}); then printf '%s\\n' \"$_out\"; else {_ask_cli(fallback)}; fi\n"
-    return f"{_REST}_seconds={seconds}\n{script}"
+    return f"{REST}_seconds={seconds}\n{script}"
 
 
 def _ask_cli(command: str) -> str:
     return f"echo cli; {{ {command}; }} 2>&1; printf '\\nray exit %s\\n' $?"
 
 
-def _job_path(job_id: str) -> str:
+def job_path(job_id: str) -> str:
     return f"/api/jobs/{quote(job_id, safe='')}"
 
 
@@ -141,7 +141,7 @@ def job_question(job_id: str) -> Question[RayJob | None]:
             return parse_ray_job(body)
         return parse_ray_status_cli(body, job_id)
 
-    script = _ask_rest("GET", _job_path(job_id), f"ray job status {shlex.quote(job_id)}")
+    script = _ask_rest("GET", job_path(job_id), f"ray job status {shlex.quote(job_id)}")
     return Question("job", script, parse, limit=20.0)
 
 
@@ -170,7 +170,7 @@ f={log_expression(job_id)}
 if [ -f "$f" ]; then
   set -- $(stat -c '%s %Y' "$f" 2>/dev/null); echo "file ${{1:--}} ${{2:--}} $(date +%s)"; tail -c {log_bytes} "$f"
 else
-  {_ask_rest("GET", _job_path(job_id) + "/logs", f"ray job logs {shlex.quote(job_id)}")}
+  {_ask_rest("GET", job_path(job_id) + "/logs", f"ray job logs {shlex.quote(job_id)}")}
 fi | tail -c {MAX_LOG_REPLY}
 """
 
@@ -266,7 +266,7 @@ def stop_question(job_id: str) -> Question[list[str]]:
         return []
 
     command = f"ray job stop --no-wait {shlex.quote(job_id)}"
-    script = _ask_rest("POST", _job_path(job_id) + "/stop", command, seconds=AGENT_SECONDS)
+    script = _ask_rest("POST", job_path(job_id) + "/stop", command, seconds=AGENT_SECONDS)
     return Question("stop", script, parse, limit=60.0)
 
 

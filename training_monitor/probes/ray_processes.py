@@ -15,6 +15,7 @@ from training_monitor.errors import CommandFailed
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
 from training_monitor.probes.process_jobs import LOG_BYTES, READ_STAT, STOP_GRACE_SECONDS, STOP_MEMBERS
+from training_monitor.probes.ray_jobs import ANSWER_SECONDS, REST, job_path
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -56,6 +57,52 @@ def pids_of_ray_job(job_id: str) -> str:
     Workers may have been started long before the job.
     """
     return RAY_PROCESSES + _OF_JOB.replace("ID\n", shlex.quote(job_id) + "\n", 1)
+
+
+# `_find` sets $_pid and $_began of the job's entrypoint: of what carries its id, what started first. `_over` returns 0
+# where Ray calls the job ended, 1 where not, 2 without an answer; any other `"status"` in it only delays the end.
+_WAIT = r"""
+_find() {
+  _pid=
+  for _file in $(grep -lsF -e "\"job_submission_id\": \"$_id\"" /proc/[0-9]*/environ); do
+    _file=${_file#/proc/}; _file=${_file%/environ}
+    _of "$_file" && [ "$_state" != Z ] || continue
+    [ "$_pid" ] && [ "$_start" -ge "$_began" ] || { _pid=$_file; _began=$_start; }
+  done
+}
+_over() {
+  _out=$(_rest GET "$_path" '' '') || return 2
+  case ${_out##*http } in 404) return 0;; 200) ;; *) return 2;; esac
+  case $_out in *'"status": "PENDING"'*|*'"status": "RUNNING"'*) return 1;; esac
+}
+n=0 _silent=0; _find
+while :; do
+  if [ "$_pid" ] && _of "$_pid" && [ "$_start" = "$_began" ] && [ "$_state" != Z ]; then _silent=0
+  else
+    _over
+    case $? in
+      0) break;;
+      1) _silent=0;;
+      *) _silent=$((_silent+1)); [ "$_pid" ] && [ $_silent -ge 3 ] && break;;
+    esac
+    [ $((n % 10)) -ne 9 ] || _find
+  fi
+  sleep 1; n=$((n+1))
+  [ $((n % 10)) -ne 0 ] || echo waiting || exit
+  [ $n -lt 3600 ] || exit
+done
+echo ended
+"""
+
+
+def wait_script(job_id: str) -> str:
+    """A script that prints `ended` when a Ray job is over, and `waiting` every 10 s; it leaves after an hour.
+
+    It looks each second: at the entrypoint's process where that runs on this machine, which costs next to nothing, else
+    (on another node, or not started yet) at what the dashboard says.
+    """
+    about = f"_id={shlex.quote(job_id)} _path={shlex.quote(job_path(job_id))} _seconds={ANSWER_SECONDS}"
+    return f"{READ_STAT}{REST}{about}{_WAIT}"
 
 
 @dataclass(frozen=True, slots=True)
