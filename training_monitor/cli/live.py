@@ -81,6 +81,8 @@ class LiveDisplay:
                     "job_id": event.job_id,
                     "attempt": event.attempt,
                     "progress": view,
+                    "checkpoint": event.checkpoint,
+                    "outcome": event.outcome,
                 }
             )
         elif event.kind == "progress" and event.view:

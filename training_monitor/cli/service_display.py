@@ -53,7 +53,8 @@ class ServiceDisplay:
             self._heard_of(self._job_id or event.job_id)
         with self._lock:
             if self._json:
-                print_json({"kind": event.kind, "text": event.text, "job_id": event.job_id})
+                said = {"kind": event.kind, "text": event.text, "job_id": event.job_id, "outcome": event.outcome}
+                print_json(said)
                 return
             if event.job_id is None:  # it is about the worker itself
                 self._live.clear()
