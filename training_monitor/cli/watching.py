@@ -42,7 +42,7 @@ PLAIN_SECONDS = 1.0
 SAME_SECONDS = 30.0  # between two plain lines that say the same
 CONFIGURED = (
     "poll_interval", "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
-    "outage_after",
+    "outage_after", "terminate_busy",
 )  # fmt: skip
 _ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 
@@ -61,6 +61,8 @@ def watch(args: Namespace) -> int:
     plan = _plan(args) if args.terminate else None
     if plan is None and (args.upload or args.destroy or args.destroy_without_upload or args.hard_limit):
         raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
+    if plan is None and args.terminate_busy:
+        raise SettingsError("--terminate-busy", True, "--terminate with it")
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))

@@ -53,6 +53,12 @@ def add_watch(command: argparse.ArgumentParser) -> None:
     add_outage_after(command)
     command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
     add_take_over(command)
+    command.add_argument(
+        "--terminate-busy",
+        action="store_const",
+        const=True,
+        help="with --terminate: end it also when it makes no step although its GPUs compute or its log grows",
+    )
     command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
     for option, metavar, text in (
         ("--poll-interval", "SECONDS", "between looks (default: 60)"),

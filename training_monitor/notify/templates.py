@@ -24,10 +24,16 @@ def stall_detected(
     reason: str,
     grace_seconds: float | None,
     checkpoint_step: int | None,
+    is_spared: bool = False,
     generation: int = 0,
 ) -> Notice:
-    """Tell of a stall; `grace_seconds` is the time until the run is ended, None when it is left alone."""
-    if grace_seconds is None:
+    """Tell of a stall; `grace_seconds` is the time until the run is ended, None when it is left alone.
+
+    `is_spared`: it is left alone for its signs of work alone.
+    """
+    if is_spared:
+        announced = "No action will be taken: it shows signs of work. With --terminate-busy it would be ended."
+    elif grace_seconds is None:
         announced = "No action will be taken."
     else:
         announced = f"Auto-terminating in {_grace(grace_seconds)} unless progress resumes."

@@ -23,7 +23,8 @@ class WatchConfig:
     four times as long while GPUs or log show work, or before the first step; None: what `StallPolicy` says. Beyond
     `soft_limit` of run time somebody is told, beyond `hard_limit` it is to be ended. `cost_per_hour` and `budget` tell
     when the money is spent. `milestones` are per cent of its steps. A target that cannot be asked for `outage_after`,
-    or a state folder here that cannot be used for so long, is told.
+    or a state folder here that cannot be used for so long, is told. `terminate_busy`: where stalls are ended, so is a
+    hang that shows signs of work, such as GPUs that compute.
     """
 
     poll_interval: float = 60.0
@@ -40,6 +41,7 @@ class WatchConfig:
     budget: float | None = None
     milestones: tuple[float, ...] = (25, 50, 75)
     outage_after: float = OUTAGE_AFTER
+    terminate_busy: bool = False
 
     def __post_init__(self) -> None:
         for name in ("poll_interval", "stall_after", "soft_limit", "hard_limit", "cost_per_hour", "budget"):
@@ -49,8 +51,9 @@ class WatchConfig:
         for name in ("grace_period", "stop_grace", "outage_after"):
             if not _is_number(getattr(self, name), above=-1.0) or getattr(self, name) < 0:
                 raise SettingsError(name, getattr(self, name), "seconds, from 0")
-        if not isinstance(self.stall_detection, bool):
-            raise SettingsError("stall_detection", self.stall_detection, "true or false")
+        for name in ("stall_detection", "terminate_busy"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingsError(name, getattr(self, name), "true or false")
         if not isinstance(self.min_samples, int):
             raise SettingsError("min_samples", self.min_samples, "a whole number")
         for name in ("eta_convergence_threshold", "speed_drop_threshold"):

@@ -76,7 +76,7 @@ def _stall_notices(
     told: Told, status: TrainingStatus, config: WatchConfig, job: str, *, ends: bool
 ) -> tuple[Told, list[Notice]]:
     stall = status.stall
-    ending = may_end(stall)
+    ending = may_end(stall, config)
     if stall.is_stalling:
         since = status.timestamp if told.stalled_at is None else told.stalled_at
         told = replace(told, stalled_at=since if ending else None)
@@ -95,6 +95,7 @@ def _stall_notices(
             reason=stall.reason,
             grace_seconds=config.grace_period if ends and ending else None,
             checkpoint_step=_saved(status),
+            is_spared=ends and shows_work(stall) and not ending,
             generation=told.episode,
         )
         return told, [notice]
@@ -112,11 +113,18 @@ def _advanced(told: Told, status: TrainingStatus) -> bool:
     return step is not None and step != told.stalled_step
 
 
-def may_end(stall: StallAnalysis) -> bool:
+def may_end(stall: StallAnalysis, config: WatchConfig) -> bool:
     """Whether a stall is one that a run is ended for: sure enough, more than slowness, and not a log without steps."""
-    if stall.kind in (None, "slow", "eta_not_converging") or stall.confidence == "low":
+    if stall.kind in (None, "slow", "eta_not_converging"):
         return False
-    return stall.kind != "not_started" or stall.signals.get("pause") in SILENT
+    if stall.kind == "not_started":
+        return stall.confidence != "low" and stall.signals.get("pause") in SILENT
+    return config.terminate_busy or not shows_work(stall)
+
+
+def shows_work(stall: StallAnalysis) -> bool:
+    """Whether a run that makes no steps still shows signs of work: GPUs that compute, a log that grows, ..."""
+    return stall.kind in ("hang_idle", "hang_spinning", "diverging_eta") and stall.confidence == "low"
 
 
 def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> str | None:
@@ -128,7 +136,7 @@ def reason_to_end(told: Told, status: TrainingStatus, config: WatchConfig) -> st
     if status.status is JobStatus.PENDING:
         return None
     waited = told.stalled_at is not None and status.timestamp - told.stalled_at >= config.grace_period
-    return STALL_REASON if status.stall.is_stalling and may_end(status.stall) and waited else None
+    return STALL_REASON if status.stall.is_stalling and may_end(status.stall, config) and waited else None
 
 
 def decide_end(status: TrainingStatus) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ from training_monitor.models import Event
 from training_monitor.notify import templates
 from training_monitor.policy.claiming import claim_name
 from training_monitor.policy.judge import ENDS
-from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end
+from training_monitor.supervise.alerts import Told, decide_alerts, decide_end, end_notice, reason_to_end, shows_work
 from training_monitor.supervise.claiming import Claiming
 from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 LOST_LOOKS = 2
+SURE_SECONDS = 5.0  # after which a run that is to be ended and shows signs of work is looked at once more
 OnStatus = Callable[[TrainingStatus], None]
 OnLine = Callable[[LogUpdate], None]
 
@@ -120,6 +121,7 @@ class _Watch:
         self.status: TrainingStatus | None = None
         self.unreachable_since: float | None = None
         self.missing_looks = 0
+        self.is_suspect = False  # it was to be ended at the last look, and shows signs of work: it is looked at again
         self.claiming: Claiming | None = None
 
     def claim(self, closing: ExitStack, take_over: bool) -> None:
@@ -187,7 +189,9 @@ class _Watch:
             if past and self.plan and not past.success:  # what was not saved then may be saved now
                 return self.terminate(replace(self.plan, end=past.end, reason=past.reason))
             return WatchReport(past.end, past.reason, status, past) if past else self.ended(*end, status)
-        if self.plan and (reason := reason_to_end(told, status, self.watcher.config)):
+        reason = reason_to_end(told, status, self.watcher.config)
+        is_sure, self.is_suspect = self.is_suspect or not shows_work(status.stall), reason is not None
+        if self.plan and reason and is_sure:
             self.tell("detected", reason)
             return self.terminate(replace(self.plan, reason=reason))
         return None
@@ -228,6 +232,7 @@ class _Watch:
 
     def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
         """Nothing is known, so nothing is concluded; but a job that the target twice does not know is lost."""
+        self.is_suspect = False
         if isinstance(error, JobNotFound):
             self.lookout.note(None)  # the target answered
             self.missing_looks += 1
@@ -250,6 +255,7 @@ class _Watch:
     def wait(self, exit_watch: ExitWatch) -> None:
         """Until the next look; shorter when the job's process ends, or the watch is to end."""
         left = self.watcher.config.poll_interval
+        left = min(left, SURE_SECONDS) if self.is_suspect and self.plan else left
         while left > 0 and not self.stopping.is_set() and not exit_watch.ended.is_set():
             part = min(left, 1.0)
             self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)

@@ -196,6 +196,18 @@ def test_slow_unsure_and_speaking_runs_are_told_of_and_never_ended(harmless: Sta
         assert looks.look(harmless.current_step, harmless) == [] and looks.end is None
 
 
+def test_who_asks_for_it_ends_a_hang_that_shows_signs_of_work_and_no_more_than_that() -> None:
+    config = WatchConfig(poll_interval=60, grace_period=300, terminate_busy=True)
+    busy = [stall("hang_idle", "low", pause=pause) for pause in ("busy", "growing", "saving", "phase")]
+    others = [stall("slow", "high"), stall("eta_not_converging", "medium"), stall("not_started", "low", None, "busy")]
+    others.append(stall("not_started", "medium", None, "busy"))
+    for found in busy + others:
+        looks = Looks(config)
+        for _ in range(6):
+            looks.look(found.current_step, found)
+        assert (looks.end == STALL_REASON) == (found in busy), found
+
+
 @pytest.mark.parametrize(
     "sure",
     [stall("hang_idle"), stall("hang_spinning", pause="spinning"), stall("hang_idle", "medium", pause="unknown")],

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import BUSY, IDLE, NO_TOKEN, Behaviour, FakeClock, FakeTraining, FakeTransport, FakeVast, gpu_answer
+from tests.fakes import (
+    BUSY,
+    EPOCH,
+    IDLE,
+    NO_TOKEN,
+    Behaviour,
+    FakeClock,
+    FakeTraining,
+    FakeTransport,
+    FakeVast,
+    gpu_answer,
+)
 from tests.unit.supervise.test_auto_restart_outages import Killed
 from tests.unit.supervise.test_terminate import FILES, HUB, KillingEverything, KillingTransport
 from training_monitor.cli.main import build_parser
@@ -224,6 +235,50 @@ def test_the_hard_limit_ends_a_run_that_makes_progress(tmp_path: Path) -> None:
     report = bench.watched(SAVE, soft_limit=300, hard_limit=600)
     assert report.end == "terminated" and "Hard limit" in report.reason
     assert "soft_limit" in bench.told and 600 <= bench.there.stops[0] < 660
+
+
+def busy_hang(folder: Path) -> Bench:
+    """A training that hangs while its GPUs compute at real power: an endless loop, say."""
+    bench = Bench(folder, Behaviour(total=4000, hang_after=300, save_every=100))
+    bench.clock.at(301, lambda: setattr(bench.there, "gpus", gpu_answer(BUSY, 500)))
+    return bench
+
+
+def test_a_hang_with_busy_gpus_is_told_and_left_alone_and_the_notice_says_what_would_end_it(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+    bench.clock.at(4000, bench.stopping.set)
+    assert bench.watch(SAVE) is None and bench.there.stops == []
+    [notice] = [each for each in bench.notices if each.kind == "stall_detected"]
+    assert "No action will be taken" in notice.text and "--terminate-busy" in notice.text
+
+
+def test_a_hang_with_busy_gpus_is_ended_by_who_asks_for_that_after_another_look(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+    report = bench.watched(SAVE, terminate_busy=True)
+    assert report.end == "terminated" and report.termination and report.termination.success
+    [stopped] = bench.there.stops
+    first = next(each for each in bench.statuses if each.stall.is_stalling)
+    assert first.timestamp - EPOCH >= 300 + 1800 and first.stall.signals["pause"] == "busy"
+    last, again = bench.statuses[-2:]
+    assert last.timestamp - first.timestamp == 300 and 0 < again.timestamp - last.timestamp <= 5 <= stopped
+    assert "Auto-terminating in 5 minutes" in next(each for each in bench.notices if "stall" in each.kind).text
+
+
+def test_a_busy_hang_that_makes_a_step_between_the_two_looks_goes_on(tmp_path: Path) -> None:
+    bench = busy_hang(tmp_path)
+
+    def wake(status: TrainingStatus) -> None:
+        told = [each.timestamp for each in bench.statuses if each.stall.is_stalling]
+        if status.stall.is_stalling and status.timestamp - told[0] >= 300 and not bench.there.write_count:
+            bench.there.write_count = 1
+            bench.there.write("step 301/4000 loss 0.3\n")
+
+    bench.there.write_count = 0  # type: ignore[attr-defined]
+    look = bench._look
+    bench._look = lambda status: (look(status), wake(status))  # type: ignore[method-assign]
+    bench.clock.at(3000, bench.stopping.set)
+    assert bench.watch(SAVE, terminate_busy=True) is None
+    assert bench.there.stops == [] and "recovered" in bench.told
 
 
 def test_a_limit_is_said_once_also_to_who_listens_to_events(tmp_path: Path) -> None:
