@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         WebList as WebList,
     )
     from training_monitor.notify.configure import load_notifier as load_notifier
+    from training_monitor.notify.heartbeat import Heartbeat as Heartbeat
     from training_monitor.notify.notifier import TrainingNotifier as TrainingNotifier
     from training_monitor.notify.outbox import Outbox as Outbox
     from training_monitor.parse.log_patterns import LogPattern as LogPattern, parse_metrics as parse_metrics
@@ -257,6 +258,7 @@ _HOME = {  # module: the names of ours that are in it
         "Webhook"
     ),
     "notify.configure": "load_notifier",
+    "notify.heartbeat": "Heartbeat",
     "notify.notifier": "TrainingNotifier",
     "notify.outbox": "Outbox",
     "parse.log_patterns": "LogPattern parse_metrics",
