@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from training_monitor.cli import output
-from training_monitor.cli.live import LiveLine
+from training_monitor.cli.live import LiveDisplay, LiveLine
 from training_monitor.cli.output import complain, hint, print_json, put, say
-from training_monitor.models import Event
+from training_monitor.cli.service_display import ServiceDisplay
+from training_monitor.models import Event, RunOutcome
 
 THREADS, LINES = 8, 40
 
@@ -158,3 +159,10 @@ def test_text_from_outside_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPat
     say("\x1b[31mred\x1b[0m \x07bell \u202eturned")
     assert stdout.getvalue() == "red ?bell ?turned\n"
     assert "\x1b" not in output.printable("\x1b]0;title\x07x")
+
+
+def test_an_event_as_json_tells_by_a_key_how_the_run_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    LiveDisplay(as_json=True).show(Event("finished", "stopped: by alice", outcome=RunOutcome.STOPPED))
+    ServiceDisplay(as_json=True).event(Event("finished", "completed", "demo-1", outcome=RunOutcome.COMPLETED))
+    ended = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["kind"], each["outcome"]) for each in ended] == [("finished", "stopped"), ("finished", "completed")]
