@@ -56,16 +56,17 @@ READERS = {
 }
 PLACES = tuple(place for places in READERS.values() for place in places)
 
-# Attributes, variables and keys of reports that hold sentences; `text` and `title` are prose only of these values.
+# Attributes, variables and keys of reports that hold sentences; the next three are prose only of these values.
 PROSE = frozenset("reason what hint message problem evidence error failure why issue issues remedy warnings".split())
-PROSE_OF = {"text": ("event", "notice", "finding"), "title": ("notice",)}
+PROSE_OF = {"text": ("event", "notice", "finding"), "title": ("notice",), "key": ("error",)}
 RAISED = frozenset("error err exc cause exception failure".split())  # whose str() is prose
 SEARCHES = frozenset(
     "startswith endswith find rfind index count partition rpartition removeprefix removesuffix split rsplit"
     " search match fullmatch findall finditer".split()
 )
 HASHES = frozenset("crc32 adler32 md5 sha1 sha256 blake2b hash".split())
-PHRASE = re.compile(r"[A-Za-z]{2,}[,:]? [A-Za-z]{2,}|[A-Za-z]{2,}[,:;] $|^, [a-z]{2,}")
+PARSER = re.compile("parse_|classify_|find_phase")
+PHRASE = re.compile(r"[A-Za-z]{2,}[,:]? [A-Za-z]{2,}|[A-Za-z]{2,}[,:;] $|^,? [a-z]{2,}")
 OPENING = re.compile(r"[A-Za-z]{3,}[A-Za-z ,]*:? ?")
 SENTENCE = re.compile(r"[^\n]*[A-Za-z]{2,}[^\n]* [^\n]*[\w…][^\n]*")
 ANYTHING = re.compile(".")
@@ -139,8 +140,8 @@ def reads_prose(node: ast.AST, constants: Constants) -> bool:
             return is_prose(value) or any(has(text) for text in texts[:1]) or any(map(is_prose, words))
         case ast.Call(func=ast.Attribute(attr="get"), args=[key, *_]) | ast.Subscript(slice=key):
             return is_prose(key)
-        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[text, *_]) if name in HASHES:
-            return is_prose(text)
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[text, *_]):
+            return (name in HASHES or bool(PARSER.match(name))) and is_prose(text)
         case ast.Match(cases=cases):
             return any(has(case.pattern) for case in cases)
     return False
@@ -240,6 +241,9 @@ FORMER = (
     "shown = found['reason'].startswith(found['state'])",
     "shown = verdict.reason if verdict.reason.startswith(verdict.state) else verdict.state",
     "short = error.partition('. Try: ')[0]",
+    "key = error.key.rpartition(': ')[2]",
+    "most = width - cells(hidden.partition(' line')[0])",
+    "failure = classify_failure(row.error_message or row.reason)",
     "is_told = any(job['reason'] in issue for issue in report['issues'])",
     "none = any(text in error for text in NO_GPU)",
     "none = 'No devices' in table.error",
