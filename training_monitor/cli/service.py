@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.market import print_table, refuse
+from training_monitor.cli.notifying import open_heartbeat
 from training_monitor.cli.output import hint, interrupted_status, print_json, say
 from training_monitor.cli.service_display import ServiceDisplay
 from training_monitor.cli.service_request import need_tools, submit_request
@@ -217,13 +218,14 @@ def worker(args: Namespace) -> int:
     if not args.json:
         hint("Ctrl-C ends the worker, not the trainings: their machines go on")
     try:
-        with told(args) as outbox, display:
+        with told(args) as outbox, open_heartbeat(args.heartbeat) as heartbeat, display:
             done = run_worker(
                 jobs=args.jobs,
                 until_empty=args.until_empty,
                 sweep=not args.no_sweep,
                 config=config,
                 outbox=outbox,
+                heartbeat=heartbeat,
                 on_event=display.event,
             )
     except KeyboardInterrupt as interrupt:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from training_monitor.errors import SettingsError, closest
+from training_monitor.policy.watch_config import OUTAGE_AFTER
 from training_monitor.units import known_number
 
 _FOLDER = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
@@ -36,6 +37,7 @@ class ServiceConfig:
         stuck_after: a job that made no progress for so long is ended by the sweep.
         orphan_grace: how long a machine of ours may be without a job before it is destroyed.
         unreachable_after: a machine that is listed as running and cannot be reached for so long counts as lost.
+        outage_after: what could not be asked for so long, and a state folder that could not be used, is told.
         daily_budget: what all jobs together may spend in a day, UTC; None: there is no limit.
         warn_hours_left: somebody is told when the account's credit lasts no longer than this; 0: nobody is.
         failed_refund: the share (0 to 1) of what a failed job was charged that its account gets back.
@@ -58,6 +60,7 @@ class ServiceConfig:
     stuck_after: float = 7200.0
     orphan_grace: float = 600.0
     unreachable_after: float = 900.0
+    outage_after: float = OUTAGE_AFTER
     daily_budget: float | None = None
     warn_hours_left: float = 12.0
     failed_refund: float = 0.0

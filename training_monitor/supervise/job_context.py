@@ -22,6 +22,7 @@ from training_monitor.renting import JobState, QueuedJob, Rental, format_label
 from training_monitor.store import Store
 from training_monitor.supervise.job_limits import Limit, passed_limit
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.outages import Lookout
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -30,6 +31,7 @@ from training_monitor.vast.queue import TrainingQueue
 from training_monitor.watching import LogUpdate, Notice
 
 if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 OnEvent = Callable[[Event], None]
@@ -53,6 +55,15 @@ class Service:
     outbox: Outbox | None = None
     on_event: OnEvent | None = None
     on_line: OnLine | None = None
+    heartbeat: Heartbeat | None = None
+
+
+    def lookout(self, key: str, name: str, post: Callable[[Notice], None]) -> Lookout:
+        """What hears of the looks at one thing: the dead-man service, and who is told of outages."""
+        after = self.config.outage_after
+        return Lookout(
+            key, name, post, outage_after=after, store=self.store, clock=self.clock, heartbeat=self.heartbeat
+        )
 
 
 class Interrupted(Exception):
@@ -105,6 +116,7 @@ class JobContext:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
         self.about, self.command = f"job {job.id}", command_line("queue", job.id)
+        self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer, and the service did
         self.looked_at: float | None = None
         self.seen_status: str | None = None
@@ -212,6 +224,7 @@ class JobContext:
     def tell_progress(self, text: str) -> None:
         """Tell how far a long act is, and write down now and then that it goes on: what does not, the sweep ends."""
         self.tell("progress", text)
+        self.lookout.note(None)
         if self.clock.time() - self.job.progressed_at >= NOTED_EVERY:
             self.note(progressed=True)
 

@@ -117,6 +117,7 @@ class _Pipeline:
         else:
             _STEPS[state](ctx)
             ctx.answered()
+            ctx.lookout.note(None)
         if ctx.job.state is not JobState.TRAINING:
             self.close()
 
@@ -189,7 +190,9 @@ class _Pipeline:
         ctx = self.ctx
         first = ctx.service.config.retry_wait
         self._wait = min(2 * self._wait, LONGEST_WAIT) if self._wait else first
-        kind = "waiting" if isinstance(error, (NoOffers, AlreadySupervised)) else "unreachable"
+        has_answered = isinstance(error, (NoOffers, AlreadySupervised))
+        ctx.lookout.note(None if has_answered else error)
+        kind = "waiting" if has_answered else "unreachable"
         ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
         if isinstance(error, (NoOffers, AccessDenied)) or ctx.job.state in _ENDING:
             ctx.post(service_notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value))

@@ -77,7 +77,8 @@ class TrainingStep:
         if service.outbox:
             machine = f"vast://{ctx.job.work.instance_id}"
             self._notices = RestartNotices(service.outbox, machine, ctx.job.id, about=ctx.about, command=ctx.command)
-        self._supervisor = _JobSupervisor(service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
+        given = (service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
+        self._supervisor = _JobSupervisor(*given, on_look=ctx.lookout.note)
         self._watcher: _JobWatcher | None = None
         self._ended: Event | None = None
         self._saved_at: float | None = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError, TrainingMonitorError
 from training_monitor.models import Event
+from training_monitor.notify.next_command import command_line
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, resolve_env
@@ -28,8 +29,10 @@ from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.dataset import validate_dataset
 from training_monitor.vast.file_lists import list_folder
 from training_monitor.vast.queue import TrainingQueue, load_owner
+from training_monitor.watching import Notice
 
 if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 
@@ -92,6 +95,7 @@ def run_worker(
     sweep: bool = True,
     config: ServiceConfig | None = None,
     outbox: Outbox | None = None,
+    heartbeat: Heartbeat | None = None,
     on_event: OnEvent | None = None,
     on_line: OnLine | None = None,
     stopping: threading.Event | None = None,
@@ -109,6 +113,7 @@ def run_worker(
         until_empty: return when nothing is left to do.
         sweep: also look for machines that nobody needs, see `sweep_instances`.
         config: default: that of the settings file.
+        heartbeat: is pinged after every look that saw something, at a job's machine or an empty queue.
         outbox: who is told. on_event: called with what happens. on_line: called with the lines of the trainings' logs.
         stopping: set it to end the worker, not the jobs: their machines go on.
 
@@ -125,6 +130,7 @@ def run_worker(
         queue.get(job_id)
     owner, name = load_owner(store), worker_name()
     service = Service(store, queue, config, name, owner, clock, stopping, transport, outbox, on_event, on_line)
+    service = replace(service, heartbeat=heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
     beside = [threading.Thread(target=worker.work, daemon=True) for _ in range(jobs - 1)]
     if sweep:
@@ -178,6 +184,7 @@ class _Worker:
         self.done: list[QueuedJob] = []
         self.begun = False
         self.ended = threading.Event()
+        self.lookout = service.lookout("worker", "the queue", self._post)
         self._lock, self._at_work, self._told_idle = threading.Lock(), 0, False
 
     def work(self) -> None:
@@ -189,6 +196,7 @@ class _Worker:
                 return
             except TrainingMonitorError as error:  # the state folder, say; or a state that nobody can read
                 get_logger().error("the queue cannot be used: %s", error)
+                self.lookout.note(error)
                 if self.until_empty and not (self.job_id and self.begun):  # else its machine may cost money
                     raise
                 service.clock.wait(service.stopping, service.config.poll_interval)
@@ -218,9 +226,15 @@ class _Worker:
         unfinished = service.queue.list_jobs([state for state in JobState if not state.is_terminal])
         if self.until_empty and self.job_id is None and not unfinished:
             return True
+        self.lookout.note(None)
         self._tell_idle(service, unfinished)
         service.clock.wait(service.stopping, min(service.config.poll_interval, 1.0 if self.until_empty else 1e9))
         return False
+
+    def _post(self, notice: Notice) -> None:
+        if self.service.outbox:
+            about = f"worker of {self.service.owner}"
+            self.service.outbox.post(replace(notice, job_id=about, training=None, command=command_line("doctor")))
 
     def _tell_idle(self, service: Service, unfinished: list[QueuedJob]) -> None:
         """Tell once that there is nothing to do, and why; again after the next job."""
