@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
+from training_monitor.errors import TrainingMonitorError
 from training_monitor.models import Checkpoint, JobView
 from training_monitor.policy.resume import attempt_number, training_name
 from training_monitor.probes.jobs import find_jobs_named
+from training_monitor.probes.pods import find_siblings
+from training_monitor.probes.ray_processes import Forgotten, end_forgotten
 from training_monitor.supervise.run_state import RunState
+from training_monitor.targets.fleet import side_by_side
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -32,6 +38,26 @@ def find_other_job(target: Target, run: RunState, *, transport: Transport | None
     made = [attempt_number(each["job_id"]) for each in run.attempts]
     later = [view for view in views if made and attempt_number(view.job_id) > max(made)]
     return next((view for view in reversed(views) if not view.status.is_terminal), later[-1] if later else None)
+
+
+def end_what_ray_forgot(target: Target, run: RunState, *, transport: Transport | None) -> Forgotten:
+    """End what runs on of attempts that Ray does not know, on the head; after a lost one, on all pods of the cluster.
+
+    A driver runs on a worker pod where its entrypoint asked for resources. Raises CommandError: something cannot be
+    ended, or a pod that runs could not be asked.
+    """
+    is_lost = bool(run.attempts) and run.attempts[-1]["status"] == "LOST"
+    pods = find_siblings(target, transport=transport) if is_lost else ()
+    running = [pod.name for pod in pods if pod.phase == "Running" and not pod.deleting]
+    targets = [target, *(replace(target, name=name, container=None) for name in running)]
+    calls = [partial(end_forgotten, each, run.job_name, run.job_id, transport=transport) for each in targets]
+    found: list[Forgotten] = []
+    for answer in side_by_side(calls):
+        if isinstance(answer, TrainingMonitorError):
+            raise answer
+        found.append(answer)
+    log_tail = next((each.log_tail for each in found if each.log_tail), "")
+    return Forgotten(sum(each.ended for each in found), (), log_tail)
 
 
 def is_still_written(run: RunState, checkpoints: Sequence[Checkpoint], now: float, quiet: float) -> float | None:

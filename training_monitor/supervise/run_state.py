@@ -84,15 +84,24 @@ def _outcome(state: Mapping[str, Any]) -> RunOutcome | None:
 
 
 def plan_attempt(
-    run: RunState, job_id: str, checkpoint: Checkpoint | None, refused: tuple[Checkpoint, ...], now: float
+    run: RunState,
+    job_id: str,
+    checkpoint: Checkpoint | None,
+    refused: tuple[Checkpoint, ...],
+    now: float,
+    *,
+    adopted: bool = False,
 ) -> RunState:
-    """Note the next attempt before it is started, and what the last one lost now that its successor is known."""
+    """Note the next attempt before it is started, and what the last one lost now that its successor is known.
+
+    Of a job that was `adopted`, nobody knows from which step it resumed.
+    """
     attempt = AttemptReport(
         number=len(run.attempts) + 1,
         job_id=job_id,
         checkpoint=checkpoint.path if checkpoint else None,
         refused_checkpoints=[f"{each.path}: {each.problem}" for each in refused],
-        start_step=checkpoint.step if checkpoint else 0,
+        start_step=None if adopted else checkpoint.step if checkpoint else 0,
         final_step=None,
         final_step_known=True,
         started_at=now,
@@ -110,7 +119,7 @@ def plan_attempt(
     if earlier and (made := earlier[-1]["final_step"]) is not None:
         resumed = max(checkpoint.step if checkpoint else 0, earlier[-1]["start_step"] or 0)
         is_known = earlier[-1]["final_step_known"] and made >= resumed  # else it came further than anybody saw
-        lost = made - resumed if is_known else None
+        lost = made - resumed if is_known and not adopted else None
         earlier = (*earlier[:-1], {**earlier[-1], "steps_lost": lost})
     return replace(
         run,

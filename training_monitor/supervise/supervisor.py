@@ -36,11 +36,10 @@ from training_monitor.probes.jobs import (
     next_job_id,
 )
 from training_monitor.probes.pods import find_replacement, pod_of
-from training_monitor.probes.ray_processes import end_forgotten
 from training_monitor.store import Store
 from training_monitor.supervise import ledger
 from training_monitor.supervise.hands import Hands
-from training_monitor.supervise.leftovers import find_other_job, is_still_written
+from training_monitor.supervise.leftovers import end_what_ray_forgot, find_other_job, is_still_written
 from training_monitor.supervise.observer import Observer
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import Target, parse_target
@@ -138,8 +137,8 @@ class Supervisor(Hands):
         return config
 
     def adopt(self, run: RunState, view: JobView) -> RunState:
-        run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time())
-        run = update_attempt(run, status=view.status.value, start_step=None)
+        run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time(), adopted=True)
+        run = update_attempt(run, status=view.status.value)
         self.tell(run, "adopted", f"{view.job_id} is {view.status}: supervising it")
         return self.save(replace(run, phase="watching"))
 
@@ -219,7 +218,7 @@ class Supervisor(Hands):
 
     def _end_forgotten(self, run: RunState) -> RunState:
         """End what runs on of former attempts that Ray knows no more: it would train beside the next one."""
-        found = end_forgotten(self.target, run.job_name, run.job_id, transport=self.transport)
+        found = end_what_ray_forgot(self.target, run, transport=self.transport)
         if found.ended:
             left = plural(found.ended, "process", "processes")
             self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")

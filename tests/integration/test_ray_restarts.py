@@ -1,0 +1,148 @@
+"""A Ray cluster dies ten times under a training that two machines take turns to supervise: one training at any time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import wait_until
+from tests.integration.ray_cluster import HEAD, LABELS, ProcessCensus, RayHead
+from tests.loopback.kubernetes import KubernetesApi
+from training_monitor.cli import demo_training
+
+RESTARTS = 10
+TRAIN = f"""
+import os, re, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(Path(demo_training.__file__).parent)!r})
+from demo_training import load_checkpoint, new_weights, save_checkpoint, train_step
+output, made = Path(sys.argv[1]), Path(sys.argv[2])
+job = re.search(r'"job_submission_id": *"([^"]+)"', os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])[1]
+resume = os.environ.get("RESUME_FROM_CHECKPOINT")
+weights, step = load_checkpoint(Path(resume)) if resume else (new_weights(), 0)
+with open(made / job, "a") as log:
+    while not (made / "enough").exists():
+        step += 1
+        print(f"step {{step}}/100000 loss={{train_step(weights, step):.4f}}", flush=True)
+        print(step, file=log, flush=True)
+        if step % 20 == 0:
+            save_checkpoint(output, weights, step)
+        time.sleep(0.05)
+"""
+
+
+class Rival(threading.Thread):
+    """A machine that supervises again and again until the training is done, whoever else does."""
+
+    def __init__(self, name: str, folder: Path, entrypoint: str) -> None:
+        super().__init__(daemon=True)
+        self.machine, self.out, self.up = name, folder / f"{name}.out", threading.Event()
+        self.over, self.process = threading.Event(), None
+        options = [HEAD, "again", "--checkpoint-dir", str(folder / "c"), "--entrypoint", entrypoint, "--json"]
+        options += ["--retry-delay", "1", "--check-interval", "0.5", "--max-retries", "50"]
+        naming = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
+        self._words = [*naming, sys.executable, "-m", "training_monitor", "restart", *options]
+        state = str(folder / f"state {name}")
+        self._environ = {**os.environ, "TRAINING_MONITOR_STATE_DIR": state, "TRAINING_MONITOR_LEASE": "6"}
+        self.process: subprocess.Popen[bytes] | None
+        self.up.set()
+        self.start()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            if self.up.wait(0.2):
+                with self.out.open("a") as out:
+                    self.process = subprocess.Popen(self._words, env=self._environ, stdout=out, stderr=out)
+                if self.process.wait() == 0:
+                    return
+                self.over.wait(1)
+
+    def kill(self) -> None:
+        """SIGKILL, and stay down."""
+        self.up.clear()
+        if self.process:
+            self.process.kill()
+
+    def end(self) -> None:
+        self.over.set()
+        self.kill()
+        self.join()
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.read_text().splitlines() if line.startswith("{")]
+
+    def took_over(self, times: int) -> bool:
+        return sum("taken over from" in event.get("text", "") for event in self.events()) >= times
+
+
+def steps_of(file: Path) -> list[int]:
+    return [int(line) for line in file.read_text().split()]
+
+
+@pytest.mark.timeout(1500)
+def test_a_cluster_that_dies_ten_times_leaves_one_training_and_the_true_count_of_lost_steps(
+    kube: KubernetesApi, tmp_path: Path
+) -> None:
+    head, made = RayHead(), tmp_path / "made"
+    made.mkdir()
+    (tmp_path / "c").mkdir()
+    (tmp_path / "train.py").write_text(TRAIN)
+    entrypoint = f"python3 '{tmp_path}/train.py' '{tmp_path}/c' '{made}'"
+    census, rivals = ProcessCensus(str(tmp_path / "train.py")), list[Rival]()
+
+    def newest() -> Path:
+        return max(made.iterdir(), key=lambda file: int(file.name.rpartition("-")[2]))
+
+    try:
+        head.start()
+        kube.add_pod(HEAD, env=head.pod_environment, labels=LABELS)
+        census.start()
+        ann = Rival("machine-a", tmp_path, entrypoint)
+        assert wait_until(lambda: any(made.iterdir()), 120), ann.out.read_text()
+        bob = Rival("machine-b", tmp_path, entrypoint)
+        rivals = [ann, bob]
+        for number in range(1, RESTARTS + 1):
+            attempts = len(list(made.iterdir()))
+            assert wait_until(lambda: len(steps_of(newest())) > 25, 60)
+            head.crash()
+            if number in (3, 7):
+                down, other = (ann, bob) if number == 3 else (bob, ann)
+                down.kill()
+            head.start()
+            assert wait_until(lambda before=attempts: len(list(made.iterdir())) > before, 120), [
+                each.out.read_text()[-2000:] for each in rivals
+            ]
+            if number in (3, 7):
+                assert other.took_over(1), other.out.read_text()[-2000:]
+                down.up.set()
+        (made / "enough").touch()
+        assert wait_until(lambda: not any(each.is_alive() for each in rivals), 120)
+    finally:
+        for each in rivals:
+            each.end()
+        head.stop()
+    assert census.end() == 1
+    result = next(event for event in reversed(ann.events()) if event["kind"] == "result")
+    assert result["success"], result
+    check_lost_steps(result["attempts"], made)
+
+
+def check_lost_steps(attempts: list[dict[str, Any]], made: Path) -> None:
+    """What the report says of each attempt against the steps that its training wrote down."""
+    known = 0
+    for attempt, following in zip(attempts, attempts[1:]):
+        steps = steps_of(made / attempt["job_id"])
+        if attempt["steps_lost"] is None:
+            assert following["start_step"] is None or not attempt["final_step_known"], attempt
+            continue
+        known += 1
+        assert attempt["final_step"] == steps[-1], (attempt, steps[-3:])
+        assert attempt["steps_lost"] == steps[-1] - following["start_step"], (attempt, following)
+    assert known >= 4, attempts
