@@ -223,6 +223,31 @@ def test_a_cell_that_runs_again_replaces_its_own_run(script: Script) -> None:
     assert (script.file.parent / "run_stdout.log").read_text() == "cell 0\ncell 1\ncell 2\nwriters 1\n"
 
 
+def test_a_replaced_run_that_waited_for_a_gpu_writes_nothing_when_it_goes_on(script: Script) -> None:
+    code, _, err = script.run(
+        """
+        goes_on = threading.Event()
+        class Tensor:
+            def item(self):
+                goes_on.wait()
+                return 1.0
+        first = TrainingMonitor("progress/run.json", interval=0.02)
+        first.start_epoch(1)
+        first.update_metrics(loss=Tensor())
+        time.sleep(.3)
+        second = TrainingMonitor("progress/run.json", interval=0.02)
+        second.start_epoch(2)
+        second.start_batch()
+        time.sleep(.3)
+        goes_on.set()
+        time.sleep(.5)
+        """,
+        begin=BEGIN.replace("monitor = TrainingMonitor", "TrainingMonitor"),
+    )
+    assert (code, err) == (0, "") and list(documents(script)) == ["run.json"]
+    assert (script.read()["status"], script.read()["state"]["epoch"]) == ("FINISHED", 2)
+
+
 def test_a_cell_that_runs_again_after_its_run_ended_copies_its_output_once(script: Script) -> None:
     script.run(
         """

@@ -70,7 +70,7 @@ class Background:
         self._writing = threading.RLock()  # a signal may interrupt its holder
         self._thread: _Writer | None = None
         self._pid = os.getpid()
-        self._written_version, self._is_final = -1, False
+        self._written_version, self._is_final, self._has_left = -1, False, False
         self._next_beat = self._next_look = self._next_control = clock.monotonic()
         self._control_state: tuple[int, int, int] | None = None
         self._garbled_state: tuple[int, int, int] | None = None
@@ -111,6 +111,7 @@ class Background:
 
     def _leave(self) -> None:
         """End without a last word: the file is that of another monitor from now on."""
+        self._has_left = True  # also for a thread that hangs now, and goes on some day
         self._fall_silent(f"a newer monitor writes {self.wanted.progress_path!r}: this one does nothing any more")
         self._end_thread()
         atexit.unregister(self.finish)
@@ -253,6 +254,8 @@ class Background:
 
     def _write(self, *, is_last: bool = False) -> bool:
         """Replace the file by what is known now, its folder made again where it is gone; False when that was not."""
+        if self._has_left:
+            return False
         self._next_beat = self._clock.monotonic() + HEARTBEAT
         path = self.files.progress_path
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from training_monitor.targets import tee_process
@@ -17,9 +18,9 @@ def start_tee(file: int, *, reading: int, writing: int) -> int:
         Its pid: whoever starts it waits for it.
 
     Raises:
-        OSError: No process can be started, or there is no Python to run in it, as in a program that was frozen.
+        OSError: No process can be started, or there is no Python to run in it, as in a program that embeds it.
     """
-    if not sys.executable or getattr(sys, "frozen", False):
+    if getattr(sys, "frozen", False) or not re.match(r"python|pypy", os.path.basename(sys.executable or "")):
         raise FileNotFoundError("there is no Python interpreter to copy them with")
     ends = ((reading, tee_process.INPUT), (writing, tee_process.OUTPUT), (file, tee_process.FILE))
     actions = [(os.POSIX_SPAWN_DUP2, ours, its) for ours, its in ends]
