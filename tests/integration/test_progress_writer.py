@@ -518,14 +518,16 @@ def test_a_flood_of_output_is_copied_whole(script: Script) -> None:
     assert (script.file.parent / "run_stdout.log").read_text() == out
 
 
-def test_a_tee_that_is_killed_costs_a_warning(script: Script) -> None:
+@pytest.mark.parametrize("ended", ["", "monitor.set_finished()"])
+def test_a_tee_that_is_killed_costs_a_warning(script: Script, ended: str) -> None:
     code, out, err = script.run(
-        """
+        f"""
         monitor.start_batch()
+        {ended}
         print("before", flush=True)
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
-                fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2]
+                fields = open("/proc/" + pid + "/stat").read().rpartition(")")[2]
             except OSError:
                 continue
             if fields.split()[1] == str(os.getpid()):

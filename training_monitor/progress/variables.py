@@ -43,12 +43,16 @@ class Answered:
 def type_name(value: object) -> str | None:
     """float, int, bool or str; None for what cannot be edited."""
     kinds = (("bool", bool), ("int", int), ("float", float), ("str", str))
-    return next((name for name, kind in kinds if isinstance(value, kind)), None)
+    with suppress(Exception):  # of an object that hides its class
+        return next((name for name, kind in kinds if isinstance(value, kind)), None)
+    return None
 
 
 def read_only_text(value: object) -> str:
     """What is shown of a value that cannot be edited: a text, without asking large objects for theirs."""
-    return redact(_Brief().repr(value))[:MAX_VALUE]
+    with suppress(Exception):  # of somebody's own class
+        return redact(_Brief().repr(value))[:MAX_VALUE]
+    return f"<{type(value).__name__}>"
 
 
 class _Brief(reprlib.Repr):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import PurePosixPath
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,20 @@ class Tensor:
 class Broken(PurePosixPath):
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+
+class Hidden:
+    """As a proxy for something that is not there."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("unbound")
+
+
+def test_an_object_that_hides_its_class_is_tracked_and_shown() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": Hidden()})
+    assert tracked.kind("x") is None and read_only_text(tracked.current("x")) == "<Hidden>"
 
 
 @pytest.mark.parametrize(
