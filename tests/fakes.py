@@ -590,14 +590,17 @@ class FakeVast:
         said: object = ""
         if words[1:3] == ("show", "instance"):
             row = {"id": 7, "ssh_host": "1.2.3.4", "ssh_port": 22, "actual_status": "running"}
-            said = row if words[3] in self.instances else {"instances": []}
+            said = row if words[3] in self.instances else {"instances": None}
         elif words[1:3] == ("show", "instances"):
             said = {"instances": [{"id": int(each)} for each in self.instances], "next_token": None}
         elif words[1:3] == ("destroy", "instance"):
             self.on_destroy()
+            if words[3] not in self.instances:
+                return CommandResult(words, 0, "", f"Failed with error 404: Instance {words[3]} not found\n", 0.0)
             if not self.refuses:
                 self.instances.remove(words[3])
                 self.destroyed.append(words[3])
+            return CommandResult(words, 0, f"destroying instance {words[3]}.\n", "", 0.0)
         else:
             raise AssertionError(f"unexpected program: {words}")
         return CommandResult(words, 0, json.dumps(said), "", 0.0)

@@ -201,10 +201,13 @@ if TYPE_CHECKING:
         list_ssh_keys as list_ssh_keys,
         setup_ssh_key as setup_ssh_key,
     )
+    from training_monitor.vast.booting import wait_until_ready as wait_until_ready
     from training_monitor.vast.credits import Credits as Credits
     from training_monitor.vast.dataset import validate_dataset as validate_dataset
     from training_monitor.vast.instances import (
+        Destruction as Destruction,
         destroy_instance as destroy_instance,
+        find_instance as find_instance,
         list_instances as list_instances,
         list_instances_at_once as list_instances_at_once,
         show_instance as show_instance,
@@ -218,7 +221,7 @@ if TYPE_CHECKING:
     )
     from training_monitor.vast.preflight import check_instance as check_instance
     from training_monitor.vast.queue import TrainingQueue as TrainingQueue
-    from training_monitor.vast.rent import rent_instance as rent_instance, wait_until_ready as wait_until_ready
+    from training_monitor.vast.rent import rent_instance as rent_instance
     from training_monitor.vast.sync import fetch_folder as fetch_folder, push_folder as push_folder
     from training_monitor.vast.training_config import format_training_config as format_training_config
     from training_monitor.verdicts import (
@@ -325,13 +328,16 @@ _HOME = {  # module: the names of ours that are in it
     "uploads.presign": "Storage presign_multipart presign_upload",
     "uploads.presigned": "upload_to_presigned_url",
     "vast.account": "account_balance check_ssh_keys list_ssh_keys setup_ssh_key",
+    "vast.booting": "wait_until_ready",
     "vast.credits": "Credits",
     "vast.dataset": "validate_dataset",
-    "vast.instances": "destroy_instance list_instances list_instances_at_once show_instance stop_instance",
+    "vast.instances": (
+        "Destruction destroy_instance find_instance list_instances list_instances_at_once show_instance stop_instance"
+    ),
     "vast.offers": "Offer OfferQuery load_offer_query search_offers",
     "vast.preflight": "check_instance",
     "vast.queue": "TrainingQueue",
-    "vast.rent": "rent_instance wait_until_ready",
+    "vast.rent": "rent_instance",
     "vast.sync": "fetch_folder push_folder",
     "vast.training_config": "format_training_config",
     "verdicts": "LossAnalysis Observation StallAnalysis Verdict",

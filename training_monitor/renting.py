@@ -228,6 +228,7 @@ class Rental:
     ended_at: float | None = None
     machine_id: int | None = None
     gpu_name: str | None = None
+    host_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +240,12 @@ class JobWork:
         asked_at: when the machine of this attempt was asked for, epoch seconds; it may be there.
         instance_id: the machine it has; None when it has none.
         rentals: all machines it had.
-        bad_machines: those of them it is not to get again.
+        bad_machines: those of them it is not to get again, by their machine ids.
+        bad_hosts: ids of those whose machine did not boot or was not fit; it gets no machine of theirs again.
         estimate: what was reserved for it, dollars.
         step: the newest optimizer step that was seen, of `total_steps`.
         saved_step: of the newest checkpoint that is kept on the worker's machine, in `saved_path`.
+        unsaved_steps: how many of the last steps of the training its model lacks; None: none, as far as is known.
         uploads: what became of its uploads.
         model_url: where its model is.
         outcome: how it ends, once that is known: COMPLETED | FAILED | CANCELLED, and why.
@@ -255,11 +258,13 @@ class JobWork:
     instance_id: int | None = None
     rentals: tuple[Rental, ...] = ()
     bad_machines: tuple[int, ...] = ()
+    bad_hosts: tuple[int, ...] = ()
     estimate: float | None = None
     step: int | None = None
     total_steps: int | None = None
     saved_step: int | None = None
     saved_path: str | None = None
+    unsaved_steps: int | None = None
     uploads: tuple[UploadReport, ...] = ()
     model_url: str | None = None
     outcome: JobState | None = None

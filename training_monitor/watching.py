@@ -176,9 +176,11 @@ class TerminationPlan:
 class TerminationReport:
     """What became of a run that was ended, or was saved after it ended. None is not tried, or not known.
 
-    `stopped`: it was seen that nothing of it runs; `left` is what not even SIGKILL ended, as `PID STATE` (D waits for a
-    disk or driver). `checkpoint` is the one that was to be uploaded. `destroyed` is False when the instance was kept,
-    and `kept` says why. `success`: all that was planned was done.
+    `stopped`: it was seen that nothing of it runs; `left` is what not even SIGKILL ended, as `PID STATE` (D waits for
+    a disk or driver). `checkpoint` is the one that was to be uploaded. `destroyed` is True when the service
+    acknowledged that it destroyed the instance, False when it was kept, and `kept` says why. `gone`: two answers
+    agreed that there is no such instance; without `destroyed`, it went by itself, or the acknowledgement was lost.
+    `success`: all that was planned was done.
     """
 
     success: bool
@@ -193,6 +195,7 @@ class TerminationReport:
     kept: str | None
     duration: float
     errors: tuple[str, ...] = ()
+    gone: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,14 @@ from training_monitor.errors import (
     TargetUnreachable,
 )
 from training_monitor.vast import asking, instances
-from training_monitor.vast.instances import destroy_instance, list_instances, show_instance, stop_instance
+from training_monitor.vast.instances import (
+    Destruction,
+    destroy_instance,
+    find_instance,
+    list_instances,
+    show_instance,
+    stop_instance,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,8 +45,8 @@ def listed(transport: WatchedTransport) -> list[int]:
     return [row["id"] for row in list_instances(transport=transport)]
 
 
-def destroy(transport: WatchedTransport, clock: FakeClock | None = None, number: int = 7) -> None:
-    destroy_instance(str(number), transport=transport, clock=clock or FakeClock())
+def destroy(transport: WatchedTransport, clock: FakeClock | None = None, number: int = 7) -> Destruction:
+    return destroy_instance(str(number), transport=transport, clock=clock or FakeClock())
 
 
 def failures(transport: WatchedTransport) -> list[CommandError]:
@@ -80,7 +87,7 @@ def test_an_invalid_key_is_access_denied_not_an_empty_account(
     monkeypatch.setenv("VAST_API_KEY", WRONG_KEY)
     for error in failures(transport):
         assert type(error) is AccessDenied and "vastai set api-key" in str(error)
-    assert vast.destroyed() == []
+    assert sorted(vast.instances) == [6, 7, 8]
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, AccessDenied), (404, TargetUnreachable), (500, TargetUnreachable)])
@@ -133,7 +140,6 @@ def test_a_service_that_hangs_is_left_after_the_time_limit(
     monkeypatch.setattr(asking, "VAST_TIMEOUT", 2.0)
     with pytest.raises(CommandTimedOut):
         destroy(transport)
-    assert vast.destroyed() == []
 
 
 def test_a_2fa_session_that_ended_leaves_the_list_of_the_saved_key(
@@ -152,20 +158,30 @@ def test_a_2fa_session_that_ended_leaves_the_list_of_the_saved_key(
 def test_an_instance_is_destroyed_and_seen_gone_and_no_other_is_touched(
     vast: VastApi, transport: WatchedTransport
 ) -> None:
-    destroy(transport)
-    assert vast.about_instances() == [LIST, destroy_request(7), LIST]
+    assert destroy(transport) == Destruction(7, acknowledged=True)
+    assert vast.about_instances() == [destroy_request(7), "GET /api/v0/instances/7/", LIST]
     assert sorted(vast.instances) == [6, 8]
 
 
-def test_an_instance_that_is_not_listed_is_gone_already(vast: VastApi, transport: WatchedTransport) -> None:
-    destroy(transport, number=99)
-    assert vast.about_instances() == [LIST]
+def test_one_that_is_gone_is_asked_to_go_all_the_same_and_is_not_called_destroyed(
+    vast: VastApi, transport: WatchedTransport
+) -> None:
+    for number in (7, 99):
+        vast.instances.pop(number, None)
+        assert destroy(transport, number=number) == Destruction(number, acknowledged=False)
+    assert vast.destroyed() == [destroy_request(7), destroy_request(99)]
 
 
-def test_destroying_twice_is_destroying_once(vast: VastApi, transport: WatchedTransport) -> None:
-    destroy(transport)
-    destroy(transport)
-    assert vast.destroyed() == [destroy_request(7)]
+@pytest.mark.parametrize(("count", "share"), [(2, 0.0), (6, 0.5)], ids=["two empty", "six partial"])
+def test_however_often_a_listing_lacks_it_an_instance_that_runs_on_is_not_gone(
+    vast: VastApi, transport: WatchedTransport, count: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "GONE_SECONDS", 2.0)
+    vast.lying_listings, vast.lying_share = count, share
+    vast.keeps_destroyed = True
+    with pytest.raises(CommandFailed, match="instance 7 is still there"):
+        destroy(transport)
+    assert find_instance("8", transport=transport, clock=FakeClock()) is not None and vast.destroyed()
 
 
 def test_an_instance_that_stays_listed_for_some_seconds_is_waited_for(
@@ -225,8 +241,8 @@ def test_a_list_that_fails_after_the_destroy_leaves_it_unknown_and_a_second_call
     with pytest.raises(TargetUnreachable, match="500"):
         destroy(transport, clock)
     vast.fail_with = 0
-    destroy(transport)
-    assert vast.destroyed() == [destroy_request(7)]
+    assert destroy(transport) == Destruction(7, acknowledged=False)  # the first answer was heard by nobody who knows
+    assert vast.destroyed() == [destroy_request(7)] * 2
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["and it took effect", "and it did not"])
@@ -257,7 +273,7 @@ def test_the_question_of_the_cli_is_answered_where_its_option_is_not_known(
     )
     (surroundings.tools / "vastai").chmod(0o755)
     destroy(transport)
-    assert transport.argvs[2][-1] == "7"
+    assert transport.argvs[1][-1] == "7"
     assert sorted(vast.instances) == [6, 8]
 
 
@@ -294,7 +310,8 @@ def stop(transport: WatchedTransport, number: int = 7) -> None:
 
 def test_an_instance_is_stopped_and_seen_stopped(vast: VastApi, transport: WatchedTransport) -> None:
     stop(transport)
-    assert vast.about_instances() == [LIST, stop_request(7), LIST]
+    shown = "GET /api/v0/instances/7/"
+    assert vast.about_instances() == [shown, stop_request(7), shown]
     assert [vast.instances[number]["actual_status"] for number in (6, 7, 8)] == ["running", "exited", "running"]
 
 

@@ -25,8 +25,9 @@ from training_monitor.errors import (
 )
 from training_monitor.targets.asking import ask
 from training_monitor.vast import rent as rent_module
+from training_monitor.vast.booting import wait_until_ready
 from training_monitor.vast.offers import OfferQuery
-from training_monitor.vast.rent import RentedInstance, find_rented, rent_instance, wait_until_ready
+from training_monitor.vast.rent import RentedInstance, find_rented, rent_instance
 
 ROOT = Path(__file__).parents[2]
 LABEL = "training_monitor/this-host/job-1/1"
@@ -129,18 +130,45 @@ def test_of_two_with_the_label_one_is_left(vast: VastApi, transport: WatchedTran
         (404, no_such_ask(1)),
         (400, failure("invalid_args", "the offer has changed")),
         (200, failure("no_such_ask", "not available")),
-        (500, failure("server_error", "something broke")),
-        (429, failure("rate_limit", "API requests too frequent")),
-        (200, b"<html>"),
     ],
     ids=str,
 )
-def test_an_offer_that_cannot_be_had_is_followed_by_the_next_and_none_is_asked_for_twice(
+def test_an_offer_that_is_refused_is_followed_by_the_next_and_none_is_asked_for_twice(
     vast: VastApi, transport: WatchedTransport, answer: tuple[int, Any]
 ) -> None:
     vast.answers[CREATE] = answer
     assert rent(transport, create_timeout=20.0).offer_id == 2
     assert creates(vast) == [1, 2] and len(vast.created) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (429, failure("rate_limit", "API requests too frequent")),
+        (500, failure("server_error", "something broke")),
+        (200, b"<html>"),
+    ],
+    ids=["429", "500", "html"],
+)
+def test_an_offer_that_is_not_refused_for_good_is_asked_for_again(
+    vast: VastApi, transport: WatchedTransport, answer: tuple[int, Any]
+) -> None:
+    vast.answers[CREATE] = answer
+    clock, told = FakeClock(), list[str]()
+    clock.at(11.0 if answer[0] == 429 else 21.0, vast.answers.clear)  # it is asked for after 10 s
+    assert rent(transport, clock, create_timeout=20.0, on_event=told.append).offer_id == 1
+    assert set(creates(vast)) == {1} and len(vast.created) == 1
+    assert any("offer 1 is asked for again in" in text for text in told)
+
+
+@pytest.mark.parametrize(("count", "share"), [(2, 0.0), (6, 0.5)], ids=["two empty", "six partial"])
+def test_however_often_a_listing_lies_what_an_earlier_call_asked_for_is_found(
+    vast: VastApi, transport: WatchedTransport, count: int, share: float
+) -> None:
+    vast.add_instance(1, label="somebody else's")
+    rent(transport)
+    vast.lying_listings, vast.lying_share = count, share
+    assert rent(transport, asked_at=1.0).id == 70001 and creates(vast) == [1]
 
 
 @pytest.mark.parametrize("late", [0, 4])

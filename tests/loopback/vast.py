@@ -190,6 +190,8 @@ class VastApi:
         self.hanging, self.released, self.stopped = threading.Event(), threading.Event(), threading.Event()
         self.keeps_destroyed = False  # a destroyed instance stays listed until the test takes it out
         self.keeps_running = False  # a stopped instance runs on
+        self.lying_listings = 0  # the number of listings to come that lack instances, and say that there are no more
+        self.lying_share = 0.0  # the part of the instances that is in these
         self.fail_share = 0.0  # of all requests; each fails before or after it was done
         self._random, self._coming = random.Random(7), list[tuple[int, Json]]()
         self._server = _Server(self)
@@ -238,10 +240,14 @@ class VastApi:
         """A page of the listing, with the instances behind number `after`."""
         if looked and not after:
             self._arrive()
-        numbers = sorted(number for number in self.instances if number > after)
+        known = sorted(self.instances)
+        if looked and self.lying_listings:
+            self.lying_listings -= 1
+            known = known[: int(len(known) * self.lying_share)]
+        numbers = [number for number in known if number > after]
         rows = [self.instances[number] for number in numbers[:limit]]
         token = page_token(numbers[limit - 1]) if len(numbers) > limit else None
-        total, labels = len(self.instances), {"": len(rows)}
+        total, labels = len(known), {"": len(rows)}
         page = {"success": True, "instances_found": len(rows), "total_instances": total, "label_counts": labels}
         return {**page, "next_token": token, "instances": rows}
 

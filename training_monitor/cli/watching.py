@@ -285,8 +285,10 @@ def _print_termination(report: TerminationReport) -> None:
     for upload in report.uploads:
         said = f"{plural(len(upload.files), 'file')} verified" if upload.verified else f"NOT uploaded: {upload.error}"
         say(f"  {upload.destination}: {said}")
-    if report.destroyed is not None:
-        say("  instance destroyed" if report.destroyed else f"  instance KEPT, it goes on costing money: {report.kept}")
+    if report.gone:
+        say(f"  instance {'destroyed' if report.destroyed else 'gone'}")
+    elif report.kept is not None:
+        say(f"  instance KEPT, it goes on costing money: {report.kept}")
     for error in report.errors:
         say(f"  {error}")
     say(f"  took {format_duration(report.duration)}")

@@ -7,8 +7,8 @@ import shlex
 from training_monitor.watching import WatchedJob
 
 _OF_MACHINES = (
-    "instance_destroyed", "instance_kept", "instance_swept", "instance_not_destroyed", "orphan_instance",
-    "fleet_lost", "fleet_price", "fleet_destroyed", "fleet_stopped",
+    "instance_destroyed", "instance_gone", "instance_kept", "instance_swept", "instance_not_destroyed",
+    "orphan_instance", "fleet_lost", "fleet_price", "fleet_destroyed", "fleet_gone", "fleet_stopped",
 )  # fmt: skip
 _OF_CREDIT = ("credit_low", "fleet_credit", "fleet_budget")
 _OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_state_unwritable")

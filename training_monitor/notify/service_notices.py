@@ -67,6 +67,9 @@ def ended(job: QueuedJob) -> Notice:
         fields.append(("Reason", work.reason or "not known"))
     priority = "high" if work.outcome is JobState.FAILED else "normal"
     title = titles.get(work.outcome or JobState.FAILED, "❌ Training Failed")
+    if work.outcome is JobState.COMPLETED and work.unsaved_steps is not None:
+        title, priority = "⚠️ Training Completed, Model Is Not Of Its Last Step", "high"
+        fields.append(("Model lacks", f"the last {work.unsaved_steps} steps"))
     return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority, job.id)
 
 

@@ -189,11 +189,17 @@ def upload_failed(
 def instance_destroyed(
     job: str, *, instance: str, runtime: float | None = None, cost: float | None = None, generation: int = 0
 ) -> Notice:
-    """Tell that the rented instance is gone. runtime: seconds; cost: dollars."""
+    """Tell that the rented instance was destroyed, and is gone. runtime: seconds; cost: dollars."""
     text = "It costs no more."
     return _about_machine(
         "instance_destroyed", "🗑️ Instance Destroyed", job, instance, _spent(runtime, cost), text, generation, "normal"
     )
+
+
+def instance_gone(job: str, *, instance: str, generation: int = 0) -> Notice:
+    """Tell that there is no such instance any more, though nobody was told that it was destroyed."""
+    text = "vast.ai knows it no more."
+    return _about_machine("instance_gone", "🗑️ Instance Gone", job, instance, [], text, generation, "normal")
 
 
 def instance_kept(

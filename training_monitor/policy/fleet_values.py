@@ -67,7 +67,8 @@ class FleetAlert:
     """Something that happened to one member of a fleet (`key`; empty: to the fleet).
 
     level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
-    spike | disk | price | budget | credit | stopped | destroyed | refused | rule:NAME. `text` does not name the member.
+    spike | disk | price | budget | credit | stopped | destroyed | gone (by itself) | refused | rule:NAME. `text` does
+    not name the member.
     `(key, kind, generation)` names what happened, also after the monitor was started again: `generation` counts the
     epoch that is done or the step at which a run stalls, and from 2**32 on which run that is.
     """

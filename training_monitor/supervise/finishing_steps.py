@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from typing import Any
 
 from training_monitor.errors import CommandFailed, SettingsError, TrainingMonitorError
@@ -14,13 +15,13 @@ from training_monitor.probes.stopping import stop_job
 from training_monitor.renting import Hook, JobState, read_label, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.supervise.job_limits import passed_limit
-from training_monitor.supervise.machine_steps import close_rental, destroy_rented
+from training_monitor.supervise.machine_steps import close_rental, destroy, destroy_rented
 from training_monitor.supervise.training_step import fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.credits import Credits
-from training_monitor.vast.instances import destroy_instance, is_listed, list_instances, stop_instance
+from training_monitor.vast.instances import find_instance, list_instances, stop_instance
 from training_monitor.vast.publish import make_samples, register_model
-from training_monitor.vast.rent import seconds_uncertain
+from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
 from training_monitor.watching import UploadReport
 
 UPLOAD_ROUNDS = 3
@@ -33,6 +34,7 @@ def upload(ctx: JobContext) -> None:
     if model is None:
         ctx.end(JobState.FAILED, f"the training left no complete checkpoint in {ctx.checkpoint_dir}")
         return
+    _note_unsaved(ctx, model)
     here = _copy_here(ctx, model)
     report = _upload(ctx, model) if request.upload_to else None
     if report is not None and not report.verified:
@@ -44,6 +46,19 @@ def upload(ctx: JobContext) -> None:
     if report is None and here is None:
         raise TrainingMonitorError("nothing but the machine has the model", hint="look at this machine's disk")
     ctx.go(JobState.SAMPLING, progressed=True, model_url=report.destination if report else here)
+
+
+def _note_unsaved(ctx: JobContext, model: Checkpoint) -> None:
+    """Write down and warn where the model is not that of the last step. A name that counts epochs tells nothing."""
+    spec, work = ctx.job.request.spec, ctx.job.work
+    last = spec.steps if spec else work.step or work.total_steps or 0
+    is_known = model.step > 0 and "epoch" not in posixpath.basename(model.path).lower()
+    if not is_known or model.step + 1 >= last:  # some count the last step from 0
+        ctx.note(unsaved_steps=None)
+        return
+    ctx.note(unsaved_steps=last - model.step)
+    name = posixpath.basename(model.path)
+    ctx.warn(f"the model, {name}, is of step {model.step} of {last}: the last {last - model.step} steps are not in it")
 
 
 def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
@@ -151,12 +166,21 @@ def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
 def register(ctx: JobContext) -> None:
     """Tell whoever is to serve the model; a repeated call carries the same idempotency key."""
     if hook := ctx.job.request.register:
-        report = register_model(hook, _about(ctx), job_id=ctx.job.id, transport=ctx.service.transport, clock=ctx.clock)
+        report = register_model(
+            hook,
+            _about(ctx),
+            job_id=ctx.job.id,
+            on_progress=ctx.tell_waiting,
+            transport=ctx.service.transport,
+            clock=ctx.clock,
+        )
         if report.ok:
             ctx.tell("reached", "the model is registered")
         else:
             ctx.warn(f"not registered: {report.error}")
-    ctx.go(JobState.DESTROYING, outcome=JobState.COMPLETED, reason="completed")
+    unsaved = ctx.job.work.unsaved_steps
+    reason = "completed" if unsaved is None else f"completed, but its model lacks the last {unsaved} steps"
+    ctx.go(JobState.DESTROYING, outcome=JobState.COMPLETED, reason=reason)
 
 
 # ---------------------------------------------------------------- the end
@@ -174,8 +198,8 @@ def leave_machine(ctx: JobContext) -> None:
     how = ctx.job.request.on_finish
     if work.outcome is not JobState.COMPLETED or passed_limit(ctx.job, ctx.clock.time()):
         how = "destroy"  # only what has come to its end is kept; so the sweep has it, too
-    elif how != "destroy" and not is_listed(str(work.instance_id), transport=ctx.service.transport):
-        how = "destroy"  # it is gone already: there is nothing to keep
+    elif how != "destroy" and _is_gone(ctx, work.instance_id):
+        how = "destroy"  # there is nothing to keep
     if how == "destroy":
         destroy_rented(ctx)
     elif how == "stop":
@@ -187,20 +211,25 @@ def leave_machine(ctx: JobContext) -> None:
     ctx.go(JobState.SETTLING)
 
 
+def _is_gone(ctx: JobContext, number: int) -> bool:
+    return find_instance(str(number), transport=ctx.service.transport, clock=ctx.clock) is None
+
+
 def _destroy_unknown(ctx: JobContext) -> None:
     """Destroy what carries a label of this job: a machine may have been asked for by somebody who died."""
     asked_at, create_timeout = ctx.job.work.asked_at, ctx.service.config.create_timeout
-    deadline = ctx.clock.time() + seconds_uncertain(asked_at, create_timeout, ctx.clock)
-    while True:
-        begun = ctx.clock.time()
-        for row in list_instances(transport=ctx.service.transport):
-            label = read_label(row.get("label"))
-            if label and label[:2] == (ctx.service.owner, ctx.job.id):
-                destroy_instance(str(row["id"]), transport=ctx.service.transport, clock=ctx.clock)
-                deadline = 0.0
-        if begun >= deadline:
+    seconds = seconds_uncertain(asked_at, create_timeout, ctx.clock)
+    for _ in each_look(seconds, 1 if asked_at is None else RECOVERY_LOOKS, ctx.clock):
+        ours = [row["id"] for row in list_instances(transport=ctx.service.transport) if _is_ours(ctx, row)]
+        for number in ours:
+            destroy(ctx, number)
+        if ours:
             return
-        ctx.clock.sleep(2.0)
+
+
+def _is_ours(ctx: JobContext, row: dict[str, Any]) -> bool:
+    label = read_label(row.get("label"))
+    return label is not None and label[:2] == (ctx.service.owner, ctx.job.id)
 
 
 def _stop_and_save(ctx: JobContext) -> None:

@@ -67,7 +67,9 @@ class FleetActions:
         """Kind and text of what was done. Raises TrainingMonitorError."""
         name = member.target.name
         if action == "destroy":
-            destroy_instance(name, transport=self._transport, clock=self._clock)
+            done = destroy_instance(name, transport=self._transport, clock=self._clock)
+            if not done.acknowledged:
+                return "gone", "vast.ai has no such instance any more"
             return "destroyed", "it is destroyed, with all that was on its disk"
         if member.instance is not None:
             stop_instance(name, transport=self._transport, clock=self._clock)

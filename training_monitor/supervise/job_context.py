@@ -221,6 +221,10 @@ class JobContext:
         if self.service.on_event:
             self.service.on_event(Event(kind, text, self.job.id, self.job.work.attempt))
 
+    def tell_waiting(self, text: str) -> None:
+        """Tell what a step waits for, as a line of its own: minutes without one look like a hang."""
+        self.tell("waiting", text)
+
     def tell_progress(self, text: str) -> None:
         """Tell how far a long act is, and write down now and then that it goes on: what does not, the sweep ends."""
         self.tell("progress", text)

@@ -13,12 +13,13 @@ from training_monitor.policy.cost import day_start, decide_daily_budget, estimat
 from training_monitor.renting import JobState, Rental, TrainingRequest, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.units import format_bytes, plural
+from training_monitor.vast.booting import wait_until_ready
 from training_monitor.vast.credits import Credits
 from training_monitor.vast.file_lists import list_remote
 from training_monitor.vast.instances import destroy_instance
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.preflight import check_instance
-from training_monitor.vast.rent import rent_instance, wait_until_ready
+from training_monitor.vast.rent import rent_instance
 from training_monitor.vast.sync import SyncProgress, push_folder
 from training_monitor.vast.training_config import format_training_config
 
@@ -87,10 +88,11 @@ def rent(ctx: JobContext) -> None:
         ctx.label,
         image=request.image,
         bad_machines=work.bad_machines,
+        bad_hosts=work.bad_hosts,
         create_timeout=ctx.service.config.create_timeout,
         asked_at=work.asked_at,
         on_asking=lambda offer: ctx.note(asked_at=ctx.clock.time()),
-        on_event=lambda text: ctx.tell("progress", text),
+        on_event=ctx.tell_waiting,
         transport=ctx.service.transport,
         clock=ctx.clock,
     )
@@ -101,6 +103,7 @@ def rent(ctx: JobContext) -> None:
         ctx.job.work.asked_at or ctx.clock.time(),
         machine_id=rented.machine_id,
         gpu_name=rented.gpu_name,
+        host_id=rented.host_id,
     )
     ctx.go(JobState.PREPARING, instance_id=rented.id, rentals=(*work.rentals, rental))
     price = "at an unknown price" if rented.price_per_hour is None else f"for ${rented.price_per_hour:.2f} per hour"
@@ -115,12 +118,12 @@ def prepare(ctx: JobContext) -> None:
         wait_until_ready(
             str(ctx.job.work.instance_id),
             timeout=max(left, 30.0),
-            on_event=lambda text: ctx.tell("progress", text),
+            on_event=ctx.tell_waiting,
             transport=ctx.service.transport,
             clock=ctx.clock,
         )
     except (CommandFailed, InstanceNotFound, CommandTimedOut) as error:
-        give_up_machine(ctx, error.what)
+        give_up_host(ctx, error.what)
         return
     ctx.forget_address()
     ctx.go(JobState.SYNCING)
@@ -189,17 +192,24 @@ def check(ctx: JobContext) -> None:
         transport=ctx.service.transport,
     )
     if not report.ok:
-        give_up_machine(ctx, "; ".join(report.problems))
+        give_up_host(ctx, "; ".join(report.problems))
         return
     ctx.go(JobState.TRAINING)
 
 
-def give_up_machine(ctx: JobContext, reason: str) -> None:
+def give_up_host(ctx: JobContext, reason: str) -> None:
+    """Write down that the machine did not boot or is not fit, and is to be replaced by one of another host."""
+    host = ctx.rental.host_id if ctx.rental else None
+    bad = {*ctx.job.work.bad_hosts, *([] if host is None else [host])}
+    give_up_machine(ctx, reason, bad_hosts=tuple(sorted(bad)))
+
+
+def give_up_machine(ctx: JobContext, reason: str, **changes: Any) -> None:
     """Write down that the machine is no good, or lost, and is to be replaced."""
     text = f"instance {ctx.job.work.instance_id} is given up: {reason}"
     ctx.warn(text)
     ctx.post(service_notices.machine_lost(ctx.job.id, reason=text, attempt=ctx.job.work.attempt))
-    ctx.go(JobState.REPLACING)
+    ctx.go(JobState.REPLACING, **changes)
 
 
 def replace_machine(ctx: JobContext) -> None:
@@ -220,9 +230,16 @@ def destroy_rented(ctx: JobContext) -> None:
     number = ctx.job.work.instance_id
     if number is None:
         return
-    destroy_instance(str(number), transport=ctx.service.transport, clock=ctx.clock)
+    destroy(ctx, number)
     close_rental(ctx)
-    ctx.tell("stopped", f"instance {number} is destroyed")
+
+
+def destroy(ctx: JobContext, number: int) -> None:
+    """Destroy an instance, see it gone, and tell which of the two is known."""
+    done = destroy_instance(
+        str(number), on_event=ctx.tell_waiting, transport=ctx.service.transport, clock=ctx.clock
+    )
+    ctx.tell("stopped", f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
 
 
 def close_rental(ctx: JobContext) -> None:

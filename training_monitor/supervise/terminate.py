@@ -23,7 +23,7 @@ from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
 from training_monitor.uploads.model_card import IncompleteInfo
-from training_monitor.vast.instances import destroy_instance, is_listed
+from training_monitor.vast.instances import destroy_instance, find_instance
 from training_monitor.watching import Notice, TerminationPlan, TerminationReport, UploadedFile, UploadReport
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Termination:
     checkpoints: tuple[Checkpoint, ...] = ()
     uploads: tuple[UploadReport, ...] = ()
     destroyed: bool | None = None
+    gone: bool | None = None
     kept: str | None = None
     errors: tuple[str, ...] = ()
     ended_at: float | None = None
@@ -90,7 +91,7 @@ class Termination:
         saved = self.is_saved or not self.plan.upload_to
         to_destroy = self.plan.destroy and (self.plan.upload_to or self.plan.destroy_without_upload)
         return TerminationReport(
-            success=bool(self.stopped) and saved and not (to_destroy and self.destroyed is False),
+            success=bool(self.stopped) and saved and not (to_destroy and self.gone is False),
             end=self.plan.end,
             reason=self.plan.reason,
             stopped=self.stopped,
@@ -99,6 +100,7 @@ class Termination:
             checkpoint=self.checkpoint,
             uploads=self.uploads,
             destroyed=self.destroyed,
+            gone=self.gone,
             kept=self.kept,
             duration=(self.ended_at or self.started_at) - self.started_at,
             errors=self.errors,
@@ -302,23 +304,36 @@ class _Terminator:
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
         if target.kind != "vast":
             return ended
-        if not plan.destroy:
+        if state.gone is None and not plan.destroy:
             return self._keep(ended, "nobody asked for its destruction")
         may_destroy = state.is_saved or plan.destroy_without_upload
-        if not may_destroy and is_listed(target.name, transport=self.watcher.transport):
+        if state.gone is None and not may_destroy and self._is_there(target.name):
             why = state.uploads[-1].error if state.uploads else "no upload was asked for"
             why = state.errors[-1] if state.errors else why
             return self._keep(ended, f"its checkpoint is not saved elsewhere: {why}")
-        self.tell("stopping", f"destroying {target}")
-        try:
-            destroy_instance(target.name, transport=self.watcher.transport, clock=self.watcher.clock)
-        except CommandFailed as error:
-            return self._keep(ended, error.what)
-        self.tell("stopped", f"{target} is gone")
-        self.post(
-            templates.instance_destroyed(self.watcher.job.label, instance=str(target), generation=state.generation)
-        )
-        return replace(ended, destroyed=True, ended_at=self.watcher.clock.time())
+        if state.gone is None and may_destroy:
+            self.tell("stopping", f"destroying {target}")
+            try:
+                state = replace(state, destroyed=self._destroy(target.name) or None)
+            except CommandFailed as error:
+                return self._keep(ended, error.what)
+        state = self.save(replace(state, gone=True))  # what was acknowledged is not heard a second time
+        self.tell("stopped", f"{target} is {'destroyed' if state.destroyed else 'gone'}")
+        notice = templates.instance_destroyed if state.destroyed else templates.instance_gone
+        self.post(notice(self.watcher.job.label, instance=str(target), generation=state.generation))
+        return replace(state, phase="done", ended_at=self.watcher.clock.time())
+
+    def _is_there(self, number: str) -> bool:
+        return find_instance(number, transport=self.watcher.transport, clock=self.watcher.clock) is not None
+
+    def _destroy(self, number: str) -> bool:
+        """See the instance gone; whether the service acknowledged that it destroyed it."""
+        return destroy_instance(
+            number,
+            on_event=lambda text: self.tell("waiting", text),
+            transport=self.watcher.transport,
+            clock=self.watcher.clock,
+        ).acknowledged
 
     def _tell_undone(self, state: Termination) -> None:
         """Tell what was planned and not done: before the end, and once."""
@@ -349,7 +364,7 @@ class _Terminator:
                 generation=state.generation,
             )
         )
-        return replace(state, destroyed=False, kept=reason)
+        return replace(state, destroyed=False, gone=False, kept=reason)
 
     def _give_up(self, state: Termination, error: TrainingMonitorError) -> Termination:
         """What follows when the target cannot be asked for so long; nothing is concluded from that."""

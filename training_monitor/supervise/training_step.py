@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import CommandError, InstanceNotFound, JobNotFound, LeaseLost, TrainingMonitorError
+from training_monitor.errors import CommandError, JobNotFound, LeaseLost, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event, RunOutcome
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import RestartPolicy
@@ -30,7 +30,7 @@ from training_monitor.supervise.supervisor import Supervisor
 from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.targets.target import Target
 from training_monitor.units import format_duration
-from training_monitor.vast.instances import show_instance
+from training_monitor.vast.instances import find_instance
 from training_monitor.vast.sync import SyncReport, fetch_folder
 from training_monitor.watching import LogUpdate, TrainingStatus, WatchedJob
 
@@ -305,12 +305,13 @@ def find_lost(ctx: JobContext) -> str | None:
     """
     now = ctx.clock.monotonic()
     try:
-        status = show_instance(str(ctx.job.work.instance_id), transport=ctx.service.transport).get("actual_status")
-    except InstanceNotFound:
-        return "it is gone"
+        row = find_instance(str(ctx.job.work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
     except TrainingMonitorError:
         ctx.looked_at = None  # what could not be asked does not count
         return None
+    if row is None:
+        return "it is gone"
+    status = row.get("actual_status")
     if status in _STOPPED and ctx.seen_status == status:
         return f"it is {status} (outbid, or stopped by somebody)"
     ctx.seen_status = str(status)

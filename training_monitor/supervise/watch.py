@@ -143,7 +143,7 @@ class _Watch:
                 return self.terminate(self.plan)
             self.tell("detected", "an end of this run was begun and is not done; with --terminate it is gone on with")
         past = past_termination(self.watcher)
-        if past and past.destroyed:  # there is nothing to ask any more
+        if past and past.gone:  # there is nothing to ask any more
             return WatchReport(past.end, past.reason, None, past)
         exit_watch = ExitWatch(self.watcher.target, self.watcher.transport)
         try:

@@ -24,7 +24,7 @@ from training_monitor.units import plural
 
 _FAR = 10**9
 _MOST_TYPED = 200
-_ANSWERS = ("stopped", "destroyed", "failed", "refused")  # kinds of alerts that say what came of an act
+_ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # kinds of alerts that say what came of an act
 _EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with the word before it, it fits on any screen
 
 

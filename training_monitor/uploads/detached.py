@@ -38,6 +38,7 @@ LOOK_SECONDS = 2.0
 MOST_SILENT_LOOKS = 15
 MOST_TRIES = 3
 BACK_OFF_SECONDS = 5.0
+TOLD_EVERY = 60.0  # seconds between two lines while there is nothing new
 
 _AGE = r"""
 base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
@@ -91,7 +92,7 @@ class DetachedTries:
         self._way, self._clock, self._work, self._limit = way, way.clock, work, limit
         self._name = f"{work}-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
         self._deadline = None if timeout is None else way.clock.monotonic() + timeout
-        self._on_progress, self._told = on_progress, ""
+        self._on_progress, self._told, self._told_at = on_progress, "", way.clock.monotonic()
 
     def ask(self, question: Question[T]) -> T:
         """Ask the target one question. Raises what kept us from asking."""
@@ -132,17 +133,26 @@ class DetachedTries:
                 hint="state D waits for a disk or driver: look at dmesg there",
             )
 
-    def back_off(self, failures: int) -> None:
-        """Wait before another attempt, longer after each of `failures` in a row."""
+    def back_off(self, failures: int, why: str | None) -> None:
+        """Tell why one attempt failed, and wait before another, longer after each of `failures` in a row."""
         self.attempts += 1
-        self._clock.sleep(BACK_OFF_SECONDS * 2 ** (failures - 1))
+        wait = BACK_OFF_SECONDS * 2 ** (failures - 1)
+        self.tell(f"{self._work}: trying again in {wait:g} s: {why or 'it failed'}")
+        self._clock.sleep(wait)
 
     def tell(self, text: str) -> None:
         """Report progress, each text once."""
         line = redact("".join(letter for letter in text if letter.isprintable())[:200].strip())
         if self._on_progress and line and line != self._told:
-            self._told = line
+            self._told, self._told_at = line, self._clock.monotonic()
             self._on_progress(line)
+
+    def _tell_waiting(self) -> None:
+        """Report once a minute that the same text still holds: silence looks like a hang."""
+        now = self._clock.monotonic()
+        if self._on_progress and now - self._told_at >= TOLD_EVERY:
+            self._told_at = now
+            self._on_progress(f"the {self._work} goes on" + (f": {self._told}" if self._told else ""))
 
     def _job_id(self) -> str:
         return f"{PREFIX}{self._name}-{self.newest}"
@@ -176,6 +186,7 @@ class DetachedTries:
                 return view
             if view is not None:
                 self.tell(_last_line(view.log_tail))
+                self._tell_waiting()
             if self._deadline is not None and self._clock.monotonic() >= self._deadline:
                 raise CommandTimedOut(f"the {self._work} runs on", hint="call again: it is found and waited for")
             self._clock.sleep(LOOK_SECONDS)

@@ -145,7 +145,7 @@ def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubLis
         listing = _read(job, job.run(command, env))
         if listing.error is None or listing.final or failures == MOST_TRIES:
             break
-        job.back_off(failures)
+        job.back_off(failures, listing.error)
     return listing
 
 

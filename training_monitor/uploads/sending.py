@@ -50,7 +50,7 @@ class ObjectStore:
             response = self.job.ask(request_question(method, url, body, limit))
             if response.ok or is_final(response.status, response.said) or failures == MOST_TRIES:
                 break
-            self.job.back_off(failures)
+            self.job.back_off(failures, response.error)
         return response
 
 
@@ -88,10 +88,10 @@ def send_pieces(
         if failed is None and new and view.status is JobStatus.SUCCEEDED:
             continue
         failures = 1 if new else failures + 1
+        said = failed.error if failed else view.message or last_lines(view.log_tail, 1)
         if failures >= MOST_TRIES or (failed and _is_hopeless(failed, can_sign)):
-            said = failed.error if failed else view.message or last_lines(view.log_tail, 1)
             raise CommandFailed(f"{source.path}: not uploaded: {said}")
-        job.back_off(failures)
+        job.back_off(failures, said)
     return taken
 
 

@@ -13,16 +13,21 @@ from training_monitor.vast.offers import Offer, OfferQuery
 
 _IDS = ("new_contract", "instance_id", "id")
 _STATUS = re.compile(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re.IGNORECASE)
-_NOT_REFUSED = (408, 409, 425, 429)  # of 400 to 499: try again
+_LATER = (425, 429)  # refused before anything was done, because it was asked too early or too often
+_UNSURE = (408, 409)  # of 400 to 499 those that say nothing about what was done
 _CREDIT = re.compile(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateAnswer:
-    """What vastai said to a create: `refused` is a clear no; without that and an id nobody knows."""
+    """What vastai said to a create.
+
+    `outcome`: created | refused (a clear no to this offer) | later (a clear no that will pass) | unknown. `instance_id`
+    is that of one that was created, where it was told.
+    """
 
     said: str
-    refused: bool = False
+    outcome: str = "unknown"
     instance_id: int | None = None
 
 
@@ -57,16 +62,21 @@ def read_create_answer(result: CommandResult) -> CreateAnswer:
     if isinstance(answer, dict) and answer.get("success", True) is True:
         places = [answer, answer["instances"]] if isinstance(answer.get("instances"), dict) else [answer]
         ids = (place.get(name) for place in places for name in _IDS)
-        return CreateAnswer(said, instance_id=next((each for each in ids if type(each) is int and each > 0), None))
-    refused = isinstance(answer, dict) and answer.get("success") is False
-    if refused:
+        found = next((each for each in ids if type(each) is int and each > 0), None)
+        return CreateAnswer(said, "unknown" if found is None else "created", found)
+    outcome = "unknown"
+    if isinstance(answer, dict) and answer.get("success") is False:
+        outcome = "refused"
         said = clean_line(str(answer.get("msg") or answer.get("error"))) or said
     elif status := _STATUS.search(result.stderr):
         code = int(status[1] or status[2])
-        refused = 400 <= code < 500 and code not in _NOT_REFUSED
-    if refused and _CREDIT.search(f"{said} {result.stdout[:1000]}"):
+        if code in _LATER:
+            outcome = "later"
+        elif 400 <= code < 500 and code not in _UNSURE:
+            outcome = "refused"
+    if outcome == "refused" and _CREDIT.search(f"{said} {result.stdout[:1000]}"):
         raise CommandFailed(said, target="vast.ai", hint="pay in at https://cloud.vast.ai/billing/", result=result)
-    return CreateAnswer(said, refused=refused)
+    return CreateAnswer(said, outcome)
 
 
 def clean_line(text: str, most: int = 300) -> str:

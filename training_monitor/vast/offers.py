@@ -140,6 +140,7 @@ class Offer:
     min_bid: float | None = None
     max_days: float | None = None
     machine_id: int | None = None
+    host_id: int | None = None
     verified: bool | None = None
     rentable: bool | None = None
 
@@ -228,6 +229,7 @@ def read_offer(row: object) -> Offer | None:
         min_bid=_known(row, "min_bid"),
         max_days=None if duration is None else duration / 86_400,
         machine_id=_whole(row, "machine_id"),
+        host_id=_whole(row, "host_id"),
         verified=_verified(row),
         rentable=_rentable(row),
     )

@@ -96,7 +96,7 @@ def make_samples(
     """
     about = {**about, "model": model}
     if hook.command is None:
-        return _post(hook, about, f"{about['job_id']}-samples", clock)
+        return _post(hook, about, f"{about['job_id']}-samples", clock, on_progress=on_progress)
     variables = {**(env or {}), **_variables(about)}
     # The folder first: the first of each mark is then ours, whatever the paths are called.
     script = _SAMPLES.replace("FOLDER_PATH", quote_path(folder), 1).replace("MODEL_PATH", quote_path(model), 1)
@@ -126,7 +126,7 @@ def _run_tries(hook: Hook, tries: DetachedTries, script: str, env: Mapping[str, 
         if view is not None and not (_may_try_again(view) and tries.newest < hook.attempts):
             break
         if view is not None:
-            tries.back_off(min(tries.newest, 5))
+            tries.back_off(min(tries.newest, 5), _problem(view, hook))
         view = tries.run(script, env)
     return view
 
@@ -149,6 +149,7 @@ def register_model(
     about: Mapping[str, Any],
     *,
     job_id: str,
+    on_progress: Callable[[str], None] | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
     environ: Mapping[str, str] = os.environ,
@@ -164,6 +165,7 @@ def register_model(
         hook: what is done.
         about: name, trigger, step, model (a path on this machine), model_name, model_url; None is not known.
         job_id: of the job, which is in `about` too.
+        on_progress: is told in a line why it is tried again, and when.
         environ: completes the headers.
 
     Returns:
@@ -172,11 +174,13 @@ def register_model(
     """
     about = {**about, "job_id": job_id}
     if hook.command is None:
-        return _post(hook, about, f"{job_id}-register", clock, environ)
-    return _run_here(hook, about, transport or LocalTransport(), clock)
+        return _post(hook, about, f"{job_id}-register", clock, environ, on_progress=on_progress)
+    return _run_here(hook, about, transport or LocalTransport(), clock, on_progress)
 
 
-def _run_here(hook: Hook, about: Mapping[str, Any], runner: Transport, clock: Clock) -> HookReport:
+def _run_here(
+    hook: Hook, about: Mapping[str, Any], runner: Transport, clock: Clock, on_progress: Callable[[str], None] | None
+) -> HookReport:
     """`env` sets the variables: none of them is a secret, and so they may be in argv."""
     assert hook.command is not None
     settings = [f"{name}={value}" for name, value in _variables(about).items()]
@@ -192,12 +196,25 @@ def _run_here(hook: Hook, about: Mapping[str, Any], runner: Transport, clock: Cl
         except CommandError as failure:
             said, error = "", failure.what
         if attempt < hook.attempts:
-            clock.sleep(_wait(attempt))
+            _back_off(_wait(attempt), error, clock, on_progress)
     return HookReport(False, hook.attempts, error, _mask(said, []))
 
 
+def _back_off(wait: float, why: str, clock: Clock, on_progress: Callable[[str], None] | None) -> None:
+    """Tell why a try failed, which may show no secret, and wait before the next one."""
+    if on_progress:
+        on_progress(f"trying again in {wait:g} s: {_mask(why, [])}")
+    clock.sleep(wait)
+
+
 def _post(
-    hook: Hook, about: Mapping[str, Any], key: str, clock: Clock, environ: Mapping[str, str] = os.environ
+    hook: Hook,
+    about: Mapping[str, Any],
+    key: str,
+    clock: Clock,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    on_progress: Callable[[str], None] | None = None,
 ) -> HookReport:
     assert hook.url is not None
     try:
@@ -217,7 +234,7 @@ def _post(
         may_pass = failure.temporary or failure.status in _MAY_PASS
         if not may_pass or attempt == hook.attempts or wait > LONGEST_WAIT:
             break
-        clock.sleep(wait)
+        _back_off(wait, _mask(str(failure), secrets), clock, on_progress)
     return HookReport(False, attempt, _mask(str(failure), secrets))
 
 

@@ -90,6 +90,7 @@ def every_notice() -> list[Notice]:
         templates.upload_finished("run", destination="hf://a/b", checkpoint_step=5, files=1),
         templates.upload_failed("run", destination="hf://a/b", reason="no answer", checkpoint_step=None),
         templates.instance_destroyed("run", instance="vast://7", runtime=60, cost=0.25),
+        templates.instance_gone("run", instance="vast://7"),
         templates.instance_kept("run", instance="vast://7", reason="the upload failed", cost_per_hour=0.5),
     ]
 

@@ -158,13 +158,17 @@ class World:
             number = int(words[3])
             if self.refuses:
                 return 0, "", "failed with error 500: no"
+            if number not in self.rows:
+                return 0, "", f"Failed with error 404: Instance {number} not found"
             if words[1] == "destroy":
-                self.rows.pop(number, None)
-            else:
-                self.rows[number] |= {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
-            return 0, "done", ""
+                del self.rows[number]
+                return 0, f"destroying instance {number}.\n", ""
+            self.rows[number] |= {"actual_status": "exited", "intended_status": "stopped", "cur_state": "stopped"}
+            return 0, f"stopping instance {number}.\n", ""
         if self.listing_hangs:
             self.listing_hangs.wait(20)
+        if words[1:3] == ("show", "instance"):
+            return 0, json.dumps(self.rows.get(int(words[3]), {"instances": None})), ""
         if isinstance(self.listing, Exception):
             raise self.listing
         rows = list(self.rows.values())

@@ -71,7 +71,9 @@ class World:
         elif words[1:3] == ("create", "instance"):
             return CommandResult(words, 0, "", NO_CREDIT, 0.1)
         elif words[1:3] == ("destroy", "instance"):
-            self.rows.pop(int(words[3]), None)
+            if self.rows.pop(int(words[3]), None) is None:
+                return CommandResult(words, 0, "", f"Failed with error 404: Instance {words[3]} not found\n", 0.1)
+            return CommandResult(words, 0, f"destroying instance {words[3]}.\n", "", 0.1)
         return CommandResult(words, 0, json.dumps(answer), "", 0.1)
 
     @property

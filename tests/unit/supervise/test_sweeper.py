@@ -66,7 +66,8 @@ class FakeAccount:
     def run(self, words: tuple[str, ...], program: str | None) -> CommandResult:
         self.before()
         self.asked.append(" ".join(words[1:4]))
-        result = self._list(words) if words[1:3] == ("show", "instances") else self._destroy(words)
+        acts = {("show", "instances"): self._list, ("show", "instance"): self._show}
+        result = acts.get(words[1:3], self._destroy)(words)
         self.after()
         return result
 
@@ -77,6 +78,11 @@ class FakeAccount:
         rows = list(self.rows.values())
         page = {"instances": rows, "total_instances": len(rows), "next_token": None}
         return CommandResult(words, 0, json.dumps(page), "", 0.0)
+
+    def _show(self, words: tuple[str, ...]) -> CommandResult:
+        if self.down:
+            return self._list(words)
+        return CommandResult(words, 0, json.dumps(self.rows.get(int(words[3]), {"instances": None})), "", 0.0)
 
     def _destroy(self, words: tuple[str, ...]) -> CommandResult:
         assert words[1:3] == ("destroy", "instance"), f"unexpected program: {words}"

@@ -350,11 +350,13 @@ def test_a_pid_file_that_is_gone_ends_nothing_and_leaves_nothing_to_go_on_with(b
 # ---------------------------------------------------------------- killed
 
 
-def assert_done_once(bench: Bench, report: TerminationReport) -> None:
-    assert (report.success, report.reason, report.stopped, report.destroyed) == (True, "it hangs", True, True)
+def assert_done_once(bench: Bench, report: TerminationReport, *, was_killed: bool = False) -> None:
+    assert (report.success, report.reason, report.stopped, report.gone) == (True, "it hangs", True, True)
+    assert report.destroyed is True or was_killed  # nobody heard that it was destroyed
     assert [each.verified for each in report.uploads] == [True]
     assert report.checkpoint and report.checkpoint.step == 100
-    assert sorted(bench.told) == ["instance_destroyed", "terminated", "upload_finished"]
+    ended = "instance_destroyed" if report.destroyed else "instance_gone"
+    assert sorted(bench.told) == [ended, "terminated", "upload_finished"]
     assert bench.vast.destroyed == ["7"] and bench.there.training.exit(bench.there.now)
     [command] = bench.there.uploads
     assert "Completed steps: 100 " in command and "Reason: it hangs" in command
@@ -377,7 +379,7 @@ def test_killed_at_any_write_and_called_again_it_does_everything_once(tmp_path: 
             assert past
             assert_done_once(bench, past)
             continue
-        assert_done_once(bench, bench.terminate(SAVE_AND_DESTROY))
+        assert_done_once(bench, bench.terminate(SAVE_AND_DESTROY), was_killed=True)
         assert bench.there.uploads == whole.there.uploads
 
 
@@ -413,14 +415,14 @@ def test_killed_at_any_question_and_called_again_it_does_everything_once(tmp_pat
         with pytest.raises(Killed):
             bench.terminate(SAVE_AND_DESTROY)
         bench.transport = alive
-        assert_done_once(bench, bench.terminate(SAVE_AND_DESTROY))
+        assert_done_once(bench, bench.terminate(SAVE_AND_DESTROY), was_killed=True)
 
 
 def test_it_goes_on_with_the_plan_it_began_with(bench: Bench) -> None:
     with pytest.raises(Killed):
         bench.terminate(SAVE_AND_DESTROY, store=KillingEverything(bench.folder, 1, after=True))
     assert is_terminating(bench.watcher())
-    assert_done_once(bench, bench.terminate(TerminationPlan("something else")))
+    assert_done_once(bench, bench.terminate(TerminationPlan("something else")), was_killed=True)
 
 
 def test_two_at_once_are_one_too_many(bench: Bench) -> None:

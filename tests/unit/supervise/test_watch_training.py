@@ -451,8 +451,8 @@ def expected(bench: Bench, report: WatchReport) -> tuple[Any, ...]:
         report.end,
         report.reason,
         saved.success,
-        saved.destroyed,
-        bench.told,
+        saved.gone,
+        [each.replace("instance_gone", "instance_destroyed") for each in bench.told],  # as far as somebody heard of it
         bench.vast.destroyed,
         bench.there.uploads,
     )

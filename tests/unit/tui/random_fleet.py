@@ -25,7 +25,7 @@ SEEDS = range(4)
 STEPS = 150
 READ_ONLY, WITH_NAN = {2}, {1}  # walks
 ACTIONS = {"x": "stop", "D": "destroy"}
-ANSWERS = ("stopped", "destroyed", "failed", "refused")
+ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")
 FIXED = [(40, 10), (40, 14), (41, 11), (80, 24), (80, 24), (120, 40), (200, 60), (300, 100)]
 TEXTS = [
     *HOSTILE,

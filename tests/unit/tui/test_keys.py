@@ -379,7 +379,7 @@ def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> 
     assert "is under way" in view.message and "Ctrl-C" in view.message
     for told in (answered("lost", ROWS[0].key), answered("failed", ROWS[1].key), answered("failed", ROWS[0].key, -9.0)):
         assert press(view, "q", snapshot=told)[1] == []
-    for kind in ("stopped", "destroyed", "failed", "refused"):
+    for kind in ("stopped", "destroyed", "gone", "failed", "refused"):
         assert press(view, "q", snapshot=answered(kind, ROWS[0].key))[1] == [Command("quit")]
 
 

@@ -20,10 +20,12 @@ from training_monitor.errors import (
 )
 from training_monitor.models import CommandResult
 from training_monitor.vast.instances import (
+    APART_SECONDS,
     GONE_SECONDS,
     MOST_PAGES,
+    Destruction,
     destroy_instance,
-    is_listed,
+    find_instance,
     list_instances,
     list_instances_at_once,
 )
@@ -55,11 +57,18 @@ class Cli:
         self.calls: list[tuple[str, ...]] = []
         self.transport = FakeTransport(lambda script: ("", 127))
         self.transport.register(["vastai", "show", "instances", "--raw"], self._list)
+        self.transport.register(["vastai", "show", "instance"], self._show)
         self.transport.register(["vastai", "destroy", "instance"], self._destroy)
 
     def destroyed(self) -> Said:
+        if 7 not in self.numbers:
+            return 0, "", "Failed with error 404: Instance 7 not found"
         self.numbers.remove(7)
         return 0, "destroying instance 7.\n", ""
+
+    def show_one(self, words: tuple[str, ...]) -> Said:
+        row = {"id": int(words[3])} if int(words[3]) in self.numbers else {"instances": None}
+        return 0, json.dumps(row), ""
 
     def show(self, words: tuple[str, ...]) -> Said:
         if not self.listings:
@@ -69,6 +78,10 @@ class Cli:
     def _list(self, words: tuple[str, ...], said: str | None) -> CommandResult:
         self.calls.append(words)
         return CommandResult(words, *self.show(words), 0.1)
+
+    def _show(self, words: tuple[str, ...], said: str | None) -> CommandResult:
+        self.calls.append(words)
+        return CommandResult(words, *self.show_one(words), 0.1)
 
     def _destroy(self, words: tuple[str, ...], said: str | None) -> CommandResult:
         self.calls.append(words)
@@ -119,7 +132,6 @@ def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(name: str) 
     with pytest.raises(AccessDenied, match="vastai set api-key"):
         list_instances(transport=cli.transport)
     assert type(failure(cli)) is AccessDenied
-    assert cli.destroys() == []
 
 
 @pytest.mark.parametrize("name", [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)])
@@ -128,7 +140,6 @@ def test_a_service_that_does_not_answer_well_is_unreachable_not_an_empty_account
     with pytest.raises(TargetUnreachable):
         list_instances(transport=cli.transport)
     assert type(failure(cli)) is TargetUnreachable
-    assert cli.destroys() == []
 
 
 def test_a_traceback_is_told_by_its_cause() -> None:
@@ -224,11 +235,58 @@ def test_an_old_version_lists_all_at_once() -> None:
     assert cli.calls[-1] == ("vastai", "show", "instances", "--raw")
 
 
+def found(cli: Cli, number: str = "7", clock: FakeClock | None = None) -> object:
+    return find_instance(number, transport=cli.transport, clock=clock or FakeClock())
+
+
 def test_an_instance_is_known_by_its_whole_number() -> None:
     cli = Cli(page(70, 17, 8))
-    assert not is_listed("7", transport=cli.transport)
-    assert is_listed("8", transport=cli.transport)
-    assert is_listed("08", transport=cli.transport)
+    cli.numbers = [70, 17, 8]
+    assert found(cli, "7") is None
+    assert found(cli, "8") == found(cli, "08") == {"id": 8}
+
+
+def test_gone_is_what_two_answers_some_seconds_apart_do_not_know() -> None:
+    cli, clock = Cli(), FakeClock()
+    cli.numbers = [6]
+    assert found(cli, clock=clock) is None
+    assert [words[2] for words in cli.calls] == ["instance", "instances"] and clock.elapsed == APART_SECONDS
+
+
+@pytest.mark.parametrize("listing", [page(), page(6), page(6, total_instances=1)])
+def test_a_listing_that_lacks_an_instance_proves_nothing_alone(listing: Said) -> None:
+    assert found(Cli(listing)) == {"id": 7}
+
+
+def test_an_instance_that_show_does_not_know_and_the_listing_has_is_there() -> None:
+    cli = Cli()
+    cli.show_one = lambda words: (0, '{"instances": null}', "")  # type: ignore[method-assign]
+    assert found(cli) == {"id": 7}
+
+
+@pytest.mark.parametrize("listing", ["page_429", "page_500", "page_answer_empty", "page_answer_null"])
+def test_a_listing_that_cannot_be_had_leaves_it_unknown_whether_an_instance_is_gone(listing: str) -> None:
+    cli = Cli(recorded(listing))
+    cli.numbers.remove(7)
+    with pytest.raises(TargetUnreachable):
+        found(cli)
+
+
+def test_a_show_that_fails_over_a_row_does_not_know_whether_it_is_gone() -> None:
+    cli = Cli(page(6, 8))
+    cli.show_one = lambda words: (1, "", "Traceback\nTypeError: unsupported operand")  # type: ignore[method-assign]
+    with pytest.raises(TargetUnreachable):
+        found(cli)
+
+
+def test_older_versions_end_with_a_traceback_over_an_instance_that_is_gone() -> None:
+    cli = Cli(page(6, 8))
+    cli.show_one = lambda words: (  # type: ignore[method-assign]
+        1,
+        "",
+        "Traceback\nTypeError: 'NoneType' object is not subscriptable",
+    )
+    assert found(cli) is None
 
 
 @pytest.mark.parametrize("instance_id", ["", "7x", "-1", " 7", "1_000", "vast://7", "٧", "all", "7.0", "9" * 19])
@@ -237,19 +295,55 @@ def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(instanc
     with pytest.raises(SettingsError):
         destroy_instance(instance_id, transport=cli.transport)
     with pytest.raises(SettingsError):
-        is_listed(instance_id, transport=cli.transport)
+        find_instance(instance_id, transport=cli.transport)
     assert cli.calls == []
 
 
 # ---------------------------------------------------------------- destroy
 
 
-def test_a_destroyed_instance_is_gone_when_a_list_without_it_was_seen() -> None:
+def test_an_instance_is_destroyed_when_that_was_acknowledged_and_two_answers_lack_it() -> None:
     cli, clock = Cli(), FakeClock()
-    destroy_instance("7", transport=cli.transport, clock=clock)
+    assert destroy_instance("7", transport=cli.transport, clock=clock) == Destruction(7, acknowledged=True)
+    assert [words[1:3] for words in cli.calls] == [("destroy", "instance"), ("show", "instance"), ("show", "instances")]
     assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y")]
-    assert cli.calls[-1][1] == "show"
     assert cli.numbers == [6, 8]
+
+
+@pytest.mark.parametrize("empty", [1, 2, 6])
+@pytest.mark.parametrize("listing", [page(total_instances=0), page(6, total_instances=1)], ids=["empty", "partial"])
+def test_however_often_a_listing_lacks_it_the_request_is_sent_and_one_that_stays_is_not_gone(
+    empty: int, listing: Said
+) -> None:
+    cli = Cli(*[listing] * empty, page(6, 7, 8))
+    cli.on_destroy = lambda words, said: recorded("destroy_garbage")
+    assert type(failure(cli)) is CommandFailed and cli.destroys()
+    cli = Cli(*[listing] * empty, page(6, 8))
+    assert destroy_instance("7", transport=cli.transport, clock=FakeClock()).acknowledged and cli.numbers == [6, 8]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [*map(recorded, ("destroy_garbage", "destroy_gone", "destroy_says_no", "page_down")), (0, "", "")],
+)
+def test_one_that_goes_without_an_acknowledgement_is_gone_and_not_destroyed(said: Said) -> None:
+    cli = Cli()
+
+    def lost(words: tuple[str, ...], typed: str | None) -> Said:
+        cli.destroyed()
+        return said
+
+    cli.on_destroy = lost
+    assert destroy_instance("7", transport=cli.transport, clock=FakeClock()) == Destruction(7, acknowledged=False)
+
+
+def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> None:
+    cli, told = Cli(), list[str]()
+    cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
+    with pytest.raises(CommandFailed):
+        destroy_instance("7", on_event=told.append, transport=cli.transport, clock=FakeClock())
+    assert told[0] == "waiting for instance 7 to be gone, for 118 s at most; vastai said: destroying instance 7."
+    assert len(told) > 5
 
 
 def test_the_number_is_what_is_destroyed_however_it_was_written() -> None:
@@ -258,15 +352,11 @@ def test_the_number_is_what_is_destroyed_however_it_was_written() -> None:
     assert cli.destroys() == [("vastai", "destroy", "instance", "7", "-y")]
 
 
-def test_an_instance_that_is_not_listed_is_gone_already() -> None:
-    cli, clock = Cli(page(6, 8)), FakeClock()
-    destroy_instance("7", transport=cli.transport, clock=clock)
-    assert cli.destroys() == [] and clock.elapsed == 0
-
-
-def test_an_instance_on_the_last_page_is_not_gone() -> None:
-    cli = Cli(page(6, next_token="more"), page(7))
-    assert is_listed("7", transport=cli.transport)
+def test_one_that_is_gone_already_is_asked_to_go_all_the_same() -> None:
+    cli = Cli()
+    cli.numbers.remove(7)
+    assert destroy_instance("7", transport=cli.transport, clock=FakeClock()) == Destruction(7, acknowledged=False)
+    assert len(cli.destroys()) == 1
 
 
 def test_an_old_version_is_answered_on_stdin() -> None:
@@ -326,7 +416,7 @@ def test_an_instance_that_stays_listed_for_some_seconds_is_waited_for(seconds: f
     cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
     clock.at(seconds, lambda: cli.numbers.remove(7))
     destroy_instance("7", transport=cli.transport, clock=clock)
-    assert seconds <= clock.elapsed <= seconds + 10
+    assert seconds <= clock.elapsed <= seconds + 10 + APART_SECONDS
     assert len(cli.destroys()) <= 15
 
 
@@ -348,8 +438,7 @@ def test_a_2fa_session_that_ended_does_not_keep_an_instance() -> None:
 
 @pytest.mark.parametrize("name", [*UNKNOWN, "page_wrong_key", "page_answer_refused_empty"])
 def test_a_list_that_fails_after_the_destroy_leaves_it_unknown(name: str) -> None:
-    cli = Cli(page(7), recorded(name))
-    cli.on_destroy = lambda words, said: (0, "destroying instance 7.\n", "")
+    cli = Cli(recorded(name))
     assert not isinstance(failure(cli), CommandFailed)
 
 
