@@ -83,6 +83,47 @@ def test_a_folder_that_could_not_be_copied_is_refused_before_anything_is_queued(
     assert TrainingQueue().list_jobs() == []
 
 
+DEMO = ("launch", "--name", "demo", "--command", "true")
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (["--gpu", "RTX 4O90"], "no RTX 4O90 is for rent now, but RTX 4090 (--gpu)"),
+        (["--max-price", "0.1"], "nothing costs at most $0.1 per hour: --max-price 0.42 or more"),
+        (["--budget", "0.001"], "a budget of $0.001 is less than it costs"),
+        (["--account", "anna"], "anna has $0.00, and $1.65 has to be reserved"),
+    ],
+)
+def test_what_the_market_cannot_do_is_queued_only_when_that_is_insisted_on(
+    vast: VastApi, wish: list[str], said: str
+) -> None:
+    vast.add_offer(1)
+    done = cli(*DEMO, *wish)
+    assert (done.returncode, done.stdout) == (1, "") and said in done.stderr and "--force" in done.stderr
+    assert TrainingQueue().list_jobs() == []
+    assert json.loads(cli(*DEMO, *wish, "--json").stdout)["kind"] == "NoOffers"
+    searches = len(vast.searches)
+    done = cli(*DEMO, *wish, "--force")
+    assert done.returncode == 0 and f"queued all the same: {said}" in done.stderr
+    assert len(TrainingQueue().list_jobs()) == 1 and len(vast.searches) == searches + 1
+
+
+def test_a_market_that_cannot_be_asked_refuses_nothing(vast: VastApi) -> None:
+    vast.fail_with = 500
+    done = cli(*DEMO, "--gpu", "nothing-like-it")
+    assert done.returncode == 0 and "it could not be checked whether anything for rent does" in done.stderr
+    assert len(TrainingQueue().list_jobs()) == 1
+
+
+def test_a_job_that_is_queued_already_goes_on_whatever_the_market_has(vast: VastApi) -> None:
+    vast.add_offer(1)
+    done = cli(*DEMO, "--id", "one")
+    assert done.returncode == 0 and "best now: RTX 4090 for $0.413 per hour" in done.stderr
+    vast.offers.clear()
+    assert cli(*DEMO, "--id", "one").returncode == 0 and len(vast.searches) == 1
+
+
 def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:
     (surroundings.tools / "ssh").symlink_to(shutil.which("true") or "/bin/true")
     for argv in (["launch", "--name", "demo", "--command", "true", "--watch"], ["worker"]):

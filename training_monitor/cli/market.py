@@ -29,19 +29,12 @@ from training_monitor.vast.account import SshKeyReport, account_balance, check_s
 from training_monitor.vast.credits import Credits, decimals_to_show, sum_movements
 from training_monitor.vast.dataset import validate_dataset
 from training_monitor.vast.instances import list_instances, show_instance
-from training_monitor.vast.offers import Offer, OfferQuery, load_offer_query, rank_offers, search_offers
+from training_monitor.vast.market_check import find_loose_wishes, give_up_wishes
+from training_monitor.vast.offers import Offer, OfferQuery, load_offer_query, search_offers
 
 UNCUT = 100_000
 LEAST_WIDTH = 8  # of a column that gives way when a table is too wide
 _SMALLEST_DISK = 1.0  # GB
-# What each wish is when it is given up; but the disk, whose size is in every price.
-_GIVEN_UP: dict[str, dict[str, Any]] = {
-    "--max-price": {"max_price_per_hour": 1000.0},
-    "--min-vram": {"min_vram_gb": 0.0},
-    "--reliability": {"min_reliability": 0.0},
-    "--country-not": {"blocked_countries": ()},
-    "--gpu": {"only_preferred": False},
-}
 
 
 # ---------------------------------------------------------------- what is rented
@@ -195,14 +188,12 @@ def _wishes(args: Namespace) -> dict[str, Any]:
 
 def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
     """The wishes of which each alone is in the way: how many offers there are without it, and from what price."""
-    wide = replace(query, **{name: value for wish in _GIVEN_UP.values() for name, value in wish.items()})
-    everything = search_offers(wide)
-    found = {option: rank_offers(everything, replace(query, **wish)) for option, wish in _GIVEN_UP.items()}
-    found["--disk"] = search_offers(replace(query, disk_gb=min(query.disk_gb, _SMALLEST_DISK)))
+    found = find_loose_wishes(query, search_offers(give_up_wishes(query)))
+    if there := search_offers(replace(query, disk_gb=min(query.disk_gb, _SMALLEST_DISK))):
+        found["--disk"] = there
     return {
         option: {"offers": len(there), "from": min(each.price_per_hour or 0.0 for each in there)}
         for option, there in found.items()
-        if there
     }
 
 

@@ -16,7 +16,7 @@ from training_monitor.cli.notifying import open_heartbeat
 from training_monitor.cli.output import hint, interrupted_status, print_json, say
 from training_monitor.cli.service_display import ServiceDisplay
 from training_monitor.cli.service_request import need_tools, submit_request
-from training_monitor.errors import InvalidTransition, SettingsError
+from training_monitor.errors import InvalidTransition, NoOffers, SettingsError
 from training_monitor.policy.cost import spent_by
 from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import JobState, QueuedJob
@@ -52,7 +52,10 @@ def launch(args: Namespace) -> int:
     config = load_service_config()
     if args.watch:
         need_tools()
-    job = submit_request(args)
+    try:
+        job = submit_request(args)
+    except NoOffers as error:
+        return refuse(error, args, BAD)
     if job.state.is_terminal:
         return _show_end(job, args)
     if not args.watch:

@@ -79,6 +79,7 @@ def _add_end(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--id", metavar="ID", help="of the job: the same one again goes on with it (default: made from NAME)"
     )
+    command.add_argument("--force", action="store_true", help="queue it although nothing for rent does for it now")
     command.add_argument("--watch", action="store_true", help="do the work here and show it, instead of in a worker")
     add_telling(command)
 

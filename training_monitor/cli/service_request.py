@@ -11,13 +11,19 @@ from dataclasses import fields
 from typing import Any
 
 from training_monitor.cli.output import hint
-from training_monitor.errors import AccessDenied, CommandError, SettingsError, ToolNotFound
+from training_monitor.cli.waiting import Waiting
+from training_monitor.errors import AccessDenied, CommandError, JobNotFound, NoOffers, SettingsError, ToolNotFound
+from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import Hook, QueuedJob, TrainingRequest, TrainingSpec
 from training_monitor.settings import VAST_KEY_PATH, vast_key_path
-from training_monitor.supervise.worker import submit_training
+from training_monitor.supervise.machine_steps import offer_query
+from training_monitor.supervise.worker import check_request, queue_checked
 from training_monitor.vast.account import account_balance
+from training_monitor.vast.credits import Credits
 from training_monitor.vast.job_records import read_record
+from training_monitor.vast.market_check import check_market
 from training_monitor.vast.offers import OfferQuery
+from training_monitor.vast.queue import TrainingQueue
 
 _SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "base_model")
 _WISHES = {"max_price": "max_price_per_hour", "min_vram": "min_vram_gb", "disk": "disk_gb", "num_gpus": "num_gpus"}
@@ -28,15 +34,54 @@ _TOOLS = {"vastai": "pip install vastai", "ssh": "install the OpenSSH client"}
 
 
 def submit_request(args: Namespace) -> QueuedJob:
-    """Queue what the command line asks for. Raises SettingsError, also for what is of another kind in a file."""
+    """Queue what the command line asks for, once the market was asked whether it can be done.
+
+    Raises:
+        SettingsError: something is wrong with it, also what is of another kind in a file.
+        NoOffers: nothing for rent does for it; nothing is queued, but with --force.
+    """
     try:
-        return submit_training(read_request(args), args.id)
+        request = read_request(args)
+        check_request(request)
+        if not _is_queued(args.id):
+            _ask_market(request, force=args.force)
+        return queue_checked(request, args.id)
     except SettingsError:
         raise
     except (TypeError, AttributeError) as error:
         if args.file is None:
             raise
         raise SettingsError("--from", args.file, f"the fields of TrainingRequest ({error})") from None
+
+
+def _is_queued(job_id: str | None) -> bool:
+    """Whether the job is there already: then it goes on, whatever the market has now."""
+    try:
+        return job_id is not None and TrainingQueue().get(job_id) is not None
+    except JobNotFound:
+        return False
+
+
+def _ask_market(request: TrainingRequest, *, force: bool) -> None:
+    """Say what the market has for it. Raises NoOffers where that does not do."""
+    balance = None if request.account is None else Credits().balance(request.account)
+    daily_budget = load_service_config().daily_budget
+    with Waiting() as waiting:
+        waiting.on("market", "asking vast.ai what is for rent")
+        try:
+            found = check_market(request, offer_query(request), balance=balance, daily_budget=daily_budget)
+        except CommandError as error:
+            hint(f"it could not be checked whether anything for rent does: {error.what}")
+            return
+    for note in found.notes:
+        hint(note)
+    if not force and found.obstacles:
+        raise NoOffers(
+            f"nothing is queued: {'; '.join(found.obstacles)}",
+            hint="that, or --force: the job is queued all the same, and waits until something for rent does",
+        )
+    for obstacle in found.obstacles:
+        hint(f"queued all the same: {obstacle}")
 
 
 def read_request(args: Namespace) -> TrainingRequest:

@@ -15,6 +15,7 @@ from training_monitor.renting import Rental, TrainingRequest
 from training_monitor.units import known_number
 
 HOUR, DAY = 3600.0, 86_400.0
+LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is looked at in less
 _RUNNING = "running"
 
 
@@ -77,6 +78,11 @@ def estimate_cost(
     if request.spec is not None:
         seconds = min(seconds, margin * (setup_seconds + request.spec.steps * request.seconds_per_step))
     return price * seconds / HOUR
+
+
+def least_seconds(request: TrainingRequest) -> float:
+    """How long a training has a machine at the least: until it is set up, and its steps at the pace it states."""
+    return LEAST_SETUP_SECONDS + (request.spec.steps * request.seconds_per_step if request.spec else 0.0)
 
 
 def spent_by(rentals: Iterable[Rental], now: float) -> Spending:

@@ -49,6 +49,13 @@ def submit_training(
         JobExists: the id belongs to another request.
     """
     check_request(request)
+    return queue_checked(request, job_id, store=store, clock=clock)
+
+
+def queue_checked(
+    request: TrainingRequest, job_id: str | None = None, *, store: Store | None = None, clock: Clock = SYSTEM_CLOCK
+) -> QueuedJob:
+    """Put a training into the queue that `check_request` has seen. Raises JobExists."""
     if request.dataset is not None:
         request = replace(request, dataset=os.path.abspath(request.dataset))
     return TrainingQueue(store, clock=clock).submit(request, job_id)

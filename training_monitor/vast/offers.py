@@ -298,6 +298,11 @@ def is_good_enough(offer: Offer, query: OfferQuery) -> bool:
     return all((known or 0.0) >= least for known, least in asked)
 
 
+def has_gpu(offer: Offer, name: str) -> bool:
+    """Whether an offer's GPU is meant by a name as `preferred_gpus` has them."""
+    return _preference(offer.gpu_name, (name,)) is not None
+
+
 def _preference(gpu: str, preferred: tuple[str, ...]) -> int | None:
     """The place of a GPU among the preferred: of its full name, else of whole words of it."""
     words = _words(gpu)
