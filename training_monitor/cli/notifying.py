@@ -85,11 +85,12 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
     name = url.removeprefix("env:")
     if name != url and not os.environ.get(name):
         raise SettingsError("--heartbeat", url, "env:NAME of a variable that is set here")
-    heartbeat = Heartbeat(url if name == url else os.environ[name], on_problem=hint)
+    heartbeat, patience = Heartbeat(url if name == url else os.environ[name], on_problem=hint), 1.0
     try:
         yield heartbeat
+        patience = 5.0
     finally:
-        heartbeat.close()
+        heartbeat.close(patience)
 
 
 def notify(args: Namespace) -> int:

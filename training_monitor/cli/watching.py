@@ -15,12 +15,13 @@ from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
-from training_monitor.errors import SettingsError
+from training_monitor.errors import CommandTimedOut, SettingsError, TargetUnreachable
 from training_monitor.models import Event, Progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
+from training_monitor.store import Store
 from training_monitor.supervise.alerts import decide_end
 from training_monitor.supervise.meant import find_one, job_at
 from training_monitor.supervise.terminate import is_terminating, terminate_training
@@ -130,13 +131,28 @@ def upload(args: Namespace) -> int:
 def _watched_job(args: Namespace) -> WatchedJob:
     """What is watched: as the options say, or else what is found on the target."""
     if args.job is None and args.log is None:
-        found = find_one(args.target, args.what, args.namespace)
-        if not args.json:
-            hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
         given = {"output_dir": args.output_dir, "name": args.name}
-        return replace(found.job, **{key: value for key, value in given.items() if value is not None})
+        return replace(_found_job(args), **{key: value for key, value in given.items() if value is not None})
     job = job_at(args.log) if args.log is not None else WatchedJob(job_id=args.job)
     return replace(job, pid_file=args.pid_file, output_dir=args.output_dir, name=args.name)
+
+
+def _found_job(args: Namespace) -> WatchedJob:
+    """What is found on the target; while that cannot be asked, what an earlier `watch` with the same words found."""
+    store, key = Store(), f"found on {parse_target(args.target, namespace=args.namespace)}: {args.what or ''}"
+    try:
+        found = find_one(args.target, args.what, args.namespace)
+    except (TargetUnreachable, CommandTimedOut) as error:
+        kept = store.load_run(key) if args.subcommand == "watch" and not args.once else None
+        if kept is None:
+            raise
+        job = WatchedJob(**{**kept, "log_paths": tuple(kept["log_paths"])})
+        hint(f"{error.what}: going on with {job.label}, which was watched there before")
+        return job
+    if not args.json:
+        hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
+    store.save_run(key, asdict(found.job), finished=False)
+    return found.job
 
 
 def _watcher(args: Namespace) -> TrainingWatcher:

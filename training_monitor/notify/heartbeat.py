@@ -16,6 +16,7 @@ from training_monitor.rest import REQUEST_SECONDS, check_url, request
 TRIES = 3
 FIRST_WAIT = 1.0  # seconds between two tries; it doubles
 _LOGGER = logging.getLogger("training_monitor")
+_LOGGER.addHandler(logging.NullHandler())  # without it, what nobody logs would be printed
 
 
 class Heartbeat:
