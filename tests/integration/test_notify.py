@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from email.header import decode_header, make_header
 from email.utils import formatdate
 from pathlib import Path
@@ -29,6 +32,7 @@ from tests.loopback.messaging import (
     NTFY_TOKEN,
     TELEGRAM_TOKEN,
     WEBHOOK_SECRET,
+    Asked,
     Fault,
     MailService,
     Services,
@@ -40,6 +44,7 @@ from tests.loopback.messaging import (
     rate_limit,
     refuse,
 )
+from tests.unit.notify.test_templates import every_notice
 from training_monitor.cli.notifying import add_notify, notify as run_notify
 from training_monitor.errors import RestError, TrainingMonitorError
 from training_monitor.mail import MailServer, send_mail
@@ -122,6 +127,36 @@ def test_every_channel_takes_a_notice_and_a_hostile_one(services: Services, mail
         for notice in (stall(), HOSTILE, Notice("message", "", text="hello")):
             delivery = TrainingNotifier([channel], clock=FakeClock()).deliver(None, notice)
             assert delivery.success and delivery.attempts == 1, (channel.name, delivery.error)
+
+
+def test_every_kind_names_its_training_its_target_and_a_command_by_every_channel(
+    services: Services, mail: MailService
+) -> None:
+    target, command = "ssh://root@gpu-7:2222", "training-monitor check ssh://root@gpu-7:2222 '/runs/my run/*_1.log'"
+    for notice in every_notice():
+        told = replace(notice, training="my <run>", target=target, command=notice.command or command)
+        for channel in every_channel(services, mail):
+            services.asked.clear()
+            mail.box.messages.clear()
+            assert TrainingNotifier([channel]).deliver(None, told).success
+            shown = mail.box.messages[0].get_content() if mail.box.messages else _shown(services.asked[-1])
+            for words in ("my <run>", "gpu-7:2222", told.command or "", f"Next, on {socket.gethostname()}"):
+                assert words in shown, (notice.kind, channel.name, shown)
+    TrainingNotifier([Webhook(services.webhook)]).deliver(None, told)
+    sent = services.asked[-1].json
+    typed = {key: sent[key] for key in ("training", "target", "command", "host")}
+    assert typed == {"training": "my <run>", "target": target, "command": command, "host": socket.gethostname()}
+
+
+def _shown(asked: Asked) -> str:
+    """What people see of a message, without its markup."""
+    try:
+        body = asked.json
+    except ValueError:
+        return asked.body.decode()
+    plain = body.get("content") or body.get("message")
+    text = plain or html.unescape(re.sub(r"</?\w+>", "", body.get("text", "")))
+    return re.sub(r"\\(.)", r"\1", str(text))
 
 
 def test_telegram_gets_bold_and_escaped_html(services: Services) -> None:

@@ -92,6 +92,13 @@ def every_notice() -> list[Notice]:
         templates.instance_destroyed("run", instance="vast://7", runtime=60, cost=0.25),
         templates.instance_gone("run", instance="vast://7"),
         templates.instance_kept("run", instance="vast://7", reason="the upload failed", cost_per_hour=0.5),
+        templates.instance_swept("run", instance="vast://7", reason="stuck"),
+        templates.instance_not_destroyed("run", instance="vast://7", reason="stuck", error="no answer"),
+        templates.orphan_instance("run", instance="vast://7", grace=600),
+        templates.unreachable("run", seconds=600, error="no route to host"),
+        templates.reached("run", seconds=3600),
+        templates.state_unwritable("run", seconds=600, error="the disk is full"),
+        templates.state_writable("run", seconds=3600, folder="/state"),
     ]
 
 
