@@ -117,7 +117,7 @@ def _fit(size: int, line: Callable[[int], str], opening: str = "") -> str:
     return "".join(text)
 
 
-_THERE = "state=there\nnow 1\n"
+_THERE = "state=there\nnow 1\nlooked .\n"
 LISTINGS: Mapping[str, Callable[[int], str]] = {
     "deep path": lambda size: f"{_THERE}file 1 1 ./" + "a/" * (size // 2),
     ".tmp.tmp": lambda size: f"{_THERE}file 1 1 ./" + ".tmp" * (size // 4) + "x",

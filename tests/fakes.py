@@ -433,7 +433,7 @@ class FakeJobs:
                     self.saved_at.setdefault(step, job.started + step - job.first_step)
 
     def _list_checkpoints(self) -> str:
-        lines = ["state=there", f"now {int(self.now)}"]
+        lines = ["state=there", f"now {int(self.now)}", "looked ."]
         for step, problem in sorted(self.checkpoints.items()):
             lines.append(f"file 1000 {int(self.saved_at.get(step, EPOCH))} ./step_{step}/model.safetensors")
             if problem:

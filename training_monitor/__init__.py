@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from training_monitor.policy.watch_config import WatchConfig as WatchConfig
     from training_monitor.probes.checkpoints import (
         find_latest_checkpoint as find_latest_checkpoint,
+        get_checkpoint_listing as get_checkpoint_listing,
         list_checkpoints as list_checkpoints,
     )
     from training_monitor.probes.cluster import verify_ray_resources as verify_ray_resources
@@ -231,6 +232,7 @@ if TYPE_CHECKING:
         Verdict as Verdict,
     )
     from training_monitor.watching import (
+        CheckpointListing as CheckpointListing,
         Delivery as Delivery,
         LogUpdate as LogUpdate,
         Notice as Notice,
@@ -253,8 +255,8 @@ _HOME = {  # module: the names of ours that are in it
     ),
     "history": "History",
     "models": (
-        "Answer Checkpoint Event Failure Goodput Gpu GpuProcess GpuTable JobStatus JobView LogCursor NcclTransport "
-        "NewLog PodState Progress Question RayJob RayResources Reply RunEvent"
+        "Answer Checkpoint Event Failure Goodput Gpu GpuProcess GpuTable JobStatus JobView LogCursor "
+        "NcclTransport NewLog PodState Progress Question RayJob RayResources Reply RunEvent"
     ),
     "notify.channels": (
         "CommandChannel Desktop DiscordUser DiscordWebhook Email NotifiedUser Ntfy SlackWebhook Telegram WebList "
@@ -284,7 +286,7 @@ _HOME = {  # module: the names of ours that are in it
     "policy.training_metrics": "Health Thresholds TrainingMetrics",
     "policy.trends": "compare_runs project_cost trend",
     "policy.watch_config": "WatchConfig",
-    "probes.checkpoints": "find_latest_checkpoint list_checkpoints",
+    "probes.checkpoints": "find_latest_checkpoint get_checkpoint_listing list_checkpoints",
     "probes.cluster": "verify_ray_resources",
     "probes.efa": "check_efa_utilization",
     "probes.gpu": "check_gpu_utilization",
@@ -342,8 +344,8 @@ _HOME = {  # module: the names of ours that are in it
     "vast.training_config": "format_training_config",
     "verdicts": "LossAnalysis Observation StallAnalysis Verdict",
     "watching": (
-        "Delivery LogUpdate Notice TerminationPlan TerminationReport TrainingStatus UploadReport UploadedFile "
-        "WatchReport WatchedJob"
+        "CheckpointListing Delivery LogUpdate Notice TerminationPlan TerminationReport TrainingStatus UploadReport "
+        "UploadedFile WatchReport WatchedJob"
     ),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}

@@ -325,12 +325,15 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`age` is seconds since its newest file was written, by the target's clock."""
+    """`complete` is None where not all of it was looked at, as `problem` says; a `size_bytes` of None is not known.
+
+    `age` is seconds since its newest file was written, by the target's clock.
+    """
 
     path: str
     step: int
-    size_bytes: int
-    complete: bool
+    size_bytes: int | None
+    complete: bool | None
     problem: str | None = None
     age: float | None = field(default=None, compare=False)
 

@@ -99,6 +99,7 @@ class HealthCheckpointReport(TypedDict):
     latest_path: str | None
     checkpoint_count: int | None
     checkpoint_dir: str | None
+    not_looked_at: int | None
     refused: list[dict[str, Any]]
     error: str | None
 

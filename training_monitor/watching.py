@@ -55,12 +55,41 @@ class WatchedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointListing:
+    """The checkpoints of a folder, lowest step first. `unlisted` counts others, older, of which only names are known.
+
+    `unlooked_step` is the highest step that was not looked at; None when all were.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    unlisted: int = 0
+    unlooked_step: int | None = None
+
+    @property
+    def newest_complete(self) -> Checkpoint | None:
+        """The complete checkpoint with the highest step; None also while one above it was not looked at."""
+        newest = next((each for each in reversed(self.checkpoints) if each.complete), None)
+        is_last = newest is None or self.unlooked_step is None or newest.step >= self.unlooked_step
+        return newest if is_last else None
+
+    @property
+    def count(self) -> int:
+        return len(self.checkpoints) + self.unlisted
+
+    @property
+    def unknown(self) -> int:
+        """How many there are of which nobody knows whether they are complete."""
+        return self.unlisted + sum(each.complete is None for each in self.checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingStatus:
     """One look of a watcher; None is not known. `status` is the job's, RUNNING or UNKNOWN where it has none.
 
     `step` is the job's, also where its log counts within epochs only: then of all epochs that were seen. `checkpoints`
-    are those of the output directory, lowest step first. `totals` are the 15 values of `LogTotals`. `errors` says what
-    could not be asked. `verdict` is what `judge` says, `stall` the part of it about stalls. `started_at` and
+    are those of the output directory, lowest step first, and `unlisted_checkpoints` counts older ones that are there
+    too and were not looked at. `totals` are the 15 values of `LogTotals`. `errors` says what could not be asked.
+    `verdict` is what `judge` says, `stall` the part of it about stalls. `started_at` and
     `timestamp` are epoch seconds, by the clock of the target and of the watcher.
     """
 
@@ -80,6 +109,7 @@ class TrainingStatus:
     errors: tuple[str, ...] = ()
     step: int | None = None
     verdict: Verdict | None = None
+    unlisted_checkpoints: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +210,8 @@ class TerminationReport:
     a disk or driver). `checkpoint` is the one that was to be uploaded. `destroyed` is True when the service
     acknowledged that it destroyed the instance, False when it was kept, and `kept` says why. `gone`: two answers
     agreed that there is no such instance; without `destroyed`, it went by itself, or the acknowledgement was lost.
-    `success`: all that was planned was done.
+    `unlisted_checkpoints` counts older ones beside `checkpoints` that were not looked at. `success`: all that was
+    planned was done.
     """
 
     success: bool
@@ -196,6 +227,7 @@ class TerminationReport:
     duration: float
     errors: tuple[str, ...] = ()
     gone: bool | None = None
+    unlisted_checkpoints: int = 0
 
 
 @dataclass(frozen=True, slots=True)

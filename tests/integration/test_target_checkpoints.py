@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.conftest import Place
 from training_monitor.errors import CheckpointNotFound
-from training_monitor.probes.checkpoints import MAX_LOOKED_INTO, find_latest_checkpoint, list_checkpoints
+from training_monitor.probes.checkpoints import ENOUGH, find_latest_checkpoint, list_checkpoints
 
 
 def write_safetensors(file: Path, numbers: int = 256, **metadata: str) -> None:
@@ -322,6 +322,6 @@ class TestCheckpoints:
         write_torch(local.folder / "step_100000.pt")
         cut(local.folder / "step_100000.pt", 500)
         os.utime(local.folder / "step_100000.pt", (1, 1))
-        for step in range(MAX_LOOKED_INTO + 20):
+        for step in range(ENOUGH + 20):
             (local.folder / f"step_{step}.pt").write_bytes(b"\x80\x02K\x01.")
         assert "zip end record" in (problems(local, local.folder)[100000] or "")

@@ -12,9 +12,9 @@ from training_monitor.models import Answer, JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.judge import ENDS, UNNAMED_FAILURES, format_verdict
 from training_monitor.policy.resume import training_name
-from training_monitor.units import format_bytes, format_duration
+from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.verdicts import Verdict
-from training_monitor.watching import WatchedJob
+from training_monitor.watching import CheckpointListing, WatchedJob
 
 if TYPE_CHECKING:
     from training_monitor.policy.claiming import Claim
@@ -256,25 +256,29 @@ def resources(args: Namespace) -> int:
     return OK if report["healthy"] else UNKNOWN
 
 
-def checkpoints(args: Namespace) -> int:
-    from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
-    from training_monitor.targets.asking import ask
+_MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, not known
 
-    [answer] = ask(args.target, checkpoints_question(args.directory), namespace=args.namespace)
-    there = answer.get()
-    found = there or []
-    latest = newest_complete(found)
+
+def checkpoints(args: Namespace) -> int:
+    from training_monitor.policy.restart import why_none_is_complete
+    from training_monitor.probes.checkpoints import get_checkpoint_listing
+
+    there = get_checkpoint_listing(args.directory, args.target, args.namespace)
+    found = there or CheckpointListing(())
+    latest = found.newest_complete
     if args.json:
-        print_json({"checkpoints": found, "latest": latest})
+        print_json({"checkpoints": found.checkpoints, "latest": latest, "unlisted": found.unlisted})
     else:
-        for each in found:
-            mark = "*" if each is latest else " " if each.complete else "!"
+        if found.unlisted:
+            say(f"? {plural(found.unlisted, 'older checkpoint')}, not looked at")
+        for each in found.checkpoints:
+            mark = "*" if each is latest else _MARKS[each.complete]
             say(
                 f"{mark} step {each.step:>9}  {format_bytes(each.size_bytes):>10}  {each.path}"
                 + (f"  {each.problem}" if each.problem else "")
             )
         if not latest:
-            what = "there is no such folder" if there is None else "none is complete" if found else "no checkpoints"
+            what = "there is no such folder" if there is None else why_none_is_complete(found)
             hint(f"{args.target}: {args.directory}: {what}")
     return OK if latest else BAD
 

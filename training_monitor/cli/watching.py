@@ -19,6 +19,7 @@ from training_monitor.errors import CommandTimedOut, SettingsError, TargetUnreac
 from training_monitor.models import Event, Progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
+from training_monitor.policy.restart import why_none_is_complete
 from training_monitor.policy.watch_config import read_watch_config
 from training_monitor.probes.settings_file import load_settings
 from training_monitor.store import Store
@@ -31,6 +32,7 @@ from training_monitor.targets.target import parse_target
 from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.watching import (
+    CheckpointListing,
     LogUpdate,
     TerminationPlan,
     TerminationReport,
@@ -261,6 +263,8 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
         say(f"  {status.message}")
     for checkpoint in (status.checkpoints or ())[-3:]:
         say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
+    if status.unlisted_checkpoints:
+        say(f"  {plural(status.unlisted_checkpoints, 'older checkpoint')}, not looked at")
     for error in status.errors:
         hint(f"  not known: {error}")
     return code
@@ -295,9 +299,11 @@ def _print_termination(report: TerminationReport) -> None:
         None: "not known",
     }
     say(f"  processes: {stopped[report.stopped]}")
-    newest = report.checkpoint
-    at = f", newest complete: step {newest.step}, {newest.path}" if newest else ", none is complete"
-    say(f"  {plural(len(report.checkpoints), 'checkpoint')}{at if report.checkpoints else ''}")
+    newest, found = report.checkpoint, CheckpointListing(report.checkpoints, report.unlisted_checkpoints)
+    if newest:
+        say(f"  {plural(found.count, 'checkpoint')}, newest complete: step {newest.step}, {newest.path}")
+    else:
+        say(f"  {why_none_is_complete(found)}")
     for upload in report.uploads:
         said = f"{plural(len(upload.files), 'file')} verified" if upload.verified else f"NOT uploaded: {upload.error}"
         say(f"  {upload.destination}: {said}")

@@ -11,41 +11,33 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import prod
 
 from training_monitor.models import Checkpoint, CheckpointFile
-from training_monitor.parse.checkpoint_listing import LARGE, WEIGHTS, Listing
+from training_monitor.parse.checkpoint_listing import LARGE, Listing
+from training_monitor.parse.checkpoint_names import (
+    EXTENSION,
+    LOOKED_INTO,
+    UNFINISHED_FOLDER,
+    WEIGHTS,
+    WORD,
+    file_step,
+    step_of,
+)
+from training_monitor.watching import CheckpointListing
 
 CLOCK_SKEW = 60.0  # seconds
-_WORD = r"(?:global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
-_STEP_NAMES = tuple(
-    re.compile(pattern.replace("STEP", r"(\d{1,12})(?!\d)").replace("WORD", _WORD), re.IGNORECASE)
-    for pattern in (
-        r"(?:.*[^a-z])?step=STEP.*",  # Lightning, NeMo: epoch=1-step=500-val_loss=0.25-last
-        r"ep\d+-baSTEP(?:-rank\d+)?",  # Composer
-        r"(?:.*[^a-z])?checkpoint_\d+_STEP",  # fairseq: epoch and updates
-        r"recovery-STEP-\d+",  # timm: epoch and batch
-        r".*[-_]STEP_steps",  # Stable-Baselines3
-        r"(?:.*[^a-z])?WORD[-_=]?STEP(?:-v\d{1,3})?",
-        r"STEP",  # Orbax
-        r"(?:.*[^a-z])?epoch=STEP.*",  # Lightning: epoch=3-val_loss=0.25
-    )
-)
-_STEP_INSIDE = re.compile(rf"{_WORD}[-_=]?\d+", re.IGNORECASE)
-_NUMBERED_FILE = re.compile(r".*[-_](\d{3,12})(?:-v\d{1,3})?")
+_STEP_INSIDE = re.compile(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
 _NUMBER_AT_END = re.compile(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
 _IN_PLACE = re.compile(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
 _EARLIER = re.compile(r"(?:^|[-_])(?:best|recovery)[-_]")
-_EXTENSION = re.compile(r"(?:\.pth?)?\.\w+$")
 _COMPANION = re.compile(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
 _RANKED_FILE = re.compile(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
 _SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
 _UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
 _UNFINISHED_INSIDE = re.compile(r"orbax-checkpoint-tmp|partial_save")
-_UNFINISHED_FOLDER = re.compile(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
 _RANKS = (
     r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
 )
@@ -55,6 +47,8 @@ _MARKERS = frozenset(  # what a complete checkpoint has when another one of its 
     "trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt metadata.json latest".split()
 )
 _SAME_SIZES = re.compile(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
+_NOT_LOOKED_AT = "not looked into: newer ones come first"
+_TOO_LARGE = "not looked into: it has too many files"
 _ITERATION = "latest_checkpointed_iteration.txt"
 
 
@@ -80,22 +74,43 @@ class _Group:
         return self.step, 0 if earlier else 2 if self.is_final else 1 if single else 3, numbers, self.root
 
 
-def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float = 0.0) -> list[Checkpoint]:
-    """All checkpoints of a listing, lowest step first, each judged complete or not with the reason.
+def group_checkpoints(
+    listing: Listing, directory: str, *, quiet_seconds: float = 0.0, up_to: int | None = None
+) -> CheckpointListing:
+    """The checkpoints of a listing, lowest step first, each judged complete or not with the reason, or not known.
 
     Files that are overwritten in place (`last.ckpt`) count only where nothing has a number, with the step that is
-    written in their header, or 0. What a tracker file names and is missing is one that is not complete.
+    written in their header, or 0. What a tracker file names and is missing is one that is not complete. A checkpoint
+    is judged only where all of its files are listed, and called complete only where they were looked into. `up_to` is
+    the highest step that was looked at.
     """
     files = [file for file in listing.files if not file.path.endswith(".lock")]
-    groups = _numbered(files, listing.steps) or _in_place(files, listing)
+    others = bool(listing.rest or listing.too_large) or up_to is not None
+    groups = _numbered(files, listing.steps) or ([] if others else _in_place(files, listing))
+    checkpoints = list(_judge(groups, files, listing, quiet_seconds))
+    checkpoints += _too_large(listing, {group.root for group in groups})
+    highest, lowest = 10**12 if up_to is None else up_to, listing.rest_step or -1
+    missing = _named_and_missing(listing, groups)
+    checkpoints += (each for each in missing if not listing.cut or lowest < each.step <= highest)
+    there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
+    unlisted = listing.unnumbered + (listing.rest if listing.cut else 0)
+    return CheckpointListing(tuple(sorted(there, key=lambda each: each.step)), unlisted, listing.rest_step)
+
+
+def _judge(
+    groups: Sequence[_Group], files: Sequence[CheckpointFile], listing: Listing, quiet_seconds: float
+) -> Iterator[Checkpoint]:
     marked = {file.path.removesuffix("-unfinished") for file in files if file.path.endswith("-unfinished")}
     markers: dict[str, set[str]] = defaultdict(set)
     for group in groups:
         markers[_kind(group.root)] |= {name for name in group.files if name.rpartition("/")[2] in _MARKERS}
-    checkpoints: list[Checkpoint] = []
     good: dict[str, _Group] = {}
     whole: dict[str, _Group] = {}
     for group in groups:
+        age = _age(listing.now, max(file.modified_at for file in group.files.values()))
+        if not _is_listed(group, listing):
+            yield Checkpoint(group.root, group.step, None, None, _NOT_LOOKED_AT, age)
+            continue
         kind = _kind(group.root)
         problem = (
             _unfinished(group, marked)
@@ -109,16 +124,35 @@ def group_checkpoints(listing: Listing, directory: str, *, quiet_seconds: float 
         if problem is None:
             problem = _shrunk_file(group, whole.get(kind, group))
             whole[kind] = group
-        size = sum(file.size_bytes for file in group.files.values())
-        age = _age(listing.now, max(file.modified_at for file in group.files.values()))
         if problem is None and age is not None and age < quiet_seconds:
             problem = f"written {age:.0f} s ago: may not be finished"
         if problem is None:
             good[kind] = group
-        checkpoints.append(Checkpoint(group.root, group.step, size, problem is None, problem, age))
-    checkpoints += _named_and_missing(listing, groups)
-    there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
-    return sorted(there, key=lambda each: each.step)
+        is_known = problem is not None or _is_looked_into(group, listing)
+        unknown = _TOO_LARGE if group.root in listing.too_large else _NOT_LOOKED_AT
+        size = sum(file.size_bytes for file in group.files.values())
+        complete = problem is None if is_known else None
+        yield Checkpoint(group.root, group.step, size, complete, problem if is_known else unknown, age)
+
+
+def _is_listed(group: _Group, listing: Listing) -> bool:
+    """Whether all files that are there of a checkpoint are in the listing."""
+    inside = f"{group.root}/"
+    paths = {group.root if file.path.startswith(inside) else file.path for file in group.files.values()}
+    return all(map(listing.is_listed, paths))
+
+
+def _is_looked_into(group: _Group, listing: Listing) -> bool:
+    files = (file for file in group.files.values() if file.size_bytes and file.path.endswith(LOOKED_INTO))
+    return all(listing.is_looked_into(file.path) for file in files)
+
+
+def _too_large(listing: Listing, roots: set[str]) -> Iterator[Checkpoint]:
+    """Those whose files are not in a listing because they are too many."""
+    for path in listing.too_large:
+        place = _place(path, {}) or _place(f"{path}/-", {})
+        if place and place[0] not in roots:
+            yield Checkpoint(place[0], place[2], None, None, _TOO_LARGE)
 
 
 def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
@@ -172,7 +206,7 @@ def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
     if found := _COMPANION.fullmatch(path):
         return f"{found[1]}_{found[3]}_steps.zip", f"{found[2]}.pkl", int(found[3])
     name = re.sub(r"(?:\.(?:tmp|part|incomplete)){1,3}$", "", parts[-1])
-    step = _file_step(_EXTENSION.sub("", name))
+    step = file_step(EXTENSION.sub("", name))
     if step is None or not name.endswith(WEIGHTS) or _SHARD.match(name):
         return None
     return *_first_rank(path), steps.get(path, step)
@@ -187,18 +221,8 @@ def _first_rank(path: str) -> tuple[str, str]:
 def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
     name = path.rpartition("/")[2]
     if name.endswith("-state"):  # kohya: the step is in the file, a number in the name may be the epoch
-        return steps.get(f"{path}/train_state.json", _file_step(name.removesuffix("-state")))
-    return _step_of(_UNFINISHED_FOLDER.sub("", name) or name)
-
-
-@lru_cache(maxsize=4096)
-def _step_of(name: str) -> int | None:
-    return next((int(found[1]) for pattern in _STEP_NAMES if (found := pattern.fullmatch(name))), None)
-
-
-def _file_step(stem: str) -> int | None:
-    found, step = _NUMBERED_FILE.fullmatch(stem), _step_of(stem)
-    return int(found[1]) if found and step is None else step
+        return steps.get(f"{path}/train_state.json", file_step(name.removesuffix("-state")))
+    return step_of(UNFINISHED_FOLDER.sub("", name) or name)
 
 
 def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]:
@@ -219,7 +243,7 @@ def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]
 
 
 def _is_in_place(path: str, extensions: str | tuple[str, ...]) -> bool:
-    return path.endswith(extensions) and bool(_IN_PLACE.fullmatch(_EXTENSION.sub("", path.rpartition("/")[2])))
+    return path.endswith(extensions) and bool(_IN_PLACE.fullmatch(EXTENSION.sub("", path.rpartition("/")[2])))
 
 
 def _kind(name: str) -> str:
@@ -263,11 +287,11 @@ def _missing_shards(group: _Group, listing: Listing) -> str | None:
         total, there = listing.totals.get(path, 0), sum(sizes[f"{folder}/{shard}"] for shard in shards)
         if shards and there < total:
             return f"the shards have {there} of the {total} bytes that {path} says"
-        if found := _SHARD.match(path):
-            stem, _, count, extension = found.groups()
-            for number in range(1, int(count) + 1):
-                if f"{stem}-{number:05d}-of-{count}{extension}" not in sizes:
-                    return f"shard {number} of {int(count)} is missing"
+    numbered = {(found[1], found[3], found[4]) for found in map(_SHARD.match, sizes) if found}
+    for stem, count, extension in sorted(numbered):
+        for number in range(1, int(count) + 1):
+            if f"{stem}-{number:05d}-of-{count}{extension}" not in sizes:
+                return f"shard {number} of {int(count)} is missing"
     return None
 
 
@@ -307,7 +331,7 @@ def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
     if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
         return f"newer than {_ITERATION}, which says {content}"
     tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
-    said = _step_of(tag)
+    said = step_of(tag)
     if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
         return f"newer than latest, which says {tag}"
     paths = [file.path for file in group.files.values()]
@@ -362,7 +386,7 @@ def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[C
         if tracker == _ITERATION:
             name, step = tracker, int(content) if re.fullmatch(r"[0-9]{1,12}", content) else None
         else:
-            step = None if content.isdigit() else _file_step(_EXTENSION.sub("", name))
+            step = None if content.isdigit() else file_step(EXTENSION.sub("", name))
         if step is not None and (folder, step) not in there and not path.startswith(roots):
             problem = f"{tracker} names {content}, which is missing"
             yield Checkpoint(f"{folder}/{name}".lstrip("/"), step, 0, False, problem)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from training_monitor.errors import ParseError
 from training_monitor.models import CheckpointFile
+from training_monitor.parse.checkpoint_names import WEIGHTS
 
-WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
 LARGE = 65536
 _LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks in their own way
 
@@ -19,6 +19,10 @@ class Listing:
     """What one look below a checkpoint directory found, by paths relative to it.
 
     Index files say `shards` and `totals`, a file its step; `trackers` and `dangling` links name a checkpoint.
+
+    The files of `looked_into` (files, and folders with all in them) were looked into; those of a folder that is `cut`
+    are only the ones of `listed`, and `too_large` has too many. `rest` steps from `rest_step` down were not looked
+    at, and so many files without a number were not as `unnumbered` says.
     """
 
     files: list[CheckpointFile] = field(default_factory=list)
@@ -28,6 +32,25 @@ class Listing:
     trackers: dict[str, str] = field(default_factory=dict)
     dangling: dict[str, str] = field(default_factory=dict)
     now: float | None = None
+    cut: bool = False
+    listed: set[str] = field(default_factory=set)
+    looked_into: set[str] = field(default_factory=set)
+    too_large: list[str] = field(default_factory=list)
+    rest: int = 0
+    rest_step: int | None = None
+    unnumbered: int = 0
+
+    def is_listed(self, path: str) -> bool:
+        """Whether all of a file or folder is in `files`."""
+        return not self.cut or _is_below(path, self.listed)
+
+    def is_looked_into(self, path: str) -> bool:
+        return _is_below(path, self.looked_into)
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    parts = path.split("/")
+    return "." in folders or any("/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
 
 
 def parse_listing(text: str, directory: str = "") -> Listing | None:
@@ -42,7 +65,8 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
     listing, problems, local = Listing(), dict[str, str](), False
     for line in lines[1:]:
         kind, _, rest = line.partition(" ")
-        path, _, content = rest.removeprefix("./").partition("\t")
+        whole = rest.removeprefix("./")
+        path, _, content = whole.partition("\t")
         if kind == "now":
             listing.now = float(rest) if re.fullmatch(r"\d{1,15}", rest) else None
         elif kind == "disk":
@@ -63,6 +87,18 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
             listing.steps[path] = int(content)
         elif kind == "tracker":
             listing.trackers[path] = content.strip()
+        elif kind == "cut":
+            listing.cut = True
+        elif kind == "listed":
+            listing.listed.add(whole)
+        elif kind == "looked":
+            listing.looked_into.add(whole)
+        elif kind == "over":
+            listing.too_large.append(whole)
+        elif kind == "rest" and (found := re.fullmatch(r"(\d{1,12}) (\d{1,12})", rest)):
+            listing.rest, listing.rest_step = int(found[1]), int(found[2])
+        elif kind == "unnumbered" and re.fullmatch(r"\d{1,12}", rest):
+            listing.unnumbered = int(rest)
         elif kind == "link" and " -> " in rest:
             link, _, aim = rest.partition(" ./")[2].partition(" -> ")
             listing.dangling[link] = aim.strip()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from training_monitor.errors import SettingsError
 from training_monitor.models import Checkpoint, Failure, RunOutcome
+from training_monitor.watching import CheckpointListing
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +173,33 @@ class ResumeChoice:
 
 
 def choose_resume(
-    checkpoints: list[Checkpoint], *, wrote_one: bool, fresh_start: bool, bad: Collection[str] = ()
+    listing: CheckpointListing, *, wrote_one: bool, fresh_start: bool, bad: Collection[str] = ()
 ) -> ResumeChoice:
     """The newest complete checkpoint; from the start only when there never was one, or `fresh_start` says so.
 
-    `refused` are the damaged ones newer than the choice, and those of `bad`, whose attempts died.
+    `refused` are those newer than the choice that are damaged or were not looked at whole, and those of `bad`, whose
+    attempts died. Where none is complete and some were not looked at, nobody knows whether to start from zero.
     """
-    checkpoints = [
+    checkpoints = tuple(
         replace(each, complete=False, problem="attempts that resumed from it died") if each.path in bad else each
-        for each in checkpoints
-    ]
+        for each in listing.checkpoints
+    )
+    listing = replace(listing, checkpoints=checkpoints)
     chosen = next((each for each in reversed(checkpoints) if each.complete), None)
     refused = tuple(each for each in checkpoints if not each.complete and (chosen is None or each.step > chosen.step))
-    if chosen or fresh_start or not (checkpoints or wrote_one):
+    if chosen or not listing.unknown and (fresh_start or not (checkpoints or wrote_one)):
         return ResumeChoice(chosen, refused)
-    if not checkpoints:
+    if not listing.count:
         return ResumeChoice(None, refused, "the job wrote checkpoints before, and now there is none")
-    reasons = "; ".join(f"step {each.step}: {each.problem}" for each in refused[-3:])
-    return ResumeChoice(None, refused, f"none of {len(checkpoints)} checkpoints is complete ({reasons})")
+    return ResumeChoice(None, refused, why_none_is_complete(listing))
+
+
+def why_none_is_complete(listing: CheckpointListing) -> str:
+    """What is wrong with the checkpoints of a listing without a complete one, and of how many nobody knows."""
+    if not listing.count:
+        return "there is no checkpoint"
+    last = [each for each in listing.checkpoints if not each.complete][-3:]
+    reasons = "".join(f"; step {each.step}: {each.problem}" for each in last)
+    if listing.unknown:
+        return f"none of {listing.count} checkpoints is known to be complete ({listing.unknown} not looked at{reasons})"
+    return f"none of {listing.count} checkpoints is complete ({reasons.removeprefix('; ')})"

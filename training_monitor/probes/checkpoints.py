@@ -1,107 +1,79 @@
-"""Checkpoints of a directory on a target, judged complete or not without loading them, in one round trip."""
+"""Checkpoints of a directory on a target, the newest first, judged complete or not without loading them.
+
+One round trip looks at the newest ones, and usually that is enough; where none of these is complete, the next one looks
+further back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from training_monitor.errors import CheckpointNotFound
 from training_monitor.models import Checkpoint, Question, Reply
 from training_monitor.parse.checkpoint_files import group_checkpoints
 from training_monitor.parse.checkpoint_listing import parse_listing
-from training_monitor.targets.asking import ask, quote_path
+from training_monitor.policy.restart import why_none_is_complete
+from training_monitor.probes.checkpoint_script import format_listing_script
+from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import CheckpointListing
 
-MAX_FILES = 20000
-MAX_LOOKED_INTO = 100
-
-# safetensors: 8 bytes of header length (little endian), a JSON header, and data up to the largest data_offsets end:
-# 8 + length + end must be the file's size. torch files are zip archives whose end record comes last, or pickles of
-# protocol 2 to 5 (128 N; 40 is an old text pickle); also gzip (31 139) and HDF5 (137 72) are written under these names,
-# and anything at all under .bin and .tar. kohya (ss_steps) and ai-toolkit (training_info) put the step in the header.
-# Looked into are the files with the highest numbers in their names, and the newest ones (old ones may have been copied
-# lately); others are judged by name and size.
-_SCRIPT = r"""
-cd -- DIR 2>/dev/null || {
-  if [ -d DIR ]; then echo "state=no permission to enter it"; elif [ -e DIR ]; then echo "state=not a directory"
-  else echo state=missing; fi
-  exit 0
-}
-echo state=there; echo "now $(date +%s)"; echo "disk $(stat -f -c %T .)"
-_newline='
-'
-_find() { find . -maxdepth 5 ! -path "*$_newline*" "$@"; }
-_all=$(_find -type f -exec stat -c 'file %s %Y %b %n' {} + | head -n MAX_FILES); printf '%s\n' "$_all"
-_has() { case $_all in *$1*) return 0;; esac; return 1; }
-_lines() { printf '%s\n' "$_all" | grep "^file [1-9][0-9]* .*$1\$"; }
-_paths() { sed 's|^file [0-9]* [0-9]* [0-9]* ||'; }
-_numbered() { _paths | { sort -rV || cat; } | head -n "$1"; }
-_bad() { printf 'bad %s %s\n' "$1" "$f"; }
-_safetensors() {
-  set -- "$1" $(head -c 8 "$1" | od -An -v -tu1)
-  [ $# -eq 9 ] || { _bad "shorter_than_its_header"; return; }
-  [ "$6$7$8$9" = 0000 ] && [ "$5" -lt 8 ] || { _bad "no_safetensors_header"; return; }
-  _n=$(($2 + ($3 << 8) + ($4 << 16) + ($5 << 24)))
-  _size=$(wc -c <"$1")
-  [ $_n -ge 2 ] && [ $_n -lt 100000001 ] && [ $((8 + _n)) -le $_size ] ||
-    { _bad "header_of_${_n}_bytes_in_a_file_of_$_size"; return; }
-  [ "$(head -c 9 "$1" | tail -c 1)" = "{" ] || { _bad "no_safetensors_header"; return; }
-  _said=$(head -c $((8 + _n)) "$1" | tail -c +9 | tr -d ' \n\t' |
-    grep -o '"data_offsets":\[[0-9]*,[0-9]*\]\|"ss_steps":"[0-9]*"\|"training_info":"{[^}]*}' |
-    sed -n 's/^"data.*,\([0-9]*\)]/1 \1/p; s/^"[st].*step[s\\]*":"*\([0-9]\{1,12\}\).*/0 \1/p' | sort -k 1,1n -k 2,2n)
-  _end=0; _step=${_said%%"$_newline"*}
-  case $_said in *'1 '*) _end=${_said##*1 };; esac
-  case $_step in '0 '*) printf 'step %s\t%s\n' "$1" "${_step#0 }";; esac
-  _want=$((8 + _n + _end))
-  [ $_want -le $_size ] || { _bad "truncated:_${_size}_of_${_want}_bytes"; return; }
-  [ $_want -eq $_size ] || _bad "$((_size - _want))_bytes_too_long"
-}
-_torch() {
-  set -- "$1" $(head -c 2 "$1" | od -An -v -tu1)
-  case "$2 $3" in
-  '80 75')
-    tail -c 65557 "$1" | LC_ALL=C grep -q "$(printf 'PK\005\006')" || _bad "truncated:_no_zip_end_record" ;;
-  '128 '[2-5] | '31 139' | '137 72' | '40 '*) ;;
-  '0 0') _bad "only_zeros_at_its_start" ;;
-  *) case $1 in *.bin | *.tar) ;; *) _bad "neither_a_zip_archive_nor_a_pickle" ;; esac ;;
-  esac
-}
-_weights() { _lines '\.\(safetensors\|pt\|pth\|ckpt\|bin\|tar\|zip\|npz\)'; }
-{
-  _weights | _numbered MAX_LOOKED
-  _weights | sort -k 3,3nr | head -n MAX_LOOKED | _paths
-} | sort -u | while IFS= read -r f; do
-  case $f in *.safetensors) _safetensors "$f";; *) _torch "$f";; esac
-done
-_has .index.json && _lines '\.index\.json' | _numbered 50 | while IFS= read -r f; do
-  grep -o '"[^"]*\.\(safetensors\|bin\)"' "$f" | sort -u | tr -d '"' |
-  while IFS= read -r _line; do printf 'shard %s\t%s\n' "$f" "$_line"; done
-  printf 'total %s\t%s\n' "$f" "$(tr -d ' \n' <"$f" | grep -o '"total_size":[0-9]*' | head -n 1 | tr -dc 0-9)"
-done
-_has /train_state.json && _lines /train_state.json | _numbered 100 | while IFS= read -r f; do
-  printf 'step %s\t%s\n' "$f" "$(head -c 4096 "$f" | tr -d ' \n' | grep -o '"current_step":[0-9]*' | tr -dc 0-9)"
-done
-_has /la && _lines '/\(latest\|last_checkpoint\|latest_checkpointed_iteration.txt\)' | grep '^file [0-9]\{1,3\} ' |
-_numbered 200 | while IFS= read -r f; do
-  _line=; IFS= read -r _line <"$f"; printf 'tracker %s\t%s\n' "$f" "$_line"
-done
-_has -rank && _find -type l -name 'latest-rank*' | head -n 20 | while IFS= read -r f; do
-  [ -e "$f" ] || printf 'link %s\n' "$(ls -ld "$f" | tr '\n' ' ')"
-done
-:
-"""
+ENOUGH, MOST = 100, 2000  # files that are looked into by the first round trip, and by a later one
 
 
-def checkpoints_question(directory: str, quiet_seconds: float = 0.0) -> Question[list[Checkpoint] | None]:
-    """The checkpoints below a directory, lowest step first; None when the directory does not exist."""
-    script = _SCRIPT.replace("MAX_FILES", str(MAX_FILES)).replace("MAX_LOOKED", str(MAX_LOOKED_INTO))
-    script = script.replace("DIR", quote_path(directory))
+def checkpoints_question(
+    directory: str, quiet_seconds: float = 0.0, *, up_to: int | None = None, enough: int = ENOUGH
+) -> Question[CheckpointListing | None]:
+    """The newest checkpoints below a directory, from step `up_to` down; None when the directory does not exist."""
 
-    def parse(reply: Reply) -> list[Checkpoint] | None:
+    def parse(reply: Reply) -> CheckpointListing | None:
         listing = parse_listing(reply.output, directory)
-        return None if listing is None else group_checkpoints(listing, directory, quiet_seconds=quiet_seconds)
+        ways: Any = {"quiet_seconds": quiet_seconds, "up_to": up_to}
+        return None if listing is None else group_checkpoints(listing, directory, **ways)
 
-    return Question("checkpoints", script, parse, limit=30.0)
+    return Question("checkpoints", format_listing_script(directory, enough, up_to), parse, limit=30.0)
+
+
+def get_checkpoint_listing(
+    checkpoint_dir: str,
+    head_pod: str | Target | None = None,
+    namespace: str = "default",
+    *,
+    quiet_seconds: float = 0.0,
+    passed_over: Collection[str] = (),
+    transport: Transport | None = None,
+) -> CheckpointListing | None:
+    """The checkpoints of a directory from the newest back to the newest complete one, and what else is there.
+
+    Each round trip looks at as many of the newest as fit, whole or not at all, and the next one goes on below them.
+
+    Args:
+        head_pod: the target that has the directory; default: this machine.
+        quiet_seconds: call a checkpoint incomplete that was written to within this time (0: do not).
+        passed_over: paths of checkpoints that are not wanted: it looks back to a complete one that is none of them.
+
+    Returns:
+        CheckpointListing; None when the directory does not exist.
+
+    Raises:
+        CommandError: the target could not be asked.
+    """
+    found: dict[str, Checkpoint] = {}
+    enough, up_to = ENOUGH, None
+    while True:
+        question = checkpoints_question(checkpoint_dir, quiet_seconds, up_to=up_to, enough=enough)
+        [answer] = ask(head_pod or "local", question, namespace=namespace, transport=transport)
+        page = answer.get()
+        if page is None:
+            return None
+        found |= {each.path: each for each in page.checkpoints if each.path not in found or each.complete is not None}
+        checkpoints, below = sorted(found.values(), key=lambda each: each.step), page.unlooked_step
+        wanted = (each for each in checkpoints if each.complete and each.path not in passed_over)
+        if below is None or any(each.step >= below for each in wanted) or (up_to is not None and below >= up_to):
+            return CheckpointListing(tuple(checkpoints), page.unlisted, below)
+        enough, up_to = min(3 * enough, MOST), below
 
 
 def list_checkpoints(
@@ -112,7 +84,11 @@ def list_checkpoints(
     quiet_seconds: float = 0.0,
     transport: Transport | None = None,
 ) -> list[Checkpoint]:
-    """All checkpoints of a directory, lowest step first; `complete` and `problem` say which can be used.
+    """The checkpoints of a directory, lowest step first; `complete` and `problem` say which can be used.
+
+    It looks at the newest first, back to the newest complete one: `complete` is None for what it did not look at, and
+    of a folder of more than 20,000 files or 2 MB of their names those are left out; `get_checkpoint_listing` counts
+    them.
 
     The step is the one in the header of a safetensors file, else the number in the name, and the epoch where a
     framework counts only these. A final file without a number (`NAME.safetensors` beside
@@ -131,9 +107,10 @@ def list_checkpoints(
     Raises:
         CommandError: the target could not be asked.
     """
-    question = checkpoints_question(checkpoint_dir, quiet_seconds)
-    [answer] = ask(head_pod or "local", question, namespace=namespace, transport=transport)
-    return answer.get() or []
+    found = get_checkpoint_listing(
+        checkpoint_dir, head_pod, namespace, quiet_seconds=quiet_seconds, transport=transport
+    )
+    return list(found.checkpoints) if found else []
 
 
 def find_latest_checkpoint(
@@ -146,18 +123,18 @@ def find_latest_checkpoint(
     """The path of the complete checkpoint with the highest step; None when there is no checkpoint at all.
 
     Raises:
-        CheckpointNotFound: there are checkpoints, and every one is damaged: starting from zero must be a decision.
+        CheckpointNotFound: there are checkpoints, and none is known to be complete: starting from zero must be a
+            decision.
         CommandError: the target could not be asked.
     """
-    found = list_checkpoints(checkpoint_dir, head_pod, namespace, transport=transport)
-    usable = newest_complete(found)
-    if usable is None and found:
-        reasons = "; ".join(f"step {each.step}: {each.problem}" for each in found[-3:])
+    found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
+    if found is None or not found.count:
+        return None
+    if found.newest_complete is None:
         raise CheckpointNotFound(
-            f"{checkpoint_dir}: none of {len(found)} checkpoints is complete ({reasons})",
-            hint="restore one, or start fresh on purpose",
+            f"{checkpoint_dir}: {why_none_is_complete(found)}", hint="restore one, or start fresh on purpose"
         )
-    return usable.path if usable else None
+    return found.newest_complete.path
 
 
 def newest_complete(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:

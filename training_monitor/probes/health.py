@@ -11,7 +11,6 @@ from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.models import (
     Answer,
-    Checkpoint,
     GpuTable,
     PodState,
     Question,
@@ -28,7 +27,8 @@ from training_monitor.policy.health import (
     judge_ray,
     worst_verdict,
 )
-from training_monitor.probes.checkpoints import checkpoints_question, newest_complete
+from training_monitor.policy.restart import why_none_is_complete
+from training_monitor.probes.checkpoints import checkpoints_question
 from training_monitor.probes.cluster import format_resources_report
 from training_monitor.probes.efa import EfaReading, combine_efa_reports, efa_question, format_efa_report
 from training_monitor.probes.gpu import gpu_question
@@ -52,6 +52,7 @@ from training_monitor.targets.asking import ask
 from training_monitor.targets.fleet import side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import CheckpointListing
 
 Answers = dict[str, Answer[Any]]
 
@@ -293,13 +294,14 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
             latest_path=None,
             checkpoint_count=None,
             checkpoint_dir=None,
+            not_looked_at=None,
             refused=[],
             error="no folder was named",
         )
-    answer: Answer[list[Checkpoint]] = answers["checkpoints"]
-    silent, found = _silent(answers), answer.value or []
-    latest = newest_complete(found)
-    bad = [each for each in found if not each.complete]
+    answer: Answer[CheckpointListing | None] = answers["checkpoints"]
+    silent, found = _silent(answers), answer.value or CheckpointListing(())
+    latest = found.newest_complete
+    bad = [each for each in found.checkpoints if each.complete is False]
     if answer.known and answer.value is None:
         findings.append(
             Finding("warning", f"there is no folder {directory}", "check the path; the first save may still make it")
@@ -312,14 +314,11 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
                 "check the path and its permissions on the head",
             )
         )
-    elif found and not latest:
-        findings.append(
-            Finding(
-                "failed",
-                f"none of {len(found)} checkpoints in {directory} is complete: {bad[-1].problem}",
-                "a restart could not resume: look at the disk's space and the last save",
-            )
-        )
+    elif found.count and not latest:
+        verdict, remedy = "failed", "a restart could not resume: look at the disk's space and the last save"
+        if found.unknown:
+            verdict, remedy = "unknown", f"`training-monitor checkpoints TARGET {directory}` looks further back"
+        findings.append(Finding(verdict, f"{directory}: {why_none_is_complete(found)}", remedy))
     elif bad and latest and bad[-1].step > latest.step:
         findings.append(
             Finding(
@@ -331,8 +330,9 @@ def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding
     return HealthCheckpointReport(
         latest_step=latest.step if latest else None,
         latest_path=latest.path if latest else None,
-        checkpoint_count=len(found) if answer.known else None,
+        checkpoint_count=found.count if answer.known else None,
         checkpoint_dir=directory,
+        not_looked_at=found.unknown if answer.known else None,
         refused=[{"path": each.path, "step": each.step, "problem": each.problem} for each in bad],
         error=answer.error,
     )

@@ -59,7 +59,8 @@ def judge_health_job(
         found = Finding("failed", verdict.reason, "ray job list in the head pod shows what there is")
         return HealthJob(_report(job_id, None, verdict), verdict, [found])
     saved = answers["checkpoints"].value if "checkpoints" in answers else None
-    seen = observe_job(view, now, gpus=gpus, checkpoints=saved or (), evidence=answers["evidence"].value)
+    checkpoints = saved.checkpoints if saved else ()
+    seen = observe_job(view, now, gpus=gpus, checkpoints=checkpoints, evidence=answers["evidence"].value)
     looks = _looks(target, job_id, store)
     looks.add(seen)
     verdict = judge(looks.all(), now=now)

@@ -47,7 +47,7 @@ from training_monitor.probes.ray_jobs import log_expression as ray_log
 from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.targets.asking import quote_path
 from training_monitor.verdicts import Observation
-from training_monitor.watching import WatchedJob
+from training_monitor.watching import CheckpointListing, WatchedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Look:
     Of a job with an id, `view` is all that was asked; of one with files, `process`. `gpus` are those its processes are
     on, or all where that is not known: `gpu_utilization` in per cent and `gpu_power` drawn over its limit are those of
     the one that works hardest. `evidence` is what its processes do, `file_age` seconds since a file was written where
-    its checkpoints go, `epochs` how the log counts, by samples from all of it.
+    its checkpoints go, `epochs` how the log counts, by samples from all of it. `unlisted_checkpoints` are there beside
+    `checkpoints`, and were not looked at.
     """
 
     view: JobView | None = None
@@ -71,6 +72,7 @@ class Look:
     evidence: Evidence = Evidence()
     file_age: float | None = None
     epochs: EpochCount | None = None
+    unlisted_checkpoints: int = 0
 
     @property
     def log_tail(self) -> str:
@@ -259,12 +261,12 @@ def read_watch(
     seen: Evidence = evidence.value or Evidence()
     mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
     utilization, power = gpu_load(mine)
-    found = checkpoints.value if checkpoints else None
+    found = (checkpoints.value if checkpoints else None) or CheckpointListing(())
     return Look(
         view,
         process,
         log.get() if log else None,
-        None if checkpoints is None or checkpoints.failure else tuple(found or ()),
+        None if checkpoints is None or checkpoints.failure else found.checkpoints,
         utilization,
         power,
         mine,
@@ -272,6 +274,7 @@ def read_watch(
         seen,
         file_age,
         epochs,
+        found.unlisted,
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from training_monitor.clock import Clock
 from training_monitor.errors import JobNotFound
-from training_monitor.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent
-from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.models import SUPERVISOR, Event, JobStatus, JobView, OnEvent
+from training_monitor.probes.checkpoints import get_checkpoint_listing
 from training_monitor.probes.jobs import is_process_job, look_at_job, start_job
 from training_monitor.probes.stopping import stop_job
 from training_monitor.store import Store
@@ -18,6 +18,7 @@ from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.run_state import RunState
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import CheckpointListing
 
 
 class Hands:
@@ -63,9 +64,14 @@ class Hands:
         except JobNotFound:
             return None
 
-    def list_checkpoints(self, run: RunState) -> list[Checkpoint]:
-        """Those of its folder; none where no folder is known."""
-        return list_checkpoints(run.checkpoint_dir, self.target, transport=self.transport) if run.checkpoint_dir else []
+    def list_checkpoints(self, run: RunState) -> CheckpointListing:
+        """Those of its folder, back to the one to resume from; none where no folder is known."""
+        if not run.checkpoint_dir:
+            return CheckpointListing(())
+        found = get_checkpoint_listing(
+            run.checkpoint_dir, self.target, passed_over=run.bad_checkpoints, transport=self.transport
+        )
+        return found or CheckpointListing(())
 
     def start_job(self, run: RunState) -> str:
         """Start the attempt that is written down last. Raises like `jobs.start_job`, and LeaseLost."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from training_monitor.models import Checkpoint, Failure, JobView
+from training_monitor.models import Failure, JobView
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import format_position, job_progress
 from training_monitor.policy.restart import LedgerEntry, RestartDecision, RestartPolicy, decide_restart
-from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.supervise.run_state import RunState, update_attempt
+from training_monitor.watching import CheckpointListing
 
 
 def note_look(run: RunState, view: JobView, now: float) -> RunState:
@@ -52,7 +52,7 @@ def own_failure(status: str, reason: str) -> Failure:
     return Failure(status.lower(), error_class, "restart", reason, fingerprint=status.lower())
 
 
-def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: list[Checkpoint]) -> RunState:
+def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoints: CheckpointListing) -> RunState:
     """Write into the last attempt how it ended, unless that was known before, and whether it made progress."""
     last = run.attempts[-1]
     known = last["failure"]
@@ -66,14 +66,15 @@ def note_end(run: RunState, status: str, reason: str, failure: Failure, checkpoi
     )
 
 
-def _made_progress(run: RunState, status: str, checkpoints: list[Checkpoint]) -> bool | None:
+def _made_progress(run: RunState, status: str, checkpoints: CheckpointListing) -> bool | None:
     """Whether the last attempt made a step, or saved one, beyond all before; None when nobody could see."""
     *before, last = run.attempts
     best = max([each["final_step"] or 0 for each in before] + [last["start_step"] or 0])
-    saved = newest_complete(checkpoints)
+    saved = checkpoints.newest_complete
     if (last["final_step"] or 0) > best or (saved is not None and saved.step > best):
         return True
-    return None if status == "LOST" else False
+    is_known = all(each.complete is not None or each.step <= best for each in checkpoints.checkpoints)
+    return False if is_known and status != "LOST" else None
 
 
 def decide(run: RunState, policy: RestartPolicy) -> RestartDecision:

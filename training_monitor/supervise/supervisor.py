@@ -195,7 +195,7 @@ class Supervisor(Hands):
             run = self._end_forgotten(run)
         found = self.list_checkpoints(run)
         quiet = self.policy.stagnation_threshold
-        if (age := is_still_written(run, found, self.clock.time(), quiet)) is not None:
+        if (age := is_still_written(run, found.checkpoints, self.clock.time(), quiet)) is not None:
             written = f"{run.checkpoint_dir} was written {format_duration(age)} ago, by a process that is not found"
             if not self.waits_for_quiet:
                 self.tell(

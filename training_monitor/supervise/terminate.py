@@ -16,6 +16,7 @@ from training_monitor.errors import CommandFailed, JobNotFound, SettingsError, T
 from training_monitor.models import Checkpoint, Event
 from training_monitor.notify import templates
 from training_monitor.policy.job_progress import job_progress
+from training_monitor.policy.restart import why_none_is_complete
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.supervise.logs import get_logger
@@ -24,7 +25,14 @@ from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
 from training_monitor.uploads.model_card import IncompleteInfo
 from training_monitor.vast.instances import destroy_instance, find_instance
-from training_monitor.watching import Notice, TerminationPlan, TerminationReport, UploadedFile, UploadReport
+from training_monitor.watching import (
+    CheckpointListing,
+    Notice,
+    TerminationPlan,
+    TerminationReport,
+    UploadedFile,
+    UploadReport,
+)
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
@@ -50,6 +58,7 @@ class Termination:
     stopped: bool | None = None
     left: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+    unlisted_checkpoints: int = 0
     uploads: tuple[UploadReport, ...] = ()
     destroyed: bool | None = None
     gone: bool | None = None
@@ -97,6 +106,7 @@ class Termination:
             stopped=self.stopped,
             left=self.left,
             checkpoints=self.checkpoints,
+            unlisted_checkpoints=self.unlisted_checkpoints,
             checkpoint=self.checkpoint,
             uploads=self.uploads,
             destroyed=self.destroyed,
@@ -234,11 +244,11 @@ class _Terminator:
             return ()
 
     def list_checkpoints(self, state: Termination) -> Termination:
-        found = tuple(self.watcher.get_checkpoints()) if self.watcher.job.output_dir is not None else ()
-        state = replace(state, phase="uploading", checkpoints=found)
+        found = self.watcher.get_checkpoint_listing() if self.watcher.job.output_dir else CheckpointListing(())
+        state = replace(state, phase="uploading", checkpoints=found.checkpoints, unlisted_checkpoints=found.unlisted)
         newest = state.checkpoint
         size = f", the newest complete one {format_bytes(newest.size_bytes)} at step {newest.step}" if newest else ""
-        self.tell("progress", f"{plural(len(found), 'checkpoint')}{size}")
+        self.tell("progress", f"{plural(found.count, 'checkpoint')}{size}")
         if state.plan.end == "terminated":
             self.post(
                 templates.terminated(
@@ -259,7 +269,8 @@ class _Terminator:
             return over
         destination = state.plan.upload_to[tried]
         if checkpoint is None:
-            report = UploadReport(destination.partition("?")[0], False, error="no checkpoint is complete")
+            why = why_none_is_complete(CheckpointListing(state.checkpoints, state.unlisted_checkpoints))
+            report = UploadReport(destination.partition("?")[0], False, error=why)
         else:
             self.tell("progress", f"uploading {checkpoint.path} to {destination.partition('?')[0]}")
             report = self._upload(state, checkpoint, destination)

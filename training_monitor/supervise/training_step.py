@@ -16,9 +16,9 @@ from typing import Any
 from training_monitor.errors import CommandError, JobNotFound, LeaseLost, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event, RunOutcome
 from training_monitor.policy.job_progress import job_progress
-from training_monitor.policy.restart import RestartPolicy
+from training_monitor.policy.restart import RestartPolicy, why_none_is_complete
 from training_monitor.policy.watch_config import WatchConfig
-from training_monitor.probes.checkpoints import list_checkpoints, newest_complete
+from training_monitor.probes.checkpoints import get_checkpoint_listing, newest_complete
 from training_monitor.renting import JobState, TrainingRequest, resolve_env
 from training_monitor.supervise.alerts import Told, decide_alerts
 from training_monitor.supervise.job_context import JobContext
@@ -372,6 +372,11 @@ def save_what_there_is(ctx: JobContext) -> None:
 
 
 def newest_on_machine(ctx: JobContext) -> Checkpoint | None:
-    """The newest complete checkpoint that the machine has. Raises CommandError."""
-    found = list_checkpoints(ctx.checkpoint_dir, ctx.target(), transport=ctx.service.transport)
-    return newest_complete(found)
+    """The newest complete checkpoint that the machine has.
+
+    Raises TrainingMonitorError where nobody knows whether one is complete; CommandError.
+    """
+    found = get_checkpoint_listing(ctx.checkpoint_dir, ctx.target(), transport=ctx.service.transport)
+    if found and found.unknown and found.newest_complete is None:
+        raise TrainingMonitorError(f"{ctx.checkpoint_dir}: {why_none_is_complete(found)}")
+    return found.newest_complete if found else None

@@ -138,6 +138,7 @@ class WatchState:
             progress=progress,
             stall=self.verdict.stall or NOT_STALLING,
             checkpoints=look.checkpoints,
+            unlisted_checkpoints=look.unlisted_checkpoints,
             recent_output="\n".join((self.output + self.partial).replace("\r", "\n").split("\n")[-OUTPUT_LINES:]),
             timestamp=now,
             status=look.view.status if look.view else JobStatus.RUNNING if look.is_running else JobStatus.UNKNOWN,

@@ -14,7 +14,7 @@ from training_monitor.looks import Looks, look_key
 from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.notify.next_command import next_command, word_for
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
-from training_monitor.probes.checkpoints import list_checkpoints
+from training_monitor.probes.checkpoints import get_checkpoint_listing
 from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
 from training_monitor.probes.stopping import stop_job
@@ -28,7 +28,7 @@ from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 from training_monitor.verdicts import StallAnalysis, Verdict
-from training_monitor.watching import LogUpdate, Notice, TrainingStatus, WatchedJob
+from training_monitor.watching import CheckpointListing, LogUpdate, Notice, TrainingStatus, WatchedJob
 
 FIRST_WAIT = 0.2
 SAVE_SECONDS = 2.0
@@ -125,9 +125,14 @@ class TrainingWatcher:
 
     def get_checkpoints(self) -> list[Checkpoint]:
         """The checkpoints of the output directory, lowest step first. Raises SettingsError, CommandError."""
+        return list(self.get_checkpoint_listing().checkpoints)
+
+    def get_checkpoint_listing(self) -> CheckpointListing:
+        """The same, and how many others there are. Raises SettingsError, CommandError."""
         if self.job.output_dir is None:
             raise SettingsError("output_dir", None, "the folder the training writes its checkpoints to")
-        return list_checkpoints(self.job.output_dir, self.address(), transport=self.transport)
+        found = get_checkpoint_listing(self.job.output_dir, self.address(), transport=self.transport)
+        return found or CheckpointListing(())
 
     def stop_training(self, grace: float | None = None) -> bool:
         """End the run: TERM to all its processes, KILL after `grace` seconds (default: the configuration's 10).

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from training_monitor.errors import ParseError
 from training_monitor.models import Checkpoint
 from training_monitor.parse.checkpoint_files import group_checkpoints
 from training_monitor.parse.checkpoint_listing import parse_listing
+from training_monitor.parse.checkpoint_names import format_ranking
+from training_monitor.watching import CheckpointListing
 
 
 def listing(*files: str, size: int = 100, more: str = "", now: int = 2000, time: int = 1000) -> str:
@@ -16,13 +20,13 @@ def listing(*files: str, size: int = 100, more: str = "", now: int = 2000, time:
     for file in files:
         given, colon, path = file.partition(":") if file.partition(":")[0].isdigit() else ("", ":", file)
         lines.append(f"file {given or size} {time} ./{path}")
-    return "\n".join(["state=there", f"now {now}", *lines, more])
+    return "\n".join(["state=there", f"now {now}", *lines, "looked .", more])
 
 
 def read(*files: str, more: str = "", **options: int) -> list[Checkpoint]:
     found = parse_listing(listing(*files, more=more))
     assert found is not None
-    return group_checkpoints(found, "/c", **options)
+    return list(group_checkpoints(found, "/c", **options).checkpoints)
 
 
 def shown(*files: str, more: str = "") -> list[tuple[str, int, str | None]]:
@@ -205,12 +209,12 @@ def test_steps_are_numbers_and_never_sorted_as_text() -> None:
 def test_times_do_not_decide_the_order() -> None:
     text = "state=there\nnow 9\nfile 1 900 ./step_1/a.pt\nfile 1 100 ./step_2/a.pt"
     found = parse_listing(text)
-    assert found and [each.step for each in group_checkpoints(found, "/c")] == [1, 2]
+    assert found and [each.step for each in group_checkpoints(found, "/c").checkpoints] == [1, 2]
 
 
 def test_the_size_is_the_sum_of_its_files_and_the_path_has_no_double_slash() -> None:
     found = parse_listing(listing("10:step_5/a.pt", "20:step_5/b/c.json"))
-    assert found and group_checkpoints(found, "/c/") == [Checkpoint("/c/step_5", 5, 30, True)]
+    assert found and group_checkpoints(found, "/c/").checkpoints == (Checkpoint("/c/step_5", 5, 30, True),)
 
 
 def test_an_empty_directory_has_none_and_a_missing_one_is_told_apart() -> None:
@@ -351,9 +355,10 @@ def test_a_step_that_is_also_a_rank_or_world_size_is_no_lost_file(steps: tuple[i
 def test_what_was_written_just_now_may_be_unfinished_where_that_is_asked() -> None:
     found = parse_listing(listing("step_5/a.pt", now=1030))
     assert found
-    assert group_checkpoints(found, "/c")[0].complete
-    assert group_checkpoints(found, "/c", quiet_seconds=30)[0].complete
-    assert group_checkpoints(found, "/c", quiet_seconds=60)[0].problem == "written 30 s ago: may not be finished"
+    assert group_checkpoints(found, "/c").checkpoints[0].complete
+    assert group_checkpoints(found, "/c", quiet_seconds=30).checkpoints[0].complete
+    [early] = group_checkpoints(found, "/c", quiet_seconds=60).checkpoints
+    assert early.problem == "written 30 s ago: may not be finished"
 
 
 # ---------------------------------------------------------------- ranks
@@ -556,8 +561,8 @@ def test_the_marker_of_an_unfinished_nemo_checkpoint_refuses_it() -> None:
 def test_a_file_with_a_hole_is_refused_on_a_local_disk(
     disk: str, size: int, blocks: int, name: str, reason: str | None
 ) -> None:
-    found = parse_listing(f"state=there\nnow 2000\ndisk {disk}\nfile {size} 1000 {blocks} ./step_5/{name}")
-    assert found and [each.problem for each in group_checkpoints(found, "/c")] == [reason]
+    found = parse_listing(f"state=there\nnow 2000\ndisk {disk}\nfile {size} 1000 {blocks} ./step_5/{name}\nlooked .")
+    assert found and [each.problem for each in group_checkpoints(found, "/c").checkpoints] == [reason]
 
 
 # ---------------------------------------------------------------- hostile names
@@ -657,3 +662,127 @@ def test_a_final_file_without_a_header_is_as_far_as_those_with_a_number(name: st
 def test_a_final_file_without_a_header_that_is_older_than_a_numbered_one_is_left_over() -> None:
     more = "file 100 1500 ./lora-001_000000030.safetensors"
     assert [each.path for each in read("lora-001.safetensors", more=more)] == ["/c/lora-001_000000030.safetensors"]
+
+
+# ---------------------------------------------------------------- listings that were cut, and files not looked into
+
+
+def seen(*lines: str, up_to: int | None = None) -> CheckpointListing:
+    found = parse_listing("\n".join(["state=there", "now 2000", *lines]))
+    assert found is not None
+    return group_checkpoints(found, "/c", up_to=up_to)
+
+
+def states(listing: CheckpointListing) -> dict[int, bool | None]:
+    return {each.step: each.complete for each in listing.checkpoints}
+
+
+STEP_8 = ("file 100 1000 ./step_8/a.pt", "file 100 1000 ./step_8/b.pt", "listed ./step_8", "looked ./step_8")
+
+
+def test_in_a_cut_listing_only_what_was_listed_whole_is_judged() -> None:
+    found = seen("cut", *STEP_8, "file 100 1000 ./step_7/a.pt", "file 100 1000 ./step_6.pt", "rest 5 7")
+    assert states(found) == {6: None, 7: None, 8: True}
+    assert found.checkpoints[0].size_bytes is None and found.checkpoints[0].problem
+    assert (found.unlisted, found.unknown, found.unlooked_step) == (5, 7, 7)
+
+
+def test_the_one_below_the_last_looked_into_is_a_measure_and_stays_unknown() -> None:
+    below = ("file 100 1000 ./step_7/a.pt", "file 100 1000 ./step_7/b.pt", "file 9 1 ./step_7/c.pt", "listed ./step_7")
+    found = seen("cut", *STEP_8, *below, "rest 5 7")
+    assert states(found) == {7: None, 8: False}
+    assert found.checkpoints[1].problem == "c.pt is missing, which the one before has"
+
+
+def test_what_was_not_looked_into_is_not_called_complete_and_may_be_called_broken() -> None:
+    old = ("file 0 1000 ./step_3/a.pt", "file 100 1000 ./step_5/a.pt", "file 100 1000 ./step_5/b.pt", "rest 2 5")
+    found = seen(*STEP_8, *old)
+    assert states(found) == {3: False, 5: None, 8: True} and found.newest_complete == found.checkpoints[-1]
+    assert (found.unlisted, found.unknown) == (0, 1)
+
+
+def test_a_complete_one_below_a_step_that_was_not_looked_at_is_not_the_newest() -> None:
+    found = seen("cut", *STEP_8, "rest 5 9")
+    assert states(found) == {8: True} and found.newest_complete is None
+
+
+def test_a_checkpoint_of_too_many_files_is_unknown() -> None:
+    found = seen("cut", "over ./a/step_9", "over ./step_10_steps.pkl.step_7.pt", *STEP_8)
+    assert states(found) == {7: None, 8: True, 9: None}
+    assert {each.problem for each in found.checkpoints if each.complete is None} == {
+        "not looked into: it has too many files"
+    }
+
+
+def test_a_tracker_that_names_what_a_cut_listing_left_out_does_not_make_it_missing() -> None:
+    tracker = "tracker ./latest_checkpointed_iteration.txt\t{}"
+    assert states(seen("cut", *STEP_8, tracker.format(5), "rest 5 7")) == {8: False}
+    assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7")) == {8: True, 9: False}
+    assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7", up_to=8)) == {8: True}
+
+
+def test_a_file_in_place_does_not_count_where_those_with_a_number_were_cut() -> None:
+    last = ("file 100 1000 ./last.ckpt", "listed ./last.ckpt", "looked ./last.ckpt")
+    assert states(seen("cut", *last)) == {0: True}
+    assert states(seen("cut", *last, "rest 5 7")) == {}
+
+
+# ---------------------------------------------------------------- the ranking that sed makes of the same names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step_500",
+        "global_step500",
+        "checkpoint-00500",
+        "iter_0000500",
+        "epoch=3",
+        "1000",
+        "1000.orbax-checkpoint-tmp-7",
+        "run_epoch50_bs16",
+        "n=0--step=18-consumed_samples=9.0-last",
+        "TMP-Checkpoint-60",
+        "my-lora-000004-state",
+        "version",
+        "ep1-ba100",
+        "checkpoint-5.tmp",
+        "step_7.part",
+        "model-2",
+        "checkpoint_000012",
+        "Step 5",
+        "epoch=1-step=500.ckpt",
+    ],
+)
+def test_folders_have_the_step_in_the_ranking_that_they_have_here(name: str) -> None:
+    assert ranked(f"d ./a b/{name}") == [each.step for each in read(f"a b/{name}/model.pt")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "epoch=1-step=500-val_loss=0.25-last.ckpt",
+        "lora_000000250.safetensors",
+        "ep1-ba100-rank0.pt",
+        "checkpoint_1_50.pt",
+        "rl_model_1000_steps.zip",
+        "checkpoint-12.pth.tar",
+        "recovery-3-500.pth.tar",
+        "best_coco_epoch_7.pth",
+        "ckpt-50.pt",
+        "model_0004999.pth",
+        "step_5.pt.tmp.part",
+        "epoch=03-val_loss=0.25.ckpt",
+        "rl_model_replay_buffer_9_steps.pkl",
+    ],
+)
+def test_files_have_the_step_in_the_ranking_that_they_have_here(name: str) -> None:
+    assert ranked(f"f ./a b/{name}") == [each.step for each in read(f"a b/{name}")]
+
+
+def ranked(line: str) -> list[int]:
+    """The steps that the program for sed finds in a line."""
+    command = ["sed", "-nE", format_ranking()]
+    done = subprocess.run(command, input=f"{line}\n", capture_output=True, text=True, check=True)
+    found = (each.partition("/")[0] for each in done.stdout.splitlines())
+    return [int(step) for step in found if step.isdigit()]

@@ -10,6 +10,7 @@ import pytest
 from training_monitor.errors import SettingsError
 from training_monitor.models import Checkpoint, Failure
 from training_monitor.policy.restart import LedgerEntry, RestartPolicy, choose_resume, decide_restart, restart_delay
+from training_monitor.watching import CheckpointListing
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
@@ -134,7 +135,7 @@ def test_a_checkpoint_from_which_two_attempts_died_is_bad() -> None:
 
 def test_a_bad_checkpoint_is_passed_over() -> None:
     found = [Checkpoint("/c/step_5", 5, 9, True), Checkpoint("/c/step_9", 9, 9, True)]
-    choice = choose_resume(found, wrote_one=True, fresh_start=False, bad=("/c/step_9",))
+    choice = choose_resume(listing(found), wrote_one=True, fresh_start=False, bad=("/c/step_9",))
     assert choice.checkpoint == found[0] and [each.problem for each in choice.refused] == [
         "attempts that resumed from it died"
     ]
@@ -151,32 +152,53 @@ def bad(step: int) -> Checkpoint:
     return Checkpoint(f"/c/step_{step}", step, 1, False, "truncated")
 
 
+def unknown(step: int) -> Checkpoint:
+    return Checkpoint(f"/c/step_{step}", step, None, None, "not looked into")
+
+
+def listing(checkpoints: list[Checkpoint], unlisted: int = 0) -> CheckpointListing:
+    return CheckpointListing(tuple(checkpoints), unlisted)
+
+
 def test_the_newest_complete_checkpoint_is_chosen_and_the_damaged_newer_ones_are_named() -> None:
-    choice = choose_resume([bad(10), good(20), bad(30), bad(40)], wrote_one=True, fresh_start=False)
+    choice = choose_resume(listing([bad(10), good(20), bad(30), bad(40)]), wrote_one=True, fresh_start=False)
     assert (choice.checkpoint, choice.refused, choice.refusal) == (good(20), (bad(30), bad(40)), None)
 
 
 def test_it_is_chosen_also_when_a_fresh_start_is_allowed() -> None:
-    assert choose_resume([good(20)], wrote_one=True, fresh_start=True).checkpoint == good(20)
+    assert choose_resume(listing([good(20)]), wrote_one=True, fresh_start=True).checkpoint == good(20)
 
 
 def test_a_job_that_never_wrote_one_starts_from_the_start() -> None:
-    choice = choose_resume([], wrote_one=False, fresh_start=False)
+    choice = choose_resume(listing([]), wrote_one=False, fresh_start=False)
     assert (choice.checkpoint, choice.refused, choice.refusal) == (None, (), None)
 
 
 @pytest.mark.parametrize("wrote_one", [True, False])
 def test_where_all_are_damaged_it_does_not_start_from_zero(wrote_one: bool) -> None:
-    choice = choose_resume([bad(10), bad(20)], wrote_one=wrote_one, fresh_start=False)
+    choice = choose_resume(listing([bad(10), bad(20)]), wrote_one=wrote_one, fresh_start=False)
     assert choice.checkpoint is None and choice.refused == (bad(10), bad(20))
     assert "none of 2 checkpoints is complete" in str(choice.refusal) and "step 20: truncated" in str(choice.refusal)
 
 
 def test_where_all_are_gone_it_does_not_start_from_zero() -> None:
-    assert "now there is none" in str(choose_resume([], wrote_one=True, fresh_start=False).refusal)
+    assert "now there is none" in str(choose_resume(listing([]), wrote_one=True, fresh_start=False).refusal)
 
 
 @pytest.mark.parametrize("found", [[], [bad(10)]])
 def test_a_fresh_start_must_be_allowed(found: list[Checkpoint]) -> None:
-    choice = choose_resume(found, wrote_one=True, fresh_start=True)
+    choice = choose_resume(listing(found), wrote_one=True, fresh_start=True)
     assert (choice.checkpoint, choice.refusal, choice.refused) == (None, None, tuple(found))
+
+
+def test_a_newer_one_that_was_not_looked_at_whole_is_passed_over_and_named() -> None:
+    choice = choose_resume(listing([unknown(10), good(20), unknown(30)], 5), wrote_one=True, fresh_start=False)
+    assert (choice.checkpoint, choice.refused, choice.refusal) == (good(20), (unknown(30),), None)
+
+
+@pytest.mark.parametrize("found", [listing([bad(10), unknown(20)]), listing([], 7)])
+@pytest.mark.parametrize("fresh_start", [True, False])
+def test_nothing_starts_from_zero_while_some_were_not_looked_at(found: CheckpointListing, fresh_start: bool) -> None:
+    choice = choose_resume(found, wrote_one=False, fresh_start=fresh_start)
+    assert choice.checkpoint is None and "is known to be complete" in str(choice.refusal)
+    assert f"{found.unknown} not looked at" in str(choice.refusal)

@@ -27,7 +27,10 @@ TCP = "efa 4 0\nn:1:2 [0] NCCL INFO Using network Socket\n"
 DISK = (
     "/\n/c\n--\nFilesystem 1024-blocks Used Available Capacity Mounted\nx 1000 500 500 50% /\nx 1000 900 100 90% /c\n"
 )
-SAVED = "state=there\nnow 2000\nfile 100 1000 ./global_step_400/model.pt\nfile 100 1500 ./global_step_500/model.pt\n"
+SAVED = (
+    "state=there\nlooked .\nnow 2000\nfile 100 1000 ./global_step_400/model.pt\n"
+    "file 100 1500 ./global_step_500/model.pt\n"
+)
 JOB = {"submission_id": "job1", "status": "RUNNING", "type": "SUBMISSION", "start_time": 1000}
 LOG = "file 5000 1990 2000\nstep 5/100 loss: 0.5\n"
 WELL = {"gpu": GPU, "efa": EFA, "disk": DISK, "resources": rest(RAY), "checkpoints": SAVED}
@@ -175,7 +178,7 @@ def test_a_damaged_newest_checkpoint_is_a_warning_and_only_damaged_ones_a_failur
     assert [each["step"] for each in report["checkpoints"]["refused"]] == [500]
     report, _ = report_of(checkpoints=damaged + "bad truncated ./global_step_400/model.pt\n")
     assert report["verdict"] == "failed" and report["checkpoints"]["latest_step"] is None
-    assert issue(report, "none of 2 checkpoints in /c is complete")
+    assert issue(report, "none of 2 checkpoints is complete")
 
 
 def test_no_checkpoints_yet_is_no_fault() -> None:
@@ -324,3 +327,11 @@ def test_the_report_as_text_never_shows_none(head: Any, capsys: pytest.CaptureFi
     assert all(each in text for each in [*report["issues"], *report["remedies"]])
     print_training_health(report)
     assert capsys.readouterr().out == text + "\n"
+
+
+def test_newest_checkpoints_that_are_damaged_before_others_that_were_not_looked_at_are_unknown() -> None:
+    damaged = "".join(f"bad truncated ./global_step_{step}/model.pt\n" for step in (400, 500))
+    report, _ = report_of(checkpoints=f"{SAVED}{damaged}cut\nlisted .\nrest 19 300\n")
+    saved = report["checkpoints"]
+    assert report["verdict"] == "unknown" and issue(report, "none of 21 checkpoints is known to be complete (19 not")
+    assert (saved["checkpoint_count"], saved["not_looked_at"], saved["latest_step"]) == (21, 19, None)

@@ -1,0 +1,242 @@
+"""Folders with more checkpoints, and checkpoints with more files, than one look can see: newest first, and what was not
+seen is neither complete nor broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Place
+from tests.integration.test_target_checkpoints import write_safetensors, write_torch
+from training_monitor.cli.main import main
+from training_monitor.models import CommandResult
+from training_monitor.probes.checkpoint_script import MOST_BYTES, MOST_FILES
+from training_monitor.probes.checkpoints import ENOUGH, find_latest_checkpoint, get_checkpoint_listing
+from training_monitor.targets.transport import LocalTransport, Stream
+from training_monitor.watching import CheckpointListing
+
+MANY, SHARDS = 20_000, 999
+
+
+@dataclass
+class Counting:
+    """The local transport, and how many bytes each command printed."""
+
+    inner: LocalTransport = field(default_factory=LocalTransport)
+    printed: list[int] = field(default_factory=list)
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        result = self.inner.run(argv, timeout=timeout, input=input)
+        self.printed.append(len(result.stdout))
+        return result
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return self.inner.stream(argv, input=input)
+
+
+def look(place: Place, folder: Path) -> tuple[CheckpointListing, list[int]]:
+    """The listing, and how many bytes each round trip brought. It must not need more memory than a few answers."""
+    transport = Counting()
+    tracemalloc.start()
+    found = get_checkpoint_listing(str(folder), place.address, transport=transport)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found and max(transport.printed) < 2 * MOST_BYTES and peak < 25 * MOST_BYTES
+    return found, transport.printed
+
+
+def judged(found: CheckpointListing) -> dict[int, bool]:
+    """Whether it is complete, of each step of which that is known."""
+    return {each.step: each.complete for each in found.checkpoints if each.complete is not None}
+
+
+@pytest.fixture(params=["local", "in_pod"])
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What a small valid safetensors file holds."""
+    found = tmp_path_factory.mktemp("weights") / "model.safetensors"
+    write_safetensors(found, numbers=1)
+    return found.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
+    """20,000 checkpoints, their folders made in no order."""
+    folder = tmp_path_factory.mktemp("many")
+    for number in range(MANY):
+        step = number * 7919 % MANY
+        checkpoint = folder / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        (checkpoint / "model.safetensors").write_bytes(weights)
+        (checkpoint / "trainer_state.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory, weights: bytes) -> Path:
+    """30 checkpoints of 1,000 files: shards, and their index."""
+    folder = tmp_path_factory.mktemp("sharded")
+    names = [f"model-{number + 1:05d}-of-{SHARDS:05d}.safetensors" for number in range(SHARDS)]
+    index = {"metadata": {"total_size": 4 * SHARDS}, "weight_map": dict(zip(map(str, range(SHARDS)), names))}
+    for step in (number * 7 % 30 for number in range(30)):
+        checkpoint = folder / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
+        for name in names:
+            (checkpoint / name).write_bytes(weights)
+    return folder
+
+
+class Damage:
+    """Files replaced by others, until the end of a test."""
+
+    def __init__(self, kept: Path) -> None:
+        self._kept, self._files = kept, list[tuple[Path, Path]]()
+
+    def cut(self, file: Path) -> None:
+        self._put_aside(file)
+        file.write_bytes((self._kept / str(len(self._files) - 1)).read_bytes()[:-1])
+
+    def remove(self, file: Path) -> None:
+        self._put_aside(file)
+
+    def _put_aside(self, file: Path) -> None:
+        kept = self._kept / str(len(self._files))
+        file.rename(kept)
+        self._files.append((kept, file))
+
+    def undo(self) -> None:
+        for kept, file in self._files:
+            kept.replace(file)
+
+
+@pytest.fixture
+def damage(tmp_path: Path) -> Damage:
+    (tmp_path / "kept").mkdir()
+    return Damage(tmp_path / "kept")
+
+
+@pytest.fixture(autouse=True)
+def _undo(damage: Damage) -> object:
+    yield
+    damage.undo()
+
+
+def test_of_20_000_checkpoints_the_newest_is_found_in_one_round_trip(place: Place, many: Path) -> None:
+    found, printed = look(place, many)
+    assert found.newest_complete and found.newest_complete.path == f"{many}/checkpoint-{MANY - 1}"
+    assert len(printed) == 1 and found.unlooked_step is not None
+    assert judged(found) == dict.fromkeys(range(found.unlooked_step + 1, MANY), True)
+    assert found.unlisted == found.unlooked_step + 1
+
+
+def test_of_20_000_checkpoints_with_damaged_newest_ones_the_newest_complete_one_is_found(
+    place: Place, many: Path, damage: Damage
+) -> None:
+    broken = 3 * ENOUGH
+    for step in range(MANY - broken, MANY):
+        damage.cut(many / f"checkpoint-{step}" / "model.safetensors")
+    found, printed = look(place, many)
+    known, best = judged(found), MANY - broken - 1
+    assert found.newest_complete and found.newest_complete.step == best and 1 < len(printed) <= 3
+    assert {step for step in known if not known[step]} == set(range(best + 1, MANY))
+
+
+def test_of_20_000_single_files_the_newest_is_found(place: Place, weights: bytes) -> None:
+    folder = place.folder / "files"
+    folder.mkdir()
+    for step in range(MANY + 1):
+        (folder / f"lora_{step:09d}.safetensors").write_bytes(weights)
+    found, printed = look(place, folder)
+    assert found.newest_complete and found.newest_complete.step == MANY and len(printed) == 1
+    assert found.unlisted > 0 and all(judged(found).values())
+
+
+def test_of_30_sharded_checkpoints_of_1_000_files_the_newest_is_found(place: Place, sharded: Path) -> None:
+    found, printed = look(place, sharded)
+    assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-29"
+    assert len(printed) == 1 and judged(found) == {29: True} and found.unlisted == 29
+
+
+@pytest.mark.parametrize("how", ["cut", "remove"])
+def test_the_next_is_found_where_the_newest_sharded_one_is_incomplete(
+    place: Place, sharded: Path, damage: Damage, how: str
+) -> None:
+    getattr(damage, how)(sharded / "checkpoint-29" / f"model-00500-of-{SHARDS:05d}.safetensors")
+    found, printed = look(place, sharded)
+    assert found.newest_complete and found.newest_complete.path == f"{sharded}/checkpoint-28"
+    assert len(printed) == 2 and judged(found)[29] is False
+    assert all(complete for step, complete in judged(found).items() if step < 29)
+
+
+def test_a_whole_file_that_only_the_one_before_has_is_missed_also_at_the_end_of_a_look(
+    local: Place, sharded: Path, weights: bytes
+) -> None:
+    extra = [sharded / f"checkpoint-{step}" / "optimizer.safetensors" for step in (27, 28)]
+    for each in extra:
+        each.write_bytes(weights)
+    found, _ = look(local, sharded)
+    for each in extra:
+        each.unlink()
+    assert judged(found)[29] is False and found.newest_complete and found.newest_complete.step == 28
+
+
+def test_of_checkpoints_with_a_rank_in_each_of_900_files_no_good_one_is_called_broken(place: Place) -> None:
+    folder = place.folder / "ranks"
+    write_torch(place.folder / "rank.pt")
+    for step in range(26):
+        (folder / f"global_step{step}").mkdir(parents=True)
+        for rank in range(900):
+            os.link(
+                place.folder / "rank.pt",
+                folder / f"global_step{step}" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
+            )
+    found, _ = look(place, folder)
+    assert found.newest_complete and found.newest_complete.step == 25 and set(judged(found).values()) == {True}
+
+
+def test_a_checkpoint_with_too_many_files_is_unknown_and_the_one_before_is_found(local: Place, weights: bytes) -> None:
+    folder = local.folder / "runs"
+    for name in ("step_1", "step_2"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "model.safetensors").write_bytes(weights)
+    for number in range(MOST_FILES + 1):
+        (folder / "step_2" / f"{number}.txt").touch()
+    found, _ = look(local, folder)
+    assert {each.step: each.complete for each in found.checkpoints} == {1: True, 2: None}
+    assert found.checkpoints[-1].problem == "not looked into: it has too many files"
+    assert find_latest_checkpoint(str(folder)) == f"{folder}/step_1"
+
+
+def test_what_was_not_looked_into_is_unknown_also_in_a_folder_that_is_listed_whole(
+    local: Place, weights: bytes
+) -> None:
+    folder = local.folder / "runs"
+    folder.mkdir()
+    for step in range(2 * ENOUGH):
+        (folder / f"step_{step}.safetensors").write_bytes(weights)
+    found, _ = look(local, folder)
+    assert found.unlisted == 0 and len(found.checkpoints) == 2 * ENOUGH
+    assert found.newest_complete and found.newest_complete.step == 2 * ENOUGH - 1
+    unknown = [each.problem for each in found.checkpoints if each.complete is None]
+    assert len(unknown) > ENOUGH and set(unknown) == {"not looked into: newer ones come first"}
+
+
+def test_the_command_names_what_it_did_not_look_at(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "local", str(many)]) == 0
+    shown = capsys.readouterr().out
+    assert "older checkpoints, not looked at" in shown and f"* step     {MANY - 1}" in shown
+    assert main(["checkpoints", "local", str(many), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["latest"]["step"] == MANY - 1 and said["unlisted"] + len(said["checkpoints"]) >= MANY
