@@ -8,14 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Surroundings
-from tests.loopback.vast import VastApi
+from tests.integration.conftest import Surroundings, wait_until
+from tests.loopback.vast import VastApi, destroy_request
 from training_monitor.policy.job_states import STEPS
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, format_label
 from training_monitor.store import Store
@@ -211,3 +214,35 @@ def test_a_sweep_says_of_every_machine_what_it_is_and_why_it_stays_or_goes(vast:
     done = cli("sweep", "--force")
     assert done.returncode == 0 and sorted(vast.instances) == [1, 3, 4]
     assert "destroying instance 2: Training FAILED" in done.stderr
+
+
+@contextmanager
+def started(*argv: str) -> Iterator[Callable[[], str]]:
+    """A command that goes on meanwhile; what it has said on stderr so far."""
+    command = [sys.executable, "-m", "training_monitor", *argv]
+    with tempfile.NamedTemporaryFile() as said:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+        try:
+            yield lambda: Path(said.name).read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_command_that_waits_says_for_what(vast: VastApi) -> None:
+    vast.add_instance(1, label=format_label(load_owner(Store()), "done", 1))
+    ended("done", JobState.FAILED)
+    vast.hang = destroy_request(1)
+    with started("worker", "--no-sweep") as worker, started("sweep", "--force") as sweep:
+        assert wait_until(lambda: "nothing to do: no job waits; looking again every 10s" in worker(), 60), worker()
+        assert wait_until(lambda: "destroying instance 1: Training FAILED" in sweep(), 60), sweep()
+        assert wait_until(lambda: re.search(r"destroying instance 1: .*: no news for 3\ds\n", sweep()), 60), sweep()
+
+
+def test_a_job_that_another_worker_has_is_told_of_while_it_is_watched(vast: VastApi) -> None:
+    vast.add_offer(1)
+    queued("one")
+    assert TrainingQueue().claim("host-1", 600, "one")
+    with started("launch", "--name", "demo", "--command", "true", "--id", "one", "--watch") as launch:
+        assert wait_until(lambda: "host-1 has it now" in launch(), 60), launch()
+        assert wait_until(lambda: "one is queued, held by host-1: no news for 30s" in launch(), 60), launch()

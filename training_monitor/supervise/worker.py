@@ -221,9 +221,9 @@ class _Worker:
         try:
             self.done.append(run_job(service, job))
         finally:
-            service.queue.release(job.id, service.worker)
             with self._lock:
                 self._at_work -= 1
+            service.queue.release(job.id, service.worker)
         return True
 
     def _is_over(self, service: Service) -> bool:
