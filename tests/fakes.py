@@ -571,6 +571,7 @@ class FakeVast:
     instances: list[str] = field(default_factory=lambda: ["7"])
     destroyed: list[str] = field(default_factory=list)
     refuses: bool = False
+    lies: int = 0  # the number of listings to come that are empty
     on_destroy: Callable[[], None] = lambda: None
 
     def attach(self, transport: FakeTransport) -> FakeTransport:
@@ -592,7 +593,9 @@ class FakeVast:
             row = {"id": 7, "ssh_host": "1.2.3.4", "ssh_port": 22, "actual_status": "running"}
             said = row if words[3] in self.instances else {"instances": None}
         elif words[1:3] == ("show", "instances"):
-            said = {"instances": [{"id": int(each)} for each in self.instances], "next_token": None}
+            listed = [] if self.lies else self.instances
+            self.lies = max(0, self.lies - 1)
+            said = {"instances": [{"id": int(each)} for each in listed], "next_token": None}
         elif words[1:3] == ("destroy", "instance"):
             self.on_destroy()
             if words[3] not in self.instances:

@@ -92,9 +92,10 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
         return
     if report["instances_checked"] is not None:
         say(f"{plural(report['instances_checked'], 'instance')} checked")
-    for title, rows in (("destroyed", report["terminated"]), ("would be destroyed", report["planned"])):
-        for row in rows:
-            say(f"  {row['instance_id']} {title}: {row['reason']}{_price(row['cost_per_hour'])}")
+    for row in (*report["terminated"], *report["planned"]):
+        gone = "destroyed" if row["acknowledged"] else "gone"
+        title = gone if row in report["terminated"] else "would be destroyed"
+        say(f"  {row['instance_id']} {title}: {row['reason']}{_price(row['cost_per_hour'])}")
     for kept in report["kept"]:
         job = "" if kept["job_id"] is None else f" (job {kept['job_id']})"
         left = (

@@ -13,13 +13,17 @@ _ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "
 
 
 class SweptInstance(TypedDict):
-    """An instance that was destroyed, or would be; `cost_per_hour` in dollars, None when nobody knows."""
+    """An instance that is gone by the sweep, or would be; `cost_per_hour` in dollars, None when nobody knows.
+
+    `acknowledged`: vast.ai took a request to destroy it. Without that it went by itself, or the answer was lost.
+    """
 
     instance_id: int
     reason: str
     job_id: str | None
     label: str | None
     cost_per_hour: float | None
+    acknowledged: bool
 
 
 class KeptInstance(TypedDict):
@@ -77,6 +81,7 @@ def describe_swept(row: Mapping[str, Any], verdict: Verdict) -> SweptInstance:
         job_id=verdict.job_id,
         label=_text(row.get("label")),
         cost_per_hour=cost_per_hour(row),
+        acknowledged=False,
     )
 
 

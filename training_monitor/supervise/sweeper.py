@@ -38,7 +38,7 @@ from training_monitor.store import Store
 from training_monitor.supervise.logs import get_logger
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.units import format_duration
-from training_monitor.vast.instances import destroy_instance, list_instances
+from training_monitor.vast.instances import Destruction, destroy_instance, list_instances
 from training_monitor.vast.queue import TrainingQueue, load_owner
 from training_monitor.watching import Notice
 
@@ -276,12 +276,12 @@ class _Sweep:
             self.queue.request_end(job.id, JobState.FAILED, verdict.reason)
         self._tell("stopping", f"destroying instance {number}: {verdict.reason}", verdict.job_id)
         try:
-            destroy_instance(str(number), transport=self.transport, clock=self.clock)
+            done = destroy_instance(str(number), transport=self.transport, clock=self.clock)
         except (CommandFailed, AccessDenied) as error:
             about = _about(number, verdict.job_id)
             self._post(templates.instance_not_destroyed(**about, reason=verdict.reason, error=error.what))
             raise
-        self._end_destroying(str(number))
+        self._end_destroying(str(number), done)
 
     def _end_earlier(self, listed: set[str]) -> None:
         """Tell of what an earlier sweep destroyed and did not live to tell; what is still there is judged anew.
@@ -290,20 +290,22 @@ class _Sweep:
         """
         for number in sorted(set(self.memory.destroying) - listed):
             try:
-                destroy_instance(number, transport=self.transport, clock=self.clock)
-                self._end_destroying(number)
+                done = destroy_instance(number, transport=self.transport, clock=self.clock)
+                self._end_destroying(number, done)
             except TrainingMonitorError as error:
                 self._add_error(int(number), error)
         left = {each: row for each, row in self.memory.destroying.items() if each not in listed}
         if left != self.memory.destroying:
             self._remember(replace(self.memory, destroying=left))
 
-    def _end_destroying(self, number: str) -> None:
+    def _end_destroying(self, number: str, done: Destruction) -> None:
         """Report and tell that it is gone, then forget that it was to go: a kill in between tells it no second time."""
         doomed = self.memory.destroying[number]
         swept: SweptInstance = doomed["swept"]
+        swept["acknowledged"] = done.acknowledged
         self.report["terminated"].append(swept)
-        self._tell("stopped", f"instance {number} is gone", swept["job_id"])
+        text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
+        self._tell("stopped", text, swept["job_id"])
         about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
         self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=doomed["runtime"]))
         left = {each: row for each, row in self.memory.destroying.items() if each != number}

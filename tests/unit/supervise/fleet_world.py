@@ -119,6 +119,8 @@ class World:
         self.credit: Any = 12.5
         self.listing: str | Exception | None = None  # instead of the listing
         self.listing_hangs: threading.Event | None = None
+        self.lying: list[dict[str, Any]] | None = None  # what a well-formed listing says instead of what is there
+        self.show_fails = False
         self.said: list[tuple[str, ...]] = []
         self.refuses = False
         self._lock = threading.Lock()
@@ -168,10 +170,12 @@ class World:
         if self.listing_hangs:
             self.listing_hangs.wait(20)
         if words[1:3] == ("show", "instance"):
+            if self.show_fails:
+                return 0, "", '{"error": true, "status_code": 500, "msg": "internal"}'
             return 0, json.dumps(self.rows.get(int(words[3]), {"instances": None})), ""
         if isinstance(self.listing, Exception):
             raise self.listing
-        rows = list(self.rows.values())
+        rows = list(self.rows.values()) if self.lying is None else self.lying
         if "--limit" in words:
             page = {"instances": rows, "next_token": None, "total_instances": len(rows)}
             return 0, json.dumps(page) if self.listing is None else self.listing, ""

@@ -128,6 +128,29 @@ def test_an_empty_flat_listing_is_not_believed_and_a_complete_empty_one_is() -> 
     assert update(monitor, world)["vast://1"].status == "lost" and world.listings() == before + 2
 
 
+@pytest.mark.parametrize("listing", [[], [row(1)]], ids=["empty", "partial"])
+def test_an_instance_that_a_listing_lacks_and_that_is_there_is_not_lost(listing: list[dict[str, Any]]) -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    for _ in range(6):
+        world.lying = listing
+        assert update(monitor, world)["vast://2"].status == "running"
+    world.lying = None
+    assert update(monitor, world)["vast://2"].status == "running"
+    assert "lost" not in kinds(monitor.snapshot())
+
+
+def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    world.lying, world.show_fails = [row(1)], True
+    assert update(monitor, world)["vast://2"].status == "running"
+    rows = update(fleet(world, FleetEntry("vast://9"), FleetEntry("vast://1")), world)
+    assert rows["vast://9"].status == "unknown" and "nobody knows yet" in (rows["vast://9"].error or "")
+
+
 def test_an_account_that_was_never_listed_says_so_in_every_row_of_it() -> None:
     world = World()
     world.listing = CommandTimedOut("vastai: no answer within 60 s")

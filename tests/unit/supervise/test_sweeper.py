@@ -209,6 +209,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "job_id": "done",
             "label": "training_monitor/me/done/1",
             "cost_per_hour": 0.5,
+            "acknowledged": True,
         },
         {
             "instance_id": 3,
@@ -216,6 +217,7 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "job_id": "nobody",
             "label": "training_monitor/me/nobody/1",
             "cost_per_hour": 0.5,
+            "acknowledged": True,
         },
     ]
     assert report["kept"] == [
@@ -235,8 +237,8 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
     assert json.loads(json.dumps(report)) == report
     assert bench.told == ["instance_swept", "orphan_instance", "instance_swept"]
     assert [event.text for event in bench.events if event.kind == "stopped"] == [
-        "instance 1 is gone",
-        "instance 3 is gone",
+        "instance 1 is destroyed",
+        "instance 3 is destroyed",
     ]
 
 

@@ -312,6 +312,22 @@ def test_a_target_that_goes_away_before_the_upload_is_given_up_and_kept(bench: B
     assert report.errors[0].startswith("uploading: given up")
 
 
+def test_an_unsaved_instance_is_not_destroyed_because_a_listing_lacks_it(bench: Bench) -> None:
+    bench.vast.lies = 6
+    report = bench.terminate(TerminationPlan(destroy=True))
+    assert (report.destroyed, report.gone, bench.vast.instances) == (False, False, ["7"])
+    assert report.kept and "no upload was asked for" in report.kept
+
+
+def test_an_instance_that_went_by_itself_is_told_as_gone_and_not_as_destroyed(bench: Bench) -> None:
+    bench.there.unreachable(bench.clock.elapsed, 1e9)
+    bench.vast.instances.clear()
+    report = bench.terminate(TerminationPlan("it hangs", unreachable_seconds=60, destroy_without_upload=True))
+    assert (report.destroyed, report.gone) == (None, True)
+    assert "instance_gone" in bench.told and "instance_destroyed" not in bench.told
+    assert bench.said("stopped")[-1] == "vast://7 is gone"
+
+
 def test_a_list_of_instances_that_cannot_be_had_is_no_proof_that_one_is_gone(bench: Bench) -> None:
     run = bench.vast.run
 
