@@ -65,6 +65,22 @@ def test_killed_at_every_step_it_ends_with_the_same_result(world: World) -> None
     world.check_books()
 
 
+def test_killed_where_machines_come_and_go_and_lied_to_after_it_the_result_is_the_same(world: World) -> None:
+    for number in (5, 6, 7):  # somebody else's, which half of a listing has
+        world.vast.add_instance(number, label="somebody else's")
+    kills = [("PREPARING", "before"), ("SYNCING", "before"), ("DESTROYING", "after"), ("SETTLING", "before")]
+    for (state, when), (count, share) in zip(kills, [(6, 0.0), (2, 0.5), (1, 0.0), (6, 0.5)]):
+        assert world.run(state, when, *world.argv(), code=("-c", KILLED)) == -signal.SIGKILL, (state, when)
+        world.vast.lying_listings, world.vast.lying_share = count, share
+    world.run(*world.argv())
+    for number in (5, 6, 7):
+        del world.vast.instances[number]
+    world.check_books()
+    [machine] = world.job.work.rentals
+    assert world.vast.gone == [machine.instance_id]
+    assert world.log().count(f"instance {machine.instance_id} is destroyed") == 1
+
+
 def test_a_machine_that_is_lost_is_replaced_and_the_training_goes_on_from_its_checkpoint(world: World) -> None:
     with world.start(*world.argv()) as process:
         assert wait_until(lambda: world.vast.created and (world.job.work.saved_step or 0) >= 2 * SAVE_EVERY, PATIENCE)
