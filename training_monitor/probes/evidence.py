@@ -154,7 +154,7 @@ _newest() (
   while [ $# -gt 0 ] && [ $_level -lt 4 ]; do
     _level=$((_level + 1))
     _all=$(find "$@" -mindepth 1 -maxdepth 1 ! -name '*tfevents*' ! -name '*.log' ! -name '*.out' ! -name '*.jsonl' \
-      ! -name wandb ! -name mlruns -exec stat -c '%f %Y %n' {} + | head -n MOST_FILES | sort -k 2,2nr)
+      ! -name wandb ! -name mlruns -exec stat -c '%f %Y %n' {} + | sort -k 2,2nr | head -n MOST_FILES)
     _file=
     set -f; IFS='
 '; set --

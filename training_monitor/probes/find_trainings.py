@@ -127,7 +127,7 @@ _newest() {
   [ $# -eq 0 ] || find "$@" -maxdepth 3 \( -name '.?*' -o -name node_modules -o -name site-packages -o -name 'wandb' \
     -o -name '*conda*' -o -name 'debug*.log' -o -name 'python-core-*' \) -prune -o -type f -size +0 -mtime -1 \
     \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' -o -name progress.json -o -name 'control*.json' \) \
-    -exec stat -c 'file %Y %s %n' {} + 2>/dev/null | head -n 2000 | sort -k 2,2nr | head -n MAX_FILES
+    -exec stat -c 'file %Y %s %n' {} + 2>/dev/null | sort -k 2,2nr | head -n MAX_FILES
 }
 _newest "$@"
 echo "now $(date +%s)"

@@ -25,7 +25,7 @@ from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
-MOST_ATTEMPTS = 20
+AT_ONCE = 20  # attempts that one round trip asks for
 MOST_LISTED = 50  # of each kind
 _RECENT_SECONDS = 60.0
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
@@ -309,8 +309,12 @@ def find_jobs_named(
     names = sorted(
         (int(found.group(2) or 0), name) for name in answer.get() or () if (found := pattern.fullmatch(name))
     )
-    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names[-MOST_ATTEMPTS:]]
-    answers = ask(target, *questions, namespace=namespace, transport=transport) if questions else []
+    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names]
+    answers = [
+        answer
+        for first in range(0, len(questions), AT_ONCE)
+        for answer in ask(target, *questions[first : first + AT_ONCE], namespace=namespace, transport=transport)
+    ]
     return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
 
 

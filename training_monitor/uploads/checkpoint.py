@@ -106,14 +106,17 @@ def _files_question(path: str) -> Question[list[str]]:
 path={quote_path(path)}
 [ -f "$path" ] && {{ echo file; exit; }}
 cd -- "$path" 2>/dev/null || exit 0
-echo folder; find . -type f ! -name '*
-*' | head -n {MOST_FILES + 1} | sort
+[ -z "$(find . -path '*
+*' | head -c 1)" ] || {{ echo newline; exit; }}
+echo folder; find . -type f | head -n {MOST_FILES + 1} | sort
 """
 
     def parse(reply: Reply) -> list[str]:
         kind, *names = reply.output.split("\n")
         if kind == "file":
             return [""]
+        if kind == "newline":
+            raise CommandFailed(f"{path}: a name in it has a line break: rename that file, or pack the folder")
         found = [name.removeprefix("./") for name in names if name]
         if len(found) > MOST_FILES:
             raise CommandFailed(f"{path} has more than {MOST_FILES} files: pack it first")

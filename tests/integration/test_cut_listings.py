@@ -1,0 +1,58 @@
+"""More jobs and files than one look shows: nothing that was left out is taken for absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tests.integration.conftest import Place
+from training_monitor import JobStatus, start_process_job, stop_job
+from training_monitor.errors import CommandFailed
+from training_monitor.probes.evidence import file_age_question
+from training_monitor.probes.jobs import AT_ONCE, find_jobs_named
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import parse_target
+from training_monitor.uploads.checkpoint import upload_checkpoint
+
+MANY = 5000  # entries of one folder that a look takes
+
+
+def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: Place) -> None:
+    running = start_process_job("local", "sleep 300", "train")
+    start_process_job("local", "true", "train-attempt-1")
+    for number in range(2, AT_ONCE + 5):
+        shutil.copytree(local.jobs / "train-attempt-1", local.jobs / f"train-attempt-{number}")
+    found = [view for view, _ in find_jobs_named(parse_target("local"), "train", process=True)]
+    assert found[0].job_id == running and found[0].status is JobStatus.RUNNING
+    assert len(found) == AT_ONCE + 5
+    stop_job("local", running)
+
+
+def test_the_newest_file_counts_wherever_a_large_folder_has_it(local: Place) -> None:
+    """Each of many files is the newest once: whatever the order of the directory, none is left out."""
+    folder = local.folder / "checkpoints"
+    folder.mkdir()
+    names = [folder / f"{number}.bin" for number in range(2 * MANY)]
+    for name in names:
+        name.touch()
+        os.utime(name, (1_000_000_000, 1_000_000_000))
+    for name in names[:: MANY // 4]:
+        os.utime(name)
+        [answer] = ask("local", file_age_question(str(folder)))
+        assert (answer.get() or 0) < 1000
+        os.utime(name, (1_000_000_000, 1_000_000_000))
+
+
+def test_a_file_whose_name_cannot_be_listed_is_not_left_out_of_an_upload(
+    local: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    folder = local.folder / "step_5"
+    folder.mkdir()
+    (folder / "model.pt").write_text("x")
+    (folder / "optim\nizer.pt").write_text("x")
+    with pytest.raises(CommandFailed, match="line break"):
+        upload_checkpoint("local", str(folder), "s3://bucket/models")
