@@ -60,6 +60,9 @@ def ended(job_id: str, state: JobState, **work: int) -> None:
         {"spec": {"trigger": 5}},
         {"command": "a", "offers": {"max": 3}},
         {"command": "a", "upload_to": "hf:me/x"},
+        {"command": "a", "budget": 10**400},
+        {"command": "a", "offers": {"max_price_per_hour": 10**400}},
+        {"dataset": "/x", "spec": {"trigger": "t", "alpha": 10**400}},
         {"command": "a", "samples": {"url": "http://x/y", "headers": 3}},
     ],
 )
@@ -125,6 +128,17 @@ def test_a_job_that_is_queued_already_goes_on_whatever_the_market_has(vast: Vast
     assert done.returncode == 0 and "best now: RTX 4090 for $0.413 per hour" in done.stderr
     vast.offers.clear()
     assert cli(*DEMO, "--id", "one").returncode == 0 and len(vast.searches) == 1
+
+
+def test_a_dataset_that_is_refused_says_how_much_more_is_wrong_with_it(surroundings: Surroundings) -> None:
+    data = surroundings.folder / "data"
+    data.mkdir()
+    for number in range(7):
+        (data / f"{number}.png").write_bytes(b"")
+    done = cli("launch", "--name", "demo", "--trigger", "sks", "--dataset", str(data))
+    assert done.returncode == 2 and "2.png is empty" in done.stderr and "3.png" not in done.stderr
+    assert "; and 5 more, see training-monitor dataset" in done.stderr
+    assert TrainingQueue().list_jobs() == []
 
 
 def test_without_the_tools_nothing_is_begun(surroundings: Surroundings) -> None:

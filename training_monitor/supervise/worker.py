@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
 
+MOST_TOLD = 3  # errors of a dataset that is refused
+
+
 def submit_training(
     request: TrainingRequest, job_id: str | None = None, *, store: Store | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> QueuedJob:
@@ -74,7 +77,10 @@ def check_request(request: TrainingRequest) -> None:
     if request.spec is not None:
         report = validate_dataset(request.dataset or "")
         if not report.is_valid:
-            raise SettingsError("dataset", request.dataset, f"images to train with: {'; '.join(report.errors[:3])}")
+            left = len(report.errors) - MOST_TOLD
+            more = f"; and {left} more, see training-monitor dataset" if left > 0 else ""
+            what = "; ".join(report.errors[:MOST_TOLD])
+            raise SettingsError("dataset", request.dataset, f"images to train with: {what}{more}")
     elif request.dataset is not None:
         _check_copying(request.dataset)
 
