@@ -134,7 +134,8 @@ class RayHead:
 
         What jobs have started is left alone; Ray's workers end some of it, and lose sight of the rest.
         """
-        core, own = rb"raylet/raylet|gcs_server", rb"raylet|gcs_server|ray/dashboard|ray/_private|^ray::|/ray/core/"
+        core = rb"raylet/raylet|gcs_server"
+        own = rb"raylet|gcs_server|^ray|/ray/(dashboard|core|_private|autoscaler)/|ray\.util\.client"
         self._kill(core)
         wait_until(lambda: not self._running(rb"^ray::"), 10)
         while self._running(own):
@@ -156,13 +157,18 @@ class RayHead:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def processes(self) -> list[int]:
+        """By the mark, or by the files it has open: a process that gives itself a title overwrites its environment."""
         found = []
         for pid in pids():
             with suppress(OSError):
                 folder = Path(f"/proc/{pid}")
-                if self.mark.encode() in (folder / "environ").read_bytes() and (folder / "cmdline").read_bytes():
+                is_ours = self.mark.encode() in (folder / "environ").read_bytes() or self._is_used(folder / "fd")
+                if is_ours and (folder / "cmdline").read_bytes():
                     found.append(pid)
         return found
+
+    def _is_used(self, descriptors: Path) -> bool:
+        return any(os.readlink(each).startswith(f"{self.folder}/") for each in descriptors.iterdir())
 
     # --- what Ray itself says, past the package
 
