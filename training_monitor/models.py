@@ -366,8 +366,9 @@ class Event:
     """Something a supervising loop saw or did, for whoever shows it.
 
     kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
-    stopping | stopped | finished. `text` is one sentence with the evidence; `view` is the look behind `progress`;
-    `checkpoint` is the path that a `started` attempt resumes from, `outcome` how a run that `finished` did so.
+    stopping | stopped | removed | finished. `text` is one sentence with the evidence; `view` is the look behind
+    `progress`; `checkpoint` is the path that a `started` attempt resumes from, `outcome` how a run that `finished`
+    did so.
     """
 
     kind: str

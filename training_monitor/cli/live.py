@@ -25,6 +25,7 @@ _COLOURS = {
     "stopping": "yellow",
     "finished": "bold",
     "reached": "green",
+    "removed": "dim",
 }
 _PLAIN_SECONDS = 30.0
 _BAR_WIDTH = 16

@@ -159,6 +159,13 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
         "in the command and the variable RESUME_FROM_CHECKPOINT work without it",
     )
     command.add_argument(
+        "--keep-attempts",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="former attempts whose run directories (with their logs) stay on the target (default: %(default)s)",
+    )
+    command.add_argument(
         "--fresh-start",
         action="store_true",
         help="start from step 0 although checkpoints were written and none is complete",

@@ -101,6 +101,7 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             args.namespace,
             fresh_start=args.fresh_start,
             take_over=args.take_over,
+            keep_attempts=args.keep_attempts,
             on_event=on_event,
             on_look=on_look,
         )

@@ -26,9 +26,11 @@ class RestartPolicy:
     stagnation_threshold: float = 300.0
     check_interval: float = 30.0
     fresh_start: bool = False
+    keep_attempts: int = 10
 
     def __post_init__(self) -> None:
-        for name, lowest in (("max_retries", 0), ("retry_delay", 0), ("max_delay", 0), ("jitter", 0)):
+        least = {"max_retries": 0, "retry_delay": 0, "max_delay": 0, "jitter": 0, "keep_attempts": 1}
+        for name, lowest in least.items():
             if not getattr(self, name) >= lowest:
                 raise SettingsError(name, getattr(self, name), f"a number from {lowest}")
         for name in ("stagnation_threshold", "check_interval"):

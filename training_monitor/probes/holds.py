@@ -19,8 +19,8 @@ _FOLDER = '"${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}"/.held'
 
 def hold_question(job_id: str, by: str) -> Question[str]:
     """Write down that `by` wants no further attempt of this job."""
-    file = f"{_FOLDER}/{_key(job_id)}"
-    script = f"umask 077; mkdir -p {_FOLDER} && printf '%s\\n' {shlex.quote(by)} >{file}.new && mv {file}.new {file}"
+    file, words = f"{_FOLDER}/{_key(job_id)}", f"{shlex.quote(by)} {shlex.quote(job_id)}"
+    script = f"umask 077; mkdir -p {_FOLDER} && printf '%s\\n' {words} >{file}.new && mv {file}.new {file}"
     return Question("hold", f"{{ {script}; }} 2>&1", read_text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
 from training_monitor.probes import process_jobs, ray_jobs
 from training_monitor.probes.claims import Guard, unguarded
+from training_monitor.probes.former_attempts import Removed, remove_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -217,9 +218,15 @@ def start_job(
     namespace: str = "default",
     *,
     guard: Guard = unguarded,
+    keep_attempts: int | None = None,
+    on_removed: Callable[[Removed], None] | None = None,
     transport: Transport | None = None,
 ) -> str:
     """Start a job under an id of ours, or find that this id is there already: one job, never two.
+
+    Args:
+        keep_attempts: how many former attempts keep their run directories; None: all of them.
+        on_removed: is told which run directories were removed.
 
     Returns:
         `started`, or `exists` when an earlier try had started it.
@@ -229,10 +236,15 @@ def start_job(
         CommandError: nobody knows whether it runs; call again with the same id.
     """
     check_job_config(config)
-    question = guard(_start_question(job_id, config, checkpoint))
+    questions = [guard(_start_question(job_id, config, checkpoint))]
+    if keep_attempts is not None:
+        questions.append(guard(remove_question(job_id, keep_attempts)))
     try:
-        [answer] = ask(target, question, namespace=namespace, transport=transport)
-        return "exists" if answer.get() == "exists" else "started"
+        [answer, *removed] = ask(target, *questions, namespace=namespace, transport=transport)
+        how = "exists" if answer.get() == "exists" else "started"
+        if on_removed and removed and removed[0].value:
+            on_removed(removed[0].value)
+        return how
     except (CommandTimedOut, TargetUnreachable):
         look_at_job(target, job_id, namespace, transport=transport)
         return "exists"

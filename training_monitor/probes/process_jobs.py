@@ -198,7 +198,8 @@ def log_expression(job_id: str) -> str:
     return f'"${{TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}}"/{process_name(job_id)}/log'
 
 
-def _script(job_id: str, body: str, **parts: str) -> str:
+def script_of(job_id: str, body: str, **parts: str) -> str:
+    """A script with the functions above for a process job, whose run directory is $dir."""
     if parts:
         body = re.sub("|".join(parts), lambda found: parts[found.group()], body)
     return _LIBRARY.replace("JOB\n", shlex.quote(process_name(job_id)) + "\n", 1) + body
@@ -210,7 +211,7 @@ def look_question(job_id: str) -> Question[JobView | None]:
     def parse(reply: Reply) -> JobView | None:
         return parse_process_job(reply.output, job_id)
 
-    return Question("job", _script(job_id, _LOOK, BYTES=str(LOG_BYTES)), parse)
+    return Question("job", script_of(job_id, _LOOK, BYTES=str(LOG_BYTES)), parse)
 
 
 def start_question(job_id: str, command: str, env: Mapping[str, str], working_dir: str | None) -> Question[str]:
@@ -232,7 +233,7 @@ def start_question(job_id: str, command: str, env: Mapping[str, str], working_di
             raise CommandFailed(fields.get("error") or f"the job could not be started: {reply.output.strip()[:300]}")
         return fields["state"]
 
-    return Question("start", _script(job_id, _START, **parts), parse, limit=30.0)
+    return Question("start", script_of(job_id, _START, **parts), parse, limit=30.0)
 
 
 def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
@@ -246,18 +247,18 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
 
     hundredths = str(max(1, round(grace * 100)))
     return Question(
-        "stop", _script(job_id, _STOP + STOP_MEMBERS, BY=shlex.quote(by), GRACE=hundredths), parse, limit=grace + 30
+        "stop", script_of(job_id, _STOP + STOP_MEMBERS, BY=shlex.quote(by), GRACE=hundredths), parse, limit=grace + 30
     )
 
 
 def wait_script(job_id: str) -> str:
     """A script that prints `ended` when the job's process is gone, `waiting` every 10 s, and leaves after an hour."""
-    return _script(job_id, _WAIT)
+    return script_of(job_id, _WAIT)
 
 
 def members_script(job_id: str) -> str:
     """A script that prints the pids of all that belongs to the job."""
-    return _script(job_id, "_members")
+    return script_of(job_id, "_members")
 
 
 def jobs_question() -> Question[list[str]]:

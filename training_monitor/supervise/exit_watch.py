@@ -40,9 +40,9 @@ class ExitWatch:
         self.close()
         self.ended.clear()
         self._job_id, self._is_over, self._heard = job_id, False, self._clock.monotonic()
-        script = (process_jobs if is_process_job(job_id) else ray_processes).wait_script(job_id)
+        find = process_jobs.wait_script if is_process_job(job_id) else ray_processes.wait_script
         try:
-            self._stream = connect(self.target, self._transport).stream(["sh", "-s"], input=script)
+            self._stream = connect(self.target, self._transport).stream(["sh", "-s"], input=find(job_id))
         except TrainingMonitorError:
             return
         self._thread = threading.Thread(target=self._read, args=(self._stream,), daemon=True)

@@ -8,6 +8,7 @@ from training_monitor.clock import Clock
 from training_monitor.errors import JobNotFound
 from training_monitor.models import SUPERVISOR, Event, JobStatus, JobView, OnEvent
 from training_monitor.probes.checkpoints import get_checkpoint_listing
+from training_monitor.probes.former_attempts import Removed
 from training_monitor.probes.jobs import is_process_job, look_at_job, start_job
 from training_monitor.probes.stopping import stop_job
 from training_monitor.store import Store
@@ -37,6 +38,7 @@ class Hands:
         self.on_event, self.take_over = on_event, take_over
         self.exit_watch = ExitWatch(target, transport)
         self.claims: dict[str, Claiming] = {}
+        self.keep_attempts: int | None = None
 
     def claim(self, run: RunState) -> None:
         """Hold all claims of a run. Raises AlreadySupervised, LeaseLost, and CommandError where nobody could ask."""
@@ -77,7 +79,15 @@ class Hands:
         """Start the attempt that is written down last. Raises like `jobs.start_job`, and LeaseLost."""
         plan, guard = run.attempts[-1], self.claims[run.job_name].guard
         checkpoint, config = plan["checkpoint"], run.config or {}
-        return start_job(self.target, plan["job_id"], config, checkpoint, guard=guard, transport=self.transport)
+
+        def tell(former: Removed) -> None:
+            if former.removed:
+                self.tell(run, "removed", f"run directories of former attempts removed: {', '.join(former.removed)}")
+            if former.left:
+                self.tell(run, "removed", f"left, as there are files of others in them: {', '.join(former.left)}")
+
+        more: dict[str, Any] = {"guard": guard, "keep_attempts": self.keep_attempts, "on_removed": tell}
+        return start_job(self.target, plan["job_id"], config, checkpoint, transport=self.transport, **more)
 
     def stop_job(self, run: RunState, job_id: str) -> str:
         """Stop a job, to start it again. Raises like `stopping.stop_job`, and LeaseLost."""

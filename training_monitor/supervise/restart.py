@@ -35,6 +35,7 @@ def auto_restart(
     fresh_start: bool = False,
     take_over: bool = False,
     max_delay: float = 900,
+    keep_attempts: int = 10,
     on_event: OnEvent | None = None,
     on_look: OnLook = lambda error: None,
     store: Store | None = None,
@@ -53,8 +54,9 @@ def auto_restart(
         check_interval: seconds between looks; the exit of a process job is noticed at once.
         job_config: see `submit_job_with_resume`; default: that of the latest Ray job of this name.
         initial_job_id: a job to supervise from where it is.
-        take_over: take the training over from a living supervisor on another machine, which then ends.
+        take_over: take the training over from a living supervisor elsewhere, which then ends.
         on_event: called with what happens; on_look: after every look, with None or with why nothing was seen.
+        keep_attempts: of how many former attempts the run directories (logs) stay on the target; at least 1.
         fresh_start: allow starting from step 0 although checkpoints were written and none can be used.
 
     Returns:
@@ -68,18 +70,24 @@ def auto_restart(
         SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
         KeyboardInterrupt: passed on; the job keeps running, and calling again goes on supervising it.
     """
-    policy = RestartPolicy(max_retries, retry_delay, max_delay, 0.1, stagnation_threshold, check_interval, fresh_start)
+    waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
+    policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts)
     _check(job_name, job_config)
     target, store = parse_target(head_pod, namespace=namespace), store or Store()
     new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
-        kept = store.load_run(new.key)
         made = Supervisor(store, target, policy, transport, clock, on_event, take_over=take_over, on_look=on_look)
         with closing(made) as supervisor:
-            run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
-            while run.phase != "done":
-                run = supervisor.step(run)
-            return run.report()
+            return _supervise(supervisor, new, initial_job_id)
+
+
+def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:
+    """To the end of the run, from where an earlier supervisor left it."""
+    kept = supervisor.store.load_run(new.key)
+    run = supervisor.go_on(RunState.from_dict(kept), new) if kept else supervisor.begin(new, initial_job_id)
+    while run.phase != "done":
+        run = supervisor.step(run)
+    return run.report()
 
 
 def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:

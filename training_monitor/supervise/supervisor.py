@@ -68,6 +68,7 @@ class Supervisor(Hands):
         on_look: OnLook = lambda error: None,
     ) -> None:
         super().__init__(store, target, transport, clock, on_event, take_over)
+        self.keep_attempts = policy.keep_attempts
         self.policy, self.on_look = policy, on_look
         self.observer: Observer | None = None
         self.suspect: str | None = None  # a job that was found to be stalled at the last look

@@ -1,0 +1,104 @@
+"""What former attempts leave on a target, and what of it is removed as the next one starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from tests.integration.conftest import Place, wait_until
+from training_monitor import auto_restart
+from training_monitor.models import Event
+from training_monitor.probes.former_attempts import OLD_SECONDS, Removed, remove_question
+from training_monitor.probes.holds import hold_question
+from training_monitor.probes.jobs import look_at_job
+from training_monitor.probes.process_jobs import start_process_job
+from training_monitor.store import Store
+from training_monitor.targets.asking import ask
+
+HOSTILE = ("run-attempt-4 $(touch pwned)", "run-attempt--rf", "run-attempt-04", "run-attempt-1-attempt-2", "-rf", "*")
+
+
+def remove(target: Place, job_id: str, keep: int) -> Removed:
+    [answer] = ask(target.address, remove_question(job_id, keep))
+    found = answer.get()
+    assert found is not None
+    return found
+
+
+def make(target: Place, *names: str, command: str = "true") -> None:
+    """Start jobs, and see them ended."""
+    for name in names:
+        start_process_job(target.address, command, name)
+    ids = [f"process:{name}" for name in names]
+    assert wait_until(lambda: all(look_at_job(target.address, each).status.is_terminal for each in ids), 60)
+
+
+def make_old(*files: Path) -> None:
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.utime(file, (time.time() - OLD_SECONDS - 60,) * 2)
+
+
+def names_in(target: Place) -> set[str]:
+    return {each.name for each in target.jobs.iterdir() if not each.name.startswith(".")}
+
+
+def test_only_ended_attempts_of_ours_are_removed_and_the_newest_stay(target: Place) -> None:
+    make(target, *(f"run-attempt-{number}" for number in (1, 2, 4, 6, 8, 9, 12)), "other-attempt-1")
+    start_process_job(target.address, "sleep 300", "run-attempt-3")
+    ask(target.address, hold_question("process:run-attempt-4", "a person"))
+    (target.jobs / "run-attempt-2" / "checkpoint.pt").touch()
+    elsewhere = target.folder / "elsewhere"
+    (target.jobs / "run-attempt-1").rename(elsewhere)
+    (target.jobs / "run-attempt-1").symlink_to(elsewhere)
+    (target.jobs / "run-attempt-5").mkdir()
+    for name in HOSTILE:
+        (target.jobs / name).mkdir()
+    before = names_in(target)
+    found = remove(target, "process:run-attempt-10", keep=1)
+    assert found == Removed(("run-attempt-8", "run-attempt-6"), ("run-attempt-2",))
+    assert names_in(target) == before - set(found.removed)
+    assert {"starter", "command", "log"} <= {each.name for each in elsewhere.iterdir()}
+    assert not list(target.folder.rglob("pwned"))
+    assert remove(target, "process:run-attempt-10", keep=1).removed == (), "the same again removes nothing more"
+
+
+def test_what_is_old_and_unneeded_goes_and_what_is_new_stays(target: Place) -> None:
+    old, fresh = f"upload-{'0a' * 8}-1", f"upload-{'0b' * 8}-1"
+    make(target, old, fresh, "upload-mine-1")
+    for name in (old, "upload-mine-1"):
+        make_old(target.jobs / name / "exit_code")
+    held, claims = target.jobs / ".held", target.jobs / ".claims" / "key"
+    ask(target.address, hold_question("process:gone", "a person"), hold_question(f"process:{fresh}", "a person"))
+    make_old(*held.iterdir(), held / "a.new", claims / "new.1", claims / "look.2", claims / "7")
+    (held / "b.new").touch()
+    (target.jobs / ".former" / "half-removed").mkdir(parents=True)
+    assert remove(target, "process:run-attempt-1", keep=10) == Removed((old,))
+    assert names_in(target) == {fresh, "upload-mine-1"}
+    assert len(list(held.iterdir())) == 2 and (held / "b.new").exists(), "the hold of a job that is there"
+    assert [each.name for each in claims.iterdir()] == ["7"]
+    assert list((target.jobs / ".former").iterdir()) == []
+
+
+def test_a_supervised_run_keeps_as_many_former_attempts_as_it_was_told_and_says_what_it_removed(
+    local: Place, tmp_path: Path
+) -> None:
+    events = list[Event]()
+    command = f"echo x >>'{tmp_path}/tries'; [ $(wc -l <'{tmp_path}/tries') -ge 3 ]"
+    report = auto_restart(
+        "local",
+        "run",
+        None,
+        retry_delay=0,
+        check_interval=0.2,
+        job_config={"command": command},
+        keep_attempts=1,
+        on_event=events.append,
+        store=Store(str(tmp_path / "state")),
+    )
+    assert report["success"] and report["job_id"] == "process:run-attempt-3", report
+    assert names_in(local) == {"run-attempt-2", "run-attempt-3"}
+    [removed] = [event.text for event in events if event.kind == "removed"]
+    assert removed.endswith(": run-attempt-1")
