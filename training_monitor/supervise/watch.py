@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from training_monitor.errors import (
     AlreadySupervised,
     CommandError,
+    InstanceNotFound,
     JobNotFound,
     LeaseLost,
     SettingsError,
@@ -209,7 +210,7 @@ class _Watch:
 
     def terminate(self, plan: TerminationPlan) -> WatchReport:
         if self.claiming:
-            with suppress(CommandError):  # what cannot be asked cannot be stopped either, and may have been destroyed
+            with suppress(CommandError, InstanceNotFound):  # it cannot be stopped then either, and may be destroyed
                 self.claiming.hold()
         report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
         return WatchReport(report.end, report.reason, self.status, report)
