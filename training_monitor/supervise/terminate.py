@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.errors import CommandFailed, JobNotFound, SettingsError, TrainingMonitorError
+from training_monitor.errors import CommandFailed, JobNotFound, LeaseLost, SettingsError, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event
 from training_monitor.notify import templates
 from training_monitor.policy.job_progress import job_progress
@@ -207,7 +207,7 @@ class _Terminator:
             try:
                 state = self.save(phases[state.phase](state))
                 wait, unreached = FIRST_WAIT, 0.0
-            except SettingsError as error:  # asking again cannot help
+            except (SettingsError, LeaseLost) as error:  # asking again cannot help
                 if state.phase == "stopping":  # nothing was done, so nothing is to be gone on with
                     self.save(replace(state, phase="done", errors=(error.what,), ended_at=self.watcher.clock.time()))
                 raise
