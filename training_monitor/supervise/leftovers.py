@@ -31,12 +31,17 @@ def claim_names(run: RunState) -> list[str]:
 def find_other_job(target: Target, run: RunState, *, transport: Transport | None) -> JobView | None:
     """A job to supervise instead of starting one: any of this name that runs, or ended after all that `run` made.
 
-    The latter were made by another supervisor, which took over for a while.
+    The latter were made by another supervisor, which took over for a while; what had begun before a job that `run`
+    adopted was not.
     """
     process = "command" in (run.config or {})
     views = [view for view, _ in find_jobs_named(target, run.job_name, process=process, transport=transport)]
     made = [attempt_number(each["job_id"]) for each in run.attempts]
-    later = [view for view in views if made and attempt_number(view.job_id) > max(made)]
+    last = run.attempts[-1] if run.attempts else None
+    since = last["started_at"] if last and last["start_step"] is None else 0.0  # of an adopted job, by the target
+    later = [
+        view for view in views if made and attempt_number(view.job_id) > max(made) and (view.started_at or 0) >= since
+    ]
     return next((view for view in reversed(views) if not view.status.is_terminal), later[-1] if later else None)
 
 

@@ -265,7 +265,7 @@ class TrainingStep:
     def _end(self) -> None:
         run, ctx = self._run, self.ctx
         if run.success:
-            self._supervisor.target = ctx.target()  # looked up anew after it did not answer
+            self._supervisor.move(ctx.target())  # looked up anew after it did not answer
             self._keep_rest(run.attempts[-1]["job_id"])
             self._tell_ended()
             ctx.answered()
@@ -293,7 +293,7 @@ class TrainingStep:
             return
         ctx.forget_address()
         try:
-            self._supervisor.target = self._supervisor.exit_watch.target = ctx.target()
+            self._supervisor.move(ctx.target())
         except TrainingMonitorError as error:
             ctx.tell("progress", f"its address is not known: {error.what}")
 
