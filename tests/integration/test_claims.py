@@ -142,6 +142,50 @@ def test_where_no_claim_can_be_written_the_target_says_so(target: Place) -> None
         take(target)
 
 
+@pytest.mark.parametrize("left", ["", "\0" * 1001, "held", "held x 100 5 b", "held x y[$(touch$IFS~/never)] z b c\n"])
+def test_a_damaged_claim_hinders_nobody_for_ever(target: Place, left: str) -> None:
+    assert take(target)
+    [folder] = claims_folder(target).iterdir()
+    (folder / "1").write_text(left)
+    seen = look(target)
+    assert seen and (seen.number, seen.is_damaged, seen.is_live) == (1, True, False)
+    [answer] = ask(target.address, list_question())
+    assert answer.value is not None and answer.value.claims == ()
+    again = take(target, seen.number)
+    assert again and again.number == 2 and again.is_live
+
+
+def test_an_owner_whose_claim_was_emptied_by_a_power_cut_may_act(target: Place) -> None:
+    mine = take(target)
+    assert mine
+    [folder] = claims_folder(target).iterdir()
+    (folder / "1").write_text("")
+    [answer] = ask(target.address, only_as_owner(plain("echo acted"), mine))
+    assert answer.value and answer.value.output == "acted\n"
+
+
+def test_what_was_let_go_is_held_again_by_no_beat_or_act_that_comes_late(target: Place) -> None:
+    mine = take(target)
+    assert mine
+    ask(target.address, free_question(mine))
+    [answer] = ask(target.address, only_as_owner(plain("echo acted"), mine))
+    assert isinstance(answer.failure, LeaseLost)
+    [answer] = ask(target.address, beat_question(mine))
+    assert answer.value and not answer.value.held
+
+
+def test_a_beat_from_after_now_is_dated_by_the_file_system(target: Place) -> None:
+    mine = take(target)
+    assert mine
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    set_line(target, mine, 3, str(int(uptime) + 500_000))  # the uptime of a container began anew
+    [folder] = claims_folder(target).iterdir()
+    now = (folder / "1").stat().st_mtime
+    os.utime(folder / "1", (now - 1000, now - 1000))
+    seen = look(target)
+    assert seen and 1000 <= seen.age < 1060 and not seen.is_live
+
+
 def test_a_claim_that_the_target_has_lost_hinders_nobody(target: Place) -> None:
     mine = take(target)
     assert mine

@@ -36,7 +36,8 @@ class Owner:
 class Claim:
     """The newest claim on a training. `age` and `lease` are seconds by the target's clock, `since` UTC epoch seconds.
 
-    `number` grows with every owner. `held` is False once its owner has let go.
+    `number` grows with every owner. `held` is False once its owner has let go, and where the line that tells of the
+    owner is damaged.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Claim:
     age: float
     since: float
     owner: Owner
+    is_damaged: bool = False
 
     @property
     def is_live(self) -> bool:

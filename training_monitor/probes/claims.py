@@ -42,8 +42,8 @@ _LIBRARY = r"""
 umask 077
 base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
 case $base in /*) ;; *) base=$PWD/$base ;; esac
-read -r _up _ </proc/uptime; _up=${_up%%.*}
-read -r _boot </proc/sys/kernel/random/boot_id
+read -r _up _ </proc/uptime || _up=0; _up=${_up%%.*}
+read -r _boot </proc/sys/kernel/random/boot_id || _boot=-
 _highest() {
   number=0
   for _f in "$dir"/*; do
@@ -56,7 +56,8 @@ _highest() {
 _show() {
   _highest
   [ "$number" = 0 ] && return
-  if [ "$boot" = "$_boot" ]; then age=$((_up - beat))
+  case $lease/$beat in /* | */ | *[!0-9/]*) echo "claim=$number damaged"; return 0 ;; esac
+  if [ "$boot" = "$_boot" ] && [ "$boot" != - ] && [ "$_up" -ge "$beat" ]; then age=$((_up - beat))
   else
     : >"$dir/look.$$"
     age=$(($(stat -c %Y "$dir/look.$$" || date +%s) - $(stat -c %Y "$dir/$number")))
@@ -93,14 +94,17 @@ _show
 """
 _WRITE = r"""
 _highest
-[ "$number" = NUMBER ] && [ "$token" = TOKEN ] && _line STATE "$token" "$lease" "$words" 1<>"$dir/$number"
+[ "$number" = NUMBER ] && [ "$token" = TOKEN ] && [ "$state" = held ] &&
+  _line STATE "$token" "$lease" "$words" 1<>"$dir/$number"
 _show
 """
-# Where there is no claim at all, the target has lost it (a new container), and nobody else holds it.
+# Where there is no claim at all, or an empty one, the target has lost it (a new container; its power), and nobody else
+# holds it. What was let go is not held again by an act that comes late.
 _GUARD = r"""
 _highest
 [ "$number" = 0 ] && exit 0
-[ "$number" = NUMBER ] && [ "$token" = TOKEN ] || { _show; exit 1; }
+[ "$number" = NUMBER ] && [ -z "$token" ] && exit 0
+[ "$number" = NUMBER ] && [ "$token" = TOKEN ] && [ "$state" = held ] || { _show; exit 1; }
 _line held "$token" "$lease" "$words" 1<>"$dir/$number"
 exit 0
 """
@@ -147,7 +151,8 @@ def list_question() -> Question[Claims]:
 
     def parse(reply: Reply) -> Claims:
         lines = re.findall(r"^claim=(.*)$", reply.output, re.MULTILINE)
-        return Claims(tuple(_parse_claim(line) for line in lines), reply.output.rstrip().endswith("cut=1"))
+        claims = tuple(claim for claim in map(_parse_claim, lines) if not claim.is_damaged)
+        return Claims(claims, reply.output.rstrip().endswith("cut=1"))
 
     return Question("claims", _LIBRARY.replace("LINE", str(_LINE)) + _LIST.replace("MOST", str(MOST_LISTED)), parse)
 
@@ -162,7 +167,7 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
         "TOKEN": token,
         "LEASE": f"{lease:.0f}",
         "NEXT": str(number + 1),
-        "OWNER": " ".join(quote(word, safe="")[:_WORD] for word in words),
+        "OWNER": " ".join(quote(word, safe="", errors="replace")[:_WORD] for word in words),
     }
 
     def parse(reply: Reply) -> Claim:
@@ -228,10 +233,14 @@ def _parse_one(reply: Reply) -> Claim | None:
 
 
 def _parse_claim(line: str) -> Claim:
+    """The claim of a line; nobody holds one that is damaged, so that it hinders nobody for ever."""
+    number = line.partition(" ")[0]
+    if not re.fullmatch("[0-9]{1,9}", number):
+        raise ParseError("this is no claim", source="a claim on the target", text=line)
     try:
-        number, state, token, lease, age, since, *words = line.split()
+        _, state, token, lease, age, since, *words = line.split()
         host, user, pid, boot, folder, name = (unquote(word) for word in words)
         owner = Owner(host, user, int(pid), boot, folder)
         return Claim(name, int(number), token, state == "held", float(lease), float(age), float(since), owner)
-    except ValueError as error:
-        raise ParseError("this is no claim", source="a claim on the target", text=line) from error
+    except ValueError:
+        return Claim("it", int(number), "", False, 0.0, 0.0, 0.0, Owner("?", "?", 0, "", ""), is_damaged=True)
