@@ -115,7 +115,8 @@ class Claiming:
                     left = format_duration(found.lease - found.age)
                     self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
                 self._clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
-                found, silence = self._ask(look_question(self.name)), first.age + self._clock.monotonic() - began
+                silence = first.age + self._clock.monotonic() - began  # as it is asked: the answer may be slow to come
+                found = self._ask(look_question(self.name))
                 continue
             taken = self._ask(take_question(self.name, me, token, found.number if found else 0, self._lease))
             assert taken
@@ -130,22 +131,28 @@ class Claiming:
             self._tell("detected", f"{self.name} taken over from {before}")
 
     def guard(self, question: Question[T]) -> Question[T]:
-        """The same question, which does its act only while nobody else holds the claim."""
+        """The same question, which does its act only while nobody else holds the claim. Raises LeaseLost."""
+        if self._lost:
+            raise self._lost
         return only_as_owner(question, self._claim) if self._claim else question
 
     def _beat_on(self) -> None:
-        while self._claim and not self._ended.wait(self._claim.lease / BEATS_A_LEASE):
+        while (mine := self._claim) and not self._ended.wait(mine.lease / BEATS_A_LEASE):
             try:
-                self._beat(self._claim)
-            except TrainingMonitorError as error:
+                self._beat(mine)
+            except (TrainingMonitorError, OSError) as error:
                 get_logger().debug("%s: the claim could not be renewed: %s", self.name, error)
 
     def _beat(self, mine: Claim) -> None:
         now = self._ask(beat_question(mine))
-        if now is None:  # the target has lost it: a new container
+        is_gone = now is None or (now.is_damaged and now.number == mine.number)  # a new container, or a power cut
+        if is_gone and not self._ended.is_set():
             me = this_owner(self._store.folder, self.target)
-            self._claim = now = self._ask(take_question(self.name, me, mine.token, 0, self._lease))
-        if now and now.token != mine.token:
+            number = now.number if now else 0
+            now = self._ask(take_question(self.name, me, mine.token, number, self._lease))
+        if now and now.token == mine.token:
+            self._claim = now
+        elif now:  # never acted upon as if it were ours
             self._lost = claim_lost(now)
             self._ended.set()
 

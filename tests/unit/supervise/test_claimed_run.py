@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from tests.fakes import EPOCH, Behaviour
 from tests.unit.supervise.test_auto_restart import CRASH, GOOD, Bench
 from training_monitor.errors import AlreadySupervised, LeaseLost, TargetUnreachable
+from training_monitor.models import Question
 from training_monitor.store import Store
+from training_monitor.supervise.claiming import Claiming
+from training_monitor.targets.target import parse_target
 
 
 @pytest.fixture
@@ -138,3 +142,61 @@ def test_a_folder_that_is_written_after_the_end_keeps_the_next_attempt_waiting(b
     assert bench.jobs.starts[1].started - EPOCH >= 590 + 300
     waits = [each for each in bench.said("detected") if "by a process that is not found" in each]
     assert len(waits) == 1 and "/checkpoints was written" in waits[0]
+
+
+def test_an_older_job_of_the_same_name_is_no_successor_of_an_adopted_one(bench: Bench) -> None:
+    bench.jobs.add("run-attempt-3", GOOD, started=-5000)  # succeeded long ago
+    bench.jobs.add("by-hand", CRASH)
+    report = bench.restart(initial_job_id="process:by-hand")
+    assert report["success"] and [job.name for job in bench.jobs.starts] == ["run-attempt-4"]
+
+
+def test_a_dead_owner_is_not_refused_for_as_answers_that_come_late(bench: Bench) -> None:
+    bench.jobs.behaviours = [CRASH, GOOD]
+    bench.on("waiting", lambda: claimed_by_another(bench))
+    with pytest.raises(LeaseLost):
+        bench.restart()
+    answer, looks = bench.transport.answer, 0
+
+    def answer_late(script: str) -> tuple[str, int]:
+        nonlocal looks
+        said = answer(script)
+        if "/.claims/" in script and (looks := looks + 1) == 2:
+            bench.clock.elapsed += 4  # it was measured before
+        return said
+
+    bench.transport.answer = answer_late
+    assert bench.restart()["success"]
+
+
+def test_nothing_is_done_under_the_claim_of_whoever_took_a_lost_one(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINING_MONITOR_LEASE", "3")
+    claims, answer = bench.jobs.claims, bench.transport.answer
+
+    def lose_at_a_beat(script: str) -> tuple[str, int]:
+        if '_line held "$token"' in script and "$dir/new." not in script:
+            claimed_by_another(bench)
+            kept = dict(claims.newest)
+            claims.newest.clear()  # a new container, which the other one claims first
+            said = answer(script)
+            claims.newest.update(kept)
+            return said
+        return answer(script)
+
+    store = Store(str(tmp_path / "state"))
+    claiming = Claiming(parse_target("local"), "run", store, bench.transport, bench.clock, lambda kind, text: None)
+    claiming.hold()
+    bench.transport.answer = lose_at_a_beat
+    act = Question("act", "echo acted", lambda reply: reply.output)
+    for _ in range(600):
+        try:
+            claiming.guard(act)
+        except LeaseLost:
+            break
+        threading.Event().wait(0.05)
+    else:
+        pytest.fail("its loss was never seen")
+    claiming.close()
+    assert [words[1:3] for words in claims.newest.values()] == [("held", "anotherstoken")]
