@@ -308,7 +308,7 @@ class FakeJobs:
             if begin <= self.clock.elapsed < end:
                 raise error
         self._write_checkpoints()
-        if "/.claims/" in script:
+        if "dir=$base/.claims/" in script:
             claim, guarded, script = script.partition(") || exit 75\n")
             said = self.claims.answer(claim, self.now)
             if not guarded or self.claims.refuses(claim):
