@@ -75,7 +75,8 @@ class Claiming:
         self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
         self._closing = ExitStack()
         self._ended = threading.Event()
-        self._is_locked = self._is_unclaimed = False
+        self._is_locked = False
+        self._try_again_at: float | None = None  # where no claim could be written
         self._claim: Claim | None = None
         self._lost: LeaseLost | None = None
 
@@ -91,13 +92,14 @@ class Claiming:
         if not self._is_locked:
             self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.target}"))
             self._is_locked = True
-        if self._claim or self._is_unclaimed:
+        if self._claim or (self._try_again_at is not None and self._clock.monotonic() < self._try_again_at):
             return
         try:
             self._claim = self._take()
         except (CommandFailed, AccessDenied) as error:
-            self._is_unclaimed = True
-            self._tell("detected", f"no claim on {self.name}, other machines do not see who supervises it: {error}")
+            if self._try_again_at is None:
+                self._tell("detected", f"no claim on {self.name}, other machines do not see who supervises it: {error}")
+            self._try_again_at = self._clock.monotonic() + self._lease
             return
         threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
 

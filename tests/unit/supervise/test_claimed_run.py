@@ -200,3 +200,12 @@ def test_nothing_is_done_under_the_claim_of_whoever_took_a_lost_one(
         pytest.fail("its loss was never seen")
     claiming.close()
     assert [words[1:3] for words in claims.newest.values()] == [("held", "anotherstoken")]
+
+
+def test_a_target_where_no_claim_could_be_written_is_claimed_as_soon_as_it_can_be(bench: Bench) -> None:
+    bench.jobs.claims.unwritable = True
+    bench.clock.at(100, lambda: setattr(bench.jobs.claims, "unwritable", False))
+    assert bench.restart()["success"]
+    assert len(bench.said("detected")) == 1
+    [(number, state, *_rest)] = bench.jobs.claims.newest.values()
+    assert (number, state) == (1, "free")
