@@ -39,7 +39,7 @@ def test_the_processes_of_all_attempts_are_ended_and_no_others(target: Place, st
     found = end_forgotten(target.address, "lora", "lora-attempt-12")
     assert found.ended == len(mine) and [each.wait(10) for each in mine] == [-15] * 3
     assert [each.poll() for each in other] == [None, None, None]
-    assert end_forgotten(target.address, "lora", None) == Forgotten(0, (), "")
+    assert end_forgotten(target.address, "lora", None) == Forgotten(0, (), 0, "")
 
 
 def test_a_process_that_ignores_term_is_killed(target: Place, start: Start) -> None:
@@ -62,3 +62,15 @@ def test_the_end_of_its_log_is_read_in_the_folder_of_the_session_that_ended(
     (logs / "job-driver-lora-attempt-1.log").write_text("step 41/100 loss 0.5\n")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert end_forgotten(local.address, "lora", "lora-attempt-1").log_tail == "step 41/100 loss 0.5\n"
+
+
+def test_the_number_of_an_attempt_that_only_its_log_tells_of_is_not_given_again(
+    local: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for session, number in (("session_1", 12), ("session_2", 3)):
+        logs = tmp_path / "ray" / session / "logs"
+        logs.mkdir(parents=True)
+        for name in (f"lora-attempt-{number}", "lora-attempt-x", "lora-2-attempt-40"):
+            (logs / f"job-driver-{name}.log").write_text("step 41/100 loss 0.5\n")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert end_forgotten(local.address, "lora", None).attempts == 12

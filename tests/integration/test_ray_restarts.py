@@ -27,7 +27,7 @@ output, made = Path(sys.argv[1]), Path(sys.argv[2])
 job = re.search(r'"job_submission_id": *"([^"]+)"', os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])[1]
 resume = os.environ.get("RESUME_FROM_CHECKPOINT")
 weights, step = load_checkpoint(Path(resume)) if resume else (new_weights(), 0)
-with open(made / job, "a") as log:
+with open(made / f"{{job}}.{{step}}", "a") as log:
     while not (made / "enough").exists():
         step += 1
         print(f"step {{step}}/100000 loss={{train_step(weights, step):.4f}}", flush=True)
@@ -98,7 +98,7 @@ def test_a_cluster_that_dies_ten_times_leaves_one_training_and_the_true_count_of
     census, rivals = ProcessCensus(str(tmp_path / "train.py")), list[Rival]()
 
     def newest() -> Path:
-        return max(made.iterdir(), key=lambda file: int(file.name.rpartition("-")[2]))
+        return max(made.iterdir(), key=lambda file: file.stat().st_mtime)
 
     try:
         head.start()
@@ -138,7 +138,8 @@ def check_lost_steps(attempts: list[dict[str, Any]], made: Path) -> None:
     """What the report says of each attempt against the steps that its training wrote down."""
     known = 0
     for attempt, following in zip(attempts, attempts[1:]):
-        steps = steps_of(made / attempt["job_id"])
+        [file] = made.glob(f"{attempt['job_id']}.*")
+        steps = steps_of(file)
         if attempt["steps_lost"] is None:
             assert following["start_step"] is None or not attempt["final_step_known"], attempt
             continue

@@ -108,10 +108,11 @@ def wait_script(job_id: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """What was found of jobs that Ray does not know: how many processes were ended, which cannot be ended as
-    `PID STATE`, and the end of the last job's log."""
+    `PID STATE`, the highest N of NAME-attempt-N that has a log (0: none), and the end of the last job's log."""
 
     ended: int
     left: tuple[str, ...]
+    attempts: int
     log_tail: str
 
 
@@ -137,11 +138,17 @@ echo "found=$(_members | grep -c .)"
 """
     + STOP_MEMBERS
     + r"""
-echo log
-_newest=
-for _file in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}"/ray/session_*/logs/LOG "${RAY_TMPDIR:-/tmp/ray}"/session_*/logs/LOG; do
+_newest= _attempts=0
+for _logs in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}"/ray/session_*/logs "${RAY_TMPDIR:-/tmp/ray}"/session_*/logs; do
+  _file=$_logs/LOG
   if [ -f "$_file" ] && { [ -z "$_newest" ] || [ "$_file" -nt "$_newest" ]; }; then _newest=$_file; fi
+  for _file in "$_logs/job-driver-$_name-attempt-"*.log; do
+    _file=${_file##*-attempt-}; _file=${_file%.log}
+    case $_file in *[!0-9]* | ????????*) ;; *) [ "$_file" -gt $_attempts ] && _attempts=$_file ;; esac
+  done
 done
+echo "attempts=$_attempts"
+echo log
 [ -z "$_newest" ] || tail -c BYTES "$_newest"
 """
 )
@@ -167,7 +174,8 @@ def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Q
         if "state" not in fields or not fields.get("found", "").isdigit():
             raise CommandFailed(f"what Ray forgot could not be looked for: {reply.output.strip()[:300]}")
         left = tuple(re.findall(r"^left=(\d+ \w)$", reply.output.partition("\nlog\n")[0], re.MULTILINE))
-        return Forgotten(int(fields["found"]) - len(left), left, text)
+        attempts = fields.get("attempts", "")
+        return Forgotten(int(fields["found"]) - len(left), left, int(attempts) if attempts.isdigit() else 0, text)
 
     return Question("forgotten", script, parse, limit=grace + 40)
 

@@ -62,7 +62,7 @@ def end_what_ray_forgot(target: Target, run: RunState, *, transport: Transport |
             raise answer
         found.append(answer)
     log_tail = next((each.log_tail for each in found if each.log_tail), "")
-    return Forgotten(sum(each.ended for each in found), (), log_tail)
+    return Forgotten(sum(each.ended for each in found), (), max(each.attempts for each in found), log_tail)
 
 
 def is_still_written(run: RunState, checkpoints: Sequence[Checkpoint], now: float, quiet: float) -> float | None:

@@ -36,6 +36,7 @@ from training_monitor.probes.jobs import (
     next_job_id,
 )
 from training_monitor.probes.pods import find_replacement, pod_of
+from training_monitor.probes.ray_processes import Forgotten
 from training_monitor.store import Store
 from training_monitor.supervise import ledger
 from training_monitor.supervise.hands import Hands
@@ -192,8 +193,11 @@ class Supervisor(Hands):
                 return held
             if other := find_other_job(self.target, run, transport=self.transport):
                 return self.adopt(run, other)
+        highest = len(run.attempts)
         if not process:
-            run = self._end_forgotten(run)
+            forgotten = self._end_forgotten(run)
+            highest = max(highest, forgotten.attempts)
+            run = self.save(ledger.note_last_words(run, forgotten.log_tail))
         found = self.list_checkpoints(run)
         quiet = self.policy.stagnation_threshold
         if (age := is_still_written(run, found.checkpoints, self.clock.time(), quiet)) is not None:
@@ -213,17 +217,17 @@ class Supervisor(Hands):
             self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
         if choice.refusal:
             return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
-        number = len(run.attempts) + 1
-        job_id = next_job_id(self.target, run.job_name, process=process, at_least=number, transport=self.transport)
+        number, name = highest + 1, run.job_name
+        job_id = next_job_id(self.target, name, process=process, at_least=number, transport=self.transport)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
-    def _end_forgotten(self, run: RunState) -> RunState:
+    def _end_forgotten(self, run: RunState) -> Forgotten:
         """End what runs on of former attempts that Ray knows no more: it would train beside the next one."""
         found = end_what_ray_forgot(self.target, run, transport=self.transport)
         if found.ended:
             left = plural(found.ended, "process", "processes")
             self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")
-        return self.save(ledger.note_last_words(run, found.log_tail))
+        return found
 
     def watch(self, run: RunState) -> RunState:
         """One look: report progress, or find that the job ended or stalls; then wait for the next."""

@@ -23,7 +23,7 @@ class Cluster(FakeTransport):
     """Pods that end one process each; `asked_pods` are those that were asked, with their container."""
 
     def __init__(self, broken: str = "") -> None:
-        super().__init__(lambda script: ("found=1\nstate=stopped\nlog\nstep 7/9\n", 0))
+        super().__init__(lambda script: ("found=1\nstate=stopped\nattempts=4\nlog\nstep 7/9\n", 0))
         self.asked_pods: list[str] = []
         self.register(["kubectl"], lambda words, given: self.answer_kubectl(words, given, broken))
 
@@ -49,7 +49,7 @@ def test_after_a_lost_attempt_its_driver_is_looked_for_on_all_pods_of_the_cluste
     cluster = Cluster()
     found = end_what_ray_forgot(HEAD, run_that_ended("LOST"), transport=cluster)
     assert sorted(cluster.asked_pods) == ["head -c ray-head", "worker-1", "worker-3"]
-    assert (found.ended, found.log_tail.strip()) == (3, "step 7/9")
+    assert (found.ended, found.attempts, found.log_tail.strip()) == (3, 4, "step 7/9")
 
 
 def test_after_another_end_only_the_head_is_asked() -> None:
