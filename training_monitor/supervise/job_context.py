@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.clock import Clock
 from training_monitor.errors import LeaseLost, TrainingMonitorError
-from training_monitor.models import Event
+from training_monitor.models import Event, OnEvent
 from training_monitor.notify.next_command import command_line
 from training_monitor.notify.templates import ACCOUNT
 from training_monitor.policy.service_config import ServiceConfig
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.outbox import Outbox  # brings all that a messenger needs
 
-OnEvent = Callable[[Event], None]
 OnLine = Callable[[LogUpdate], None]
 RENEWALS = 4  # in the time that a lease lasts
 NOTED_EVERY = 60.0  # seconds between two notes that a long act goes on

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from training_monitor.errors import (
     JobNotFound,
     LeaseLost,
     SettingsError,
+    StateError,
     TargetNotFound,
     TrainingMonitorError,
 )
@@ -370,7 +372,9 @@ class Supervisor(Hands):
             if found := find_replacement(self.target, run.labels, transport=self.transport):
                 self.tell(run, "moved", f"{self.target} was replaced by {found}")
                 self.move(found)
-                run = self.save(replace(run, target=str(found)))
+                run = replace(run, target=str(found))
+                with suppress(StateError):  # its state folder may be what cannot be reached
+                    self.save(run)
         self.clock.sleep(self.policy.check_interval)
         return run
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import AccessDenied, AlreadySupervised, CommandFailed, JobNotFound, TrainingMonitorError
-from training_monitor.models import Event
+from training_monitor.models import Event, OnEvent
 from training_monitor.notify import templates
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.policy.sweep import SweepMemory, Verdict, decide_sweep, is_at_work
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
 OUTAGE_SECONDS = 900.0  # somebody is told of a listing that fails for so long
-OnEvent = Callable[[Event], None]
 
 
 class SweepReport(TypedDict):

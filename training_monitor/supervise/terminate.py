@@ -8,12 +8,12 @@ again after it was done. A rented instance is destroyed only after its upload wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.errors import CommandFailed, JobNotFound, LeaseLost, SettingsError, TrainingMonitorError
-from training_monitor.models import Checkpoint, Event
+from training_monitor.models import Checkpoint, Event, OnEvent
 from training_monitor.notify import templates
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import why_none_is_complete
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 STOP_TRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
 
-OnEvent = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)

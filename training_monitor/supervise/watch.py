@@ -18,7 +18,7 @@ from training_monitor.errors import (
     StateError,
     TrainingMonitorError,
 )
-from training_monitor.models import Event
+from training_monitor.models import Event, OnEvent
 from training_monitor.notify import templates
 from training_monitor.policy.claiming import claim_name
 from training_monitor.policy.judge import ENDS
@@ -28,7 +28,6 @@ from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.outages import Lookout
 from training_monitor.supervise.terminate import (
-    OnEvent,
     check_plan,
     is_terminating,
     past_termination,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError, TrainingMonitorError
-from training_monitor.models import Event
+from training_monitor.models import Event, OnEvent
 from training_monitor.notify.next_command import command_line
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, resolve_env
 from training_monitor.store import Store
 from training_monitor.supervise.burn import warn_of_burn
-from training_monitor.supervise.job_context import OnEvent, OnLine, Service
+from training_monitor.supervise.job_context import OnLine, Service
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.machine_steps import offer_query
 from training_monitor.supervise.pipeline import run_job
