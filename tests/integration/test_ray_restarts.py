@@ -129,21 +129,28 @@ def test_a_cluster_that_dies_ten_times_leaves_one_training_and_the_true_count_of
             each.end()
         head.stop()
     assert census.end() == 1
-    result = next(event for event in reversed(ann.events()) if event["kind"] == "result")
-    assert result["success"], result
-    check_lost_steps(result["attempts"], made)
+    known = 0
+    for each in rivals:
+        result = next(event for event in reversed(each.events()) if event.get("kind") == "result")
+        assert result["success"], result
+        known += check_lost_steps(result["attempts"], made)
+    assert known >= RESTARTS // 2
 
 
-def check_lost_steps(attempts: list[dict[str, Any]], made: Path) -> None:
-    """What the report says of each attempt against the steps that its training wrote down."""
+def check_lost_steps(attempts: list[dict[str, Any]], made: Path) -> int:
+    """Compare a report with the steps that each training wrote down; returns of how many attempts it knows the loss.
+
+    It does not know that of an attempt after which the other machine supervised.
+    """
     known = 0
     for attempt, following in zip(attempts, attempts[1:]):
         [file] = made.glob(f"{attempt['job_id']}.*")
         steps = steps_of(file)
         if attempt["steps_lost"] is None:
-            assert following["start_step"] is None or not attempt["final_step_known"], attempt
+            other_one = following["start_step"] is None or following["start_step"] > attempt["final_step"]
+            assert other_one or not attempt["final_step_known"], attempt
             continue
         known += 1
         assert attempt["final_step"] == steps[-1], (attempt, steps[-3:])
         assert attempt["steps_lost"] == steps[-1] - following["start_step"], (attempt, following)
-    assert known >= 4, attempts
+    return known
