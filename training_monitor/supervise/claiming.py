@@ -133,9 +133,8 @@ class Claiming:
             self._tell("detected", f"{self.name} taken over from {before}")
 
     def guard(self, question: Question[T]) -> Question[T]:
-        """The same question, which does its act only while nobody else holds the claim. Raises LeaseLost."""
-        if self._lost:
-            raise self._lost
+        """The same question, which does its act only while nobody else holds the claim. Raises like `hold`."""
+        self.hold()
         return only_as_owner(question, self._claim) if self._claim else question
 
     def _beat_on(self) -> None:
