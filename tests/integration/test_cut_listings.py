@@ -11,12 +11,13 @@ from tests.integration.conftest import Place
 from training_monitor import JobStatus, start_process_job, stop_job
 from training_monitor.errors import CommandFailed
 from training_monitor.probes.evidence import file_age_question
-from training_monitor.probes.jobs import AT_ONCE, find_jobs_named
+from training_monitor.probes.jobs import AT_ONCE, find_jobs_named, list_jobs
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 from training_monitor.uploads.checkpoint import upload_checkpoint
 
 MANY = 5000  # entries of one folder that a look takes
+MANY_JOBS = 53  # of which a round trip or two do not tell all
 
 
 def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: Place) -> None:
@@ -28,6 +29,27 @@ def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: 
     assert found[0].job_id == running and found[0].status is JobStatus.RUNNING
     assert len(found) == AT_ONCE + 5
     stop_job("local", running)
+
+
+def test_a_job_that_runs_is_listed_behind_many_later_ones_that_ended(local: Place) -> None:
+    running = start_process_job("local", "sleep 300", "train")
+    start_process_job("local", "true", "short")
+    for number in range(2, MANY_JOBS):
+        shutil.copytree(local.jobs / "short", local.jobs / f"short-attempt-{number}")
+    found = {view.job_id: view.status for view in list_jobs("local")}
+    assert len(found) == MANY_JOBS and found[running] is JobStatus.RUNNING
+    stop_job("local", running)
+
+
+def test_a_job_that_could_not_be_looked_at_is_listed_as_unknown(local: Place) -> None:
+    start_process_job("local", "true", "short")
+    shutil.copytree(local.jobs / "short", local.jobs / "other")
+    (local.jobs / "other" / "log").unlink()
+    os.mkfifo(local.jobs / "other" / "log")  # nobody writes into it: to read it takes for ever
+    assert {view.job_id: view.status for view in list_jobs("local")} == {
+        "process:short": JobStatus.SUCCEEDED,
+        "process:other": JobStatus.UNKNOWN,
+    }
 
 
 def test_the_newest_file_counts_wherever_a_large_folder_has_it(local: Place) -> None:

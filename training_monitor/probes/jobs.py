@@ -26,8 +26,7 @@ from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
-AT_ONCE = 20  # attempts that one round trip asks for
-MOST_LISTED = 50  # of each kind
+AT_ONCE = 20  # jobs that one round trip asks for
 _RECENT_SECONDS = 60.0
 # Under this key of its metadata, a Ray job carries the configuration it was made from.
 _KEPT = "training_monitor"
@@ -170,7 +169,8 @@ def get_throughput(
 def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
     """Ray jobs and process jobs of a target, oldest first; a kind that is not there adds none.
 
-    The logs of process jobs are read, and those of Ray jobs that have not ended.
+    All are looked at, in as many round trips as that takes; one that could not be looked at is UNKNOWN. The logs of
+    process jobs are read, and those of Ray jobs that have not ended.
 
     Raises:
         CommandError: neither kind could be asked.
@@ -178,18 +178,34 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
     ray, names = ask(
         target, ray_jobs.jobs_question(), process_jobs.jobs_question(), namespace=namespace, transport=transport
     )
-    listed = [process_jobs.PREFIX + name for name in (names.get() or [])[:MOST_LISTED]]
-    active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)][-MOST_LISTED:]
+    listed = [process_jobs.PREFIX + name for name in names.get() or []]
+    active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
     questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
     questions += [ray_jobs.log_question(job_id) for job_id in active]
-    answers: list[Answer[Any]] = []
-    if questions:
-        answers = ask(target, *questions, namespace=namespace, transport=transport)
+    answers = _ask_in_batches(target, questions, namespace, transport)
     logs = dict(zip(active, answers[len(listed) :]))
     views = [_view_of(job) for job in ray.value or ()]
     views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
-    views += [answer.value for answer in answers[: len(listed)] if answer.value is not None]
+    views += [view for job_id, answer in zip(listed, answers) if (view := _view_in(job_id, answer)) is not None]
     return sorted(views, key=lambda view: view.started_at or 0.0)
+
+
+def _ask_in_batches(
+    target: str | Target, questions: list[Question[Any]], namespace: str, transport: Transport | None
+) -> list[Answer[Any]]:
+    """The answers to any number of questions, in their order."""
+    return [
+        answer
+        for first in range(0, len(questions), AT_ONCE)
+        for answer in ask(target, *questions[first : first + AT_ONCE], namespace=namespace, transport=transport)
+    ]
+
+
+def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
+    """The view of a process job; None when it is gone, UNKNOWN when it could not be looked at."""
+    if answer.known:
+        return answer.value
+    return JobView(job_id, JobStatus.UNKNOWN, f"it could not be looked at: {answer.error}", log_known=False)
 
 
 def next_job_id(
@@ -322,11 +338,7 @@ def find_jobs_named(
         (int(found.group(2) or 0), name) for name in answer.get() or () if (found := pattern.fullmatch(name))
     )
     questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names]
-    answers = [
-        answer
-        for first in range(0, len(questions), AT_ONCE)
-        for answer in ask(target, *questions[first : first + AT_ONCE], namespace=namespace, transport=transport)
-    ]
+    answers = _ask_in_batches(target, questions, namespace, transport)
     return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
 
 

@@ -102,9 +102,13 @@ def judge_jobs(
     where, kept, now = parse_target(target, namespace=namespace), store or Store(), clock.time()
     views = {view.job_id: view for view in list_jobs(where, transport=transport)}
     meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
-    running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal][-MOST_TRAININGS:]
+    running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal]
     seen = {job_id: _Seen(meant[job_id], Look(view), progress=view.progress) for job_id, view in views.items()}
-    looked_at = _look_at(where, running, transport, alone=False) if running else []
+    looked_at = [
+        each
+        for first in range(0, len(running), MOST_TRAININGS)
+        for each in _look_at(where, running[first : first + MOST_TRAININGS], transport, alone=False)
+    ]
     seen |= {each.meant.name: each for each in looked_at if each.look}
     judged = {job_id: _judge(where, each, kept, now, None) for job_id, each in seen.items()}
     return [(views[job_id], verdict) for job_id, verdict in judged.items()]
