@@ -269,11 +269,15 @@ class JobCheckReport(TypedDict):
 
 
 class CheckReport(TypedDict):
-    """`check_training`: `jobs` worst first; `verdict` is that of the first, and `unknown` when none was found."""
+    """`check_training`: `jobs` worst first; `verdict` is that of the first, and `unknown` when none was found.
+
+    `not_looked_at` counts the trainings beyond those in `jobs`: where there are any, the verdict is never `ok`.
+    """
 
     schema: str
     target: str
     verdict: str
     reason: str
+    not_looked_at: int
     remedies: list[str]
     jobs: list[JobCheckReport]

@@ -163,6 +163,18 @@ def test_a_pid_alone_means_a_process_of_this_machine(
     assert "running" in capsys.readouterr().out.lower()
 
 
+def test_trainings_beyond_those_looked_at_are_counted_and_never_called_healthy(
+    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training_monitor.supervise.check.MOST_TRAININGS", 1)
+    trainings.start("healthy")
+    trainings.start("hung")
+    report = check_training("local")
+    assert report["verdict"] == "unknown" and report["not_looked_at"] >= 1 and len(report["jobs"]) == 1
+    assert main(["check", "local"]) == 3
+    assert "not looked at" in capsys.readouterr().out
+
+
 def test_json_has_every_documented_key(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from training_monitor.errors import CommandFailed, JobNotFound
 from training_monitor.policy.judge import ENDS
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
-from training_monitor.units import format_bytes, format_duration
+from training_monitor.units import format_bytes, format_duration, plural
 
 EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
@@ -44,6 +44,8 @@ def show(report: CheckReport) -> None:
         put("".join(f"{_line(job)}\n" for job in jobs))
     if not jobs:
         put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {printable(report['reason'])}\n")
+    if report["not_looked_at"]:
+        put(f"? {plural(report['not_looked_at'], 'more training')}, not looked at: name one by its PID or job\n")
     for remedy in report["remedies"]:
         hint(f"try: {remedy}")
 

@@ -76,11 +76,16 @@ def check_training(
     jobs = [_report(each, _judge(where, each, kept, clock.time(), stagnation_threshold)) for each in complete]
     jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
     nothing = f"no training was found on {where}"
+    verdict, reason = (jobs[0]["verdict"], jobs[0]["reason"]) if jobs else ("unknown", nothing)
+    left = len(meant.trainings) - len(chosen)
+    if left and VERDICTS.index(verdict) < VERDICTS.index("unknown"):
+        verdict, reason = "unknown", f"{left} more were not looked at; those that were are not in trouble"
     return CheckReport(
         schema=SCHEMA,
         target=str(where),
-        verdict=jobs[0]["verdict"] if jobs else "unknown",
-        reason=jobs[0]["reason"] if jobs else nothing,
+        verdict=verdict,
+        reason=reason,
+        not_looked_at=left,
         remedies=[*meant.remedies, *siblings.remedies()],
         jobs=jobs,
     )
