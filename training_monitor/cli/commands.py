@@ -87,7 +87,7 @@ def _ask_claims(args: Namespace) -> Answer[Claims]:
 
 
 def _claim_on(claims: Answer[Claims], view: JobView) -> Claim | None:
-    """The claim on a job's training; None where nobody says that he supervises it. Raises what kept us from asking."""
+    """The claim on a job's training; None where it has none. Raises what kept us from asking."""
     known = claims.get()
     return known.of(training_name(view.job_id)) if known else None
 
@@ -105,8 +105,7 @@ def _claim_dict(claims: Answer[Claims], view: JobView) -> dict[str, object]:
         claim = _claim_on(claims, view)
     except TrainingMonitorError as error:
         return {"supervisor": None, "supervisor_error": str(error)}
-    owner = claim and claim.owner
-    told = claim and owner and {**asdict(owner), "since": claim.since, "age": claim.age}
+    told = claim and {**asdict(claim.owner), "since": claim.since, "age": claim.age}
     return {"supervisor": told, "supervisor_error": None}
 
 

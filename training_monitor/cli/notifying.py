@@ -66,6 +66,22 @@ def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
             hint(f"{plural(waiting, 'notice')} could not be sent yet: the next command with --notify sends what waits")
 
 
+def typed_or_variable(option: str, text: str) -> str:
+    """As typed, or from the variable of env:NAME: a URL may be a secret, and argv is no place for one.
+
+    Raises:
+        SettingsError: no such variable is set.
+    """
+    from training_monitor.errors import SettingsError
+
+    name = text.removeprefix("env:")
+    if name == text:
+        return text
+    if not os.environ.get(name):
+        raise SettingsError(option, text, "env:NAME of a variable that is set here")
+    return os.environ[name]
+
+
 @contextmanager
 def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
     """The heartbeat of an option --heartbeat: a URL, or env:NAME of a variable that holds it; None where there is none.
@@ -76,16 +92,12 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
         SettingsError: it is no URL, or no such variable is set.
     """
     from training_monitor.cli.output import hint
-    from training_monitor.errors import SettingsError
     from training_monitor.notify.heartbeat import Heartbeat
 
     if url is None:
         yield None
         return
-    name = url.removeprefix("env:")
-    if name != url and not os.environ.get(name):
-        raise SettingsError("--heartbeat", url, "env:NAME of a variable that is set here")
-    heartbeat, patience = Heartbeat(url if name == url else os.environ[name], on_problem=hint), 1.0
+    heartbeat, patience = Heartbeat(typed_or_variable("--heartbeat", url), on_problem=hint), 1.0
     try:
         yield heartbeat
         patience = 5.0

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox
 
 _UNFINISHED = [state for state in JobState if not state.is_terminal]
-SWEEP_TOLD = ("stopping", "refused", "unreachable")  # the rest is in its report
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from argparse import Namespace
@@ -13,7 +12,7 @@ from dataclasses import asdict, replace
 from training_monitor.cli.check import EXITS
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, progress_parts
-from training_monitor.cli.notifying import open_heartbeat, open_outbox
+from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
 from training_monitor.errors import CommandTimedOut, SettingsError, TargetUnreachable
 from training_monitor.models import Event, Progress
@@ -176,20 +175,12 @@ def _watcher(args: Namespace) -> TrainingWatcher:
     return TrainingWatcher(args.target, job, read_watch_config(general, own, given), args.namespace)
 
 
-def _destination(text: str) -> str:
-    """As typed, or from a variable: the presigned URL of an upload is a secret, and argv is no place for one."""
-    name = text.removeprefix("env:")
-    if name != text and name not in os.environ:
-        raise SettingsError("--upload", text, "env:NAME of a variable that is set here")
-    return os.environ[name] if name != text else text
-
-
 def _plan(args: Namespace) -> TerminationPlan:
     if (args.destroy or args.destroy_without_upload) and not args.target.startswith("vast://"):
         raise SettingsError("--destroy", args.target, "a rented instance: vast://ID")
     given = {"reason": args.reason} if getattr(args, "reason", None) else {}
     return TerminationPlan(
-        upload_to=tuple(_destination(each) for each in args.upload),
+        upload_to=tuple(typed_or_variable("--upload", each) for each in args.upload),
         tags=tuple(args.tag),
         destroy=args.destroy,
         destroy_without_upload=args.destroy_without_upload,

@@ -71,8 +71,8 @@ def decide_claim(
 ) -> Literal["take", "wait", "refuse"]:
     """Whether `me` may claim a training.
 
-    Nobody is refused for the sake of a dead owner: his lease is waited for, until it ends or he is heard of. `silence`
-    is how old the claim would be had its owner not been heard of since the first look; None at the first look.
+    Nobody is refused for the sake of a dead owner: a second supervisor waits until the lease ends or the owner renews
+    it. `silence` is how old the claim would be without a beat since the first look; None at the first look.
     """
     if found is None or take_over or not found.is_live or found.owner.is_same_place(me):
         return "take"

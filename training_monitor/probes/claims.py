@@ -18,10 +18,8 @@ import hashlib
 import os
 import re
 import shlex
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -29,6 +27,8 @@ from training_monitor.errors import CommandFailed, LeaseLost, ParseError
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
 from training_monitor.policy.claiming import Claim, Owner
+from training_monitor.probes.process_jobs import JOBS_BASE
+from training_monitor.progress.procfs import identify
 from training_monitor.targets.target import Target
 
 T = TypeVar("T")
@@ -38,10 +38,8 @@ _LINE = 1000  # characters of a claim, so that a beat needs no more space than t
 _WORD = 400  # characters of a name that a claim carries
 _REFUSED = 75
 
-_LIBRARY = r"""
+_LIBRARY = JOBS_BASE + r"""
 umask 077
-base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
-case $base in /*) ;; *) base=$PWD/$base ;; esac
 read -r _up _ </proc/uptime || _up=0; _up=${_up%%.*}
 read -r _boot </proc/sys/kernel/random/boot_id || _boot=-
 _highest() {
@@ -131,14 +129,13 @@ def this_owner(state_folder: str, target: Target) -> Owner:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         user = str(os.getuid())
-    boot = Path("/proc/sys/kernel/random/boot_id")
     try:
-        boot_id, info = boot.read_text().strip(), os.stat(state_folder)
+        info = os.stat(state_folder)
         folder = f"{state_folder} {info.st_dev}:{info.st_ino} {target}"
     except OSError:
-        boot_id, folder = "", state_folder
-    digest = hashlib.sha256(folder.encode(errors="replace")).hexdigest()[:16]
-    return Owner(socket.gethostname()[:64], user[:32], os.getpid(), boot_id[:36], digest)
+        folder = state_folder
+    here, digest = identify(), hashlib.sha256(folder.encode(errors="replace")).hexdigest()[:16]
+    return Owner((here.hostname or "?")[:64], user[:32], here.pid, (here.boot_id or "")[:36], digest)
 
 
 def look_question(name: str) -> Question[Claim | None]:

@@ -46,11 +46,14 @@ _of() {
   _state=$1; _start=${20}
 }
 """
-_LIBRARY = (
-    READ_STAT
-    + r"""
+JOBS_BASE = r"""
 base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
 case $base in /*) ;; *) base=$PWD/$base ;; esac
+"""
+_LIBRARY = (
+    READ_STAT
+    + JOBS_BASE
+    + r"""
 dir=$base/JOB
 _alive() {
   read -r pid start boot <"$dir/pid" || return 1
