@@ -258,3 +258,49 @@ def test_a_cell_that_runs_again_after_its_run_ended_copies_its_output_once(scrip
         begin=BEGIN.replace("monitor = TrainingMonitor", "TrainingMonitor"),
     )
     assert (script.file.parent / "run_stdout.log").read_text() == "cell 0\ncell 1\ncell 2\n"
+
+
+# ---------------------------------------------------------------- what killed writers leave
+
+KILLED_AS_IT_WRITES = """
+wait = time.monotonic() + 30
+monitor.start_batch()
+while not os.path.exists("progress/run.json") and time.monotonic() < wait:
+    time.sleep(.02)
+os.replace = lambda *_: os.kill(os.getpid(), 9)
+monitor.start_batch()
+time.sleep(30)
+"""
+
+
+def test_the_next_run_removes_what_a_killed_one_had_not_put_in_place(script: Script) -> None:
+    assert script.run(KILLED_AS_IT_WRITES)[0] == -9
+    assert len(left_over(script)) == 2, "a temporary file beside the record"
+    with script.start(UNTIL_END):
+        assert wait_until(lambda: left_over(script) == [".run.json.owner"])
+        (script.folder / "end").touch()
+    assert left_over(script) == []
+
+
+def test_what_a_suspended_writer_or_one_of_another_host_has_not_put_in_place_is_left(
+    script: Script, hosts: tuple[str, str]
+) -> None:
+    suspended = "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)\nmonitor.start_batch(); time.sleep(60)"
+    elsewhere = Script(script.folder / "elsewhere")
+    for folder in (script.file.parent, elsewhere.folder):
+        folder.mkdir()
+    elsewhere.file.parent.symlink_to(script.file.parent)
+
+    def being_written() -> set[str]:
+        return {name for name in left_over(script) if name.endswith(".tmp")}
+
+    with (
+        script.start(suspended) as here,
+        elsewhere.start(suspended, begin=BEGIN.replace("run.json", "other.json"), host=hosts[0]) as there,
+    ):
+        assert wait_until(lambda: len(being_written()) == 2)
+        both = being_written()
+        assert script.run("monitor.start_batch()", begin=BEGIN.replace("run.json", "new.json"))[0] == 0
+        assert being_written() == both
+        here.kill()
+        there.kill()

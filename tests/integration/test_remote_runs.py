@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, SshServer, kill, wait_until
-from training_monitor.errors import CommandFailed, TargetUnreachable, TrainingMonitorError
+from training_monitor.errors import CommandError, CommandFailed, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult
 from training_monitor.parse.progress_file import parse_control_file
 from training_monitor.policy.run_rows import judge_look
@@ -266,6 +266,29 @@ class TestEditing:
         with pytest.raises(CommandFailed, match="no file"):
             here.runs.edit(run, {"lr": "2"})
         assert here.names() == ["a.json", "control_a.json"]
+
+    def test_what_an_editor_left_that_was_killed_as_it_wrote_goes_with_a_later_edit(
+        self, local: Place, here: Folder
+    ) -> None:
+        here.write("a")
+        run, tools = here.run("a"), local.folder / "bin"
+        tools.mkdir()
+        (tools / "mv").write_text("#!/bin/sh\nkill -9 $PPID\n")
+        (tools / "mv").chmod(0o700)
+        local.set_environment({"PATH": f"{tools}:{os.environ['PATH']}"})
+        with pytest.raises(CommandError):
+            here.runs.edit(run, {"lr": "2"})
+        [left] = [name for name in here.names() if name.startswith(".")]
+        (tools / "mv").unlink()
+        others = {f"{left.removesuffix('.tmp')}.txt", ".training-monitor-edit-mine.txt"}
+        for name in others:
+            (here.path / name).touch()
+        here.runs.edit(run, {"lr": "2"})
+        assert left in here.names(), "whoever wrote it just now may be alive"
+        for name in {*others, left}:
+            os.utime(here.path / name, (time.time() - 2 * 3600,) * 2)
+        here.runs.edit(run, {"lr": "3"})
+        assert set(here.names()) == {"a.json", "control_a.json", *others}
 
     def test_editors_here_and_there_lose_nothing_of_one_another(self, here: Folder) -> None:
         variables = {name: {"value": 1.0, "type": "float"} for name in ("a", "b")}

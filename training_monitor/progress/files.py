@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,10 +12,10 @@ from dataclasses import dataclass, replace
 from training_monitor.errors import SettingsError
 from training_monitor.parse.progress_file import MAX_FILE_BYTES
 from training_monitor.policy.run_filters import natural_key
+from training_monitor.progress.temporary_files import temporary_beside
 
 PROGRESS, CONTROL, SUFFIX = "progress.json", "control.json", ".json"
 _CONTROL_PREFIX = "control_"
-_TEMPORARY = ".training-monitor-"  # what a killed writer leaves: hidden, so it is listed by nobody
 _OUTPUTS = ("stdout.log", "stderr.log")
 
 
@@ -142,11 +141,6 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
-
-
-def temporary_beside(path: str) -> str:
-    """A name that nothing has, in the folder of this file."""
-    return os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}.tmp")
 
 
 def write_new(path: str, text: str) -> None:

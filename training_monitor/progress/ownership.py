@@ -30,11 +30,11 @@ from training_monitor.progress.files import (
     read_file,
     read_text,
     run_files,
-    temporary_beside,
     write_new,
 )
 from training_monitor.progress.processes import is_alive
 from training_monitor.progress.procfs import identify, read_process
+from training_monitor.progress.temporary_files import remove_left_beside, temporary_beside
 
 DEAD_AFTER = 15.0  # seconds without a beat; a run that goes on has one every 2 s
 _TRIES = 5
@@ -200,6 +200,7 @@ class Place:
             standing = ownership.take()
             if standing is Standing.OURS:
                 self.files, self._held = files, ownership
+                remove_left_beside(owner_path(files))
             elif standing is Standing.TAKEN or (standing is Standing.UNSURE and is_last):
                 continue
             return standing
@@ -209,6 +210,7 @@ class Place:
         """Let others have the files. Raises OSError."""
         held, self._held = self._held, None
         if held is not None:
+            remove_left_beside(owner_path(self.files))
             held.release()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from training_monitor.policy.run_values import Identity
 from training_monitor.policy.signal_outcomes import CONTINUE, STOP
 from training_monitor.progress.files import RunFiles, paths_of_run
+from training_monitor.progress.temporary_files import temporary_of_script
 from training_monitor.targets.asking import quote_path
 
 FILE_BYTES = 256 * 1024  # of one progress or control file
@@ -156,6 +157,9 @@ fi
 now=$(head -c FILE_BYTES "$file")
 [ "$now" != "$new" ] || _say written
 [ "$now" = "$old" ] || [ "$any" ] || _say changed "$now"
+{
+  find . ! -name . -prune -type f -user "$(id -u)" -name '.training-monitor-edit-*.tmp' -mmin +60 -exec rm -f {} +
+} 2>/dev/null
 set -C
 _said=$({ printf '%s\n' "$new" >"$temporary"; } 2>&1) && chmod go-w "$temporary" && mv -f "$temporary" "$file" || {
   rm -f "$temporary"; _say failed "$_said"
@@ -258,7 +262,7 @@ def edit_script(root: str, control: str, *, old: str | None, new: str, word: str
         "new": new.rstrip("\n"),
         "old": (old or "").rstrip("\n"),
         "any": "" if old is not None else "yes",
-        "temporary": f"./.training-monitor-{secrets.token_hex(6)}.tmp",
+        "temporary": f"./{temporary_of_script()}",
     }
     parts = {"WORD": word, "VALUES": _assign(values), "FILE_BYTES": str(FILE_BYTES)}
     return _fill(_PART + _GO + _EDIT, parts)

@@ -19,6 +19,7 @@ from training_monitor.policy.run_values import RUNNING, Run
 from training_monitor.progress.files import RunFiles, paths_of_run, read_text, write_atomically
 from training_monitor.progress.processes import is_alive
 from training_monitor.progress.procfs import read_process
+from training_monitor.progress.temporary_files import remove_left_beside
 from training_monitor.units import format_duration
 
 _LOCK_SECONDS, _LOCK_INTERVAL = 2.0, 0.02
@@ -46,6 +47,7 @@ def edit(files: RunFiles, run: Run, values: Mapping[str, str], *, clock: Clock =
     try:
         with _lock(os.path.dirname(files.control_path), clock):
             write_atomically(files.control_path, merge_edits(_read(files), run, added))
+            remove_left_beside(files.control_path)
             written = read_edits(_read(files))
     except OSError as error:
         raise TrainingMonitorError(f"{files.control_path!r} cannot be written: {error.strerror}") from error
