@@ -1,4 +1,4 @@
-"""How a job is told where to resume, and what the next attempt is called. Pure."""
+"""How a job is told where to resume, and what its attempts are called. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from training_monitor.errors import SettingsError
 
 RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
 _PLACE = "{checkpoint}"
+_PROCESS = "process:"
+_ATTEMPT = re.compile(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
 _QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*"|\\."""  # as sh reads it
 _CHARACTER = rf"""(?:{_QUOTED}|[^\s'"\\;|&<>()])"""
 
@@ -69,21 +71,32 @@ def format_resumed_env(env: Mapping[str, str], checkpoint: str | None) -> dict[s
     return resumed
 
 
-def next_attempt(names: Iterable[str], job_name: str) -> int:
-    """The number after the highest NAME-attempt-N there is."""
-    pattern = re.compile(rf"{re.escape(job_name)}-attempt-(\d+)")
-    return 1 + max((int(found.group(1)) for name in names if (found := pattern.fullmatch(name))), default=0)
+def attempt_name(job_name: str, number: int) -> str:
+    """What an attempt is called: NAME-attempt-N."""
+    return f"{job_name}-attempt-{number}"
 
 
 def training_name(job_id: str) -> str:
     """The NAME of a job that is called NAME, NAME-attempt-N or process:NAME-attempt-N."""
-    return re.sub(r"^process:|-attempt-\d+$", "", job_id)
+    name = job_id.removeprefix(_PROCESS)
+    found = _ATTEMPT.fullmatch(name)
+    return found[1] if found else name
 
 
 def attempt_number(job_id: str) -> int:
     """The N of NAME-attempt-N; 0 of a job that is called otherwise."""
-    found = re.search(r"-attempt-(\d+)$", job_id)
-    return int(found[1]) if found else 0
+    found = _ATTEMPT.fullmatch(job_id)
+    return int(found[2]) if found else 0
+
+
+def is_attempt_of(job_id: str, job_name: str) -> bool:
+    """Whether a job is called NAME or NAME-attempt-N."""
+    return job_name in (job_id, training_name(job_id))
+
+
+def next_attempt(names: Iterable[str], job_name: str) -> int:
+    """The number after the highest NAME-attempt-N there is."""
+    return 1 + max((attempt_number(name) for name in names if training_name(name) == job_name), default=0)
 
 
 def check_job_config(config: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from training_monitor.errors import ParseError
 from training_monitor.models import Question, Reply
+from training_monitor.policy.resume import attempt_number, training_name
 from training_monitor.probes.process_jobs import PREFIX, script_of
 
 OLD_SECONDS = 30 * 86400
@@ -96,8 +97,8 @@ def remove_question(job_id: str, keep: int) -> Question[Removed]:
 
     Other jobs than NAME-attempt-N of a process job have no run directories of former attempts.
     """
-    found = re.fullmatch(rf"{PREFIX}(.+)-attempt-(\d{{1,9}})", job_id)
-    name, number = (found[1], int(found[2])) if found else ("none", 0)
+    number = attempt_number(job_id) if job_id.startswith(PREFIX) else 0
+    name = training_name(job_id) if number else "none"
     parts = {
         "NAME": shlex.quote(name),
         "NUMBER": str(number),

@@ -18,7 +18,15 @@ from training_monitor.errors import (
 from training_monitor.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.parse.training_log import parse_progress
 from training_monitor.policy.job_progress import job_progress
-from training_monitor.policy.resume import check_job_config, format_resumed_command, format_resumed_env, next_attempt
+from training_monitor.policy.resume import (
+    attempt_name,
+    attempt_number,
+    check_job_config,
+    format_resumed_command,
+    format_resumed_env,
+    is_attempt_of,
+    next_attempt,
+)
 from training_monitor.probes import process_jobs, ray_jobs
 from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.former_attempts import Removed, remove_question
@@ -220,10 +228,11 @@ def next_job_id(
     """NAME-attempt-N with the first N from `at_least` on behind all that the target knows."""
     if process:
         [names] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
-        return f"{process_jobs.PREFIX}{job_name}-attempt-{max(at_least, next_attempt(names.get() or [], job_name))}"
+        number = next_attempt(names.get() or (), job_name)
+        return process_jobs.PREFIX + attempt_name(job_name, max(at_least, number))
     [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
     number = next_attempt((job.submission_id for job in jobs.get() or ()), job_name)
-    return f"{job_name}-attempt-{max(at_least, number)}"
+    return attempt_name(job_name, max(at_least, number))
 
 
 def start_job(
@@ -331,13 +340,12 @@ def find_jobs_named(
     """Jobs called NAME or NAME-attempt-N, oldest first, each with the configuration that Ray remembers."""
     if not process:
         [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
-        return [(_view_of(job), _config_of(job)) for job in jobs.get() or () if ray_jobs.name_of(job) == job_name]
+        named = [job for job in jobs.get() or () if is_attempt_of(job.submission_id, job_name)]
+        return [(_view_of(job), _config_of(job)) for job in named]
     [answer] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
-    pattern = re.compile(rf"{re.escape(job_name)}(-attempt-(\d+))?")
-    names = sorted(
-        (int(found.group(2) or 0), name) for name in answer.get() or () if (found := pattern.fullmatch(name))
-    )
-    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for _, name in names]
+    named = [name for name in answer.get() or () if is_attempt_of(name, job_name)]
+    names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
+    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in names]
     answers = _ask_in_batches(target, questions, namespace, transport)
     return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
 

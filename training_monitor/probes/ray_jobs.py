@@ -311,10 +311,5 @@ def resources_question() -> Question[RayResources]:
     return Question("resources", _ask_rest("GET", "/api/cluster_status", fallback), parse, limit=20.0)
 
 
-def name_of(job: RayJob) -> str:
-    """The job's name: its submission id without our `-attempt-N`."""
-    return re.sub(r"-attempt-\d+$", "", job.submission_id)
-
-
 def is_active(job: RayJob) -> bool:
     return job.status in (JobStatus.PENDING, JobStatus.RUNNING)

@@ -144,7 +144,7 @@ for _logs in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}"/ray/session_*/logs "${RAY_TMPDIR:-
   if [ -f "$_file" ] && { [ -z "$_newest" ] || [ "$_file" -nt "$_newest" ]; }; then _newest=$_file; fi
   for _file in "$_logs/job-driver-$_name-attempt-"*.log; do
     _file=${_file##*-attempt-}; _file=${_file%.log}
-    case $_file in *[!0-9]* | ????????*) ;; *) [ "$_file" -gt $_attempts ] && _attempts=$_file ;; esac
+    case $_file in *[!0-9]* | ??????????*) ;; *) [ "$_file" -gt $_attempts ] && _attempts=$_file ;; esac
   done
 done
 echo "attempts=$_attempts"

@@ -11,7 +11,7 @@ from typing import Any
 from training_monitor.errors import JobNotFound, SettingsError
 from training_monitor.models import Question, RayJob
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining
-from training_monitor.policy.resume import next_attempt
+from training_monitor.policy.resume import attempt_name, next_attempt, training_name
 from training_monitor.probes import process_jobs, ray_jobs
 from training_monitor.probes.find_trainings import files_question, find_question
 from training_monitor.targets.asking import ask
@@ -164,8 +164,9 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     """The training that a name means: a job, its latest attempt, or a process whose command has it."""
     if there.is_job(name):
         return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
-    fits = [_by_job(each.submission_id, each.entrypoint) for each in there.ray if ray_jobs.name_of(each) == name][-1:]
-    last = f"{name}-attempt-{next_attempt(there.names, name) - 1}"
+    named = [each for each in there.ray if training_name(each.submission_id) == name]
+    fits = [_by_job(each.submission_id, each.entrypoint) for each in named[-1:]]
+    last = attempt_name(name, next_attempt(there.names, name) - 1)
     fits += [_by_job(process_jobs.PREFIX + job) for job in (last, name) if job in there.names][:1]
     if not fits:
         word = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")

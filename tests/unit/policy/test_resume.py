@@ -10,10 +10,14 @@ import pytest
 
 from training_monitor.errors import SettingsError
 from training_monitor.policy.resume import (
+    attempt_name,
+    attempt_number,
     check_job_config,
     format_resumed_command,
     format_resumed_env,
+    is_attempt_of,
     next_attempt,
+    training_name,
 )
 
 PATHS = [
@@ -159,6 +163,30 @@ def test_the_next_attempt_follows_the_highest_number_there_is() -> None:
     names = ["run-attempt-2", "run-attempt-10", "run-attempt-x", "other-run-attempt-99", "run-attempt-50-b", "run"]
     assert next_attempt(names, "run") == 11
     assert next_attempt([], "run") == 1
+
+
+@pytest.mark.parametrize(
+    ("job_id", "name", "number"),
+    [
+        (attempt_name("run", 3), "run", 3),
+        ("process:run-attempt-12", "run", 12),
+        ("run", "run", 0),
+        ("run-attempt-x", "run-attempt-x", 0),
+        ("run-attempt-2-attempt-1", "run-attempt-2", 1),
+        ("-attempt-1", "-attempt-1", 0),
+        ("run-attempt-20261122213735", "run-attempt-20261122213735", 0),  # a date, not a number to count on from
+    ],
+)
+def test_an_attempt_is_told_from_its_training(job_id: str, name: str, number: int) -> None:
+    assert (training_name(job_id), attempt_number(job_id)) == (name, number)
+    assert is_attempt_of(job_id, name)
+
+
+def test_a_training_whose_own_name_looks_like_an_attempt_keeps_its_jobs() -> None:
+    assert is_attempt_of("run-attempt-2", "run-attempt-2")
+    assert is_attempt_of("run-attempt-2", "run")
+    assert not is_attempt_of("other-run-attempt-2", "run")
+    assert next_attempt(["run-attempt-2", "run-attempt-2-attempt-4"], "run-attempt-2") == 5
 
 
 def test_a_name_is_no_pattern() -> None:

@@ -15,12 +15,11 @@ from training_monitor.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
-from training_monitor.models import JobStatus, Question, RayJob, Reply
+from training_monitor.models import JobStatus, Question, Reply
 from training_monitor.probes.ray_jobs import (
     job_question,
     jobs_question,
     log_question,
-    name_of,
     resources_question,
     submit_question,
 )
@@ -128,11 +127,6 @@ def test_no_jobs_are_none_and_nonsense_is_an_error() -> None:
     for reply in (rest("{}"), rest("<html>"), cli("no list here")):
         with pytest.raises(ParseError):
             jobs_question().parse(reply)
-
-
-def test_the_name_of_a_job_is_without_our_number() -> None:
-    assert name_of(RayJob("train-attempt-12", JobStatus.RUNNING)) == "train"
-    assert name_of(RayJob("train-attempt-x", JobStatus.RUNNING)) == "train-attempt-x"
 
 
 # ---------------------------------------------------------------- the log
