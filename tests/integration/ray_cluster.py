@@ -206,16 +206,19 @@ class RayHead:
         """`ray job stop`, as a person types it."""
         self._rest(f"/api/jobs/{quote(job_id, safe='')}/stop", {})
 
+    def forget(self, job_id: str) -> None:
+        """`ray job delete`: of a job that has ended."""
+        self._rest(f"/api/jobs/{quote(job_id, safe='')}", method="DELETE")
+
     def _answers(self) -> bool:
         with suppress(OSError, ValueError):
             return isinstance(self._rest("/api/jobs/"), list)
         return False
 
-    def _rest(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _rest(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.address + path, data, {"Content-Type": "application/json", **self.headers}
-        )
+        headers = {"Content-Type": "application/json", **self.headers}
+        request = urllib.request.Request(self.address + path, data, headers, method=method)
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as reply:
             return json.load(reply)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 from tests.integration.conftest import Place, wait_until
+from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import auto_restart
 from training_monitor.models import Event
 from training_monitor.probes.former_attempts import OLD_SECONDS, Removed, remove_question
-from training_monitor.probes.holds import hold_question
-from training_monitor.probes.jobs import look_at_job
+from training_monitor.probes.holds import hold_key, hold_question
+from training_monitor.probes.jobs import look_at_job, start_job
 from training_monitor.probes.process_jobs import start_process_job
+from training_monitor.probes.stopping import stop_job
 from training_monitor.store import Store
 from training_monitor.targets.asking import ask
 
@@ -65,6 +68,48 @@ def test_only_ended_attempts_of_ours_are_removed_and_the_newest_stay(target: Pla
     assert remove(target, "process:run-attempt-10", keep=1).removed == (), "the same again removes nothing more"
 
 
+def test_a_start_that_goes_on_is_left_alone(local: Place) -> None:
+    for name in ("starter", "command", "exit_code.new"):
+        file = local.jobs / "run-attempt-1" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert remove(local, "process:run-attempt-2", keep=0) == Removed()
+    assert half_written(local) == {"run-attempt-1/exit_code.new"}
+
+
+def half_written(target: Place) -> set[str]:
+    return {f"{each.parent.name}/{each.name}" for each in target.jobs.glob("*/*.new")}
+
+
+def test_what_a_job_has_not_put_in_place_goes_with_its_end(target: Place) -> None:
+    start_process_job(target.address, "sleep 300", "stopped-attempt-1")
+    make(target, "ended-attempt-1")
+    of_running = {"stopped-attempt-1/exit_code.new", "stopped-attempt-1/stopped.new"}
+    assert wait_until(lambda: half_written(target) == of_running)
+    wrapper = int((target.jobs / "stopped-attempt-1" / "pid").read_text().split()[0])
+    os.kill(wrapper, signal.SIGKILL)
+    stop_job(target.address, "process:stopped-attempt-1")
+    assert half_written(target) == set()
+
+
+def test_what_a_killed_job_has_not_put_in_place_goes_as_the_next_attempt_starts(target: Place) -> None:
+    for name in ("run-attempt-1", "run-attempt-2", "run-attempt-3", "other-attempt-1"):
+        start_process_job(target.address, "sleep 300", name)
+    for name in ("run-attempt-1", "run-attempt-3", "other-attempt-1"):
+        os.killpg(int((target.jobs / name / "pid").read_text().split()[0]), signal.SIGKILL)
+    beside = target.jobs / "run-attempt-3" / "mine.new"
+    beside.touch()
+    ask(target.address, hold_question("process:run-attempt-1", "a person"))
+    before, killed = half_written(target), [f"process:run-attempt-{number}" for number in (1, 3)]
+    assert wait_until(lambda: not any(look_at_job(target.address, each).survivors for each in killed))
+    assert remove(target, "process:run-attempt-4", keep=2) == Removed()
+    gone = {f"run-attempt-{number}/{name}.new" for number in (1, 3) for name in ("exit_code", "stopped")}
+    assert gone < before and half_written(target) == before - gone
+    assert remove(target, "process:run-attempt-4", keep=0) == Removed((), ("run-attempt-3",))
+    stop_job(target.address, "process:run-attempt-2")
+    stop_job(target.address, "process:other-attempt-1")
+
+
 def test_what_is_old_and_unneeded_goes_and_what_is_new_stays(target: Place) -> None:
     old, fresh = f"upload-{'0a' * 8}-1", f"upload-{'0b' * 8}-1"
     make(target, old, fresh, "upload-mine-1")
@@ -80,6 +125,29 @@ def test_what_is_old_and_unneeded_goes_and_what_is_new_stays(target: Place) -> N
     assert len(list(held.iterdir())) == 2 and (held / "b.new").exists(), "the hold of a job that is there"
     assert [each.name for each in claims.iterdir()] == ["7"]
     assert list((target.jobs / ".former").iterdir()) == []
+
+
+def test_holds_of_ray_jobs_go_when_they_are_old_and_ray_says_that_it_does_not_know_the_job(local: Place) -> None:
+    held = local.jobs / ".held"
+    names = {job: hold_key(job) for job in ("known", "gone $(touch pwned)", "gone-attempt-1", "new")}
+
+    def held_after_a_start(number: int) -> set[str]:
+        start_job("local", f"process:run-attempt-{number}", {"command": "true"}, None, keep_attempts=10)
+        return {each.name for each in held.iterdir()}
+
+    for job in names:
+        ask("local", hold_question(job, "a person"))
+    make_old(*(held / name for job, name in names.items() if job != "new"))
+    (held / ("0" * 32)).write_text("a person\nknown-to-nobody\n")  # no hold of that job
+    make_old(held / ("0" * 32))
+    before = {*names.values(), "0" * 32}
+    with RayDashboard() as ray:
+        local.set_environment({"RAY_API_SERVER_ADDRESS": ray.address})
+        ray.add_job("known", "STOPPED")
+        found = held_after_a_start(1)
+    assert found == before - {names["gone $(touch pwned)"], names["gone-attempt-1"]}
+    make_old(held / names["new"])
+    assert held_after_a_start(2) == found, "nobody answers there any more"
 
 
 def test_a_supervised_run_keeps_as_many_former_attempts_as_it_was_told_and_says_what_it_removed(

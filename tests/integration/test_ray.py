@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -57,6 +58,7 @@ from training_monitor.errors import CommandFailed, JobNotFound, RestError, Setti
 from training_monitor.models import Event
 from training_monitor.probes.evidence import evidence_question
 from training_monitor.probes.find_trainings import find_question
+from training_monitor.probes.holds import hold_key, hold_question
 from training_monitor.probes.jobs import find_jobs_named, start_job
 from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.probes.stopping import STOP_SECONDS
@@ -505,6 +507,20 @@ class TestSubmission:
         with pytest.raises(SettingsError):
             submit_job_with_resume(HEAD, None, {"entrypoint": "true"}, job_name="team/run")
         assert not ray_head.named("team/run")
+
+
+    def test_an_old_hold_goes_when_ray_knows_its_job_no_longer(self, ray_head: RayHead, ray_pod: Pod) -> None:
+        ray_head.submit("held", "true")
+        ray_head.submit("forgotten", "true")
+        for job in ("held", "forgotten"):
+            assert ray_head.ended(job) == "SUCCEEDED"
+            ask(HEAD, hold_question(job, "a person"))
+        holds = ray_head.home / ".training_monitor" / "jobs" / ".held"
+        for file in holds.iterdir():
+            os.utime(file, (0, 0))
+        ray_head.forget("forgotten")
+        start_job(HEAD, "after-attempt-1", {"entrypoint": "true"}, None, keep_attempts=10)
+        assert [file.name for file in holds.iterdir()] == [hold_key("held")]
 
 
 class TestRestart:

@@ -2,8 +2,9 @@
 
 Of a training, the run directories of the newest former attempts are kept. One is removed only when it was made by us,
 its job has ended, nobody holds it, and nothing is in it but what we wrote. It is renamed first, so that no look finds
-half of it. Also removed are tries of uploads that ended long ago, holds of process jobs whose run directory has been
-gone for as long, and the temporary files of writers that were killed. What Ray remembers of its jobs is Ray's.
+half of it; one that is kept loses what it had not put in place. Also removed are tries of uploads that ended long ago,
+holds of process jobs whose run directory has been gone for as long, and the temporary files of writers that were
+killed. Old holds of Ray jobs are named, since only Ray knows which are gone. What Ray remembers of its jobs is Ray's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from training_monitor.errors import ParseError
 from training_monitor.models import Question, Reply
 from training_monitor.policy.resume import attempt_number, training_name
+from training_monitor.probes.holds import hold_key
 from training_monitor.probes.process_jobs import PREFIX, script_of
 
 OLD_SECONDS = 30 * 86400
@@ -39,10 +41,11 @@ _is_ours() {
   done
 }
 _has_ended() {  # of a machine that started anew, or of another one with the same home, only the exit status tells
-  dir=$1 boot=; _alive && return 1
+  dir=$1 boot= _boot=-; _alive && return 1
   [ -s "$dir/exit_code" ] || [ "$boot" = "$_boot" ] || _is_older "$dir/log" OLD || return 1
   [ -z "$(_members)" ]
 }
+_is_untidy() { [ -e "$1/pid.new" ] || [ -e "$1/exit_code.new" ] || [ -e "$1/stopped.new" ]; }
 _has_hold() {
   [ -d "$base/.held" ] || return 1
   _key=$(printf %s "process:$1" | sha256sum 2>/dev/null) || return 0
@@ -59,11 +62,15 @@ for d in "$base"/NAME-attempt-*; do
   [ -d "$d" ] && [ ! -L "$d" ] || continue
   n=${d#"$base"/NAME-attempt-}
   case $n in '' | 0* | *[!0-9]* | ??????????*) ;; *) [ "$n" -ge NUMBER ] || echo "$n" ;; esac
-done | sort -rn | tail -n +AFTER | {
+done | sort -rn | {
+  place=0
   while read -r n && [ $count -lt MOST ]; do
-    each=NAME-attempt-$n
-    if _has_hold "$each" || ! _has_ended "$base/$each"; then continue; fi
-    if _is_ours "$base/$each"; then _remove "$each"; else echo "left=$each"; fi
+    each=NAME-attempt-$n place=$((place+1))
+    [ $place -gt KEEP ] || _is_untidy "$base/$each" || continue
+    _has_ended "$base/$each" || continue
+    if [ $place -le KEEP ] || _has_hold "$each"; then _tidy
+    elif _is_ours "$base/$each"; then _remove "$each"
+    else _tidy; echo "left=$each"; fi
   done
 }
 for d in "$base"/upload-*-* "$base"/samples-*-*; do
@@ -75,7 +82,11 @@ done
 for f in "$base"/.held/*; do
   _is_older "$f" OLD || continue
   job=$(sed -n 2p "$f")
-  case $job in process:*/* | process:) ;; process:*) [ -e "$base/${job#process:}" ] || rm -f "$f" ;; esac
+  case $job in
+    process:*/* | process: | '') ;;
+    process:*) [ -e "$base/${job#process:}" ] || rm -f "$f" ;;
+    *) printf 'held=%s %s\n' "${f##*/}" "$job" ;;
+  esac
 done
 for f in "$base"/.held/*.new "$base"/.claims/*/new.* "$base"/.claims/*/look.*; do
   _is_older "$f" SHORT && rm -f "$f"
@@ -86,10 +97,14 @@ echo state=done
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Names of run directories: which were removed, and which are left because something else is in them."""
+    """Names of run directories: which were removed, and which are left because something else is in them.
+
+    `held`: Ray jobs that somebody wanted no further attempt of, long ago.
+    """
 
     removed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
 
 def remove_question(job_id: str, keep: int) -> Question[Removed]:
@@ -102,7 +117,7 @@ def remove_question(job_id: str, keep: int) -> Question[Removed]:
     parts = {
         "NAME": shlex.quote(name),
         "NUMBER": str(number),
-        "AFTER": str(keep + 1),
+        "KEEP": str(keep),
         "MOST": str(MOST_REMOVED),
         "OLD": str(OLD_SECONDS),
         "SHORT": str(TEMPORARY_SECONDS),
@@ -113,9 +128,11 @@ def remove_question(job_id: str, keep: int) -> Question[Removed]:
         lines = reply.output.splitlines()
         if "state=done" not in lines:
             raise ParseError("the removal did not come to its end", source="former attempts", text=reply.output)
-        removed, left = (
-            tuple(line.removeprefix(key) for line in lines if line.startswith(key)) for key in ("removed=", "left=")
+        removed, left, held = (
+            tuple(line.removeprefix(key) for line in lines if line.startswith(key))
+            for key in ("removed=", "left=", "held=")
         )
-        return Removed(removed, left)
+        holds = (each.partition(" ") for each in held)
+        return Removed(removed, left, tuple(job for key, _, job in holds if key == hold_key(job)))
 
     return Question("former", script_of(f"{PREFIX}{name}", body), parse, limit=60.0)

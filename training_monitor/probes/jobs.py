@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from training_monitor.policy.resume import (
 from training_monitor.probes import process_jobs, ray_jobs
 from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.former_attempts import Removed, remove_question
+from training_monitor.probes.holds import unhold_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -267,12 +269,26 @@ def start_job(
     try:
         [answer, *removed] = ask(target, *questions, namespace=namespace, transport=transport)
         how = "exists" if answer.get() == "exists" else "started"
-        if on_removed and removed and removed[0].value:
-            on_removed(removed[0].value)
+        found = removed[0].value if removed else None
+        if found and on_removed:
+            on_removed(found)
+        if found and found.held:
+            _remove_holds(target, found.held, namespace, guard, transport)
         return how
     except (CommandTimedOut, TargetUnreachable):
         look_at_job(target, job_id, namespace, transport=transport)
         return "exists"
+
+
+def _remove_holds(
+    target: str | Target, job_ids: tuple[str, ...], namespace: str, guard: Guard, transport: Transport | None
+) -> None:
+    """Remove the holds of Ray jobs that Ray no longer knows. Where it cannot be asked, they stay."""
+    with suppress(TrainingMonitorError):
+        [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+        known = {job.submission_id for job in jobs.get() or ()}
+        if gone := [each for each in job_ids if each not in known]:
+            ask(target, guard(unhold_question(gone)), namespace=namespace, transport=transport)
 
 
 def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:

@@ -7,6 +7,7 @@
         log          stdout and stderr
         exit_code    exit status and when, written at the end (into space set aside: the disk may be full by then)
         stopped      who stopped it, when somebody did
+        *.new        what is not yet whole, and the space set aside for it: removed when the job has ended
 
 The directory is made with mkdir, which can succeed once: starting a name twice adopts the first. All
 processes of a job carry TRAINING_MONITOR_JOB in their environment, so that also those that left the
@@ -38,6 +39,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # so the text is cut at its last parenthesis). `_alive` is true while the job's own process runs.
 # `_members` prints the pids of all that belongs to the job: by environment, session, process group, or because they
 # write its log (a process may have a session of its own and overwrite its environment with a title).
+# `_tidy` removes what an ended job has not put in place.
 READ_STAT = r"""
 _of() {
   _state=; _start=
@@ -77,6 +79,7 @@ _members() {
     done
   } | sort -un
 }
+_tidy() { rm -f "$dir/pid.new" "$dir/exit_code.new" "$dir/stopped.new"; }
 """
 )
 
@@ -95,7 +98,8 @@ while :; do
   [ "$hit" ] || break
 done
 [ "$now" = 127 ] && [ "$code" = 127 ] && code=$now
-printf '%s %s\n' "$code" "$(date +%s)" 1<>"$dir/exit_code.new" && mv "$dir/exit_code.new" "$dir/exit_code"
+printf '%s %s\n' "$code" "$(date +%s)" 1<>"$dir/exit_code.new" && mv "$dir/exit_code.new" "$dir/exit_code" &&
+  rm -f "$dir/stopped.new"
 """
 
 _START = r"""
@@ -167,6 +171,10 @@ for signal in TERM KILL; do
 done
 echo state=stopped
 for p in $left; do _of "$p" && echo "left=$p $_state"; done
+"""
+
+_TIDY_STOPPED = r"""
+[ "$left" ] || [ ! -s "$dir/pid" ] || _alive || _tidy
 """
 
 _WAIT = r"""
@@ -248,10 +256,8 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
             raise CommandFailed(f"the job could not be stopped: {reply.output.strip()[:300]}")
         return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)
 
-    hundredths = str(max(1, round(grace * 100)))
-    return Question(
-        "stop", script_of(job_id, _STOP + STOP_MEMBERS, BY=shlex.quote(by), GRACE=hundredths), parse, limit=grace + 30
-    )
+    parts = {"BY": shlex.quote(by), "GRACE": str(max(1, round(grace * 100)))}
+    return Question("stop", script_of(job_id, _STOP + STOP_MEMBERS + _TIDY_STOPPED, **parts), parse, limit=grace + 30)
 
 
 def wait_script(job_id: str) -> str:
