@@ -1,4 +1,4 @@
-"""Format and size of an image from its first bytes, and whether its end is there; nothing is decoded.
+"""Format and size of an image from its first bytes, and how long its file has to be; nothing is decoded.
 
 PNG: w3.org/TR/png-3. JPEG: ITU-T T.81, annex B. WebP: RFC 9649. GIF: the GIF89a specification. BMP: BITMAPFILEHEADER,
 BITMAPCOREHEADER and BITMAPINFOHEADER of the Windows documentation, and their OS/2 relatives.
@@ -14,19 +14,20 @@ from dataclasses import dataclass
 from typing import Any
 
 HEAD_BYTES = 256 * 1024  # of nearly every JPEG the size is in these; `bytes_needed` tells of the others
+JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; those are DHT, JPG and DAC
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\0\0\0\0IEND\xaeB`\x82"  # the chunk IEND: no data, and its checksum
 _PNG_MOST_SIDE = 2**31 - 1
 
 _JPEG_MARKER = re.compile(rb"\xff([\x01-\xfe])")  # FF FF is a fill byte, FF 00 a byte of data
-_JPEG_END = b"\xff\xd9"
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOFn; those are DHT, JPG and DAC
 _JPEG_SCAN, _JPEG_LAST = 0xDA, 0xD9
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RSTn and SOI have no length
 _JPEG_MOST_SEGMENTS = 4096
 
-_BMP_CORE_HEADER = 12
+_BMP_CORE_HEADER, _BMP_INFO_HEADER = 12, 40
+_BMP_DEPTHS = frozenset({1, 4, 8, 16, 24, 32})
+_BMP_PLAIN = frozenset({0, 3})  # no compression, with and without masks of the colours
 _BMP_HEADERS = frozenset({_BMP_CORE_HEADER, 16, 40, 52, 56, 64, 108, 124})
 
 
@@ -34,13 +35,13 @@ _BMP_HEADERS = frozenset({_BMP_CORE_HEADER, 16, 40, 52, 56, 64, 108, 124})
 class ImageHeader:
     """What the first bytes of an image say: png | jpeg | webp | gif | bmp, and its size in pixels, at least 1 each.
 
-    `declared_bytes` is how long the file says it is, where its format says that (webp, bmp).
+    `least_bytes` is how long the file is at the least, where its header tells that (webp, and bmp without compression).
     """
 
     format: str
     width: int
     height: int
-    declared_bytes: int | None = None
+    least_bytes: int | None = None
 
 
 class _TooShort(Exception):
@@ -112,25 +113,20 @@ def bytes_needed(data: bytes) -> int | None:
 
 
 def find_damage(header: ImageHeader, size_bytes: int, tail: bytes) -> str | None:
-    """Look whether the file ends as its format demands. This finds what was cut off, not a changed byte inside.
+    """Look whether the file was cut off, as far as its two ends tell.
 
     Args:
         header: What `read_image_header` made of its first bytes.
         size_bytes: How long the file is.
-        tail: Its last bytes: 64 KiB bear what some programs append. A JPEG with more behind it, as the films that
-            phones append, is judged rightly when this is the whole file.
+        tail: Its last bytes: 64 KiB bear what some programs append.
 
     Returns:
         What is wrong, as the end of a sentence that begins with the file's name; None when nothing was found.
     """
-    if header.declared_bytes is not None and size_bytes < header.declared_bytes:
-        return f"is cut off: it has {size_bytes} of {header.declared_bytes} bytes"
+    if header.least_bytes is not None and size_bytes < header.least_bytes:
+        return f"is cut off: it has {size_bytes} of {header.least_bytes} bytes"
     if header.format == "png" and _PNG_END not in tail:
         return "is cut off: its last PNG chunk (IEND) is missing"
-    if header.format == "gif" and not tail.rstrip(b"\0").endswith(b";"):
-        return "is cut off: its GIF trailer is missing"
-    if header.format == "jpeg" and not _has_jpeg_end(tail, is_whole=len(tail) == size_bytes):
-        return "is cut off: its JPEG end marker (EOI) is missing"
     return None
 
 
@@ -162,23 +158,15 @@ def _read_png(data: bytes) -> ImageHeader | None:
 
 def _read_jpeg(data: bytes) -> ImageHeader | None:
     """SOFn: length, precision, height, width. A height of 0, told only behind the scan, is what no trainer reads."""
-    found = _find_jpeg_segment(data, _JPEG_FRAMES)
-    if found is None:
-        return None
-    _, _, height, width = _unpack(">HBHH", data, found)
-    return ImageHeader("jpeg", width, height)
-
-
-def _find_jpeg_segment(data: bytes, wanted: frozenset[int]) -> int | None:
-    """Where the first segment with such a marker begins, behind the marker; None when the scan or the end is before."""
     position = 2
     for _ in range(_JPEG_MOST_SEGMENTS):
         found = _JPEG_MARKER.search(data, position)
         if not found:
             raise _TooShort(max(len(data), position) + 2)
         marker, position = found[1][0], found.end()
-        if marker in wanted:
-            return position
+        if marker in JPEG_FRAMES:
+            _, _, height, width = _unpack(">HBHH", data, position)
+            return ImageHeader("jpeg", width, height)
         if marker in (_JPEG_SCAN, _JPEG_LAST):
             return None
         if marker not in _JPEG_ALONE:
@@ -187,22 +175,13 @@ def _find_jpeg_segment(data: bytes, wanted: frozenset[int]) -> int | None:
     return None
 
 
-def _has_jpeg_end(tail: bytes, *, is_whole: bool) -> bool:
-    """Whether EOI is there. Image data never holds it, but a preview in the metadata does: that is before the scan."""
-    try:
-        start = _find_jpeg_segment(tail, frozenset({_JPEG_SCAN})) if is_whole else 0
-    except _TooShort:
-        start = None
-    return start is not None and _JPEG_END in tail[start:]
-
-
 def _read_webp(data: bytes) -> ImageHeader | None:
     """RIFF, length of what follows, WEBP, then a first chunk that says by its name what it is."""
     (length,) = _unpack("<I", data, 4)
     (chunk,) = _unpack("4s", data, 12)
     reader = {b"VP8 ": _webp_lossy_size, b"VP8L": _webp_lossless_size, b"VP8X": _webp_extended_size}.get(chunk)
     size = reader(data) if reader else None
-    return ImageHeader("webp", *size, declared_bytes=length + 8) if size else None
+    return ImageHeader("webp", *size, least_bytes=length + 8) if size else None
 
 
 def _webp_lossy_size(data: bytes) -> tuple[int, int] | None:
@@ -233,17 +212,20 @@ def _read_gif(data: bytes) -> ImageHeader | None:
 
 
 def _read_bmp(data: bytes) -> ImageHeader | None:
-    """BM, length of the file (0 by some writers), then a header by whose length its fields are known.
+    """BM, where the pixels begin, then a header by whose length its fields are known.
 
-    A negative height says that the rows go from top to bottom.
+    A negative height says that the rows go from top to bottom. The length that the file says it has is passed over, as
+    readers do: some writers put 0 there, or something wrong.
     """
-    (length,) = _unpack("<I", data, 2)
-    (header_bytes,) = _unpack("<I", data, 14)
-    if header_bytes == _BMP_CORE_HEADER:
-        width, height = _unpack("<HH", data, 18)
-    else:
-        width, height = _unpack("<ii", data, 18)
-    return ImageHeader("bmp", width, abs(height), declared_bytes=length or None)
+    begin, header_bytes = _unpack("<II", data, 10)
+    is_core = header_bytes == _BMP_CORE_HEADER
+    width, height, _, depth = _unpack("<HHHH" if is_core else "<iiHH", data, 18)
+    (compression,) = _unpack("<I", data, 30) if header_bytes >= _BMP_INFO_HEADER else (0,)
+    if depth not in _BMP_DEPTHS or compression not in _BMP_PLAIN:
+        return ImageHeader("bmp", width, abs(height))
+    row = -(-width * depth // 32) * 4  # rows are padded to 4 bytes, but for the last one
+    least = (begin or 14 + header_bytes) + row * (abs(height) - 1) + -(-width * depth // 8)
+    return ImageHeader("bmp", width, abs(height), least)
 
 
 _READERS: dict[str, Callable[[bytes], ImageHeader | None]] = {

@@ -1,8 +1,8 @@
 """Whether a folder of images is fit to train a LoRA with, looked at before a machine is rented for it.
 
 The layout is the one that image trainers share: NAME.png with its caption NAME.txt beside it, in the folder itself or
-in folders one level below (`10_name`). Images are known by their content. Of a PNG all is read, and it is seen whether
-its data inflates; of other images the beginning and the end. Nothing is changed.
+in folders one level below (`10_name`). Images are known by their content and read whole: of a PNG it is seen whether
+its data inflates, of other images whether their parts are all there. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from training_monitor.errors import SettingsError
 from training_monitor.parse import image_header
+from training_monitor.parse.image_structure import find_structure_damage
 from training_monitor.parse.png_data import PIECE, PngCheck, count_data_bytes
 from training_monitor.units import format_bytes, plural
 from training_monitor.vast.dataset_files import (
@@ -37,9 +38,9 @@ MOST_ASPECT_RATIO = 3.0
 MOST_PIXELS = 178_956_970  # Pillow refuses more: twice its Image.MAX_IMAGE_PIXELS
 
 _TAIL_BYTES = 64 * 1024
-_MOST_READ_BYTES = 64 * 1024 * 1024  # of one image, where its head or its tail does not tell
+_MOST_READ_BYTES = 64 * 1024 * 1024  # of one image into memory; a PNG is read in pieces
 _MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any writing
-MOST_DATA_BYTES = 4 * 1024**3  # of all PNGs together, inflated to see that they are whole: some ten seconds
+MOST_DATA_BYTES = 4 * 1024**3  # of all images together, PNGs inflated, to see that they are whole: some ten seconds
 _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
 _OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
@@ -111,8 +112,8 @@ def validate_dataset(
     if len(images) > max_images:
         findings.errors.append(f"{len(images)} images, at most {max_images} are allowed: check the folder")
     if findings.skimmed:
-        most = f"the PNGs have more than {format_bytes(MOST_DATA_BYTES)} of data together"
-        findings.warnings.append(f"{_some(findings.skimmed)} were only looked at from their beginning and end: {most}")
+        most = f"over {format_bytes(_MOST_READ_BYTES)}, or over {format_bytes(MOST_DATA_BYTES)} with the others"
+        findings.warnings.append(f"{_some(findings.skimmed)}: only the beginning and the end were looked at ({most})")
     for image in images:
         _check_size(image, min_side, findings)
     _check_shared_names(images, findings)
@@ -178,21 +179,15 @@ def _read_head(stream: BinaryIO, size: int) -> bytes:
 def _find_damage(
     stream: BinaryIO, file: DatasetFile, header: image_header.ImageHeader, head: bytes, findings: Findings
 ) -> str | None:
-    size = file.size
-    if header.format == "png" and header.width * header.height <= MOST_PIXELS:  # more is refused anyway
-        cost = max(size, count_data_bytes(head[16:29]) or 0)
-        if cost <= findings.data_left:
+    is_png = header.format == "png"
+    if header.width * header.height <= MOST_PIXELS:  # more is refused anyway
+        cost = max(file.size, (count_data_bytes(head[16:29]) or 0) if is_png else 0)
+        if cost <= findings.data_left and (is_png or file.size <= _MOST_READ_BYTES):
             findings.data_left -= cost
-            return _find_png_damage(stream)
+            return _find_png_damage(stream) if is_png else _find_other_damage(stream, file.size, header)
         findings.skimmed.append(file.name)
-    if len(head) >= size:
-        return image_header.find_damage(header, size, head)
-    stream.seek(max(size - _TAIL_BYTES, 0))
-    damage = image_header.find_damage(header, size, stream.read(_TAIL_BYTES))
-    if damage and header.format == "jpeg" and size <= _MOST_READ_BYTES:  # a phone may have appended a film
-        stream.seek(0)
-        return image_header.find_damage(header, size, stream.read(size))
-    return damage
+    stream.seek(max(file.size - _TAIL_BYTES, 0))
+    return image_header.find_damage(header, file.size, stream.read(_TAIL_BYTES))
 
 
 def _find_png_damage(stream: BinaryIO) -> str | None:
@@ -201,6 +196,13 @@ def _find_png_damage(stream: BinaryIO) -> str | None:
     while check.damage is None and not check.is_complete and (piece := stream.read(PIECE)):
         check.feed(piece)
     return check.end()
+
+
+def _find_other_damage(stream: BinaryIO, size: int, header: image_header.ImageHeader) -> str | None:
+    if damage := image_header.find_damage(header, size, b""):
+        return damage
+    stream.seek(0)
+    return find_structure_damage(header.format, stream.read(size))
 
 
 def _tell_no_image(file: DatasetFile, findings: Findings) -> None:

@@ -43,7 +43,7 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
     hidden: int = 0
     other: int = 0
-    data_left: int = 0  # bytes of image data that may still be inflated
+    data_left: int = 0  # bytes of image data that may still be read or inflated
     skimmed: list[str] = field(default_factory=list)  # images for which that did not do
 
 

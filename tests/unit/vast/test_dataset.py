@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.images import gif, jpeg, vp8
 from training_monitor.errors import SettingsError
 from training_monitor.vast import dataset, dataset_files
 from training_monitor.vast.dataset import DatasetReport, validate_dataset
@@ -30,19 +31,14 @@ def png(width: int = 600, height: int = 600, seed: object = 0) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + text + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND")
 
 
+def photo(*metadata: bytes) -> bytes:
+    return jpeg(*metadata, width=800, height=600)
+
+
 def without_data(data: bytes) -> bytes:
     """The same PNG with an IDAT that is empty."""
     begin = data.index(b"IDAT") - 4
     return data[:begin] + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND")
-
-
-def jpeg(metadata: bytes = b"", width: int = 800, height: int = 600) -> bytes:
-    frame = b"\xff\xc0\0\x0b\x08" + struct.pack(">HH", height, width) + b"\x01\x01\x11\0"
-    return b"\xff\xd8" + metadata + frame + b"\xff\xda\0\x08\x01\x01\0\0\x3f\0" + b"\x12\xff\0\x34" * 9 + b"\xff\xd9"
-
-
-def gif() -> bytes:
-    return b"GIF89a" + struct.pack("<HHBBB", 600, 600, 0, 0, 0) + b";"
 
 
 @pytest.fixture
@@ -81,7 +77,7 @@ def only_warning(folder: Path, **arguments: Any) -> str:
 
 
 def test_a_good_folder(folder: Path) -> None:
-    (folder / "10.jpg").write_bytes(jpeg())
+    (folder / "10.jpg").write_bytes(photo())
     (folder / "10.txt").write_text("\ufeffSKS dog", encoding="utf-8")
     assert look(folder, require_captions=True, trigger="sks") == DatasetReport(
         path=str(folder),
@@ -158,8 +154,15 @@ def test_too_many_images(folder: Path) -> None:
         (png()[: png().index(b"IDAT") + 20], "is cut off: its last PNG chunk (IEND) is missing"),
         (png()[: png().index(b"IDAT") + 20] + chunk(b"IEND"), "is damaged: its image data (IDAT) does not inflate"),
         (without_data(png()), "is damaged: it has 0 of the 360600 bytes of its image data"),
-        (jpeg()[:9], "has a damaged header"),
-        (jpeg(b"\xff\xe1\xff\xff" + b"\0" * 65533)[:-2], "is cut off: its JPEG end marker (EOI) is missing"),
+        (photo()[:9], "has a damaged header"),
+        (photo(b"\xff\xe1\xff\xff" + b"\0" * 65533)[:-2], "is cut off: its JPEG end marker (EOI) is missing"),
+        (
+            photo().replace(b"\xff\xdb\0\x43", b"\xff\xdb\0\x53"),
+            "is damaged: its JPEG segment FFDB has a wrong length",
+        ),
+        (photo().replace(b"\xff\0", b"\xff\x02"), "is damaged: it has the marker FF02, which no JPEG has there"),
+        (vp8(600, 600)[:-2], "is cut off: it has 36 of 38 bytes"),
+        (gif(width=600, height=600)[:-4], "is cut off: its first GIF image is not all there"),
     ],
 )
 def test_files_that_are_no_whole_image(data: bytes, said: str, folder: Path) -> None:
@@ -184,22 +187,31 @@ def test_a_file_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_metadata_longer_than_the_first_read(folder: Path) -> None:
     (folder / "0.png").unlink()
-    (folder / "0.jpg").write_bytes(jpeg((b"\xff\xe2\xff\xff" + b"\0" * 65533) * 20))
+    (folder / "0.jpg").write_bytes(photo((b"\xff\xe2\xff\xff" + b"\0" * 65533) * 20))
     assert look(folder).errors == look(folder).warnings == ()
 
 
 def test_a_film_behind_a_photo_is_no_damage(folder: Path) -> None:
     (folder / "0.png").unlink()
-    (folder / "0.jpg").write_bytes(jpeg() + b"film" * 100_000)
+    (folder / "0.jpg").write_bytes(photo() + b"film" * 100_000)
     assert look(folder).is_valid
-    (folder / "0.jpg").write_bytes(jpeg()[:-2] + b"film" * 100_000)
+    (folder / "0.jpg").write_bytes(photo()[:-2] + b"film" * 100_000)
     assert "0.jpg is cut off" in look(folder).errors[0]
+
+
+def test_a_photo_too_large_to_be_read_whole_is_named_and_not_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "_MOST_READ_BYTES", 100_000)
+    (folder / "0.png").unlink()
+    (folder / "0.jpg").write_bytes(photo() + b"film" * 100_000)
+    assert only_warning(folder).startswith("0.jpg: only the beginning and the end were looked at (over 97.7 KiB, ")
 
 
 def test_names_that_lie_and_formats_that_trainers_skip(folder: Path) -> None:
     (folder / "0.png").rename(folder / "0.JPG")
     (folder / "1.png").rename(folder / "1.data")
-    (folder / "2.png").write_bytes(gif())
+    (folder / "2.png").write_bytes(gif(width=600, height=600))
     (folder / "x.heic").write_bytes(b"\0\0\0\x18ftypheic")
     assert look(folder).warnings == (
         "0.JPG is a png by its content: rename it, trainers go by the name",
@@ -287,7 +299,7 @@ def test_texts_beside_no_image(folder: Path) -> None:
 
 
 def test_images_that_share_a_caption(folder: Path) -> None:
-    (folder / "0.jpg").write_bytes(jpeg())
+    (folder / "0.jpg").write_bytes(photo())
     assert only_warning(folder) == "0.jpg, 0.png differ only in their extension and share a caption: rename them"
     assert look(folder).captions == 10
 
@@ -351,8 +363,8 @@ def test_a_name_deep_below_that_cannot_be_copied_is_found_though_the_folder_is_i
 def test_what_is_too_much_to_be_read_whole_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "9.png").write_bytes(without_data(png(seed=9)))
     monkeypatch.setattr(dataset, "MOST_DATA_BYTES", 9 * 360_600)
-    warning = only_warning(folder)
-    assert warning.startswith("9.png were only looked at from their beginning and end: the PNGs have more than 3.1 MiB")
+    said = "9.png: only the beginning and the end were looked at (over 64.0 MiB, or over 3.1 MiB with the others)"
+    assert only_warning(folder) == said
 
 
 def test_a_bomb_is_inflated_no_further_than_its_header_promises(folder: Path) -> None:
