@@ -15,6 +15,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.integration.conftest import Place, SshServer, Surroundings, kill, wait_until
 from training_monitor.errors import CommandError, CommandFailed, SettingsError
+from training_monitor.parse.file_list import PARTIAL
 from training_monitor.vast.preflight import check_instance
 from training_monitor.vast.sync import BATCH_BYTES, SyncProgress, SyncReport, fetch_folder, push_folder
 
@@ -344,7 +345,7 @@ class TestInterrupted:
         seen: list[bytes] = []
 
         def is_growing() -> bool:
-            return any(path.stat().st_size > 1_000_000 for path in there.glob(".model.*"))
+            return any(path.stat().st_size > 1_000_000 for path in there.rglob("model.*"))
 
         def cut() -> None:
             if wait_until(is_growing, 30):
@@ -362,6 +363,38 @@ class TestInterrupted:
         assert (there / "model").read_bytes() == (here / "model").read_bytes()
         assert sorted(os.listdir(there)) == ["model"]
         assert clock.slept == [] and report.sent_files == 1  # what the other side kept of it counts as progress
+
+
+    @pytest.mark.parametrize("push", [True, False])
+    def test_what_was_cut_of_a_file_that_is_wanted_no_longer_goes_with_the_next_copying(
+        self, over_ssh: Place, surroundings: Surroundings, here: Path, there: Path, push: bool
+    ) -> None:
+        write_file(here / "sub" / "model", os.urandom(200_000_000))
+        write_file(here / "sub" / "config", "x")
+        write_file(there / "sub" / ".mine" / "a", "hidden, and none of ours")
+
+        def copy() -> SyncReport:
+            if push:
+                return push_folder(str(here), over_ssh.address, str(there), clock=FakeClock())
+            return fetch_folder(over_ssh.address, str(here), str(there), clock=FakeClock())
+
+        def is_growing() -> bool:
+            return any(path.stat().st_size > 1_000_000 for path in there.rglob("model.*"))
+
+        def cut() -> None:
+            if wait_until(is_growing, 30):
+                (here / "sub" / "model").unlink()
+                for pid, line in surroundings.processes().items():
+                    if line.startswith("rsync"):
+                        kill(pid)
+
+        write_file(there / "sub" / PARTIAL / "former", "what was cut of a file that is gone")
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        copy()
+        cutting.join()
+        assert set(tree(there)) == {"sub/config", "sub/.mine/a"}
+        assert {path.name for path in there.rglob(".*")} == {".mine"}
 
 
 class TestFetch:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from training_monitor.errors import ParseError
 
 PARTIAL = ".training_monitor_partial"
+INCOMING = f"{PARTIAL}/incoming"  # what is being written; where its writer was killed, nobody goes on with it
 MOST_FILES = 20_000
 MOST_NAME_BYTES = 4096
 _FILE = re.compile(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
@@ -89,6 +90,8 @@ def parse_file_list(text: str) -> FileList | None:
         kind, _, rest = line.partition(" ")
         if kind == "file":
             name, file = _file(rest)
+            if f"/{INCOMING}/" in f"/{name}":
+                continue
             if f"/{PARTIAL}/" in f"/{name}":
                 partial += file.size
             elif find_name_problem(name):

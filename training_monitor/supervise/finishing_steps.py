@@ -20,6 +20,7 @@ from training_monitor.supervise.training_step import fetch_here, newest_on_machi
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.credits import Credits
 from training_monitor.vast.instances import find_instance, list_instances, stop_instance
+from training_monitor.vast.partial_files import clear_below
 from training_monitor.vast.publish import make_samples, register_model
 from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
 from training_monitor.watching import UploadReport
@@ -265,11 +266,12 @@ def settle(ctx: JobContext) -> None:
 
 
 def notify(ctx: JobContext) -> None:
-    """Tell how it ended. This is the last thing that is done."""
+    """Tell how it ended, and let go of what was only half copied here. This is the last thing that is done."""
     work = ctx.job.work
     assert work.outcome is not None
     if work.instance_id is not None:
         close_rental(ctx)
+    clear_below(ctx.local_folder)
     ctx.post(service_notices.ended(ctx.job))
     ctx.go(work.outcome)
     ctx.tell("finished", f"{work.outcome.value.lower()}: {work.reason}")

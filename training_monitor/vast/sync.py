@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import shutil
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import (
+    CommandError,
     CommandFailed,
     CommandTimedOut,
     SettingsError,
@@ -24,13 +25,14 @@ from training_monitor.errors import (
     ToolNotFound,
 )
 from training_monitor.parse.file_list import (
-    PARTIAL,
+    INCOMING,
     FileList,
     ListedFile,
     find_name_problem,
     is_inside,
     split_batches,
 )
+from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import connect
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -42,7 +44,8 @@ from training_monitor.vast.file_lists import (
     list_folder,
     list_remote,
 )
-from training_monitor.vast.transfers import INCOMING, Sent, fetch_by_tar, push_by_tar, send_by_rsync
+from training_monitor.vast.partial_files import clear_here, clear_question
+from training_monitor.vast.transfers import Sent, fetch_by_tar, push_by_tar, send_by_rsync
 
 SYNC_SECONDS = 6 * 3600.0
 TRIES = 3
@@ -102,12 +105,13 @@ class _Look:
 
 @dataclass(slots=True)
 class _Copying:
-    """One copying: `look` lists both sides, `send` copies a batch of names with a tool."""
+    """One copying: `look` lists both sides, `send` copies a batch of names with a tool, `clear` comes at the end."""
 
     what: str
     target: str
     look: Callable[[], _Look]
     send: Callable[[_Look, list[str], Tool, float], Sent]
+    clear: Callable[[_Look], None]
     on_progress: Callable[[SyncProgress], None] | None
     timeout: float
     clock: Clock
@@ -132,6 +136,7 @@ class _Copying:
             if missing and self.clock.monotonic() >= begin + self.timeout:
                 raise self._out_of_time(missing, len(seen.wanted))
             self._tell(seen, missing)
+        self.clear(seen)
         sizes = {name: file.size for name, file in seen.wanted.items()}
         return SyncReport(
             files=len(sizes),
@@ -268,8 +273,12 @@ def push_folder(
             return send_by_rsync(reach, names, seen.source.root, seen.there.root, push=True, limit=limit)
         return push_by_tar(reach, names, seen.source.root, seen.there.root, limit=limit)
 
+    def clear(seen: _Look) -> None:
+        with suppress(CommandError):  # all has arrived; the next time will do
+            ask(where, clear_question(seen.there.root, seen.wanted), transport=transport)
+
     what = f"copying {local!r} to {remote!r}"
-    return _Copying(what, str(where), look, send, on_progress, timeout, clock).run()
+    return _Copying(what, str(where), look, send, clear, on_progress, timeout, clock).run()
 
 
 def fetch_folder(
@@ -318,10 +327,11 @@ def fetch_folder(
             return send_by_rsync(reach, batch, seen.source.root, folder, push=False, limit=limit)
         return fetch_by_tar(reach, {name: seen.wanted[name] for name in batch}, seen.source.root, folder, limit=limit)
 
+    def clear(seen: _Look) -> None:
+        clear_here(folder, seen.wanted)
+
     what = f"copying {remote!r} to {local!r}"
-    report = _Copying(what, str(where), look, send, on_progress, timeout, clock).run()
-    shutil.rmtree(os.path.join(folder, PARTIAL), ignore_errors=True)
-    return report
+    return _Copying(what, str(where), look, send, clear, on_progress, timeout, clock).run()
 
 
 def _usable(there: FileList, target: Target) -> frozenset[str]:

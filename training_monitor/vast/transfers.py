@@ -17,10 +17,9 @@ from typing import IO, cast
 
 from training_monitor.errors import last_lines
 from training_monitor.models import CommandResult
-from training_monitor.parse.file_list import PARTIAL, ListedFile
+from training_monitor.parse.file_list import INCOMING, PARTIAL, ListedFile
 from training_monitor.targets.transport import KubectlTransport, SshTransport, Stream, Transport
 
-INCOMING = f"{PARTIAL}/incoming"
 STALL_SECONDS = 60
 _COPY_BYTES = 1024 * 1024
 _HEADER_BYTES = 256 * 1024  # more than this in front of a file is no archive of ours
@@ -52,13 +51,18 @@ def send_by_rsync(
         CommandTimedOut: it took longer than `limit` seconds.
     """
     argv = ["rsync", "-tOs", "--from0", "--files-from=-", f"--partial-dir={PARTIAL}", f"--timeout={STALL_SECONDS}"]
-    # links are followed here, where a person made them, and are nothing to copy on the other side
-    argv += ["--copy-links"] if push else [f"--temp-dir={os.path.join(destination, INCOMING)}"]
+    incoming = f"{destination.rstrip('/')}/{INCOMING}"
+    if push:
+        argv += ["--copy-links"]  # here, where a person made them; they are nothing to copy on the other side
+    if not push or isinstance(reach, SshTransport):
+        argv += [f"--temp-dir={incoming}"]  # where what a killed one leaves is found
     ends = [source.rstrip("/") + "/", destination.rstrip("/") + "/"]
     runner = reach
     if isinstance(reach, SshTransport):
         runner = reach.inner
         argv += ["-e", " ".join(_rsh_word(word) for word in ("ssh", *reach.options))]
+        if push:
+            argv += [f"--rsync-path=mkdir -p {shlex.quote(incoming)} && rsync"]
         far = 1 if push else 0
         ends[far] = f"{_bracketed(reach.destination)}:{ends[far]}"
     result = runner.run([*argv, "--", *ends], timeout=limit, input="\0".join(f"./{name}" for name in names))

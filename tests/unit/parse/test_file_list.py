@@ -32,6 +32,7 @@ def test_a_listing_has_files_tools_and_what_is_in_the_way() -> None:
         "file 12 1700000000 ./a b",
         "file 0 -5 ./sub/ it's \t\r\u2028",
         f"file 7 1700000000 ./sub/{PARTIAL}/big",
+        f"file 9 1700000000 ./{PARTIAL}/incoming/big.x1Y2z3",
         "other ./link",
         "refused ./two?lines?",
         "said find: ./private: Permission denied",

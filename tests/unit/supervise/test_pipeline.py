@@ -16,6 +16,7 @@ from tests.fakes import EPOCH, FakeClock, FakeJobs, FakeTransport
 from tests.loopback.vast_rows import offer
 from training_monitor.errors import LeaseLost, LocalFailure, SettingsError, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult, Event
+from training_monitor.parse.file_list import INCOMING, PARTIAL
 from training_monitor.policy.job_states import STEPS
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.renting import Hook, JobState, JobWork, QueuedJob, Rental, TrainingRequest, TrainingSpec
@@ -190,6 +191,22 @@ def test_what_cannot_be_saved_at_the_end_does_not_keep_the_machine(world: World,
     world.jobs.checkpoints[50] = None
     ended = world.run(world.job(JobState.DESTROYING, replace(RENTED, outcome=JobState.FAILED, reason="it crashed")))
     assert (ended.state, world.rows) == (JobState.FAILED, {})
+
+
+def test_what_was_only_cut_off_here_goes_with_the_end_of_the_job(world: World, tmp_path: Path) -> None:
+    job = world.job(JobState.NOTIFYING, replace(RENTED, outcome=JobState.FAILED, reason="no machine", spent=0.5))
+    folder, elsewhere = Path(world.context(job).local_folder), tmp_path / "elsewhere"
+    for kept in (folder / "checkpoints" / "step_5" / "model", elsewhere / "a"):
+        kept.parent.mkdir(parents=True)
+        kept.touch()
+    for cut in (folder / "checkpoints" / PARTIAL / "model", folder / "checkpoints" / "step_5" / INCOMING / "model.aB1"):
+        cut.parent.mkdir(parents=True)
+        cut.touch()
+    (folder / PARTIAL).symlink_to(elsewhere)
+    assert world.run(job).state is JobState.FAILED
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert names == {"checkpoints", "checkpoints/step_5", "checkpoints/step_5/model", PARTIAL}
+    assert (elsewhere / "a").exists(), "a link is none of ours"
 
 
 def test_a_command_without_a_dataset_finds_the_folder_it_starts_in(world: World) -> None:
