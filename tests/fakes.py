@@ -237,6 +237,17 @@ class FakeClaims:
         number, state, token, lease, beat, words = self.newest[key]
         return f"claim={number} {state} {token} {lease} {now - beat:.0f} {words}\n"
 
+    def take_over(self, now: float, state: str = "held") -> None:
+        """Another machine takes over the one claim there is, and is heard of now."""
+        [(key, (number, _, _, lease, _, words))] = self.newest.items()
+        others = " ".join([words.split()[0], "node7", "bob", *words.split()[3:]])
+        self.newest[key] = (number + 1, state, "anotherstoken", lease, now, others)
+
+    def beat(self, now: float) -> None:
+        """The owners are heard of again."""
+        for key, (number, state, token, lease, _, words) in self.newest.items():
+            self.newest[key] = (number, state, token, lease, now, words)
+
     def refuses(self, script: str) -> bool:
         """Whether what is done by its owner only is not done, since somebody else holds the claim."""
         key, token = _found(r"^dir=\$base/\.claims/(\w+)$", script), _found(r'"\$token" = (\w+) \]', script)
@@ -307,12 +318,16 @@ class FakeJobs:
         for begin, end, error in self.outages:
             if begin <= self.clock.elapsed < end:
                 raise error
-        self._write_checkpoints()
-        if "dir=$base/.claims/" in script:
+        while "dir=$base/.claims/" in script:
             claim, guarded, script = script.partition(") || exit 75\n")
             said = self.claims.answer(claim, self.now)
             if not guarded or self.claims.refuses(claim):
                 return said, 75 if guarded else 0
+        return self.act(script) if script else ("", 0)
+
+    def act(self, script: str) -> tuple[str, int]:
+        """The same of a script that is not about claims."""
+        self._write_checkpoints()
         if 'echo "boot=$_boot"' in script:
             return "end\n", 0  # nothing is known of its processes
         if r"printf '\036'" in script:
@@ -498,10 +513,7 @@ class FakeTraining(FakeJobs):
         self._print_steps()
         self.log += text
 
-    def answer(self, script: str) -> tuple[str, int]:
-        for begin, end, error in self.outages:
-            if begin <= self.clock.elapsed < end:
-                raise error
+    def act(self, script: str) -> tuple[str, int]:
         self._print_steps()
         if "_tell() {" in script:
             return self._find(), 0
@@ -518,7 +530,7 @@ class FakeTraining(FakeJobs):
         if found := re.search(r"^for name in (.*); do\n  \[ ! -f \"\$base/\$name/result", script, re.MULTILINE):
             ended = [self.jobs[name].exit(self.now) for name in found[1].split()]
             return "".join(f"{self.hub}\n" for each in ended if each), 0
-        return super().answer(script)
+        return super().act(script)
 
     def _print_steps(self) -> None:
         job, does = self.training, self.training.behaviour

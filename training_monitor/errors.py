@@ -15,7 +15,7 @@ TrainingMonitorError
 ├─ ParseError                        .source .excerpt
 ├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
 ├─ AlreadySupervised                 another supervisor holds this job
-├─ LeaseLost                         another worker has the job now
+├─ LeaseLost                         another worker has the job now: .owner .number
 └─ InvalidTransition  InsufficientCredits
 """
 
@@ -208,7 +208,14 @@ class AlreadySupervised(TrainingMonitorError):
 
 
 class LeaseLost(TrainingMonitorError):
-    """Another worker has the job now, or may have it: whoever gets this touches it no more."""
+    """Another worker has the job now, or may have it: whoever gets this touches it no more.
+
+    `owner` names the other one, where that is known; `number` counts the owners of a claim.
+    """
+
+    def __init__(self, what: str, *, hint: str | None = None, owner: str | None = None, number: int = 0) -> None:
+        self.owner, self.number = owner, number
+        super().__init__(what, hint=hint)
 
 
 class InvalidTransition(TrainingMonitorError):

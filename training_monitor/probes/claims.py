@@ -213,7 +213,10 @@ def unguarded(question: Question[Any]) -> Question[Any]:
 def claim_lost(now: Claim) -> LeaseLost:
     """What whoever held a claim before is told."""
     return LeaseLost(
-        f"{now.name} was taken over by {now.owner}", hint="leave it to that one, or take it back with --take-over"
+        f"{now.name} was taken over by {now.owner}",
+        hint="leave it to that one, or take it back with --take-over",
+        owner=str(now.owner),
+        number=now.number,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from training_monitor.errors import CommandFailed
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
+from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.process_jobs import LOG_BYTES, READ_STAT, STOP_GRACE_SECONDS, STOP_MEMBERS
 from training_monitor.probes.ray_jobs import ANSWER_SECONDS, REST, job_path
 from training_monitor.targets.asking import ask
@@ -186,14 +187,16 @@ def end_forgotten(
     job_id: str | None,
     namespace: str = "default",
     *,
+    guard: Guard = unguarded,
     transport: Transport | None = None,
 ) -> Forgotten:
     """End what runs on of the Ray jobs NAME-attempt-N and of `job_id` after Ray has forgotten them, and see it gone.
 
     Raises:
         CommandFailed: something of them cannot be ended. CommandError: it could not be asked.
+        LeaseLost: `guard` says that it may not be done.
     """
-    question = end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)
+    question = guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS))
     [answer] = ask(target, question, namespace=namespace, transport=transport)
     found = answer.get()
     assert isinstance(found, Forgotten)

@@ -39,6 +39,7 @@ from training_monitor.units import format_duration
 
 T = TypeVar("T")
 Tell = Callable[[str, str], None]  # the kind of an event, and its text
+_NOTHING: Question[None] = Question("claim", "", lambda reply: None)
 
 
 def lease_seconds() -> float:
@@ -110,7 +111,8 @@ class Claiming:
         while True:
             decision = decide_claim(found, me, take_over=self._take_over, silence=silence)
             if decision == "refuse":
-                raise already_claimed(found)
+                assert found
+                raise already_claimed(found) if self._try_again_at is None else claim_lost(found)
             if decision == "wait":
                 assert found and first
                 if silence is None:
@@ -136,6 +138,12 @@ class Claiming:
         """The same question, which does its act only while nobody else holds the claim. Raises like `hold`."""
         self.hold()
         return only_as_owner(question, self._claim) if self._claim else question
+
+    def confirm(self) -> None:
+        """See on the target that the claim is still ours: for an act that is not done there. Raises like `hold`."""
+        self.hold()
+        if self._claim:
+            self._ask(only_as_owner(_NOTHING, self._claim))
 
     def _beat_on(self) -> None:
         while (mine := self._claim) and not self._ended.wait(mine.lease / BEATS_A_LEASE):
@@ -170,9 +178,16 @@ class Claiming:
                 self._ask(free_question(claim))
 
 
-def already_claimed(claim: Claim | None) -> AlreadySupervised:
+def see_unclaimed(target: Target, name: str, store: Store, transport: Transport | None) -> None:
+    """See that nobody else supervises a training. Raises AlreadySupervised, and CommandError where nobody could ask."""
+    [answer] = ask(target, look_question(name), transport=transport)
+    found = answer.get()
+    if found and found.is_live and not found.owner.is_same_place(this_owner(store.folder, target)):
+        raise already_claimed(found)
+
+
+def already_claimed(claim: Claim) -> AlreadySupervised:
     """The refusal of a second supervisor, with the first one's name."""
-    assert claim
     return AlreadySupervised(
         f"{claim.name} is already supervised by {claim}",
         hint=f"stop that one, or add --take-over; if it is dead, it can be taken over {format_duration(claim.lease)} "

@@ -15,7 +15,7 @@ from training_monitor.probes.stopping import stop_job
 from training_monitor.renting import Hook, JobState, read_label, resolve_env
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.supervise.job_limits import passed_limit
-from training_monitor.supervise.machine_steps import close_rental, destroy, destroy_rented
+from training_monitor.supervise.machine_steps import close_rental, destroy, destroy_rented, leave_to_others
 from training_monitor.supervise.training_step import fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.credits import Credits
@@ -195,6 +195,7 @@ def leave_machine(ctx: JobContext) -> None:
         ctx.go(JobState.SETTLING)
         return
     if work.outcome is not JobState.COMPLETED:
+        leave_to_others(ctx)
         _stop_and_save(ctx)
     how = ctx.job.request.on_finish
     if work.outcome is not JobState.COMPLETED or passed_limit(ctx.job, ctx.clock.time()):
@@ -204,6 +205,7 @@ def leave_machine(ctx: JobContext) -> None:
     if how == "destroy":
         destroy_rented(ctx)
     elif how == "stop":
+        leave_to_others(ctx)
         stop_instance(str(work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
     if how != "destroy":
         text = f"instance {work.instance_id} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
@@ -235,9 +237,8 @@ def _is_ours(ctx: JobContext, row: dict[str, Any]) -> bool:
 
 def _stop_and_save(ctx: JobContext) -> None:
     """End what runs on the machine and copy its newest checkpoint here, as far as that is possible."""
-    name = f"{ctx.job.id}.{ctx.job.work.attempt}"
     try:
-        for view, _ in find_jobs_named(ctx.target(), name, process=True, transport=ctx.service.transport):
+        for view, _ in find_jobs_named(ctx.target(), ctx.run_name, process=True, transport=ctx.service.transport):
             if not view.status.is_terminal:
                 stop_job(ctx.target(), view.job_id, transport=ctx.service.transport, clock=ctx.clock)
     except TrainingMonitorError as error:

@@ -6,8 +6,9 @@ from typing import Any
 
 from training_monitor.clock import Clock
 from training_monitor.errors import JobNotFound
-from training_monitor.models import SUPERVISOR, Event, JobStatus, JobView, OnEvent
+from training_monitor.models import SUPERVISOR, Event, JobStatus, JobView, OnEvent, Question
 from training_monitor.probes.checkpoints import get_checkpoint_listing
+from training_monitor.probes.claims import Guard
 from training_monitor.probes.former_attempts import Removed
 from training_monitor.probes.jobs import is_process_job, look_at_job, start_job
 from training_monitor.probes.stopping import stop_job
@@ -53,6 +54,16 @@ class Hands:
                 )
             self.claims[name].hold()
 
+    def guard_of(self, run: RunState) -> Guard:
+        """Lets an act be done only while all claims of a run are held."""
+
+        def guard(question: Question[Any]) -> Question[Any]:
+            for name in claim_names(run):
+                question = self.claims[name].guard(question)
+            return question
+
+        return guard
+
     def move(self, target: Target) -> None:
         """Go on with what took the place of the target."""
         self.target = self.exit_watch.target = target
@@ -77,7 +88,7 @@ class Hands:
 
     def start_job(self, run: RunState) -> str:
         """Start the attempt that is written down last. Raises like `jobs.start_job`, and LeaseLost."""
-        plan, guard = run.attempts[-1], self.claims[run.job_name].guard
+        plan, guard = run.attempts[-1], self.guard_of(run)
         checkpoint, config = plan["checkpoint"], run.config or {}
 
         def tell(former: Removed) -> None:
@@ -93,7 +104,7 @@ class Hands:
         """Stop a job, to start it again. Raises like `stopping.stop_job`, and LeaseLost."""
         more: dict[str, Any] = {"transport": self.transport, "clock": self.clock}
         more["on_progress"] = lambda text: self.tell(run, "stopping", text)
-        return stop_job(self.target, job_id, by=SUPERVISOR, guard=self.claims[run.job_name].guard, **more)
+        return stop_job(self.target, job_id, by=SUPERVISOR, guard=self.guard_of(run), **more)
 
     def ended_otherwise(self, job_id: str) -> JobView | None:
         """The job if it succeeded, or a person stopped it, before our stop; Ray does not tell who stopped."""

@@ -190,6 +190,11 @@ class JobContext:
         self._target = None
 
     @property
+    def run_name(self) -> str:
+        """Under which name its training is supervised: another machine has not seen the jobs of this one."""
+        return f"{self.job.id}.{self.job.work.attempt}"
+
+    @property
     def folder(self) -> str:
         """The job's folder on the machine."""
         return f"{self.service.config.remote_root.rstrip('/')}/{self.job.id}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from training_monitor.errors import TrainingMonitorError
 from training_monitor.models import Checkpoint, JobView
 from training_monitor.policy.resume import attempt_number, training_name
+from training_monitor.probes.claims import Guard, unguarded
 from training_monitor.probes.jobs import find_jobs_named
 from training_monitor.probes.pods import find_siblings
 from training_monitor.probes.ray_processes import Forgotten, end_forgotten
@@ -21,11 +23,9 @@ LATE_SECONDS = 10.0  # so long after a job ended, its files may still be written
 
 
 def claim_names(run: RunState) -> list[str]:
-    """Under which names a run is claimed: its own, and that of a job which it adopted under another one."""
-    names = [run.job_name]
-    if run.job_id and training_name(run.job_id) != run.job_name:
-        names.append(training_name(run.job_id))
-    return names
+    """Under which names a run is claimed: its own, and those of jobs which it adopted under others."""
+    jobs = [*(each["job_id"] for each in run.attempts), *([run.job_id] if run.job_id else [])]
+    return list(dict.fromkeys([run.job_name, *map(training_name, jobs)]))
 
 
 def find_other_job(target: Target, run: RunState, *, transport: Transport | None) -> JobView | None:
@@ -45,7 +45,9 @@ def find_other_job(target: Target, run: RunState, *, transport: Transport | None
     return next((view for view in reversed(views) if not view.status.is_terminal), later[-1] if later else None)
 
 
-def end_what_ray_forgot(target: Target, run: RunState, *, transport: Transport | None) -> Forgotten:
+def end_what_ray_forgot(
+    target: Target, run: RunState, *, guard: Guard = unguarded, transport: Transport | None
+) -> Forgotten:
     """End what runs on of attempts that Ray does not know, on the head; after a lost one, on all pods of the cluster.
 
     A driver runs on a worker pod where its entrypoint asked for resources. Raises CommandError: something cannot be
@@ -55,7 +57,8 @@ def end_what_ray_forgot(target: Target, run: RunState, *, transport: Transport |
     pods = find_siblings(target, transport=transport) if is_lost else ()
     running = [pod.name for pod in pods if pod.phase == "Running" and not pod.deleting]
     targets = [target, *(replace(target, name=name, container=None) for name in running)]
-    calls = [partial(end_forgotten, each, run.job_name, run.job_id, transport=transport) for each in targets]
+    more: dict[str, Any] = {"guard": guard, "transport": transport}
+    calls = [partial(end_forgotten, each, run.job_name, run.job_id, **more) for each in targets]
     found: list[Forgotten] = []
     for answer in side_by_side(calls):
         if isinstance(answer, TrainingMonitorError):

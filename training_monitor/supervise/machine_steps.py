@@ -7,10 +7,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import CommandFailed, CommandTimedOut, InstanceNotFound, NoOffers
+from training_monitor.errors import (
+    AlreadySupervised,
+    CommandFailed,
+    CommandTimedOut,
+    InstanceNotFound,
+    NoOffers,
+    TrainingMonitorError,
+)
 from training_monitor.notify import service_notices
 from training_monitor.policy.cost import day_start, decide_daily_budget, estimate_cost, spent_by, spent_since
 from training_monitor.renting import JobState, Rental, TrainingRequest, resolve_env
+from training_monitor.supervise.claiming import see_unclaimed
 from training_monitor.supervise.job_context import JobContext
 from training_monitor.units import format_bytes, plural
 from training_monitor.vast.booting import wait_until_ready
@@ -225,11 +233,25 @@ def replace_machine(ctx: JobContext) -> None:
     ctx.go(JobState.RENTING, attempt=work.attempt + 1, asked_at=None, bad_machines=tuple(sorted(bad)))
 
 
+def leave_to_others(ctx: JobContext) -> None:
+    """Raise AlreadySupervised while a supervisor from elsewhere has the training on the job's machine.
+
+    A machine that cannot be asked is the job's own all the same.
+    """
+    try:
+        see_unclaimed(ctx.target(), ctx.run_name, ctx.service.store, ctx.service.transport)
+    except AlreadySupervised:
+        raise
+    except TrainingMonitorError as error:
+        ctx.tell("progress", f"nobody knows whether another supervisor has it: {error.what}")
+
+
 def destroy_rented(ctx: JobContext) -> None:
-    """Destroy the machine the job has, see it gone, and write down when."""
+    """Destroy the machine the job has, see it gone, and write down when. Raises AlreadySupervised."""
     number = ctx.job.work.instance_id
     if number is None:
         return
+    leave_to_others(ctx)
     destroy(ctx, number)
     close_rental(ctx)
 

@@ -152,6 +152,8 @@ class _Pipeline:
             self.close()
             ctx.end(JobState.FAILED, error.what)
             return
+        if isinstance(error, AlreadySupervised):
+            self.close()  # its claim is lost; it is made again when it is tried again
         if isinstance(error, _NO_ANSWER) and self._lost():
             return
         self._ask_again(error)
@@ -194,7 +196,7 @@ class _Pipeline:
         ctx.lookout.note(None if has_answered else error)
         kind = "waiting" if has_answered else "unreachable"
         ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
-        if isinstance(error, (NoOffers, AccessDenied)) or ctx.job.state in _ENDING:
+        if isinstance(error, (NoOffers, AccessDenied, AlreadySupervised)) or ctx.job.state in _ENDING:
             ctx.post(service_notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value))
         # one that is to end and could not be written down as ended would be woken at once
         clock = ctx.service.clock if ctx.to_end or ctx.passed_limit() else ctx.clock

@@ -225,7 +225,7 @@ class Supervisor(Hands):
 
     def _end_forgotten(self, run: RunState) -> Forgotten:
         """End what runs on of former attempts that Ray knows no more: it would train beside the next one."""
-        found = end_what_ray_forgot(self.target, run, transport=self.transport)
+        found = end_what_ray_forgot(self.target, run, guard=self.guard_of(run), transport=self.transport)
         if found.ended:
             left = plural(found.ended, "process", "processes")
             self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")

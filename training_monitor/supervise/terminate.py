@@ -8,18 +8,24 @@ again after it was done. A rented instance is destroyed only after its upload wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.errors import CommandFailed, JobNotFound, LeaseLost, SettingsError, TrainingMonitorError
+from training_monitor.errors import (
+    CommandFailed,
+    InstanceNotFound,
+    JobNotFound,
+    LeaseLost,
+    SettingsError,
+    TrainingMonitorError,
+)
 from training_monitor.models import Checkpoint, Event, OnEvent
 from training_monitor.notify import templates
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import why_none_is_complete
-from training_monitor.probes.checkpoints import newest_complete
-from training_monitor.probes.pid_files import ProcessIdentity
 from training_monitor.supervise.logs import get_logger
+from training_monitor.supervise.termination_state import Termination
 from training_monitor.supervise.watcher import TrainingWatcher
 from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.uploads.checkpoint import check_destination, upload_checkpoint
@@ -30,7 +36,6 @@ from training_monitor.watching import (
     Notice,
     TerminationPlan,
     TerminationReport,
-    UploadedFile,
     UploadReport,
 )
 
@@ -39,81 +44,6 @@ if TYPE_CHECKING:
 
 STOP_TRIES = 3
 FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
-
-
-
-@dataclass(frozen=True, slots=True)
-class Termination:
-    """How far the sequence is; JSON-ready by `dataclasses.asdict`. `generation` is that of the run."""
-
-    key: str
-    plan: TerminationPlan
-    started_at: float
-    phase: str = "stopping"
-    generation: int = 0
-    step: int | None = None
-    total_steps: int | None = None
-    identity: ProcessIdentity | None = None
-    stopped: bool | None = None
-    left: tuple[str, ...] = ()
-    checkpoints: tuple[Checkpoint, ...] = ()
-    unlisted_checkpoints: int = 0
-    uploads: tuple[UploadReport, ...] = ()
-    destroyed: bool | None = None
-    gone: bool | None = None
-    kept: str | None = None
-    errors: tuple[str, ...] = ()
-    ended_at: float | None = None
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Termination:
-        """A state from disk. Raises TrainingMonitorError for that of a later version."""
-        if unknown := set(state) - {each.name for each in fields(cls)}:
-            raise TrainingMonitorError(
-                f"the state of {state.get('key')} was written by a later version ({', '.join(sorted(unknown))})",
-                hint="install that version again to go on with it",
-            )
-        chosen = {name: tuple(state["plan"][name]) for name in ("upload_to", "tags")}
-        plan = TerminationPlan(**{**state["plan"], **chosen})
-        checkpoints = tuple(Checkpoint(**each) for each in state["checkpoints"])
-        uploads = tuple(
-            UploadReport(**{**each, "files": tuple(UploadedFile(**file) for file in each["files"])})
-            for each in state["uploads"]
-        )
-        identity = ProcessIdentity(**state["identity"]) if state["identity"] else None
-        lists = {name: tuple(state[name]) for name in ("left", "errors")}
-        return cls(
-            **{**state, **lists, "plan": plan, "checkpoints": checkpoints, "uploads": uploads, "identity": identity}
-        )
-
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """What is uploaded: the newest complete one."""
-        return newest_complete(self.checkpoints)
-
-    @property
-    def is_saved(self) -> bool:
-        return any(each.verified for each in self.uploads)
-
-    def report(self) -> TerminationReport:
-        saved = self.is_saved or not self.plan.upload_to
-        to_destroy = self.plan.destroy and (self.plan.upload_to or self.plan.destroy_without_upload)
-        return TerminationReport(
-            success=bool(self.stopped) and saved and not (to_destroy and self.gone is False),
-            end=self.plan.end,
-            reason=self.plan.reason,
-            stopped=self.stopped,
-            left=self.left,
-            checkpoints=self.checkpoints,
-            unlisted_checkpoints=self.unlisted_checkpoints,
-            checkpoint=self.checkpoint,
-            uploads=self.uploads,
-            destroyed=self.destroyed,
-            gone=self.gone,
-            kept=self.kept,
-            duration=(self.ended_at or self.started_at) - self.started_at,
-            errors=self.errors,
-        )
 
 
 def terminate_training(
@@ -206,9 +136,12 @@ class _Terminator:
             try:
                 state = self.save(phases[state.phase](state))
                 wait, unreached = FIRST_WAIT, 0.0
-            except (SettingsError, LeaseLost) as error:  # asking again cannot help
+            except SettingsError as error:  # asking again cannot help
                 if state.phase == "stopping":  # nothing was done, so nothing is to be gone on with
                     self.save(replace(state, phase="done", errors=(error.what,), ended_at=self.watcher.clock.time()))
+                raise
+            except LeaseLost as error:
+                self.save(self._leave(state, error))
                 raise
             except TrainingMonitorError as error:
                 self.tell("unreachable", f"{state.phase}: {error}")
@@ -337,7 +270,10 @@ class _Terminator:
         return find_instance(number, transport=self.watcher.transport, clock=self.watcher.clock) is not None
 
     def _destroy(self, number: str) -> bool:
-        """See the instance gone; whether the service acknowledged that it destroyed it."""
+        """See the instance gone; whether the service acknowledged that it destroyed it. Raises LeaseLost."""
+        if self.watcher.claiming:
+            with suppress(InstanceNotFound):  # it may be gone already
+                self.watcher.claiming.confirm()
         return destroy_instance(
             number,
             on_event=lambda text: self.tell("waiting", text),
@@ -383,7 +319,14 @@ class _Terminator:
         if state.phase != "destroying":
             return replace(state, phase="destroying")
         ended = replace(state, phase="done", ended_at=self.watcher.clock.time())
-        return self._keep(ended, f"nobody knows whether it is gone: {error.what}")
+        return self._keep(ended, f"nobody knows whether it is gone, or taken over: {error.what}")
+
+    def _leave(self, state: Termination, error: LeaseLost) -> Termination:
+        """Another supervisor has the run: what was not done yet is left to that one."""
+        state = replace(state, phase="done", errors=(*state.errors, error.what), ended_at=self.watcher.clock.time())
+        if self.watcher.target.kind == "vast":
+            state = replace(state, destroyed=False, gone=False, kept=error.what)
+        return state
 
     def save(self, state: Termination) -> Termination:
         self.watcher.store.save_run(state.key, asdict(state), finished=state.phase == "done")

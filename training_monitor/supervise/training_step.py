@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import CommandError, JobNotFound, LeaseLost, TrainingMonitorError
+from training_monitor.errors import AlreadySupervised, CommandError, JobNotFound, LeaseLost, TrainingMonitorError
 from training_monitor.models import Checkpoint, Event, RunOutcome
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.restart import RestartPolicy, why_none_is_complete
@@ -98,9 +98,7 @@ class TrainingStep:
     def _open(self) -> RunState:
         """Go on with what the store knows of this training, or begin it."""
         ctx, store = self.ctx, self.ctx.service.store
-        # The name holds the attempt: another machine has not seen the jobs of this one.
-        name = f"{ctx.job.id}.{ctx.job.work.attempt}"
-        target = self._supervisor.target
+        name, target = ctx.run_name, self._supervisor.target
         key = f"{target} {name}"
         if ended := store.load_run(key, finished=True):
             return RunState.from_dict(ended)
@@ -121,7 +119,7 @@ class TrainingStep:
         """Look once and do what follows from it; ends in another state of the job when the training is over."""
         ctx = self.ctx
         if self._run.phase != "done":
-            self._run = self._supervisor.step(self._run)
+            self._supervise()
         if self._run.phase == "done":
             self._end()
             return
@@ -138,6 +136,13 @@ class TrainingStep:
         if status:
             self._note(status)
             self._save_newest(status.checkpoints or ())
+
+    def _supervise(self) -> None:
+        """One act of the supervisor. Raises AlreadySupervised also where another one took the training over."""
+        try:
+            self._run = self._supervisor.step(self._run)
+        except LeaseLost as error:  # the claim on the machine, and not the job in the queue
+            raise AlreadySupervised(error.what, hint=error.hint) from error
 
     def _poll(self) -> TrainingStatus | None:
         """What the watcher sees of the job that runs now."""

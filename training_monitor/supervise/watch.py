@@ -93,7 +93,11 @@ def watch_training(
             watch.claim(closing, take_over)
         if on_line is not None:
             closing.callback(watcher.follow(on_line, polls=False))
-        return watch.run()
+        try:
+            return watch.run()
+        except LeaseLost as error:
+            watch.post(templates.taken_over(watcher.job.label, reason=error.what, number=error.number))
+            raise
 
 
 class _Watch:
@@ -131,7 +135,7 @@ class _Watch:
             watcher.target, name, watcher.store, watcher.transport, watcher.clock, self.tell, take_over=take_over
         )
         closing.callback(self.claiming.close)
-        watcher.guard = self.claiming.guard
+        watcher.claiming = self.claiming
 
     def run(self) -> WatchReport | None:
         if self.plan:

@@ -15,11 +15,12 @@ from training_monitor.models import Checkpoint, LogCursor, NewLog, Progress
 from training_monitor.notify.next_command import next_command, word_for
 from training_monitor.policy.watch_config import WatchConfig, read_watch_config
 from training_monitor.probes.checkpoints import get_checkpoint_listing
-from training_monitor.probes.claims import Guard, unguarded
+from training_monitor.probes.claims import unguarded
 from training_monitor.probes.pid_files import ProcessIdentity, stop_process_question
 from training_monitor.probes.stopping import stop_job
 from training_monitor.probes.watched_jobs import Look, log_expression, read_watch, watch_questions
 from training_monitor.store import Store
+from training_monitor.supervise.claiming import Claiming
 from training_monitor.supervise.logs import get_logger
 from training_monitor.supervise.stream import LogStream
 from training_monitor.supervise.watch_state import NOT_STALLING, WatchState
@@ -77,7 +78,7 @@ class TrainingWatcher:
         self.target = parse_target(target, namespace=namespace)
         self.job = watched_job(job)
         self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
-        self.guard: Guard = unguarded  # what ends the run does so only while its asker may
+        self.claiming: Claiming | None = None  # what ends the run does so only while this claim is held
         self.about = look_key(self.target, self.job, None)
         self.key = f"watch {self.about}"
         self.store = store or Store()
@@ -155,7 +156,7 @@ class TrainingWatcher:
                 self.address(),
                 self.job.job_id,
                 grace=grace,
-                guard=self.guard,
+                guard=self.claiming.guard if self.claiming else unguarded,
                 transport=self.transport,
                 clock=self.clock,
             )
@@ -179,7 +180,9 @@ class TrainingWatcher:
         with self.lock:
             self.state.identity = look.process.identity
             self.save()
-        question = self.guard(stop_process_question(look.process.identity, grace))
+        question = stop_process_question(look.process.identity, grace)
+        if self.claiming:
+            question = self.claiming.guard(question)
         [answer] = ask(self.address(), question, transport=self.transport)
         return list(answer.get() or ())
 

@@ -24,20 +24,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def claimed_by_another(bench: Bench, state: str = "held") -> None:
     """Another machine takes over, and is heard of now."""
-    claims = bench.jobs.claims
-    [(key, (number, _, _, lease, _, words))] = claims.newest.items()
-    others = " ".join([words.split()[0], "node7", "bob", *words.split()[3:]])
-    claims.newest[key] = (number + 1, state, "anotherstoken", lease, bench.jobs.now, others)
+    bench.jobs.claims.take_over(bench.jobs.now, state)
 
 
 def beat_in(bench: Bench, seconds: float) -> None:
     """The owner of the claim is heard of again."""
-
-    def beat() -> None:
-        for key, (number, state, token, lease, _, words) in bench.jobs.claims.newest.items():
-            bench.jobs.claims.newest[key] = (number, state, token, lease, bench.jobs.now, words)
-
-    bench.clock.at(bench.clock.elapsed + seconds, beat)
+    bench.clock.at(bench.clock.elapsed + seconds, lambda: bench.jobs.claims.beat(bench.jobs.now))
 
 
 def test_a_second_supervisor_is_refused_with_the_name_of_the_first(bench: Bench, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from tests.fakes import FakeTransport
-from training_monitor.errors import TargetUnreachable
-from training_monitor.models import CommandResult
+from training_monitor.errors import LeaseLost, TargetUnreachable
+from training_monitor.models import CommandResult, Question
 from training_monitor.supervise.leftovers import end_what_ray_forgot
 from training_monitor.supervise.run_state import RunState, plan_attempt, update_attempt
 from training_monitor.targets.target import parse_target
@@ -61,3 +62,14 @@ def test_after_another_end_only_the_head_is_asked() -> None:
 def test_a_pod_that_could_not_be_asked_is_no_pod_without_a_driver() -> None:
     with pytest.raises(TargetUnreachable):
         end_what_ray_forgot(HEAD, run_that_ended("LOST"), transport=Cluster(broken="worker-3"))
+
+
+def test_what_ray_forgot_is_ended_only_by_whoever_supervises_the_training() -> None:
+    cluster = Cluster()
+
+    def refuse(question: Question[Any]) -> Question[Any]:
+        raise LeaseLost("lora was taken over by bob@node7")
+
+    with pytest.raises(LeaseLost):
+        end_what_ray_forgot(HEAD, run_that_ended("LOST"), guard=refuse, transport=cluster)
+    assert cluster.asked_pods == []

@@ -22,7 +22,7 @@ from tests.fakes import (
     FakeVast,
 )
 from tests.unit.supervise.test_auto_restart_outages import Killed, KillingStore
-from training_monitor.errors import AlreadySupervised, LeaseLost, LocalFailure, SettingsError, TrainingMonitorError
+from training_monitor.errors import AlreadySupervised, LocalFailure, SettingsError, TrainingMonitorError
 from training_monitor.models import CommandResult, Event
 from training_monitor.notify.channels import WebList
 from training_monitor.notify.notifier import TrainingNotifier
@@ -285,19 +285,6 @@ def test_a_target_that_comes_back_is_terminated_as_if_nothing_had_happened(bench
     bench.there.unreachable(bench.clock.elapsed, bench.clock.elapsed + 1200)
     report = bench.terminate(SAVE_AND_DESTROY)
     assert report.success and report.errors == () and bench.said("unreachable")
-
-
-def test_a_run_that_another_supervisor_took_over_is_left_to_that_one_at_once(bench: Bench) -> None:
-    begin, watcher = bench.clock.elapsed, bench.watcher()
-
-    def refuse(question: Any) -> Any:
-        raise LeaseLost("taken over")
-
-    watcher.guard = refuse
-    with pytest.raises(LeaseLost):
-        terminate_training(watcher, SAVE_AND_DESTROY, on_event=bench.events.append)
-    assert bench.vast.destroyed == [] and bench.said("unreachable") == [] and bench.clock.elapsed == begin
-    assert not is_terminating(bench.watcher())
 
 
 def test_half_an_hour_without_an_answer_gives_it_up_keeps_the_instance_and_tells(bench: Bench) -> None:
