@@ -18,6 +18,7 @@ import pytest
 
 from tests.integration.conftest import Place, wait_until
 from tests.integration.test_killed_supervisor import PACKAGE, TRAINING, Census
+from training_monitor.targets.target import parse_target
 
 LEASE = 6
 
@@ -154,7 +155,7 @@ def test_a_network_cut_longer_than_the_lease_ends_in_one_supervisor_and_one_trai
     second = bob.supervise(crash_at=60, steps=160)
     assert wait_until(lambda: bob.says("two-attempt-2 started"), 90), (bob.events(), bob.error())
     ann.mend()
-    assert ended(first, ann) == 1
+    assert ended(first, ann) == 4
     assert "two was taken over by " in ann.error() and "@machine-b" in ann.error(), ann.error()
     assert ended(second, bob) == 0, bob.error()
     assert bob.events()[-1]["final_step"] == 160
@@ -163,9 +164,15 @@ def test_a_network_cut_longer_than_the_lease_ends_in_one_supervisor_and_one_trai
 
 def test_a_living_one_gives_way_to_take_over(place: Place, census: Census) -> None:
     ann, bob = Machine("machine-a", place), Machine("machine-b", place)
-    first = ann.supervise(steps=120)
+    first = ann.supervise("--notify", steps=120)
     assert wait_until(lambda: ann.says("started"), 60), ann.error()
     second = bob.supervise("--take-over", steps=120)
-    assert ended(first, ann) == 1 and "two was taken over by " in ann.error()
+    assert ended(first, ann) == 4 and "two was taken over by " in ann.error()
+    assert ann.events()[-1]["kind"] == "LeaseLost" and "@machine-b" in ann.events()[-1]["owner"]
+    assert ended(ann.start("notify", "--list", "--json"), ann) == 0
+    [kept] = ann.events()[-1]["notices"]
+    told = kept["notice"]
+    assert (told["kind"], told["training"], told["target"]) == ("taken_over", "two", str(parse_target(place.address)))
+    assert "@machine-b" in str(told["fields"]) and told["command"].startswith("training-monitor status ")
     assert ended(second, bob) == 0 and bob.says("taken over from ") and bob.says("supervising it")
     assert census.most == 1

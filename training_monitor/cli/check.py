@@ -6,7 +6,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE, tell_error
+from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
+from training_monitor.cli.failing import tell_error
 from training_monitor.cli.output import hint, paint, print_json, printable, put
 from training_monitor.errors import CommandFailed, JobNotFound
 from training_monitor.policy.judge import ENDS

@@ -6,7 +6,7 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from training_monitor.cli.output import complain, hint, print_json, say
+from training_monitor.cli.output import hint, print_json, say
 from training_monitor.errors import CommandFailed, JobNotFound, TrainingMonitorError
 from training_monitor.models import Answer, JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from training_monitor.policy.claiming import Claim
     from training_monitor.probes.claims import Claims
 
-OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
+OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
 
 
@@ -380,20 +380,3 @@ def meant_job(args: Namespace, error: Exception) -> str:
     if meant == args.job:
         raise error
     return meant
-
-
-def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
-    """What kept a command from its answer, on stderr; with --json also as JSON on stdout."""
-    if as_json:
-        print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
-    complain(str(error))
-
-
-def exit_status(error: Exception) -> int:
-    """What an error means to a script: 2 wrong use, 1 a definite no, 3 it could not be asked."""
-    from training_monitor.errors import AlreadySupervised, CheckpointNotFound, JobExists, LeaseLost, SettingsError
-
-    if isinstance(error, (SettingsError, JobNotFound)):
-        return USAGE
-    definite = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised, LeaseLost)
-    return BAD if isinstance(error, definite) else UNKNOWN

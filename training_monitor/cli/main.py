@@ -311,7 +311,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from training_monitor.cli.commands import exit_status, meant_job, read_alone, tell_error
+    from training_monitor.cli.commands import meant_job, read_alone
+    from training_monitor.cli.failing import exit_status, tell_error
     from training_monitor.cli.output import hint
     from training_monitor.errors import TrainingMonitorError
 

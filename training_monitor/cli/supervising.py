@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from training_monitor.parse.training_command import folders_of_arguments
 from training_monitor.policy.watch_config import OUTAGE_AFTER
 from training_monitor.reports import RestartReport
 from training_monitor.supervise.run_state import RunState
+from training_monitor.watching import Notice
 
 
 def run(args: Namespace) -> int:
@@ -82,12 +83,14 @@ def restart(args: Namespace) -> int:
 
 
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
+    from training_monitor.errors import LeaseLost
+    from training_monitor.notify import templates
     from training_monitor.supervise.restart import auto_restart, find_run
 
     display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
     hearing = ExitStack()
     try:
-        on_event, on_look = hearing.enter_context(_hearing(args, name, display))
+        on_event, on_look, post = hearing.enter_context(_hearing(args, name, display))
         report = auto_restart(
             args.target,
             name,
@@ -111,6 +114,9 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
         if isinstance(error, BrokenPipeError):
             raise
         return interrupted_status(error)
+    except LeaseLost as error:
+        post(templates.taken_over(name, reason=error.what, number=error.number))
+        raise
     finally:
         display.clear()
         hearing.close()
@@ -118,8 +124,11 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
 
 
 @contextmanager
-def _hearing(args: Namespace, name: str, display: LiveDisplay) -> Iterator[tuple[OnEvent, OnLook]]:
-    """Who hears of events and of looks: the display, those who are to be told, and the dead-man service."""
+def _hearing(
+    args: Namespace, name: str, display: LiveDisplay
+) -> Iterator[tuple[OnEvent, OnLook, Callable[[Notice], None]]]:
+    """Who hears of events and of looks: the display, those who are to be told, and the dead-man service; who is told
+    of the run as a whole."""
     from training_monitor.cli.notifying import open_heartbeat, open_outbox
     from training_monitor.clock import SYSTEM_CLOCK
     from training_monitor.store import Store
@@ -146,7 +155,7 @@ def _hearing(args: Namespace, name: str, display: LiveDisplay) -> Iterator[tuple
             display.show(event)
             notices.show(event)
 
-        yield show, lookout.note
+        yield show, lookout.note, notices.post
 
 
 _INTERRUPTED = {

@@ -30,6 +30,8 @@ def next_command(kind: str, target: str | None, what: str | None = None) -> str:
         return command_line("credits")
     if kind in _OF_REACHING or target is None:
         return command_line("doctor", *([target] if target else []))
+    if kind == "taken_over":
+        return command_line("status", target)
     return command_line("check", target, *([what] if what else []))
 
 

@@ -281,6 +281,12 @@ def state_writable(job: str, *, seconds: float, folder: str, generation: int = 0
     return _notice("state_writable", "✅ State Folder Used Again", job, fields, "", generation)
 
 
+def taken_over(job: str, *, reason: str, number: int) -> Notice:
+    """Tell that another supervisor has the run now; `number` counts its supervisors."""
+    text = "Nothing more is done or told from here."
+    return _notice("taken_over", "🤝 Training Taken Over", job, [("Reason", reason)], text, number, "high")
+
+
 def _notice(
     kind: str, title: str, job: str, fields: _Fields, text: str, generation: int, priority: str = "normal"
 ) -> Notice:
