@@ -29,6 +29,7 @@ from tests.loopback.storage import StorageGate
 from tests.loopback.vast import VastApi
 from tests.loopback.vast_rows import KEY
 from tests.requirements import require
+from tests.warm_tools import warm_tool
 from training_monitor.models import CommandResult, Question, Reply
 from training_monitor.targets.transport import LocalTransport
 
@@ -232,11 +233,21 @@ def sshd(surroundings: Surroundings) -> Iterator[SshServer]:
 
 # --- vast.ai
 
+VASTAI_PARTS = [f"vastai.cli.commands.{name}" for name in ("instances", "offers", "billing", "keys", "metrics", "repl")]
+
+
+@pytest.fixture(scope="session")
+def vastai() -> Iterator[Path]:
+    """The real vastai CLI, whose libraries are imported once for all calls."""
+    with tempfile.TemporaryDirectory(prefix="tm", dir="/tmp") as folder:
+        with warm_tool(require("vastai"), Path(folder), "vastai", "vastai.cli.main", *VASTAI_PARTS) as program:
+            yield program
+
 
 @pytest.fixture
-def vast(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
-    """An account without instances, and the real vastai CLI that knows it."""
-    (surroundings.tools / "vastai").symlink_to(require("vastai"))
+def vast(surroundings: Surroundings, vastai: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VastApi]:
+    """An account without instances, and the vastai CLI that knows it."""
+    (surroundings.tools / "vastai").symlink_to(vastai)
     for kind in ("CONFIG", "CACHE", "STATE", "DATA"):
         folder = surroundings.folder / kind.lower()
         (folder / "vastai").mkdir(parents=True)  # two CLIs that start at once on a new machine trip over making it

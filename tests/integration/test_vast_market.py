@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport
 from tests.loopback.vast import ADD_SSH_KEY, KEY, SEARCH, SSH_KEYS, USER, VastApi, failure
+from tests.requirements import require
 from training_monitor.errors import (
     AccessDenied,
     CommandError,
@@ -326,3 +328,24 @@ def test_nothing_is_registered_while_the_list_is_unknown(
     with pytest.raises(TargetUnreachable):
         setup_ssh_key(str(tmp_path / "mine"), transport=transport)
     assert vast.requests.count(ADD_SSH_KEY) == 0
+
+
+# ---------------------------------------------------------------- the tool itself
+
+
+def test_the_cli_started_warm_answers_as_the_cli_started_cold(vast: VastApi, surroundings: Surroundings) -> None:
+    def answers(program: str, *words: str) -> tuple[int, str, str]:
+        said = subprocess.run([program, *words], capture_output=True, text=True, timeout=120, cwd=surroundings.folder)
+        return said.returncode, re.sub(r'"duration": [\d.]+', "", said.stdout), said.stderr
+
+    vast.add_instance(7, label="a \x1b[1mrun")
+    calls = [
+        ("show", "instances", "--raw"),
+        ("show", "instance", "9", "--raw"),
+        ("search", "offers", "gpu_name=RTX_4090", "--raw", "--limit", "1"),
+        ("destroy", "instance"),
+        ("--version",),
+        ("no such command",),
+    ]
+    cold, warm = require("vastai"), str(surroundings.tools / "vastai")
+    assert {words: answers(warm, *words) for words in calls} == {words: answers(cold, *words) for words in calls}
