@@ -67,6 +67,8 @@ from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("one Ray cluster")]
+
 
 @pytest.fixture(scope="module")
 def ray_head() -> Iterator[RayHead]:
