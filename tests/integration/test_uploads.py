@@ -79,6 +79,13 @@ def send_parts(target: Place, path: Path, destination: Any, **more: Any) -> Uplo
     return send(target, path, destination, multipart_above=MIB, part_bytes=5 * MIB, **more)
 
 
+UPLOAD_PARTS = """
+from training_monitor.uploads.presign import Storage
+upload_to_presigned_url("local", {path!r}, {storage!r}, clock=CLOCK, multipart_above=1, part_bytes=5 * MIB)
+"""
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIDLOOPBACK", "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+
+
 def everything_written(target: Place) -> bytes:
     return b"".join(file.read_bytes() for file in target.jobs.rglob("*") if file.is_file())
 
@@ -195,19 +202,25 @@ class TestKilledCallers:
         assert send(over_ssh, path, gate.storage("k")).verified
         assert gate.count("PUT") == 1
 
-    def test_killed_while_the_second_part_is_sent(self, local: Place, gate: StorageGate) -> None:
+    @pytest.mark.parametrize("may_list", [True, False])
+    def test_killed_while_the_second_part_is_sent(self, local: Place, gate: StorageGate, may_list: bool) -> None:
+        held = Held()
+        gate.may_list = may_list
+        gate.on_request = lambda method, part: held.hold() if part == "2" else None
+        path = model_file(local, 12 * MIB)
+        call_and_kill(UPLOAD_PARTS.format(path=str(path), storage=gate.storage("k")), held, **CREDENTIALS)
+        assert send_parts(local, path, gate.storage("k")).verified
+        assert sorted(each[-1] for each in gate.requests if each.startswith("PUT")) == ["1", "2", "3"]
+        assert gate.content("k") == path.read_bytes() and gate.unfinished() == []
+
+    def test_killed_and_written_again_before_the_next_call(self, local: Place, gate: StorageGate) -> None:
         held = Held()
         gate.on_request = lambda method, part: held.hold() if part == "2" else None
         path = model_file(local, 12 * MIB)
-        act = (
-            f"from training_monitor.uploads.presign import Storage\n"
-            f"upload_to_presigned_url('local', {str(path)!r}, {gate.storage('k')!r}, clock=CLOCK,"
-            f" multipart_above=1, part_bytes=5 * MIB)"
-        )
-        call_and_kill(act, held, AWS_ACCESS_KEY_ID="AKIDLOOPBACK", AWS_SECRET_ACCESS_KEY=SECRET_KEY)
+        call_and_kill(UPLOAD_PARTS.format(path=str(path), storage=gate.storage("k")), held, **CREDENTIALS)
+        model_file(local, 11 * MIB)
         assert send_parts(local, path, gate.storage("k")).verified
-        assert sorted(each[-1] for each in gate.requests if each.startswith("PUT")) == ["1", "2", "3"]
-        assert gate.content("k") == path.read_bytes()
+        assert gate.content("k") == path.read_bytes() and gate.unfinished() == []
 
     def test_the_job_is_killed_between_parts(self, local: Place, gate: StorageGate) -> None:
         def kill_once(method: str, part: str | None) -> None:
@@ -272,9 +285,15 @@ class TestRefusals:
         gate.failures = [0, 0, 500, 500, 500]
         report = send_parts(local, model_file(local, 11 * MIB), gate.storage("k"))
         assert not report.verified and "500" in (report.error or "")
-        assert gate.count("DELETE") == 1
-        listed = gate.storage("k").sign("GET", {"uploads": ""}, whole_bucket=True)
-        assert b"<UploadId>" not in gate.forward("GET", listed.removeprefix(gate.address), b"")[1]
+        assert gate.count("DELETE") == 1 and gate.unfinished() == []
+
+    def test_an_upload_in_parts_that_somebody_else_began_is_never_aborted(
+        self, local: Place, gate: StorageGate
+    ) -> None:
+        theirs = gate.begin_parts("k")
+        gate.failures = [500, 500, 500]
+        assert not send_parts(local, model_file(local, 11 * MIB), gate.storage("k")).verified
+        assert gate.unfinished() == [theirs]
 
     def test_content_that_changed_on_its_way(self, local: Place, gate: StorageGate) -> None:
         gate.corrupt = True

@@ -7,6 +7,7 @@ and have the content changed on its way.
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -78,7 +79,7 @@ class StorageGate:
         self.seconds_late = 0.0
         self.expire_next = 0
         self.corrupt = self.kms = False
-        self.may_look = True
+        self.may_look = self.may_list = True
         self.on_request: Callable[[str, str | None], object] = lambda method, part: None
         self._server = _Server(self)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -102,6 +103,19 @@ class StorageGate:
         status, body, _ = self.forward("GET", f"{url.path}?{url.query}", b"", as_it_is=True)
         return body if status == 200 else None
 
+    def unfinished(self) -> list[str]:
+        """The ids of uploads in parts that were begun, and neither completed nor aborted."""
+        listed = self.storage("any").sign("GET", {"uploads": ""}, whole_bucket=True)
+        return re.findall(
+            "<UploadId>(.*?)</UploadId>", self.forward("GET", listed.removeprefix(self.address), b"")[1].decode()
+        )
+
+    def begin_parts(self, key: str) -> str:
+        """Begin an upload in parts, as somebody else does."""
+        url = self.storage(key).sign("POST", {"uploads": ""})
+        self.forward("POST", url.removeprefix(self.address), b"")
+        return self.unfinished()[-1]
+
     def count(self, method: str) -> int:
         return sum(request.startswith(f"{method} ") for request in self.requests)
 
@@ -121,6 +135,8 @@ class StorageGate:
             self.expire_next -= 1
             return 403, "AccessDenied", "Request has expired"
         if method == "HEAD" and not self.may_look:
+            return 403, "AccessDenied", "Access Denied"
+        if "uploads" in signed and method == "GET" and not self.may_list:
             return 403, "AccessDenied", "Access Denied"
         return None
 

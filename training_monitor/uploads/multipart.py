@@ -9,7 +9,7 @@ from html import escape, unescape
 
 from training_monitor.errors import CommandFailed
 from training_monitor.uploads.curl import read_tag
-from training_monitor.uploads.pieces import MIB, Piece, Sent, parse_sent, split
+from training_monitor.uploads.pieces import MIB, Piece, Sent, parse_begun, parse_sent, split
 from training_monitor.uploads.presign import presign_multipart
 from training_monitor.uploads.sending import ObjectStore, SourceFile, difference, send_pieces
 from training_monitor.watching import UploadedFile, UploadReport
@@ -26,19 +26,27 @@ Parts = Mapping[int, tuple[str, int]]
 def upload_in_parts(source: SourceFile, store: ObjectStore, part_bytes: int | None) -> UploadReport:
     """Send a file in parts, each verified, and put them together; given up, the upload is aborted at the storage.
 
+    One of this object that somebody else began is gone on with, but never aborted.
+
     Raises:
         CommandFailed: it was given up, and why.
     """
     pieces = split(source.size_bytes, part_size(source.size_bytes, part_bytes))
     store.job.settle()
-    sent = {number: each for number, each in parse_sent(store.job.results()).items() if each.ok}
+    results = store.job.results()
+    sent = {number: each for number, each in parse_sent(results).items() if each.ok}
     if any(piece.number not in sent for piece in pieces) or _difference(source, store, pieces, sent):
-        upload_id = _find(store) or _create(store)
+        begun = parse_begun(results)
+        upload_id = _find(store, begun)
+        if upload_id is None:
+            upload_id = _create(store)
+            begun.append(upload_id)
         try:
-            sent = _send_missing(source, store, pieces, upload_id, sent)
+            sent = _send_missing(source, store, pieces, upload_id, sent, is_ours=upload_id in begun)
             _complete(source, store, pieces, upload_id, sent)
         except CommandFailed:
-            store.request("DELETE", {"uploadId": upload_id})
+            if upload_id in begun:
+                store.request("DELETE", {"uploadId": upload_id})
             raise
     file = UploadedFile(source.path, source.size_bytes, _expected_etag(pieces, sent))
     return UploadReport(store.storage.address, True, (file,), store.job.attempts)
@@ -68,11 +76,13 @@ def parse_parts(text: str) -> dict[int, tuple[str, int]]:
     return parts
 
 
-def _find(store: ObjectStore) -> str | None:
-    """An upload of this object that was begun and not finished; whoever may not list them begins anew."""
+def _find(store: ObjectStore, begun: Sequence[str]) -> str | None:
+    """An upload of this object that was begun and not finished; for whoever may not list them, one of our own."""
     key = store.storage.key
     listed = store.request("GET", {"uploads": "", "prefix": key}, whole_bucket=True)
-    return parse_upload_id(listed.body, key) if listed.ok else None
+    if listed.ok:
+        return parse_upload_id(listed.body, key)
+    return next((each for each in reversed(begun) if store.request("GET", {"uploadId": each}).ok), None)
 
 
 def _create(store: ObjectStore) -> str:
@@ -91,7 +101,13 @@ def _list(store: ObjectStore, upload_id: str) -> Parts:
 
 
 def _send_missing(
-    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent]
+    source: SourceFile,
+    store: ObjectStore,
+    pieces: Sequence[Piece],
+    upload_id: str,
+    sent: Mapping[int, Sent],
+    *,
+    is_ours: bool,
 ) -> dict[int, Sent]:
     """Send every part that the storage does not hold as it was read here."""
     held = _list(store, upload_id)
@@ -103,7 +119,7 @@ def _send_missing(
         now = store.clock.time()
         return presign_multipart(store.storage, upload_id, piece.number, expires=store.expires, now=now)
 
-    return {**kept, **send_pieces(source, missing, sign, store.job)}
+    return {**kept, **send_pieces(source, missing, sign, store.job, begun=upload_id if is_ours else "")}
 
 
 def _is_held(piece: Piece, sent: Mapping[int, Sent], held: Parts) -> bool:

@@ -7,6 +7,7 @@ environment of what it starts. They are in none of its files.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ _send() {
   esac
 }
 [ "$(stat -L -c %s "$file")" = SIZE ] || { echo "$file is not there as it was: another size"; exit 3; }
+BEGUN
 printf '%s\n' "$pieces" | while read -r number skip count url; do _send || exit 1; done
 """
 _LINE = re.compile(
@@ -94,10 +96,14 @@ class Sent:
         return explain(self.status, self.said)
 
 
-def format_send_command(path: str, size_bytes: int, total: int) -> str:
-    """The command of the job; it sends what TM_PIECES lists and ends at the first piece that fails."""
-    parts = {"FILE": quote_path(path), "SIZE": str(size_bytes), "TOTAL": str(total)}
-    return CURL + re.sub(r"\b(?:FILE|SIZE|TOTAL)\b", lambda found: parts[found.group()], _SEND)
+def format_send_command(path: str, size_bytes: int, total: int, begun: str = "") -> str:
+    """The command of the job; it sends what TM_PIECES lists and ends at the first piece that fails.
+
+    `begun` is the id of the upload in parts that we began for it, which it writes down.
+    """
+    note = f"printf 'begun %s\\n' {shlex.quote(begun)} >>\"$TRAINING_MONITOR_JOB/result\"" if begun else ":"
+    parts = {"FILE": quote_path(path), "SIZE": str(size_bytes), "TOTAL": str(total), "BEGUN": note}
+    return CURL + re.sub(r"\b(?:FILE|SIZE|TOTAL|BEGUN)\b", lambda found: parts[found.group()], _SEND)
 
 
 def format_pieces(pieces: Iterable[tuple[Piece, str]]) -> dict[str, str]:
@@ -121,6 +127,11 @@ def parse_sent(text: str) -> Mapping[int, Sent]:
         )
         for number, md5, status, code, kms, etag, said in _LINE.findall(text)
     }
+
+
+def parse_begun(text: str) -> list[str]:
+    """The ids of the uploads in parts that we began, each once, oldest first."""
+    return list(dict.fromkeys(re.findall(r"^begun (\S{1,2000})$", text, re.MULTILINE)))
 
 
 def split(size_bytes: int, part_bytes: int) -> list[Piece]:

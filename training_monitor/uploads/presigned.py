@@ -64,7 +64,9 @@ def upload_to_presigned_url(
     """Send a file from a target to object storage, and look at what arrived.
 
     It runs there as a process job named after file and destination: it goes on when this process or the connection
-    ends, and the same call again, also after a crash, waits for what runs and sends nothing that has arrived.
+    ends, and the same call again, also after a crash, waits for what runs and sends nothing that has arrived. An upload
+    in parts that is given up is aborted; one that nobody calls for again stays at the storage until a lifecycle rule of
+    the bucket (AbortIncompleteMultipartUpload) ends it.
 
     Args:
         path: a file on the target; `~/` is its home folder.

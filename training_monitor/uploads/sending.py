@@ -66,17 +66,20 @@ def send_pieces(
     job: DetachedUpload,
     *,
     can_sign: bool = True,
+    begun: str = "",
 ) -> dict[int, Sent]:
     """Send until all pieces were taken, each job as many as it can carry; three failures in a row end it.
 
     Args:
         sign: a fresh URL for a piece.
         can_sign: whether `sign` makes a new one where the old one has expired.
+        begun: the upload in parts that we began for them.
 
     Raises:
         CommandFailed: a piece was not taken, and why.
     """
-    command = format_send_command(source.path, source.size_bytes, max((piece.number for piece in pieces), default=0))
+    total = max((piece.number for piece in pieces), default=0)
+    command = format_send_command(source.path, source.size_bytes, total, begun)
     taken: dict[int, Sent] = {}
     failures = 0
     while pending := [piece for piece in pieces if piece.number not in taken]:
