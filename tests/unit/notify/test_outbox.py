@@ -195,8 +195,8 @@ def test_without_its_state_folder_a_notice_is_told_once_and_listed_later(tmp_pat
         bench.outbox.close()
         assert bench.sent == ["state_unwritable"]
     assert bench.outbox.send_held() and bench.states == ["sent"]
-    assert not bench.open().post(notice("state_unwritable"))
-    bench.outbox.send_due()
+    with bench.open() as another:
+        assert not another.post(notice("state_unwritable"))
     assert bench.sent == ["state_unwritable"]
 
 
