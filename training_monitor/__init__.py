@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         CommandError as CommandError,
         CommandFailed as CommandFailed,
         CommandTimedOut as CommandTimedOut,
+        IncompleteAnswer as IncompleteAnswer,
         InstanceNotFound as InstanceNotFound,
         InvalidTransition as InvalidTransition,
         JobExists as JobExists,
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
     from training_monitor.probes.jobs import (
         check_job_status as check_job_status,
         get_current_step as get_current_step,
+        get_job_listing as get_job_listing,
         get_job_logs as get_job_logs,
         get_throughput as get_throughput,
         list_jobs as list_jobs,
@@ -234,8 +236,10 @@ if TYPE_CHECKING:
     from training_monitor.watching import (
         CheckpointListing as CheckpointListing,
         Delivery as Delivery,
+        JobListing as JobListing,
         LogUpdate as LogUpdate,
         Notice as Notice,
+        NotSeen as NotSeen,
         TerminationPlan as TerminationPlan,
         TerminationReport as TerminationReport,
         TrainingStatus as TrainingStatus,
@@ -250,8 +254,8 @@ __version__ = "0.1.0"
 _HOME = {  # module: the names of ours that are in it
     "errors": (
         "AccessDenied AlreadySupervised CheckpointNotFound CommandError CommandFailed CommandTimedOut "
-        "InstanceNotFound InvalidTransition JobExists JobNotFound LeaseLost LocalFailure ParseError RestError "
-        "SettingsError TargetNotFound TargetUnreachable ToolNotFound TrainingMonitorError"
+        "IncompleteAnswer InstanceNotFound InvalidTransition JobExists JobNotFound LeaseLost LocalFailure ParseError "
+        "RestError SettingsError TargetNotFound TargetUnreachable ToolNotFound TrainingMonitorError"
     ),
     "history": "History",
     "models": (
@@ -293,7 +297,7 @@ _HOME = {  # module: the names of ours that are in it
     "probes.health": "get_training_health",
     "probes.health_text": "format_training_health print_training_health",
     "probes.jobs": (
-        "check_job_status get_current_step get_job_logs get_throughput list_jobs look_at_job "
+        "check_job_status get_current_step get_job_listing get_job_logs get_throughput list_jobs look_at_job "
         "submit_job_with_resume"
     ),
     "probes.logs": "get_log_progress read_new_log",
@@ -344,8 +348,8 @@ _HOME = {  # module: the names of ours that are in it
     "vast.training_config": "format_training_config",
     "verdicts": "LossAnalysis Observation StallAnalysis Verdict",
     "watching": (
-        "CheckpointListing Delivery LogUpdate Notice TerminationPlan TerminationReport TrainingStatus UploadReport "
-        "UploadedFile WatchReport WatchedJob"
+        "CheckpointListing Delivery JobListing LogUpdate NotSeen Notice TerminationPlan TerminationReport "
+        "TrainingStatus UploadReport UploadedFile WatchReport WatchedJob"
     ),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}

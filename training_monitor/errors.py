@@ -8,6 +8,7 @@ TrainingMonitorError
 │  ├─ TargetUnreachable              the target did not answer: nothing is known
 │  │  └─ TargetNotFound              the target does not exist (pod deleted, instance gone)
 │  ├─ AccessDenied                   credentials or permissions
+│  ├─ IncompleteAnswer               part of it could not be listed: nothing follows from what is missing
 │  ├─ CommandFailed                  the target was asked and said no
 │  └─ LocalFailure                   our own side failed (not started here, wrong container): nothing is known
 ├─ StateError                        the state folder of this machine cannot be used: nothing is kept, or known
@@ -144,6 +145,10 @@ class TargetNotFound(TargetUnreachable):
 
 
 class AccessDenied(CommandError):
+    pass
+
+
+class IncompleteAnswer(CommandError):
     pass
 
 

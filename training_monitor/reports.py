@@ -271,7 +271,8 @@ class JobCheckReport(TypedDict):
 class CheckReport(TypedDict):
     """`check_training`: `jobs` worst first; `verdict` is that of the first, and `unknown` when none was found.
 
-    `not_looked_at` counts the trainings beyond those in `jobs`: where there are any, the verdict is never `ok`.
+    `not_looked_at` counts the trainings beyond those in `jobs`. `not_seen` says of them, and of processes and jobs that
+    could not be listed, what, how many (`count`, None: not known) and why; while it names any, no verdict is `ok`.
     """
 
     schema: str
@@ -279,5 +280,6 @@ class CheckReport(TypedDict):
     verdict: str
     reason: str
     not_looked_at: int
+    not_seen: list[dict[str, Any]]
     remedies: list[str]
     jobs: list[JobCheckReport]

@@ -35,6 +35,12 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def name_some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first names, and how many others there are: a, b and 3 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
 def format_bytes(count: float | None) -> str:
     """512 B, 1.5 KiB, 7.0 GiB; '?' when unknown."""
     if count is None or not isfinite(count):

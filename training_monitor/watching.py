@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training_monitor.errors import SettingsError
-from training_monitor.models import Checkpoint, JobStatus, Progress
+from training_monitor.models import Checkpoint, JobStatus, JobView, Progress
 from training_monitor.verdicts import LossAnalysis, StallAnalysis, Verdict
 
 PRIORITIES = ("low", "normal", "high", "urgent")
@@ -52,6 +52,26 @@ class WatchedJob:
     def label(self) -> str:
         """What people call it."""
         return self.name or self.job_id or self.log_file or " ".join(self.log_paths) or f"pid {self.pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotSeen:
+    """What a look did not see, and why: nothing follows from its absence. `count` is None where it is not known."""
+
+    what: str
+    why: str
+    count: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'' if self.count is None else f'{self.count} '}{self.what}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobListing:
+    """The jobs of a target, oldest first; where `not_seen` names a kind of them, that kind could not be listed."""
+
+    jobs: tuple[JobView, ...]
+    not_seen: tuple[NotSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pytest
 from tests.integration.conftest import Place, WatchedTransport, kill, wait_until
 from training_monitor import check_training
 from training_monitor.cli.main import main
-from training_monitor.errors import JobNotFound, SettingsError, TargetUnreachable
+from training_monitor.errors import IncompleteAnswer, JobNotFound, SettingsError, TargetUnreachable
 
 SCRIPT = """
 import sys, time
@@ -171,8 +172,43 @@ def test_trainings_beyond_those_looked_at_are_counted_and_never_called_healthy(
     trainings.start("hung")
     report = check_training("local")
     assert report["verdict"] == "unknown" and report["not_looked_at"] >= 1 and len(report["jobs"]) == 1
+    [left] = report["not_seen"]
+    assert left["count"] == report["not_looked_at"] and "pid " in left["why"]
     assert main(["check", "local"]) == 3
     assert "not looked at" in capsys.readouterr().out
+    assert main(["stall", "local", "--sample", "0"]) == 3
+    assert re.search(r"not looked at, .*pid \d+", capsys.readouterr().err)
+
+
+def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(
+    local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainings.start("healthy")
+    monkeypatch.setattr("training_monitor.probes.find_trainings.MAX_PROCESSES", 0)
+    report = check_training("local")
+    assert report["verdict"] == "unknown" and "not all was seen" in report["reason"]
+    assert [(each["what"], each["count"] >= 1) for each in report["not_seen"]] == [("processes", True)]
+    assert main(["check", "local"]) == 3
+    assert "processes" in capsys.readouterr().out
+    for command in ("stall", "wait"):
+        for what in ([], ["train.py"]):
+            assert main([command, "local", *what]) == 3, (command, what)
+            assert "processes" in capsys.readouterr().err
+
+
+def test_every_kind_that_could_not_be_listed_is_named_and_what_was_found_is_not_called_healthy(
+    local: Place, trainings: Trainings, tmp_path: Path
+) -> None:
+    trainings.start("healthy")
+    (tmp_path / "no folder").touch()
+    local.set_environment(
+        {"TRAINING_MONITOR_JOBS_DIR": str(tmp_path / "no folder"), "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}
+    )
+    report = check_training("local")
+    assert [each["what"] for each in report["not_seen"]] == ["process jobs", "Ray jobs"]
+    assert report["jobs"] and report["verdict"] == "unknown"
+    with pytest.raises(IncompleteAnswer, match="Ray jobs"):
+        check_training("local", "lora")
 
 
 def test_json_has_every_documented_key(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import Place
 from training_monitor import JobStatus, start_process_job, stop_job
-from training_monitor.errors import CommandFailed
+from training_monitor.cli.main import main
+from training_monitor.errors import CommandFailed, IncompleteAnswer
 from training_monitor.probes.evidence import file_age_question
-from training_monitor.probes.jobs import AT_ONCE, find_jobs_named, list_jobs
+from training_monitor.probes.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 from training_monitor.uploads.checkpoint import upload_checkpoint
@@ -50,6 +52,35 @@ def test_a_job_that_could_not_be_looked_at_is_listed_as_unknown(local: Place) ->
         "process:short": JobStatus.SUCCEEDED,
         "process:other": JobStatus.UNKNOWN,
     }
+
+
+def test_jobs_of_a_kind_that_could_not_be_listed_are_unknown_beside_those_that_were(
+    local: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = start_process_job("local", "echo step 1; sleep 300", "train")
+    assert main(["status", "local"]) == 0, "nothing says that there ever was a Ray"
+    local.set_environment({"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"})
+    listing = get_job_listing("local")
+    assert [view.job_id for view in listing.jobs] == [job]
+    assert [each.what for each in listing.not_seen] == ["Ray jobs"]
+    with pytest.raises(IncompleteAnswer, match="Ray jobs"):
+        list_jobs("local")
+    capsys.readouterr()
+    for arguments in ([], ["--json"]):
+        assert main(["status", "local", *arguments]) == 3
+        said = capsys.readouterr()
+        assert job in said.out and "Ray jobs" in said.err
+    stop_job("local", job)
+
+
+def test_a_target_whose_jobs_could_not_be_listed_is_not_said_to_have_none(
+    local: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "no folder").touch()
+    local.set_environment({"TRAINING_MONITOR_JOBS_DIR": str(tmp_path / "no folder")})
+    assert main(["status", "local"]) == 3
+    said = capsys.readouterr()
+    assert "no jobs" not in said.out and "process jobs" in said.err
 
 
 def test_the_newest_file_counts_wherever_a_large_folder_has_it(local: Place) -> None:

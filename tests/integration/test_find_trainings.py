@@ -88,7 +88,7 @@ def find(place: Place, folder: Path) -> list[FoundTraining]:
     [answer] = ask(place.address, find_question())
     found = answer.get()
     assert found is not None
-    return [each for each in found if each.cwd and each.cwd.startswith(str(folder))]
+    return [each for each in found.trainings if each.cwd and each.cwd.startswith(str(folder))]
 
 
 def find_one(place: Place, folder: Path, is_ready: Callable[[FoundTraining], object]) -> FoundTraining:
@@ -225,16 +225,15 @@ def test_logs_are_found_without_a_process(target: Place, work: Path) -> None:
     target.set_environment({"HOME": str(work)})
     runs = work / "runs"
     (runs / "deep" / "er" / "still").mkdir(parents=True)
-    for name in ("old.log", "new.log", "empty.log", "notes.md", "slurm-1.out", ".hidden.log", "progress.json"):
+    for name in ("old.log", "new.log", "empty.log", "notes.md", "slurm-1.out", ".hidden.log"):
         (runs / name).write_text("" if name == "empty.log" else "step 1")
     (runs / "deep" / "er" / "still" / "deep.log").write_text("x")
     now = time.time()
     os.utime(runs / "old.log", (now - 90000 * 2, now - 90000 * 2))
     os.utime(runs / "slurm-1.out", (now - 1000, now - 1000))
     found = files(target, work)
-    assert {Path(file.path).name for file in found} == {"new.log", "slurm-1.out", "progress.json"}
+    assert {Path(file.path).name for file in found} == {"new.log", "slurm-1.out"}
     assert Path(found[-1].path).name == "slurm-1.out" and 900 < found[-1].age < 1200 and found[-1].size == 6
-    assert [file.is_log for file in found if file.path.endswith("json")] == [False]
 
 
 def test_processes_that_come_and_go_meanwhile_do_no_harm(target: Place, start: Start, work: Path) -> None:
@@ -243,6 +242,34 @@ def test_processes_that_come_and_go_meanwhile_do_no_harm(target: Place, start: S
         start("sh", "-c", "while :; do env python_train_nothing; done", output="/dev/null")
     for _ in range(5):
         trainings, evidence = ask(target.address, find_question(), evidence_question(pids_of(process.pid), 0.05))
-        assert process.pid in {each.pid for each in trainings.get() or ()}
+        assert process.pid in {each.pid for each in trainings.get().trainings}
         found = evidence.get()
         assert found and found.process and found.process.startswith(f"{process.pid} ")
+
+
+def test_processes_beyond_those_that_a_look_takes_are_counted(
+    target: Place, start: Start, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        start(sys.executable, "train.py", "rank", output=f"{number}.log")
+    assert wait_until(lambda: len(find(target, work)) == 3)
+    monkeypatch.setattr("training_monitor.probes.find_trainings.MAX_PROCESSES", 1)
+    [answer] = ask(target.address, find_question())
+    found = answer.get()
+    assert found and len(found.trainings) <= 1 and found.unlisted >= 2
+
+
+def test_what_stands_behind_long_variables_and_arguments_counts_too(local: Place, start: Start, work: Path) -> None:
+    start(sys.executable, "train.py", f"--note={'x' * 5000}", "--output_dir", "far", "rank", BIG="x" * 99_000, RANK="7")
+    found = find_one(local, work, lambda each: each.rank is not None and len(each.checkpoint_folders) == 2)
+    assert found.rank == 7 and str(work / "far") in found.checkpoint_folders and not found.hints
+
+
+def test_the_newest_log_is_found_among_many_newer_files_that_are_none(local: Place, work: Path) -> None:
+    local.set_environment({"HOME": str(work)})
+    (work / "train.log").write_text("step 1")
+    os.utime(work / "train.log", (time.time() - 60, time.time() - 60))
+    for number in range(45):
+        (work / f"run {number}").mkdir()
+        (work / f"run {number}" / "progress.json").write_text("{}")
+    assert [Path(file.path).name for file in files(local, work)] == ["train.log"]

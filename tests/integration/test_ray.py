@@ -417,7 +417,7 @@ class TestResources:
         assert (report["ray"]["gpus_used"], report["ray"]["gpus_available"], report["ray"]["error"]) == (2, 4, None)
         assert [each["phase"] for each in report["pods"]] == ["Running"]
         found, evidence = ask(HEAD, find_question(), evidence_question(pids_of_ray_job("actors")))
-        [one] = [each for each in found.value or () if each.ray_job == "actors"]
+        [one] = [each for each in found.get().trainings if each.ray_job == "actors"]
         assert len(one.pids) == 3 and one.logs[0].endswith("/job-driver-actors.log"), "the driver and its two workers"
         assert evidence.value and set(one.pids) < set(evidence.value.pids), "and the shell of the entrypoint"
         ray_pod.env["PATH"] = ray_head.bare_path()

@@ -1,19 +1,21 @@
-"""`check`: whether the trainings of a target make progress, as one block, one line each, or JSON."""
+"""`check` and `stall`: whether the trainings of a target make progress, as one block, one line each, or JSON."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from time import sleep
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
 from training_monitor.cli.failing import tell_error
-from training_monitor.cli.output import hint, paint, print_json, printable, put
-from training_monitor.errors import CommandFailed, JobNotFound
+from training_monitor.cli.output import hint, paint, print_json, printable, put, say
+from training_monitor.errors import CommandFailed, IncompleteAnswer, JobNotFound
 from training_monitor.policy.judge import ENDS
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.supervise.check import check_training
-from training_monitor.units import format_bytes, format_duration, plural
+from training_monitor.units import format_bytes, format_duration
+from training_monitor.watching import NotSeen
 
 EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
@@ -23,7 +25,7 @@ _WITHOUT_ETA = ("stalled", *ENDS)  # of which no time is left
 
 
 def check(args: Namespace) -> int:
-    """Run the command. Returns the exit status."""
+    """Run `check`. Returns the exit status."""
     try:
         report = check_training(args.target, args.what, args.namespace)
     except (JobNotFound, CommandFailed) as error:  # it is not there, or not what it was taken for: nothing is judged
@@ -36,6 +38,27 @@ def check(args: Namespace) -> int:
     return EXITS[report["verdict"]]
 
 
+def stall(args: Namespace) -> int:
+    """Run `stall`. Returns the exit status."""
+    report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
+    if report["verdict"] == "unknown" and args.sample > 0:
+        sleep(args.sample)
+        report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
+    if not report["jobs"]:
+        kind = IncompleteAnswer if report["not_seen"] else JobNotFound
+        raise kind(report["reason"], hint="name a PID, a log file or a job")
+    for found in report["jobs"]:
+        if args.json:
+            stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
+            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.threshold, **found})
+        else:
+            is_said = found["state"] in ENDS
+            say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
+    for each in report["not_seen"]:
+        hint(f"not seen: {NotSeen(**each)}")
+    return EXITS[report["verdict"]]
+
+
 def show(report: CheckReport) -> None:
     """One block for one training, one line each for several, worst first."""
     jobs = report["jobs"]
@@ -45,8 +68,8 @@ def show(report: CheckReport) -> None:
         put("".join(f"{_line(job)}\n" for job in jobs))
     if not jobs:
         put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {printable(report['reason'])}\n")
-    if report["not_looked_at"]:
-        put(f"? {plural(report['not_looked_at'], 'more training')}, not looked at: name one by its PID or job\n")
+    for each in report["not_seen"]:
+        put(f"? {printable(str(NotSeen(**each)))}\n")
     for remedy in report["remedies"]:
         hint(f"try: {remedy}")
 
@@ -120,5 +143,3 @@ def _gpu(gpu: dict[str, object]) -> str:
     if isinstance(power, float):
         words.append(f"{power:.0%} of its power")
     return f"{gpu['index']}: {' at '.join(words)}"
-
-

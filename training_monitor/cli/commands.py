@@ -6,11 +6,11 @@ from argparse import Namespace
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from training_monitor.cli.output import hint, print_json, say
-from training_monitor.errors import CommandFailed, JobNotFound, TrainingMonitorError
+from training_monitor.cli.output import complain, hint, print_json, say
+from training_monitor.errors import CommandFailed, IncompleteAnswer, TrainingMonitorError
 from training_monitor.models import Answer, JobStatus, JobView
 from training_monitor.policy.job_progress import format_position, job_progress
-from training_monitor.policy.judge import ENDS, UNNAMED_FAILURES, format_verdict
+from training_monitor.policy.judge import UNNAMED_FAILURES, format_verdict
 from training_monitor.policy.resume import training_name
 from training_monitor.units import format_bytes, format_duration, plural
 from training_monitor.verdicts import Verdict
@@ -31,13 +31,14 @@ def status(args: Namespace) -> int:
 def _list_jobs(args: Namespace) -> int:
     from training_monitor.supervise.check import judge_jobs
 
-    judged = judge_jobs(args.target, args.namespace)
+    listing = judge_jobs(args.target, args.namespace)
+    judged = listing.jobs
     claims = _ask_claims(args)
     if args.json:
         print_json(
             [{**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)} for view, verdict in judged]
         )
-    elif not judged:
+    elif not judged and not listing.not_seen:
         say(f"{args.target}: no jobs")
         hint("`training-monitor check TARGET` also finds trainings that are no jobs")
     for view, verdict in [] if args.json else judged:
@@ -45,7 +46,9 @@ def _list_jobs(args: Namespace) -> int:
         say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
         if not view.status.is_terminal:
             _say_supervisor(claims, view)
-    return OK
+    for each in listing.not_seen:
+        complain(f"{args.target}: not listed: {each}")
+    return UNKNOWN if listing.not_seen else OK
 
 
 def _show_job(args: Namespace) -> int:
@@ -282,28 +285,6 @@ def checkpoints(args: Namespace) -> int:
     return OK if latest else BAD
 
 
-def stall(args: Namespace) -> int:
-    from time import sleep
-
-    from training_monitor.cli.check import EXITS
-    from training_monitor.supervise.check import check_training
-
-    report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
-    if report["verdict"] == "unknown" and args.sample > 0:
-        sleep(args.sample)
-        report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
-    if not report["jobs"]:
-        raise JobNotFound(report["reason"], hint="name a PID, a log file or a job")
-    for found in report["jobs"]:
-        if args.json:
-            stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
-            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.threshold, **found})
-        else:
-            is_said = found["state"] in ENDS
-            say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
-    return EXITS[report["verdict"]]
-
-
 def wait(args: Namespace) -> int:
     from training_monitor.supervise.meant import find_one
     from training_monitor.supervise.monitor import monitor_job
@@ -372,7 +353,7 @@ def meant_job(args: Namespace, error: Exception) -> str:
         raise error
     try:
         job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
-    except SettingsError:
+    except (SettingsError, IncompleteAnswer):
         raise
     except TrainingMonitorError as other:
         raise (other if type(other) is type(error) else error) from None

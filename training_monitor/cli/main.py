@@ -264,6 +264,7 @@ _MODULES = {
     "config": "config",
     "demo": "demo",
     "doctor": "doctor",
+    "stall": "check",
 }
 
 

@@ -14,7 +14,7 @@ from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
-from training_monitor.errors import CommandTimedOut, SettingsError, TargetUnreachable
+from training_monitor.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TargetUnreachable
 from training_monitor.models import Event, Progress
 from training_monitor.policy.job_progress import job_progress
 from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
@@ -143,7 +143,7 @@ def _found_job(args: Namespace) -> WatchedJob:
     store, key = Store(), f"found on {parse_target(args.target, namespace=args.namespace)}: {args.what or ''}"
     try:
         found = find_one(args.target, args.what, args.namespace)
-    except (TargetUnreachable, CommandTimedOut) as error:
+    except (TargetUnreachable, CommandTimedOut, IncompleteAnswer) as error:
         kept = store.load_run(key) if args.subcommand == "watch" and not args.once else None
         if kept is None:
             raise

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from training_monitor.errors import ParseError, redact
-from training_monitor.parse.process_table import Process, ancestors_of, read_processes
+from training_monitor.parse.process_table import ancestors_of
 from training_monitor.parse.remote_look import split_parts
+from training_monitor.parse.seen_processes import COMMAND_BYTES, OpenFile, SeenProcesses, read_seen, read_whole
 from training_monitor.parse.training_command import (
     folder_of_checkpoint,
     folders_of_arguments,
@@ -19,7 +20,6 @@ from training_monitor.parse.training_command import (
 )
 from training_monitor.policy.run_values import RANK_VARIABLES
 
-MOST_LOGS = 8
 _COMMAND_LENGTH = 400
 # Ranks that were started by one of these belong together.
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
@@ -27,8 +27,6 @@ _LOG_NAME = re.compile(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err
 _NO_LOG = re.compile(
     r"/wandb/.*/logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
 )
-_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
-_LINK = re.compile(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 _FILE = re.compile(r"file (\d{1,12}) (\d{1,19}) (/.+)")
 _DELETED = " (deleted)"
 _DRIVER_LOG = re.compile(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
@@ -76,54 +74,23 @@ class FoundTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundTrainings:
+    """The trainings among the processes of a target. `unlisted` counts processes that were not looked at."""
+
+    trainings: tuple[FoundTraining, ...]
+    unlisted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file that was written lately: a log, or a file of TrainingMonitor. `age` in seconds."""
+    """A log that was written lately. `age` in seconds."""
 
     path: str
     age: float
     size: int
 
-    @property
-    def is_log(self) -> bool:
-        return not self.path.endswith(".json")
 
-
-@dataclass(frozen=True, slots=True)
-class _OpenFile:
-    """A file that a process has open for writing (or a pipe that it reads, as descriptor 0)."""
-
-    pid: int
-    descriptor: int
-    path: str
-    writes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """All that the target printed; the maps are by pid."""
-
-    facts: Mapping[str, str]
-    table: Mapping[int, Process]
-    words: Mapping[int, tuple[str, ...]]
-    cwds: Mapping[int, str]
-    namespaces: Mapping[int, str]
-    namespace: str | None
-    variables: Mapping[int, Mapping[str, str]]
-    files: Mapping[int, tuple[_OpenFile, ...]]
-    with_driver: frozenset[int]
-    workers: Mapping[int, str]
-
-    @property
-    def own(self) -> frozenset[int]:
-        """Whoever asks, and what it was started by."""
-        asker = _whole(self.facts.get("self"))
-        return frozenset(() if asker is None else (asker, *ancestors_of(asker, self.table)))
-
-    def is_on_gpu(self, pid: int) -> bool:
-        return pid in self.with_driver or any(_GPU_DEVICE.match(file.path) for file in self.files.get(pid, ()))
-
-
-def parse_trainings(text: str, word: str, spelling: str) -> tuple[FoundTraining, ...]:
+def parse_trainings(text: str, word: str, spelling: str) -> FoundTrainings:
     """Read the reply to the question for trainings; those on a GPU come first, then the oldest.
 
     Args:
@@ -133,17 +100,18 @@ def parse_trainings(text: str, word: str, spelling: str) -> tuple[FoundTraining,
         ParseError: its end is missing.
     """
     parts = dict(split_parts(text, word))
-    if "end" not in parts or "boot=" not in parts.get("facts", ""):
+    unlisted = read_whole(parts.get("unlisted", "").strip())
+    if "end" not in parts or "boot=" not in parts.get("facts", "") or unlisted is None:
         raise ParseError("no end of the reply", source="trainings", text=text)
-    seen = _read(parts, spelling)
+    seen = read_seen(parts, spelling)
     found = [_describe(seen, members) for members in _group(seen)]
-    return tuple(sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid)))
+    return FoundTrainings(tuple(sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))), unlisted)
 
 
 def parse_files(text: str) -> tuple[FoundFile, ...]:
     """Read lines `file TIME SIZE PATH` and a line `now TIME`; a file of the future was written just now."""
     lines = text.splitlines()
-    now = next((_whole(line[4:]) for line in reversed(lines) if line.startswith("now ")), None)
+    now = next((read_whole(line[4:]) for line in reversed(lines) if line.startswith("now ")), None)
     if now is None:
         raise ParseError("no end of the reply", source="recent logs", text=text)
     found = [match.groups() for line in lines if (match := _FILE.fullmatch(line))]
@@ -151,77 +119,10 @@ def parse_files(text: str) -> tuple[FoundFile, ...]:
     return tuple({file.path: file for file in files}.values())
 
 
-# ---------------------------------------------------------------- reading
-
-
-def _read(parts: Mapping[str, str], spelling: str) -> _Seen:
-    facts = dict(line.partition("=")[::2] for line in parts["facts"].splitlines())
-    links = dict(_links(parts.get("links", ""), spelling))
-    workers = re.findall(r"^(\d{1,10}) ([0-9a-f]{8})$", parts.get("workers", ""), re.MULTILINE)
-    return _Seen(
-        facts,
-        read_processes(parts.get("table", "").splitlines()),
-        {pid: _split_words(body) for pid, body in _heads(parts.get("command", ""), spelling, "cmdline")},
-        _of_processes(links, "/cwd"),
-        _of_processes(links, "/ns/mnt"),
-        links.get("self/ns/mnt"),
-        {pid: _variables(body) for pid, body in _heads(parts.get("environment", ""), spelling, "environ")},
-        dict(_open_files(parts.get("files", ""), spelling)),
-        frozenset(pid for line in parts.get("driver", "").splitlines() if (pid := _whole(line)) is not None),
-        {int(pid): job for pid, job in workers},
-    )
-
-
-def _heads(text: str, spelling: str, name: str) -> list[tuple[int, str]]:
-    """What `head` printed of /proc/PID/NAME, by pid."""
-    mark = re.compile(rf"^==> (?:/dev/null|{re.escape(spelling)}proc/(\d{{1,10}})/{name}) <==\n?", re.MULTILINE)
-    pieces = mark.split(text)[1:]
-    return [(int(pid), body.removesuffix("\n")) for pid, body in zip(pieces[::2], pieces[1::2]) if pid]
-
-
-def _split_words(text: str) -> tuple[str, ...]:
-    """The words of a command line; a process that wrote a title over it leaves empty ones at its end."""
-    return tuple(text.rstrip("\x1f\n").split("\x1f"))
-
-
-def _variables(text: str) -> dict[str, str]:
-    return {key: value for key, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
-
-
-def _links(text: str, spelling: str) -> list[tuple[str, str]]:
-    """(what it is below /proc, where it leads) of the lines of `ls -ldn`."""
-    pieces = re.split(rf"^l\S+ [^\n]*? {re.escape(spelling)}proc/([\w/]{{1,40}}) -> ", text, flags=re.MULTILINE)[1:]
-    return [(name, target.rstrip("\n")) for name, target in zip(pieces[::2], pieces[1::2])]
-
-
-def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:
-    """Where the links /proc/PID/END lead, by pid."""
-    pids = {name: _whole(name.removesuffix(end)) for name in links if name.endswith(end)}
-    return {pid: links[name] for name, pid in pids.items() if pid is not None}
-
-
-def _open_files(text: str, spelling: str) -> list[tuple[int, tuple[_OpenFile, ...]]]:
-    pieces = re.split(rf"^{re.escape(spelling)}proc/(\w{{1,10}})/(?:fd|ns):\n?", text, flags=re.MULTILINE)[1:]
-    folders = [(_whole(name), body) for name, body in zip(pieces[::2], pieces[1::2])]
-    return [(pid, tuple(_files_of(pid, body))) for pid, body in folders if pid is not None]
-
-
-def _files_of(pid: int, text: str) -> Iterable[_OpenFile]:
-    """Its open files out of the lines of `ls -ln`; a name may go on in the next line."""
-    for entry in re.split(r"\n(?=l[r-][w-][x-]|total \d|$)", text):
-        found = _LINK.match(entry)
-        if found and (found[1][1] == "w" or found[2] == "0"):
-            yield _OpenFile(pid, int(found[2]), found[3].rstrip("\n"), found[1][1] == "w")
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 11 else None
-
-
 # ---------------------------------------------------------------- grouping
 
 
-def _group(seen: _Seen) -> list[list[int]]:
+def _group(seen: SeenProcesses) -> list[list[int]]:
     """The relevant processes of each training."""
     own = seen.own
     relevant = {pid for pid in seen.words if pid not in own and _is_relevant(seen, pid)}
@@ -231,14 +132,14 @@ def _group(seen: _Seen) -> list[list[int]]:
     return list(groups.values())
 
 
-def _is_relevant(seen: _Seen, pid: int) -> bool:
+def _is_relevant(seen: SeenProcesses, pid: int) -> bool:
     process, words = seen.table.get(pid), seen.words[pid]
     if process is None or not process.is_running or not may_train(words):
         return False
     return seen.is_on_gpu(pid) or is_training(words) or "submission" in seen.variables.get(pid, {})
 
 
-def _key(seen: _Seen, pid: int, relevant: set[int], own: frozenset[int]) -> object:
+def _key(seen: SeenProcesses, pid: int, relevant: set[int], own: frozenset[int]) -> object:
     """What processes of one training have in common: a Ray job, the uppermost training process or starter of ranks.
 
     Ranks that a shell started side by side have their session and their script in common.
@@ -255,7 +156,7 @@ def _key(seen: _Seen, pid: int, relevant: set[int], own: frozenset[int]) -> obje
     return "tree", top
 
 
-def _ray_job(seen: _Seen, pid: int) -> str | None:
+def _ray_job(seen: SeenProcesses, pid: int) -> str | None:
     """The submission id of its Ray job; of a worker whose driver is not here, the number of the job."""
     if submission := _of(seen, pid, "submission"):
         return submission
@@ -266,7 +167,7 @@ def _ray_job(seen: _Seen, pid: int) -> str | None:
     return next((job for each in drivers if (job := _of(seen, each, "submission"))), number)
 
 
-def _numbers_of_driver(seen: _Seen, pid: int) -> list[str]:
+def _numbers_of_driver(seen: SeenProcesses, pid: int) -> list[str]:
     found = (_DRIVER_LOG.search(file.path) for file in seen.files[pid])
     return [match[1] for match in found if match]
 
@@ -274,14 +175,14 @@ def _numbers_of_driver(seen: _Seen, pid: int) -> list[str]:
 # ---------------------------------------------------------------- describing
 
 
-def _describe(seen: _Seen, members: Sequence[int]) -> FoundTraining:
+def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
     """The training of these processes, which are the oldest first."""
     tops = [pid for pid in members if not set(ancestors_of(pid, seen.table)) & set(members)]
     main = min(tops or members, key=lambda pid: (not _of(seen, pid, "submission"), not is_training(seen.words[pid])))
     pids = _tree(seen, members)
     ordered = [main, *(pid for pid in members if pid != main)]
     more = [pid for pid in pids if pid not in ordered]
-    process, up, ticks = seen.table[main], seen.facts.get("up", ""), _whole(seen.facts.get("hz")) or 100
+    process, up, ticks = seen.table[main], seen.facts.get("up", ""), read_whole(seen.facts.get("hz")) or 100
     age = float(up) - process.start / ticks if re.fullmatch(r"\d{1,12}(\.\d{1,6})?", up) else -1.0
     folders = [folder_of_checkpoint(file.path) for pid in (*ordered, *more) for file in _written(seen, pid)]
     told = [folder for pid in ordered for folder in folders_of_arguments(seen.words[pid], seen.cwds.get(pid))]
@@ -305,7 +206,7 @@ def _describe(seen: _Seen, members: Sequence[int]) -> FoundTraining:
     )
 
 
-def _tree(seen: _Seen, members: Sequence[int]) -> list[int]:
+def _tree(seen: SeenProcesses, members: Sequence[int]) -> list[int]:
     wanted = set(members)
     return sorted(
         pid
@@ -314,13 +215,13 @@ def _tree(seen: _Seen, members: Sequence[int]) -> list[int]:
     )
 
 
-def _written(seen: _Seen, pid: int) -> list[_OpenFile]:
+def _written(seen: SeenProcesses, pid: int) -> list[OpenFile]:
     """The regular files that it writes."""
     files = [file for file in seen.files.get(pid, ()) if file.writes and file.path.startswith("/")]
     return [file for file in files if not file.path.startswith(("/dev/", "/proc/", "/sys/"))]
 
 
-def _logs(seen: _Seen, pids: Sequence[int]) -> tuple[str, ...]:
+def _logs(seen: SeenProcesses, pids: Sequence[int]) -> tuple[str, ...]:
     """Where the output of the processes goes, then the other logs that they write."""
     outputs = [file for pid in pids for file in _written(seen, pid) if file.descriptor in (1, 2)]
     pipes = {file.path for pid in pids for file in seen.files.get(pid, ()) if file.writes and file.descriptor in (1, 2)}
@@ -332,10 +233,10 @@ def _logs(seen: _Seen, pids: Sequence[int]) -> tuple[str, ...]:
         if file.descriptor != 2
     ]
     others = [file for pid in pids for file in _written(seen, pid) if _is_log(file.path)]
-    first: dict[str, _OpenFile] = {}
+    first: dict[str, OpenFile] = {}
     for file in (*outputs, *behind, *others):
         first.setdefault(file.path, file)
-    return tuple(_readable(seen, file) for file in first.values())[:MOST_LOGS]
+    return tuple(_readable(seen, file) for file in first.values())
 
 
 def _is_log(path: str) -> bool:
@@ -343,48 +244,48 @@ def _is_log(path: str) -> bool:
     return bool(_LOG_NAME.fullmatch(posixpath.basename(path))) and not _NO_LOG.search(path)
 
 
-def _readable(seen: _Seen, file: _OpenFile) -> str:
+def _readable(seen: SeenProcesses, file: OpenFile) -> str:
     if file.path.endswith(_DELETED):
         return f"/proc/{file.pid}/fd/{file.descriptor}"
     return _reach(seen, file.pid, file.path)
 
 
-def _reach(seen: _Seen, pid: int, path: str) -> str:
+def _reach(seen: SeenProcesses, pid: int, path: str) -> str:
     """The path as whoever asked sees it: that of a process in a container by way of its root folder."""
     space = seen.namespaces.get(pid)
     is_elsewhere = space and seen.namespace and space != seen.namespace
     return f"/proc/{pid}/root{path}" if is_elsewhere and path.startswith("/") else path
 
 
-def _rank(seen: _Seen, pids: Sequence[int]) -> int | None:
+def _rank(seen: SeenProcesses, pids: Sequence[int]) -> int | None:
     """The lowest rank of the processes, by the first variable that one of them has."""
     for name in RANK_VARIABLES:
-        ranks = [rank for pid in pids if (rank := _whole(_of(seen, pid, name))) is not None]
+        ranks = [rank for pid in pids if (rank := read_whole(_of(seen, pid, name))) is not None]
         if ranks:
             return min(ranks)
     return None
 
 
-def _of(seen: _Seen, pid: int, name: str) -> str | None:
+def _of(seen: SeenProcesses, pid: int, name: str) -> str | None:
     return seen.variables.get(pid, {}).get(name)
 
 
-def _process_job(seen: _Seen, pids: Sequence[int]) -> str | None:
+def _process_job(seen: SeenProcesses, pids: Sequence[int]) -> str | None:
     folder = next((value for pid in pids if (value := _of(seen, pid, "TRAINING_MONITOR_JOB"))), "")
     name = posixpath.basename(folder.rstrip("/"))
     return f"process:{name}" if name else None
 
 
-def _has_gpu(seen: _Seen, pids: Sequence[int]) -> bool | None:
-    if any(
-        pid in seen.with_driver or any(_GPU_DEVICE.match(file.path) for file in seen.files.get(pid, ())) for pid in pids
-    ):
+def _has_gpu(seen: SeenProcesses, pids: Sequence[int]) -> bool | None:
+    if any(map(seen.is_on_gpu, pids)):
         return True
     return False if any(pid in seen.cwds for pid in pids) else None
 
 
-def _hints(seen: _Seen, main: int, logs: Sequence[str]) -> Iterable[str]:
+def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]:
     """What keeps one from knowing more, as whoever asked can mend it."""
+    if main in seen.cut_commands:
+        yield f"process {main} has more than {COMMAND_BYTES} bytes of arguments: name its log, the rest was not read"
     if main not in seen.cwds:
         yield f"the open files of process {main} may not be read: ask as its user or as root, or name its log"
         return

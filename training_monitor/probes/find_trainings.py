@@ -11,14 +11,16 @@ import re
 import secrets
 
 from training_monitor.models import Question, Reply
-from training_monitor.parse.found_trainings import FoundFile, FoundTraining, parse_files, parse_trainings
+from training_monitor.parse.found_trainings import FoundFile, FoundTrainings, parse_files, parse_trainings
+from training_monitor.parse.seen_processes import COMMAND_BYTES
 from training_monitor.policy.run_values import RANK_VARIABLES
 from training_monitor.probes.process_table import FILTERS, PROCESS_TABLE
 from training_monitor.probes.ray_processes import RAY_PROCESSES
 from training_monitor.progress.remote_scripts import spell_path
 
-MAX_PROCESSES = 200
+MAX_PROCESSES = 1000
 MAX_FILES = 40
+_ENVIRONMENT_BYTES = 6 * 2**20  # the kernel gives no process more of it
 _ROUGHLY = (
     "python|pypy|train|tune|torch|deepspeed|accelerate|mpirun|mpiexec|srun|axolotl|llamafactory|lightning|fabric"
     "|composer|litgpt|swift|nemo|ray::|sft|dpo|grpo|ppo|rlhf"
@@ -60,22 +62,24 @@ for _line in $([ $# -eq 0 ] || cksum "$@" | sed -n "$_sums"); do
 done
 IFS='
 '
-_chosen= _count=0
+_chosen= _count=0 _unlisted=0
 for _line in $_all; do
   _pid=${_line%% *}
   case "$_rough" in *" $_pid "*) ;; *) continue;; esac
   _up=${_line#* * }; _up=${_up%% *}
   eval "_own=\$_sum$_pid _its=\$_sum$_up"
   [ "$_own" != "$_its" ] || [ -z "$_own" ] || continue
-  [ $_count -ge MAX_PROCESSES ] || _chosen="$_chosen $_pid" _count=$((_count + 1))
+  if [ $_count -lt MAX_PROCESSES ]; then _chosen="$_chosen $_pid" _count=$((_count + 1))
+  else _unlisted=$((_unlisted + 1)); fi
 done
 set +f; unset IFS
+_part unlisted; echo $_unlisted
 _part command
-head -c 4096 $(_paths cmdline) /dev/null | tr '\000' '\037'
+head -c COMMAND_BYTES $(_paths cmdline) /dev/null | tr '\000' '\037'
 _part links
 ls -ldn $(_paths cwd) $(_paths ns/mnt) SPELLINGproc/self/ns/mnt
 _part environment
-head -c 65536 $(_paths environ) /dev/null | tr '\000' '\n' | sed -n -e '\|^==> SPELLINGproc/|p' \
+head -c ENVIRONMENT_BYTES $(_paths environ) /dev/null | tr '\000' '\n' | sed -n -e '\|^==> SPELLINGproc/|p' \
   -e '/^\(RANK_NAMES\)=[0-9]\{1,9\}$/p' \
   -e 's/^RAY_JOB_CONFIG_JSON_ENV_VAR=.*"job_submission_id": *"\([^"]*\)".*/submission=\1/p' \
   -e '/^RAY_JOB_ID=[0-9a-f]\{8\}$/p' -e '/^TRAINING_MONITOR_JOB=/p'
@@ -88,8 +92,11 @@ _part end
 )
 
 
-def find_question() -> Question[tuple[FoundTraining, ...]]:
-    """The trainings that run on a target: launchers, training scripts and what has a GPU, one for each process tree."""
+def find_question() -> Question[FoundTrainings]:
+    """The trainings that run on a target: launchers, training scripts and what has a GPU, one for each process tree.
+
+    It looks at MAX_PROCESSES processes that could be one, and counts the others.
+    """
     word, spelling = secrets.token_hex(12), spell_path()
     parts = {
         "WORD": word,
@@ -98,10 +105,12 @@ def find_question() -> Question[tuple[FoundTraining, ...]]:
         "FILTERS": FILTERS,
         "MAX_PROCESSES": str(MAX_PROCESSES),
         "RANK_NAMES": r"\|".join(RANK_VARIABLES),
+        "COMMAND_BYTES": str(COMMAND_BYTES),
+        "ENVIRONMENT_BYTES": str(_ENVIRONMENT_BYTES),
     }
     script = re.sub("|".join(parts), lambda found: parts[found.group()], _FIND)
 
-    def parse(reply: Reply) -> tuple[FoundTraining, ...]:
+    def parse(reply: Reply) -> FoundTrainings:
         return parse_trainings(reply.output, word, spelling)
 
     return Question("trainings", script, parse, limit=15.0)
@@ -126,7 +135,7 @@ unset IFS; set +f
 _newest() {
   [ $# -eq 0 ] || find "$@" -maxdepth 3 \( -name '.?*' -o -name node_modules -o -name site-packages -o -name 'wandb' \
     -o -name '*conda*' -o -name 'debug*.log' -o -name 'python-core-*' \) -prune -o -type f -size +0 -mtime -1 \
-    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' -o -name progress.json -o -name 'control*.json' \) \
+    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' \) \
     -exec stat -c 'file %Y %s %n' {} + 2>/dev/null | sort -k 2,2nr | head -n MAX_FILES
 }
 _newest "$@"
@@ -137,8 +146,8 @@ echo "now $(date +%s)"
 def files_question() -> Question[tuple[FoundFile, ...]]:
     """Logs written within the last day near whatever could be a training, below the home folder and in /workspace.
 
-    Beside them, the files of TrainingMonitor whose names tell what they are. It is a question of its own,
-    since a file system that hangs must not hide the processes. The newest come first.
+    It is a question of its own, since a file system that hangs must not hide the processes. The newest come first, and
+    what one answer has no room for is older than these.
     """
     parts = {"ROUGHLY": _ROUGHLY, "MAX_FILES": str(MAX_FILES)}
     script = re.sub("|".join(parts), lambda found: parts[found.group()], _FILES)

@@ -12,6 +12,7 @@ from typing import Any
 
 from training_monitor.errors import (
     CommandTimedOut,
+    IncompleteAnswer,
     JobNotFound,
     TargetUnreachable,
     TrainingMonitorError,
@@ -35,6 +36,7 @@ from training_monitor.probes.holds import unhold_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
+from training_monitor.watching import JobListing, NotSeen
 
 AT_ONCE = 20  # jobs that one round trip asks for
 _RECENT_SECONDS = 60.0
@@ -177,18 +179,41 @@ def get_throughput(
 
 
 def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
-    """Ray jobs and process jobs of a target, oldest first; a kind that is not there adds none.
+    """Ray jobs and process jobs of a target, oldest first; a kind that is not there adds none. See `get_job_listing`.
+
+    Raises:
+        IncompleteAnswer: one of the two kinds could not be listed; `get_job_listing` has the other one.
+        CommandError: the target could not be asked.
+    """
+    found = get_job_listing(target, namespace, transport=transport)
+    if found.not_seen:
+        raise IncompleteAnswer(f"{target}: not all jobs could be listed: {'; '.join(map(str, found.not_seen))}")
+    return list(found.jobs)
+
+
+def get_job_listing(
+    target: str | Target, namespace: str = "default", *, transport: Transport | None = None
+) -> JobListing:
+    """Ray jobs and process jobs of a target, oldest first, and which of the two kinds could not be listed.
 
     All are looked at, in as many round trips as that takes; one that could not be looked at is UNKNOWN. The logs of
     process jobs are read, and those of Ray jobs that have not ended.
 
     Raises:
-        CommandError: neither kind could be asked.
+        CommandError: the target could not be asked.
     """
-    ray, names = ask(
-        target, ray_jobs.jobs_question(), process_jobs.jobs_question(), namespace=namespace, transport=transport
+    ray, signs, names = ask(
+        target,
+        ray_jobs.jobs_question(),
+        ray_jobs.signs_question(),
+        process_jobs.jobs_question(),
+        namespace=namespace,
+        transport=transport,
     )
-    listed = [process_jobs.PREFIX + name for name in names.get() or []]
+    not_seen = [missed] if (missed := ray_jobs.why_not_listed(ray, signs)) else []
+    if names.failure:
+        not_seen.append(NotSeen("process jobs", names.failure.what))
+    listed = [process_jobs.PREFIX + name for name in names.value or []]
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
     questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
     questions += [ray_jobs.log_question(job_id) for job_id in active]
@@ -197,7 +222,7 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
     views = [_view_of(job) for job in ray.value or ()]
     views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
     views += [view for job_id, answer in zip(listed, answers) if (view := _view_in(job_id, answer)) is not None]
-    return sorted(views, key=lambda view: view.started_at or 0.0)
+    return JobListing(tuple(sorted(views, key=lambda view: view.started_at or 0.0)), tuple(not_seen))
 
 
 def _ask_in_batches(

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from training_monitor.errors import CommandFailed, ParseError, RestError, SettingsError, TargetUnreachable, last_lines
-from training_monitor.models import JobStatus, Question, RayJob, RayResources, Reply
+from training_monitor.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.parse.ray_output import (
     Submission,
     parse_cluster_status,
@@ -27,6 +27,7 @@ from training_monitor.parse.ray_output import (
     parse_ray_submission,
 )
 from training_monitor.targets.asking import read_text
+from training_monitor.watching import NotSeen
 
 LOG_BYTES = 65536
 ANSWER_SECONDS = 8
@@ -154,6 +155,28 @@ def jobs_question() -> Question[tuple[RayJob, ...]]:
         return tuple(sorted(jobs, key=lambda job: job.start_time or 0.0))
 
     return Question("jobs", _ask_rest("GET", "/api/jobs/", "ray job list"), parse, limit=20.0)
+
+
+# Its address is set, or it has a folder for its sessions.
+_SIGNS = r"""
+[ -z "${RAY_API_SERVER_ADDRESS:-}${RAY_ADDRESS:-}" ] || { echo there; exit; }
+for _folder in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray" "${RAY_TMPDIR:-/tmp/ray}" /tmp/ray; do
+  [ ! -e "$_folder/session_latest" ] && [ ! -L "$_folder/session_latest" ] || { echo there; exit; }
+done
+echo none
+"""
+
+
+def signs_question() -> Question[bool]:
+    """Whether anything on a target says that Ray runs there, or did: where not, its silence means that it has none."""
+    return Question("signs of Ray", _SIGNS, lambda reply: reply.output.strip() != "none")
+
+
+def why_not_listed(jobs: Answer[tuple[RayJob, ...]], signs: Answer[bool]) -> NotSeen | None:
+    """Why the Ray jobs of a target are not known; None where they are, or where nothing is there to answer."""
+    if jobs.failure is None or (isinstance(jobs.failure, TargetUnreachable) and signs.value is False):
+        return None
+    return NotSeen("Ray jobs", jobs.failure.what)
 
 
 def log_expression(job_id: str) -> str:

@@ -21,19 +21,20 @@ from training_monitor.policy.judge import VERDICTS, judge
 from training_monitor.policy.stall import stall_policy
 from training_monitor.probes.checkpoints import newest_complete
 from training_monitor.probes.gpu import gpu_question
-from training_monitor.probes.jobs import list_jobs
+from training_monitor.probes.jobs import get_job_listing
 from training_monitor.probes.pods import find_siblings
 from training_monitor.probes.watched_jobs import Look, observation_of, read_watch, watch_questions
 from training_monitor.reports import CheckReport, JobCheckReport
 from training_monitor.store import Store
-from training_monitor.supervise.meant import MeantTraining, find_meant
+from training_monitor.supervise.meant import MOST_NAMED, MeantTraining, find_meant
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.fleet import ask_many, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.units import name_some
 from training_monitor.verdicts import Verdict
-from training_monitor.watching import WatchedJob
+from training_monitor.watching import NotSeen, WatchedJob
 
 SCHEMA = "training_monitor.check/1"
 MOST_TRAININGS = 20
@@ -75,20 +76,27 @@ def check_training(
     kept = store or Store()
     jobs = [_report(each, _judge(where, each, kept, clock.time(), stagnation_threshold)) for each in complete]
     jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
-    nothing = f"no training was found on {where}"
-    verdict, reason = (jobs[0]["verdict"], jobs[0]["reason"]) if jobs else ("unknown", nothing)
-    left = len(meant.trainings) - len(chosen)
-    if left and VERDICTS.index(verdict) < VERDICTS.index("unknown"):
-        verdict, reason = "unknown", f"{left} more were not looked at; those that were are not in trouble"
+    left = meant.trainings[MOST_TRAININGS:]
+    not_seen = [*meant.not_seen, *_not_looked_at(left)]
+    verdict, reason = _sum_up(where, jobs, not_seen)
     return CheckReport(
         schema=SCHEMA,
         target=str(where),
         verdict=verdict,
         reason=reason,
-        not_looked_at=left,
-        remedies=[*meant.remedies, *siblings.remedies()],
+        not_looked_at=len(left),
+        not_seen=[asdict(each) for each in not_seen],
+        remedies=siblings.remedies(),
         jobs=jobs,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedJobs:
+    """Jobs with their verdicts, oldest first; where `not_seen` names a kind of them, that kind could not be listed."""
+
+    jobs: tuple[tuple[JobView, Verdict], ...]
+    not_seen: tuple[NotSeen, ...]
 
 
 def judge_jobs(
@@ -98,14 +106,15 @@ def judge_jobs(
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
-) -> list[tuple[JobView, Verdict]]:
-    """All Ray jobs and process jobs of a target, oldest first, each judged by a look and by earlier looks at it.
+) -> JudgedJobs:
+    """All Ray jobs and process jobs of a target, each judged by a look and by earlier looks at it.
 
     Raises:
-        CommandError: neither kind could be asked.
+        CommandError: the target could not be asked.
     """
     where, kept, now = parse_target(target, namespace=namespace), store or Store(), clock.time()
-    views = {view.job_id: view for view in list_jobs(where, transport=transport)}
+    listing = get_job_listing(where, transport=transport)
+    views = {view.job_id: view for view in listing.jobs}
     meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
     running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal]
     seen = {job_id: _Seen(meant[job_id], Look(view), progress=view.progress) for job_id, view in views.items()}
@@ -116,7 +125,7 @@ def judge_jobs(
     ]
     seen |= {each.meant.name: each for each in looked_at if each.look}
     judged = {job_id: _judge(where, each, kept, now, None) for job_id, each in seen.items()}
-    return [(views[job_id], verdict) for job_id, verdict in judged.items()]
+    return JudgedJobs(tuple((views[job_id], verdict) for job_id, verdict in judged.items()), listing.not_seen)
 
 
 # ---------------------------------------------------------------- looking
@@ -209,10 +218,30 @@ class _Siblings:
         return replace(seen, look=look, all_gpus=gpus)
 
     def remedies(self) -> list[str]:
-        return [f"the GPUs of a pod beside it could not be read: {each}" for each in self._unread[:3]]
+        if not self._unread:
+            return []
+        return [f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"]
 
 
 # ---------------------------------------------------------------- judging
+
+
+def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
+    """The trainings that one look does not take."""
+    if left:
+        named = name_some([each.name for each in left], MOST_NAMED)
+        yield NotSeen("more trainings", f"not looked at, name one by its PID or job: {named}", len(left))
+
+
+def _sum_up(where: Target, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
+    """The verdict on a target and its reason: that of its worst training, and unknown where not all was seen."""
+    missed = "; ".join(map(str, not_seen))
+    if not jobs:
+        return "unknown", f"no training was found on {where}" + (f", and not all was seen: {missed}" if missed else "")
+    worst = jobs[0]
+    if not_seen and VERDICTS.index(worst["verdict"]) < VERDICTS.index("unknown"):
+        return "unknown", f"not all was seen, though what was is not in trouble: {missed}"
+    return worst["verdict"], worst["reason"]
 
 
 def _judge(where: Target, seen: _Seen, store: Store | None, now: float, threshold: float | None) -> Verdict:

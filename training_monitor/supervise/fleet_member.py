@@ -183,10 +183,11 @@ class FleetMember:
             return False
         self._found_at = now
         try:
-            found = find_meant(address, self.entry.job, transport=transport).trainings
+            meant = find_meant(address, self.entry.job, transport=transport)
         except TrainingMonitorError:
             return False
-        if not found or found[0].job == self.job:
+        found = meant.trainings
+        if meant.not_seen or not found or found[0].job == self.job:
             return False
         self.job, self._state = found[0].job, self._new_state()
         return True

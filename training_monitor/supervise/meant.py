@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training_monitor.errors import JobNotFound, SettingsError
-from training_monitor.models import Question, RayJob
-from training_monitor.parse.found_trainings import FoundFile, FoundTraining
+from training_monitor.errors import IncompleteAnswer, JobNotFound, SettingsError
+from training_monitor.models import Answer, Question, RayJob
+from training_monitor.parse.found_trainings import FoundFile, FoundTraining, FoundTrainings
 from training_monitor.policy.resume import attempt_name, next_attempt, training_name
 from training_monitor.probes import process_jobs, ray_jobs
-from training_monitor.probes.find_trainings import files_question, find_question
+from training_monitor.probes.find_trainings import MAX_PROCESSES, files_question, find_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.watching import WatchedJob
+from training_monitor.units import name_some
+from training_monitor.watching import NotSeen, WatchedJob
 
 MOST_NAMED = 5
 
@@ -35,10 +36,10 @@ class MeantTraining:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """The trainings that are meant, and what would find more."""
+    """The trainings that are meant. Where `not_seen` names something, there may be others, or other ones."""
 
     trainings: tuple[MeantTraining, ...]
-    remedies: tuple[str, ...] = ()
+    not_seen: tuple[NotSeen, ...] = ()
 
 
 def find_meant(target: Target, what: str | int | None = None, *, transport: Transport | None = None) -> Meant:
@@ -48,7 +49,8 @@ def find_meant(target: Target, what: str | int | None = None, *, transport: Tran
         what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a job; None: all.
 
     Raises:
-        SettingsError: it fits two trainings. JobNotFound: it fits none. CommandError: the target could not be asked.
+        SettingsError: it fits two trainings. JobNotFound: it fits none. IncompleteAnswer: a name may fit what could not
+            be listed. CommandError: the target could not be asked.
     """
     text = "" if what is None else str(what).strip()
     if is_path(text):
@@ -56,25 +58,40 @@ def find_meant(target: Target, what: str | int | None = None, *, transport: Tran
     if text.startswith(process_jobs.PREFIX):
         return Meant((_by_job(text),))
     questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.jobs_question()]
+    questions += [ray_jobs.signs_question(), *([] if text else [files_question()])]
+    running, names, ray, signs, *files = ask(target, *questions, transport=transport)
+    not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
+    found: FoundTrainings = running.value or FoundTrainings(())
+    there = _There(target, found.trainings, names.value or (), ray.value or (), not_seen)
     if not text:
-        questions.append(files_question())
-    answers = ask(target, *questions, transport=transport)
-    there = _There(target, *(answer.value or () for answer in answers))
-    if not text:
-        failed = [answer for answer in answers[:2] if answer.failure]
-        return Meant(_all(there), tuple(f"{each.name} could not be looked for: {each.error}" for each in failed))
+        return _all(there, files[0])
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+def _not_seen(
+    running: Answer[FoundTrainings], names: Answer[list[str]], ray: NotSeen | None
+) -> Iterator[NotSeen]:
+    """What there may be on a target besides what was found."""
+    if running.failure:
+        yield NotSeen("processes", running.failure.what)
+    elif running.value and running.value.unlisted:
+        why = f"a look takes {MAX_PROCESSES} that could be trainings: name one by its PID, its log or its job"
+        yield NotSeen("processes", why, running.value.unlisted)
+    if names.failure:
+        yield NotSeen("process jobs", names.failure.what)
+    if ray:
+        yield ray
 
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """What a target has: processes that train, names of process jobs (newest first), Ray jobs (newest last), logs."""
+    """What a target has: processes that train, names of process jobs (newest first), Ray jobs (newest last)."""
 
     target: Target
     running: Sequence[FoundTraining]
     names: Sequence[str]
     ray: Sequence[RayJob]
-    files: Sequence[FoundFile] = ()
+    not_seen: tuple[NotSeen, ...]
 
     def is_job(self, job_id: str | None) -> bool:
         """Whether it knows such a job: the environment of a process may name one that it does not."""
@@ -105,20 +122,29 @@ def find_one(
     """The one training that is meant, see `find_meant`.
 
     Raises:
-        SettingsError: there are several. JobNotFound: there is none. CommandError: the target could not be asked.
+        SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
+        CommandError: the target could not be asked.
     """
     where = resolve_target(target, namespace=namespace, transport=transport)
-    found = find_meant(where, what, transport=transport).trainings
+    meant = find_meant(where, what, transport=transport)
+    found = meant.trainings
     if len(found) > 1:
         raise SettingsError(f"trainings on {where}", len(found), f"one: say which, by {_listed(found)}")
+    if meant.not_seen:
+        raise _incomplete(f"nobody knows which trainings are on {where}", meant.not_seen)
     if not found:
         raise JobNotFound(f"no training was found on {where}", hint="name a PID, a log file or a job")
     return found[0]
 
 
+def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
+    why = "; ".join(map(str, not_seen))
+    return IncompleteAnswer(f"{what}: {why}", hint="name a PID, a log file or a job id, or ask again")
+
+
 def _listed(trainings: Sequence[MeantTraining]) -> str:
-    shown = "; ".join(f"{each.name} ({(each.command or 'job')[:60].strip()})" for each in trainings[:MOST_NAMED])
-    return f"PID or job id: {shown}" + ("; …" if len(trainings) > MOST_NAMED else "")
+    named = [f"{each.name} ({(each.command or 'job')[:60].strip()})" for each in trainings]
+    return f"PID or job id: {name_some(named, MOST_NAMED, '; ')}"
 
 
 def is_pid(text: str) -> bool:
@@ -164,6 +190,8 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     """The training that a name means: a job, its latest attempt, or a process whose command has it."""
     if there.is_job(name):
         return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
+    if there.not_seen:
+        raise _incomplete(f"{there.target}: nobody knows which training {name!r} is", there.not_seen)
     named = [each for each in there.ray if training_name(each.submission_id) == name]
     fits = [_by_job(each.submission_id, each.entrypoint) for each in named[-1:]]
     last = attempt_name(name, next_attempt(there.names, name) - 1)
@@ -182,14 +210,17 @@ def _by_name(there: _There, name: str) -> MeantTraining:
     )
 
 
-def _all(there: _There) -> tuple[MeantTraining, ...]:
-    """All that runs; where nothing does, what ended last."""
+def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
+    """All that runs; where nothing does, what ended last, and else the newest log."""
     meant = {each.name: each for each in there.trainings()}
     for each in there.ray:
         if ray_jobs.is_active(each):
             meant.setdefault(each.submission_id, _by_job(each.submission_id, each.entrypoint))
     if meant:
-        return tuple(meant.values())
+        return Meant(tuple(meant.values()), there.not_seen)
     ended = [_by_job(each.submission_id, each.entrypoint) for each in there.ray[-1:]]
     ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
-    return tuple(ended or (_by_path(each.path) for each in [each for each in there.files if each.is_log][:1]))
+    if ended:
+        return Meant(tuple(ended), there.not_seen)
+    unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
+    return Meant(tuple(_by_path(each.path) for each in (files.value or ())[:1]), (*there.not_seen, *unread))

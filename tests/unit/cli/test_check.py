@@ -33,7 +33,7 @@ RUNNING = job(
 
 
 def shown(capsys: pytest.CaptureFixture[str], *jobs: dict[str, Any]) -> list[str]:
-    show({"jobs": list(jobs), "remedies": [], "not_looked_at": 0})  # type: ignore[typeddict-item]
+    show({"jobs": list(jobs), "remedies": [], "not_seen": []})  # type: ignore[typeddict-item]
     return capsys.readouterr().out.splitlines()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from training_monitor.errors import ParseError
 from training_monitor.parse.found_trainings import FoundFile, FoundTraining, parse_files, parse_trainings
+from training_monitor.parse.seen_processes import COMMAND_BYTES
 
 WORD, SPELLING = "0a1b2c", "/.//./"
 FACTS = "boot=b0\nself=900\nup=1000.00\nhz=100"
@@ -35,13 +36,13 @@ def reply(*processes: dict[str, str], facts: str = FACTS, **parts: str) -> str:
             opened = "".join(f"{ls} {line}\n" for line in each["fds"].split("|"))
             files += f"\n{SPELLING}proc/{pid}/fd:\ntotal 0\n{opened}"
     links += f"{ls} {SPELLING}proc/self/ns/mnt -> mnt:[1]\n"
-    body = {"facts": facts, "table": table, "command": command, "links": links, "environment": environment}
-    body |= {"files": f"{files}\n{SPELLING}proc/self/ns:\ntotal 0", **parts, "end": ""}
+    body = {"facts": facts, "table": table, "unlisted": "0", "command": command, "links": links}
+    body |= {"environment": environment, "files": f"{files}\n{SPELLING}proc/self/ns:\ntotal 0", **parts, "end": ""}
     return "".join(f"\n{WORD} {key}\n{text}\n" for key, text in body.items())
 
 
 def found(*processes: dict[str, str], **parts: str) -> list[FoundTraining]:
-    return list(parse_trainings(reply(*processes, **parts), WORD, SPELLING))
+    return list(parse_trainings(reply(*processes, **parts), WORD, SPELLING).trainings)
 
 
 TRAIN = {"pid": "10", "command": "python train.py", "cwd": "/w", "fds": "1 -> /w/a.log|2 -> /w/a.log"}
@@ -141,6 +142,19 @@ def test_secrets_in_a_command_line_are_replaced_and_it_is_cut() -> None:
     assert "hf_abcdefghij" not in training.command and len(training.command) == 400
 
 
+def test_a_command_line_of_which_only_the_beginning_was_read_is_said() -> None:
+    words = "python train.py"
+    for more, hints in ((COMMAND_BYTES - len(words) - 3, 0), (COMMAND_BYTES - len(words) - 1, 1)):
+        [training] = found({**TRAIN, "command": f"{words} {'y' * more}"})
+        assert len([hint for hint in training.hints if "arguments" in hint]) == hints
+
+
+def test_processes_that_were_not_looked_at_are_counted() -> None:
+    assert parse_trainings(reply(TRAIN, unlisted="7"), WORD, SPELLING).unlisted == 7
+    with pytest.raises(ParseError):
+        parse_trainings(reply(TRAIN, unlisted=""), WORD, SPELLING)
+
+
 @pytest.mark.parametrize("text", ["", f"\n{WORD} end\n", f"\n{WORD} facts\nboot=b\n", reply(TRAIN).rpartition(WORD)[0]])
 def test_a_reply_without_its_end_is_refused(text: str) -> None:
     with pytest.raises(ParseError):
@@ -156,12 +170,11 @@ def test_mutilated_replies_never_crash() -> None:
             trainings = parse_trainings(whole[: cut[0]] + noise + whole[cut[1] :], WORD, SPELLING)
         except ParseError:
             continue
-        assert all(len(each.command) <= 400 and each.pid in each.pids for each in trainings)
+        assert all(len(each.command) <= 400 and each.pid in each.pids for each in trainings.trainings)
 
 
 def test_recent_files_are_read_once_each_and_those_of_the_future_are_new() -> None:
     text = "file 90 5 /w/./a b.log\nfile 200 6 /w/c.log\nfile 90 5 /w/a b.log\nnoise\nfile x 1 /w/d.log\nnow 100\n"
     assert parse_files(text) == (FoundFile("/w/a b.log", 10.0, 5), FoundFile("/w/c.log", 0.0, 6))
-    assert FoundFile("/w/progress.json", 0.0, 1).is_log is False
     with pytest.raises(ParseError):
         parse_files("file 90 5 /w/a.log\n")

@@ -179,7 +179,8 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "file_age": ("file 1700000000\nfile 0\nnow 1700000100\n",),
     "trainings": (
-        f"\n0a1b facts\nboot=b0\nself=900\nup=1000.00\nhz=100\n\n0a1b table\n{_TABLE}\n0a1b driver\n11\n\n0a1b command"
+        f"\n0a1b facts\nboot=b0\nself=900\nup=1000.00\nhz=100\n\n0a1b table\n{_TABLE}\n0a1b unlisted\n0\n\n"
+        "0a1b driver\n11\n\n0a1b command"
         "\n==> /.//./proc/10/cmdline <==\npython\x1ftrain.py\x1f--output_dir=x\x1f\n==> /.//./proc/11/cmdline <==\n"
         "torchrun\x1fx.py\n0a1b links\nlrwxrwxrwx 1 0 0 0 Nov 22 10:28 /.//./proc/10/cwd -> /w\nlrwxrwxrwx 1 0 0 0 Nov "
         "22 10:28 /.//./proc/self/ns/mnt -> mnt:[1]\n\n0a1b environment\n==> /.//./proc/10/environ <==\nRANK=3\n"

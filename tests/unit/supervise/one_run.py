@@ -150,7 +150,7 @@ class Asked:
             "check": self._check,
             "stall": partial(self._check, stagnation_threshold=300.0),
             "status": self._status,
-            "list": lambda: judge_jobs("local", store=self.store, **self.given)[0][1].state,
+            "list": lambda: judge_jobs("local", store=self.store, **self.given).jobs[0][1].state,
             "watch": self._watch,
             "fleet": self._fleet,
             "health": self._health,
