@@ -128,12 +128,14 @@ if TYPE_CHECKING:
         format_training_health as format_training_health,
         print_training_health as print_training_health,
     )
-    from training_monitor.probes.jobs import (
+    from training_monitor.probes.job_facts import (
         check_job_status as check_job_status,
         get_current_step as get_current_step,
-        get_job_listing as get_job_listing,
         get_job_logs as get_job_logs,
         get_throughput as get_throughput,
+    )
+    from training_monitor.probes.jobs import (
+        get_job_listing as get_job_listing,
         list_jobs as list_jobs,
         look_at_job as look_at_job,
         submit_job_with_resume as submit_job_with_resume,
@@ -296,10 +298,8 @@ _HOME = {  # module: the names of ours that are in it
     "probes.gpu": "check_gpu_utilization",
     "probes.health": "get_training_health",
     "probes.health_text": "format_training_health print_training_health",
-    "probes.jobs": (
-        "check_job_status get_current_step get_job_listing get_job_logs get_throughput list_jobs look_at_job "
-        "submit_job_with_resume"
-    ),
+    "probes.job_facts": "check_job_status get_current_step get_job_logs get_throughput",
+    "probes.jobs": "get_job_listing list_jobs look_at_job submit_job_with_resume",
     "probes.logs": "get_log_progress read_new_log",
     "probes.process_jobs": "start_process_job",
     "probes.settings_check": "check_settings",

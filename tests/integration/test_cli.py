@@ -98,6 +98,13 @@ def test_logs_print_the_last_lines(job: str) -> None:
     assert cli("logs", "head", job, "--tail", "2").stdout == "step 2/9 loss=0.2\nstep 3/9 loss=0.3\n"
 
 
+def test_logs_say_when_a_log_has_more_lines_than_were_read(pod: Pod) -> None:
+    job_id = start_process_job("head", "seq 1 20000; sleep 60", "long")
+    assert wait_until(lambda: look_at_job("head", job_id).log_tail.endswith("20000\n"))
+    assert "older lines" in cli("logs", "head", job_id, "--tail", "20000").stderr
+    assert cli("logs", "head", job_id, "--tail", "100").stderr == ""
+
+
 def test_logs_cannot_steer_the_terminal(pod: Pod) -> None:
     job_id = start_process_job(
         "head", r"printf '\033]0;owned\007\033[2Jred\033[31m \302\233 end\n'; sleep 60", "colours"

@@ -147,8 +147,13 @@ def step(args: Namespace) -> int:
 
 
 def logs(args: Namespace) -> int:
-    lines = _look(args).log_tail.splitlines(keepends=True)
+    from training_monitor.probes.process_jobs import LOG_BYTES
+
+    view = _look(args)
+    lines = view.log_tail.splitlines(keepends=True)
     text = "".join(lines[-args.tail :] if args.tail > 0 else [])
+    if len(lines) <= args.tail and len(view.log_tail.encode()) >= LOG_BYTES:
+        hint(f"only the last {format_bytes(LOG_BYTES)} of the log were read: it has older lines")
     if args.json:
         print_json({"job_id": args.job, "log": text})
     elif text:
@@ -158,7 +163,7 @@ def logs(args: Namespace) -> int:
 
 def _look(args: Namespace) -> JobView:
     """One look at a job, or at a log or process as if it were one. Raises also what kept us from its log."""
-    from training_monitor.probes.jobs import look_with_log
+    from training_monitor.probes.job_facts import look_with_log
     from training_monitor.supervise.meant import named_job
     from training_monitor.supervise.monitor import JobMonitor
 
