@@ -20,6 +20,7 @@ MAX_VALUE = 1000  # characters of a variable's text
 _MAX_TEXT, _MAX_NAME, _MAX_PATH, _MAX_MESSAGE = 200, 100, 4096, 4000
 _MAX_LOSSES, _MAX_ENTRIES = 64, 500
 _MAX_WHOLE = 2**63
+_MAX_EXIT_CODE = 255
 _LAST_TIME = 253402300800.0  # the end of the year 9999
 _NOT_FINITE = {"nan": nan, "inf": inf, "-inf": -inf}
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
@@ -95,6 +96,7 @@ def parse_progress_file(
         updated_at=_time(document.get("updated_at")),
         step_at=_time(state.get("step_at")),
         error_message=_text(document.get("error_message"), _MAX_MESSAGE),
+        exit_code=_exit_code(document.get("exit_code")),
         script=_text(metadata.get("script_name")),
         stdout_path=_path(metadata.get("stdout_path")),
         stderr_path=_path(metadata.get("stderr_path")),
@@ -192,6 +194,11 @@ def _whole(value: Any) -> int | None:
     if type(value) is float and value.is_integer():  # not of nan or infinity
         value = int(value)
     return value if type(value) is int and 0 <= value < _MAX_WHOLE else None
+
+
+def _exit_code(value: object) -> int | None:
+    code = _whole(value)
+    return code if code is None or code <= _MAX_EXIT_CODE else None
 
 
 def _time(value: object) -> float | None:

@@ -148,12 +148,18 @@ class Run:
     updated_at: float | None = None
     step_at: float | None = None
     error_message: str | None = None
+    exit_code: int | None = None
     script: str | None = None
     stdout_path: str | None = None
     stderr_path: str | None = None
     wandb_url: str | None = None
     resources: OwnResources = OwnResources()
     error: str | None = None
+
+    @property
+    def last_words(self) -> str | None:
+        """What its script said of its end, for people: a message, or else an exit status."""
+        return self.error_message or (f"exit status {self.exit_code}" if self.exit_code else None)
 
 
 # ---------------------------------------------------------------- what the machine says

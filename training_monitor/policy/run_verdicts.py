@@ -64,7 +64,8 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
         epoch=_epochs_done(run),
         total_epochs=run.total_epochs,
         status=status,
-        message=row.reason or run.error_message,
+        message=row.reason or run.last_words,
+        exit_code=run.exit_code,
         is_running=None if status == JobStatus.UNKNOWN else status == JobStatus.RUNNING,
         finished=None if status == JobStatus.UNKNOWN else status == JobStatus.SUCCEEDED,
         failure=_failure(row) if status == JobStatus.FAILED else None,
@@ -139,8 +140,8 @@ def _epochs_done(run: Run) -> float | None:
 
 
 def _failure(row: RunRow) -> Failure | None:
-    """Why it failed, as far as its script's last words tell; nothing of one that was killed."""
-    failure = classify_failure(row.run.error_message or "")
+    """Why it failed, as far as its exit and its script's last words tell; nothing of one that was killed."""
+    failure = classify_failure(row.run.error_message or "", exit_code=row.run.exit_code)
     return None if failure.category == "none" else failure
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Protocol
 
@@ -36,11 +36,15 @@ class Ending(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended; `is_exit`: by an exit or Ctrl-C, and not by an error."""
+    """How a run ended, and what was said of it; `is_exit`: by an exit or Ctrl-C, and not by an error.
+
+    `exit_code` is what an exit was called with, as a shell tells it; None where there was none.
+    """
 
     status: str
     message: str | None = None
     is_exit: bool = False
+    exit_code: int | None = None
 
 
 def outcome_of(error: BaseException | None) -> Outcome:
@@ -57,16 +61,16 @@ def outcome_of(error: BaseException | None) -> Outcome:
 def outcome_of_exit(code: object) -> Outcome:
     """The same of what sys.exit was called with: None, a number, or a text, with which the exit status is 1."""
     if code is None or code == 0:
-        return Outcome(FINISHED, is_exit=True)
+        return Outcome(FINISHED, is_exit=True, exit_code=0)
     if isinstance(code, int):
-        return Outcome(FAILED, f"exit status {int(code)}", is_exit=True)
-    return Outcome(FAILED, bounded(f"exit status 1: {text_of(code)}"), is_exit=True)
+        return Outcome(FAILED, is_exit=True, exit_code=code & 0xFF if abs(code) < 2**63 else 255)
+    return Outcome(FAILED, bounded(text_of(code)), is_exit=True, exit_code=1)
 
 
 def outcome_after(signalled: str, outcome: Outcome) -> Outcome:
     """The same where a signal was received before: what failed then is not hidden by it."""
     is_more = outcome.status == FAILED and outcome.message and not outcome.is_exit
-    return Outcome(CANCELED, f"{signalled}, then {outcome.message}" if is_more else signalled)
+    return replace(outcome, status=CANCELED, message=f"{signalled}, then {outcome.message}" if is_more else signalled)
 
 
 def text_of(value: object) -> str:

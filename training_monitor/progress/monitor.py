@@ -29,6 +29,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 
 from training_monitor.clock import SYSTEM_CLOCK, Clock
@@ -144,7 +145,8 @@ class TrainingMonitor(VariableCalls):
     def set_failed(self, message: object = None) -> None:
         """Say that the run failed, and why: a text, or the exception."""
         if isinstance(message, BaseException):
-            self._set(Outcome(FAILED, outcome_of(message).message, isinstance(message, SystemExit | KeyboardInterrupt)))
+            is_exit = isinstance(message, SystemExit | KeyboardInterrupt)
+            self._set(replace(outcome_of(message), status=FAILED, is_exit=is_exit))
         else:
             self._set(Outcome(FAILED, None if message is None else bounded(text_of(message))))
 

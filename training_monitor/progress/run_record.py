@@ -42,6 +42,7 @@ class RunRecord:
         self.step_at: float | None = None
         self.status, self.is_explicit = RUNNING, False
         self.message: str | None = None
+        self.exit_code: int | None = None
         self.signal: str | None = None
         self.ended_at: float | None = None
         self.needs_training_thread = True  # to begin the monitoring, or to apply edits
@@ -82,7 +83,8 @@ class RunRecord:
         if self.status == RUNNING:
             self.ended_at = self.clock.time()
             self.progress.end()
-        self.status, self.message, self.is_explicit = outcome.status, outcome.message, is_explicit
+        self.status, self.is_explicit = outcome.status, is_explicit
+        self.message, self.exit_code = outcome.message, outcome.exit_code
         self.version += 1
         return True
 
@@ -113,6 +115,7 @@ class RunRecord:
             "updated_at": self.clock.time(),
             "end_time": self.ended_at,
             "error_message": self.message or (f"{self.signal} was received" if self.signal else None),
+            "exit_code": self.exit_code,
             "metadata": {**metadata, "start_time": self.started_at},
             "state": self._state(),
             "estimates": self._estimates(),

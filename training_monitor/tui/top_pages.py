@@ -190,7 +190,7 @@ def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
         ("script", run.script or ""),
         ("host", host or ""),
         *((name, _date(at, now)) for name, at in times if at is not None),
-        ("error", run.error_message or ""),
+        ("error", run.last_words or ""),
         ("file", run.path),
         ("folder", run.folder or ""),
         ("stdout", run.stdout_path or ""),

@@ -81,7 +81,7 @@ def problem_of(row: RunRow) -> str:
     run = row.run
     parts = [f"its file cannot be read: {run.error}"] if run.error else []
     parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
-    parts += [f"{FAILED}: {run.error_message or 'it named no error'}"] if row.status == FAILED else []
+    parts += [f"{FAILED}: {run.last_words or 'it named no error'}"] if row.status == FAILED else []
     parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
     parts += [f"{row.verdict.state}: {row.verdict.reason}"] if row.verdict.state in _SAID else []
     return "; ".join(parts)

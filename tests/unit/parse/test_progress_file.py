@@ -28,6 +28,7 @@ DOCUMENT: dict[str, Any] = {
     "updated_at": 1760000010.25,
     "end_time": None,
     "error_message": None,
+    "exit_code": 139,
     "metadata": {
         "run_name": "llama",
         "pid": 4711,
@@ -266,3 +267,12 @@ def test_a_plain_edit_that_was_answered_by_its_text_is_not_pending() -> None:
 
 def test_values_that_are_too_long_are_passed_over() -> None:
     assert parse_control_file(control(a={"value": "x" * (MAX_VALUE + 1), "edit": "e"}, b="y")) == {"b": Edit("y", "y")}
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [(0, 0), (139, 139), (None, None), (-9, None), (256, None), ("139", None), (True, None), (1.5, None), ([], None)],
+)
+def test_an_exit_code_is_one_that_a_shell_can_tell_or_not_known(written: object, known: int | None) -> None:
+    assert read(DOCUMENT | {"exit_code": written}).exit_code == known
+    assert read({key: value for key, value in DOCUMENT.items() if key != "exit_code"}).exit_code is None

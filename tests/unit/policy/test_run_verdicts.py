@@ -122,6 +122,24 @@ def test_a_run_that_ended_is_what_it_said(
     assert (found.state, found.verdict) == (state, verdict) and words in found.reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "category"),
+    [
+        ({"exit_code": 139}, "segfault"),
+        ({"exit_code": 137}, "killed_sigkill"),
+        ({"exit_code": 3}, "unknown"),
+        ({"exit_code": 1, "error_message": "RuntimeError: CUDA out of memory"}, "cuda_oom"),
+        ({"error_message": "RuntimeError: CUDA out of memory"}, "cuda_oom"),  # of an earlier version, without a code
+    ],
+)
+def test_why_a_run_failed_is_told_by_its_exit_code_where_its_words_say_nothing(
+    changes: dict[str, Any], category: str
+) -> None:
+    found = verdict_on(run(**AMID, status=FAILED, **changes), process(1))
+    assert found.failure and found.failure.category == category
+    assert str(changes.get("exit_code", "")) in found.reason or "error_message" in changes
+
+
 def test_a_run_that_was_killed_failed_and_says_why_nobody_knows_more() -> None:
     found = verdict_on(run(**AMID), process(1))
     assert (found.state, found.verdict) == ("failed", "failed") and "its process 100 is gone" in found.reason

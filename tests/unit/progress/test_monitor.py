@@ -224,8 +224,8 @@ def test_the_first_word_of_the_script_is_its_last_one_but_no_failure_is_lost(
         (KeyboardInterrupt(), "CANCELED", "KeyboardInterrupt"),
         (SystemExit(), "FINISHED", None),
         (SystemExit(0), "FINISHED", None),
-        (SystemExit(3), "FAILED", "exit status 3"),
-        (SystemExit("no data"), "FAILED", "exit status 1: no data"),
+        (SystemExit(3), "FAILED", None),
+        (SystemExit("no data"), "FAILED", "no data"),
         (RuntimeError("token=abcdefgh123"), "FAILED", "RuntimeError: token=***"),
         (RuntimeError(Raises()), "FAILED", "RuntimeError: (its text raises RuntimeError)"),
     ],
@@ -237,6 +237,27 @@ def test_the_end_of_the_block_is_the_end_of_the_run(
         raise error
     document = read(tmp_path / "run.json")
     assert (document["status"], document["error_message"]) == (status, message)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (SystemExit(), 0), (SystemExit(139), 139), (SystemExit(True), 1), (SystemExit(-1), 255), (SystemExit("x"), 1),
+        (SystemExit(2**80 + 7), 255), (ValueError(139), None), (KeyboardInterrupt(), None),
+    ],
+)  # fmt: skip
+def test_an_exit_is_written_down_as_a_shell_tells_it(
+    tmp_path: Path, error: BaseException, exit_code: int | None
+) -> None:
+    with pytest.raises(type(error)), monitor_in(tmp_path):
+        raise error
+    assert read(tmp_path / "run.json")["exit_code"] == exit_code
+
+
+def test_a_script_that_says_that_it_failed_may_hand_over_its_exit(tmp_path: Path) -> None:
+    monitor_in(tmp_path).set_failed(SystemExit(139))
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["exit_code"], document["error_message"]) == ("FAILED", 139, None)
 
 
 def test_shutdown_in_a_finally_sees_the_exception_on_its_way(tmp_path: Path) -> None:
