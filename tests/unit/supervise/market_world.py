@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.fakes import EPOCH, Behaviour, FakeClock, FakeJobs, FakeTransport, gpu_answer
 from tests.loopback.vast_rows import instance, no_such_ask, offer
+from tests.unit.supervise.killing import Killed
 from training_monitor.models import CommandResult, Event
 from training_monitor.notify.channels import WebList
 from training_monitor.notify.notifier import TrainingNotifier
@@ -48,10 +49,6 @@ class OneThreadsClock(FakeClock):
         self.slept.clear()
         assert self.elapsed < LONGEST, "it waits for ever"
         return super().wait(event, seconds)
-
-
-class Killed(BaseException):
-    """The worker is gone, at once."""
 
 
 class QuietStream:

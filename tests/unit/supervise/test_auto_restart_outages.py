@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour, FakeTransport
+from tests.fakes import Behaviour
+from tests.unit.supervise.killing import Killed, KillingStore, KillingTransport
 from tests.unit.supervise.test_auto_restart import Bench
 from training_monitor.errors import CommandTimedOut, LocalFailure, TargetUnreachable, TrainingMonitorError
 from training_monitor.models import CommandResult, RunOutcome
@@ -155,43 +156,6 @@ def test_an_outage_that_begins_right_after_a_start_doubles_nothing(bench: Bench)
 # ---------------------------------------------------------------- killed supervisors
 
 
-class Killed(BaseException):
-    """The end of the process: no handler of Exception sees it."""
-
-
-class KillingStore(Store):
-    """Dies in its `at`-th write: before it, or right after it."""
-
-    def __init__(self, folder: str, at: int, *, after: bool) -> None:
-        super().__init__(folder)
-        self.writes, self.at, self.after = 0, at, after
-
-    def save_run(self, key: str, state: dict[str, Any], *, finished: bool) -> None:
-        self.writes += 1
-        if self.writes == self.at and not self.after:
-            raise Killed
-        super().save_run(key, state, finished=finished)
-        if self.writes == self.at:
-            raise Killed
-
-
-class KillingTransport(FakeTransport):
-    """Dies with its `at`-th question: before it was asked, or when the answer was there and nobody read it."""
-
-    def __init__(self, transport: FakeTransport, at: int, *, after: bool) -> None:
-        super().__init__(transport.answer)
-        self.runs, self.at, self.after = 0, at, after
-
-    def run(self, *args: Any, **options: Any) -> CommandResult:
-        self.runs += 1
-        if self.runs == self.at and not self.after:
-            raise Killed
-        result = super().run(*args, **options)
-        if self.runs == self.at:
-            raise Killed
-        return result
-
-
 def eventful(folder: Path) -> Bench:
     """A run with a crash that leaves processes behind, a stall, and a success."""
     folder.mkdir(exist_ok=True)
@@ -224,12 +188,12 @@ def test_a_supervisor_killed_at_any_write_goes_on_with_one_job_and_the_same_coun
     bench = eventful(tmp_path / "whole")
     whole = KillingStore(bench.folder, 0, after=after)
     assert_as_if_nothing_had_happened(bench, run_eventful(bench, store=whole))
-    assert whole.writes > 15
-    for number in range(1, whole.writes + 1):
+    assert whole.death.acts > 15
+    for number in range(1, whole.death.acts + 1):
         bench = eventful(tmp_path / str(number))
         with pytest.raises(Killed):
             run_eventful(bench, store=KillingStore(bench.folder, number, after=after))
-        if after and number == whole.writes:  # its result is on disk: there is nothing to go on with
+        if after and number == whole.death.acts:  # its result is on disk: there is nothing to go on with
             assert Store(bench.folder).load_run("local run") is None and bench.jobs.running() == []
             continue
         assert_as_if_nothing_had_happened(bench, run_eventful(bench))
@@ -241,13 +205,13 @@ def test_a_supervisor_killed_at_any_question_goes_on_with_one_job_and_the_same_c
 ) -> None:
     monkeypatch.setattr("random.random", lambda: 0.0)
     bench = eventful(tmp_path / "whole")
-    whole = KillingTransport(bench.transport, 0, after=after)
+    whole = KillingTransport(bench.jobs.answer, 0, after=after)
     run_eventful(bench, transport=whole)
-    assert whole.runs > 20
-    for number in range(1, whole.runs):  # the last one lets go of the claim, when all is done
+    assert whole.death.acts > 20
+    for number in range(1, whole.death.acts):  # the last one lets go of the claim, when all is done
         bench = eventful(tmp_path / str(number))
         with pytest.raises(Killed):
-            run_eventful(bench, transport=KillingTransport(bench.transport, number, after=after))
+            run_eventful(bench, transport=KillingTransport(bench.jobs.answer, number, after=after))
         assert_as_if_nothing_had_happened(bench, run_eventful(bench))
 
 

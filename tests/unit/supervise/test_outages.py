@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import Behaviour, FakeClock, FakeTransport
+from tests.fakes import Behaviour, FakeClock
+from tests.unit.supervise.killing import Killed
 from tests.unit.supervise.test_auto_restart import Bench
-from tests.unit.supervise.test_auto_restart_outages import Killed
 from training_monitor.errors import StateError, TargetUnreachable
 from training_monitor.store import Store
 from training_monitor.supervise.outages import Lookout, OutageRecord
-from training_monitor.supervise.restart import auto_restart
 from training_monitor.watching import Notice
 
 AFTER = 600.0
@@ -37,17 +36,7 @@ class Told:
             "run", "train", self.notices.append, outage_after=AFTER, store=store, clock=self.bench.clock,
             heartbeat=self,  # type: ignore[arg-type]
         )  # fmt: skip
-        auto_restart(
-            "local",
-            "train",
-            "/checkpoints",
-            job_config={"command": "train"},
-            on_look=lookout.note,
-            store=store,
-            transport=FakeTransport(self.bench.jobs.answer),
-            clock=self.bench.clock,
-            **options,
-        )
+        self.bench.restart(job_name="train", on_look=lookout.note, store=store, **options)
 
     @property
     def kinds(self) -> list[str]:

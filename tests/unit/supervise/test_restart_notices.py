@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import Behaviour, FakeTransport
+from tests.fakes import Behaviour
 from tests.unit.supervise.test_auto_restart import Bench
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.store import Store
-from training_monitor.supervise.restart import auto_restart
 from training_monitor.supervise.restart_notices import RestartNotices
 
 
@@ -27,16 +26,7 @@ def told(bench: Bench, tmp_path: Path, *behaviours: Behaviour) -> list[str]:
     store = Store(str(tmp_path / "told"))
     outbox = Outbox(TrainingNotifier([], store=store), store)
     notices = RestartNotices(outbox, "local", "train")
-    auto_restart(
-        "local",
-        "train",
-        "/checkpoints",
-        job_config={"command": "train"},
-        on_event=notices.show,
-        store=store,
-        transport=FakeTransport(bench.jobs.answer),
-        clock=bench.clock,
-    )
+    bench.restart(job_name="train", on_event=notices.show, store=store)
     outbox.close()
     found = [kept.notice for kept in reversed(store.recent_notices())]
     assert all(notice.job_id and notice.job_id.startswith("local process:train-attempt-") for notice in found)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, FakeClock, FakeTransport
+from tests.unit.supervise.killing import Killed
 from training_monitor.errors import SettingsError, TrainingMonitorError
 from training_monitor.models import CommandResult, Event
 from training_monitor.notify.channels import WebList
@@ -31,10 +32,6 @@ from training_monitor.watching import Notice
 
 HOUR = 3600.0
 REQUEST = TrainingRequest(name="lora", command="train")
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 def alive() -> None:

@@ -21,7 +21,7 @@ from tests.fakes import (
     FakeTransport,
     FakeVast,
 )
-from tests.unit.supervise.test_auto_restart_outages import Killed, KillingStore
+from tests.unit.supervise.killing import Killed, KillingEverything, KillingTransport
 from training_monitor.errors import AlreadySupervised, LocalFailure, SettingsError, TrainingMonitorError
 from training_monitor.models import CommandResult, Event
 from training_monitor.notify.channels import WebList
@@ -38,19 +38,6 @@ HUB, OTHER = "hf:me/model", "hf:you/model"
 SIGNED = "https://storage.example/model?X-Amz-Signature=5ecre7"
 SAVE = TerminationPlan("it hangs", (HUB,))
 SAVE_AND_DESTROY = TerminationPlan("it hangs", (HUB,), destroy=True)
-
-
-class KillingEverything(KillingStore):
-    """Dies in its `at`-th write, be it a state or a notice."""
-
-    def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
-        self.writes += 1
-        if self.writes == self.at and not self.after:
-            raise Killed
-        added = super().add_notice(user, notice, now=now)
-        if self.writes == self.at:
-            raise Killed
-        return added
 
 
 class Bench:
@@ -384,13 +371,13 @@ def test_killed_at_any_write_and_called_again_it_does_everything_once(tmp_path: 
     whole.poll()
     store = KillingEverything(whole.folder, 0, after=after)
     assert_done_once(whole, whole.terminate(SAVE_AND_DESTROY, store=store))
-    assert store.writes > 7
-    for number in range(1, store.writes + 1):
+    assert store.death.acts > 7
+    for number in range(1, store.death.acts + 1):
         bench = Bench(tmp_path / str(number))
         bench.poll()
         with pytest.raises(Killed):
             bench.terminate(SAVE_AND_DESTROY, store=KillingEverything(bench.folder, number, after=after))
-        if after and number == store.writes:  # its result is on disk
+        if after and number == store.death.acts:  # its result is on disk
             past = past_termination(bench.watcher())
             assert past
             assert_done_once(bench, past)
@@ -399,35 +386,19 @@ def test_killed_at_any_write_and_called_again_it_does_everything_once(tmp_path: 
         assert bench.there.uploads == whole.there.uploads
 
 
-class KillingTransport(FakeTransport):
-    """Dies with its `at`-th program: before it ran, or when its answer was there and nobody read it."""
-
-    def __init__(self, bench: Bench, at: int, *, after: bool) -> None:
-        super().__init__(bench.there.answer)
-        bench.vast.attach(self)
-        self.runs, self.at, self.after = 0, at, after
-
-    def run(self, *args: Any, **options: Any) -> CommandResult:
-        self.runs += 1
-        if self.runs == self.at and not self.after:
-            raise Killed
-        result = super().run(*args, **options)
-        if self.runs == self.at:
-            raise Killed
-        return result
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_question_and_called_again_it_does_everything_once(tmp_path: Path, after: bool) -> None:
     whole = Bench(tmp_path / "whole")
     whole.poll()
-    whole.transport = counting = KillingTransport(whole, 0, after=after)
+    counting = KillingTransport(whole.there.answer, 0, after=after)
+    whole.transport = whole.vast.attach(counting)
     assert_done_once(whole, whole.terminate(SAVE_AND_DESTROY))
-    assert counting.runs > 10
-    for number in range(1, counting.runs + 1):
+    assert counting.death.acts > 10
+    for number in range(1, counting.death.acts + 1):
         bench = Bench(tmp_path / str(number))
         bench.poll()
-        alive, bench.transport = bench.transport, KillingTransport(bench, number, after=after)
+        killing = KillingTransport(bench.there.answer, number, after=after)
+        alive, bench.transport = bench.transport, bench.vast.attach(killing)
         with pytest.raises(Killed):
             bench.terminate(SAVE_AND_DESTROY)
         bench.transport = alive

@@ -21,8 +21,8 @@ from tests.fakes import (
     FakeVast,
     gpu_answer,
 )
-from tests.unit.supervise.test_auto_restart_outages import Killed
-from tests.unit.supervise.test_terminate import FILES, HUB, KillingEverything, KillingTransport
+from tests.unit.supervise.killing import Killed, KillingEverything, KillingTransport
+from tests.unit.supervise.test_terminate import FILES, HUB
 from training_monitor.cli.main import build_parser
 from training_monitor.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.models import Event
@@ -466,8 +466,8 @@ def test_a_watcher_killed_at_any_write_and_started_again_tells_and_does_everythi
     whole = Bench(tmp_path / "whole", does)
     store = KillingEverything(whole.folder, 0, after=after)
     result = expected(whole, whole.watched(SAVE, store=store, **QUICK))
-    assert store.writes > 15 and result[2:4] == (True, True)
-    for number in range(1, store.writes + 1):
+    assert store.death.acts > 15 and result[2:4] == (True, True)
+    for number in range(1, store.death.acts + 1):
         bench = Bench(tmp_path / str(number), does)
         with pytest.raises(Killed):
             bench.watch(SAVE, store=KillingEverything(bench.folder, number, after=after), **QUICK)
@@ -479,11 +479,13 @@ def test_a_watcher_killed_at_any_question_and_started_again_tells_and_does_every
     tmp_path: Path, does: Behaviour
 ) -> None:
     whole = Bench(tmp_path / "whole", does)
-    whole.transport = counting = KillingTransport(whole, 0, after=True)  # type: ignore[arg-type]
+    counting = KillingTransport(whole.there.answer, 0, after=True)
+    whole.transport = whole.vast.attach(counting)
     result = expected(whole, whole.watched(SAVE, **QUICK))
-    for number in range(1, counting.runs + 1):
+    for number in range(1, counting.death.acts + 1):
         bench = Bench(tmp_path / str(number), does)
-        alive, bench.transport = bench.transport, KillingTransport(bench, number, after=True)  # type: ignore[arg-type]
+        killing = KillingTransport(bench.there.answer, number, after=True)
+        alive, bench.transport = bench.transport, bench.vast.attach(killing)
         with pytest.raises(Killed):
             bench.watch(SAVE, **QUICK)
         bench.transport = alive
