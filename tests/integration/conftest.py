@@ -262,6 +262,15 @@ def vast(surroundings: Surroundings, vastai: Path, monkeypatch: pytest.MonkeyPat
         yield api
 
 
+@pytest.fixture
+def ended_2fa_session(vast: VastApi, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CLI has a 2FA session that ended, and the key that it saved before."""
+    monkeypatch.delenv("VAST_API_KEY")
+    config = surroundings.folder / "config" / "vastai"
+    (config / "vast_tfa_key").write_text("a session of yesterday")
+    (config / "vast_api_key").write_text(KEY)
+
+
 @dataclass
 class WatchedTransport(LocalTransport):
     """Runs the programs, and remembers with which words."""

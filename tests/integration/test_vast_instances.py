@@ -142,13 +142,8 @@ def test_a_service_that_hangs_is_left_after_the_time_limit(
         destroy(transport)
 
 
-def test_a_2fa_session_that_ended_leaves_the_list_of_the_saved_key(
-    vast: VastApi, transport: WatchedTransport, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VAST_API_KEY")
-    config = surroundings.folder / "config" / "vastai"
-    (config / "vast_tfa_key").write_text("a session of yesterday")
-    (config / "vast_api_key").write_text(KEY)
+@pytest.mark.usefixtures("ended_2fa_session")
+def test_a_2fa_session_that_ended_leaves_the_list_of_the_saved_key(transport: WatchedTransport) -> None:
     assert listed(transport) == [6, 7, 8]
 
 
