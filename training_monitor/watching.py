@@ -76,7 +76,9 @@ class JobListing:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointListing:
-    """The checkpoints of a folder, lowest step first. `unlisted` counts others, older, of which only names are known.
+    """The checkpoints of a folder, lowest step first. `unlisted` counts others of which only names are known.
+
+    These are older ones, and folders that may hold some and may not be entered.
 
     `unlooked_step` is the highest step that was not looked at; None when all were.
     """

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import Place
-from training_monitor import JobStatus, start_process_job, stop_job
+from tests.integration.test_target_checkpoints import write_checkpoint, write_safetensors
+from training_monitor import JobStatus, get_checkpoint_listing, start_process_job, stop_job
 from training_monitor.cli.main import main
-from training_monitor.errors import CommandFailed, IncompleteAnswer
+from training_monitor.errors import CommandFailed, IncompleteAnswer, ParseError
+from training_monitor.models import CommandResult
 from training_monitor.probes.evidence import file_age_question
 from training_monitor.probes.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
+from training_monitor.targets.transport import LocalTransport
 from training_monitor.uploads.checkpoint import upload_checkpoint
 
+NOBODY = 65534
 MANY = 5000  # entries of one folder that a look takes
 MANY_JOBS = 53  # of which a round trip or two do not tell all
 
@@ -33,12 +39,17 @@ def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: 
     stop_job("local", running)
 
 
+def process_jobs() -> dict[str, JobStatus]:
+    """Those of this test: whatever Ray runs on this machine is another one's."""
+    return {view.job_id: view.status for view in list_jobs("local") if view.job_id.startswith("process:")}
+
+
 def test_a_job_that_runs_is_listed_behind_many_later_ones_that_ended(local: Place) -> None:
     running = start_process_job("local", "sleep 300", "train")
     start_process_job("local", "true", "short")
     for number in range(2, MANY_JOBS):
         shutil.copytree(local.jobs / "short", local.jobs / f"short-attempt-{number}")
-    found = {view.job_id: view.status for view in list_jobs("local")}
+    found = process_jobs()
     assert len(found) == MANY_JOBS and found[running] is JobStatus.RUNNING
     stop_job("local", running)
 
@@ -48,7 +59,7 @@ def test_a_job_that_could_not_be_looked_at_is_listed_as_unknown(local: Place) ->
     shutil.copytree(local.jobs / "short", local.jobs / "other")
     (local.jobs / "other" / "log").unlink()
     os.mkfifo(local.jobs / "other" / "log")  # nobody writes into it: to read it takes for ever
-    assert {view.job_id: view.status for view in list_jobs("local")} == {
+    assert process_jobs() == {
         "process:short": JobStatus.SUCCEEDED,
         "process:other": JobStatus.UNKNOWN,
     }
@@ -109,3 +120,54 @@ def test_a_file_whose_name_cannot_be_listed_is_not_left_out_of_an_upload(
     (folder / "optim\nizer.pt").write_text("x")
     with pytest.raises(CommandFailed, match="line break"):
         upload_checkpoint("local", str(folder), "s3://bucket/models")
+
+
+class SomebodyElse(LocalTransport):
+    """Asks this machine as a user without rights, since nothing is closed to root."""
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
+        return super().run([*user, *argv], timeout=timeout, input=input)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that everybody may read."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+        for path in Path(name).rglob("*"):
+            path.chmod(0o755)
+
+
+def test_a_checkpoint_that_may_not_be_entered_is_unknown_and_not_absent(folder: Path) -> None:
+    for step in (100, 200, 300):
+        write_checkpoint(folder / f"checkpoint-{step}")
+    (folder / "checkpoint-300").chmod(0)
+    (folder / "checkpoint-200" / "global_step").mkdir(0o700)
+    (folder / "checkpoint-200" / "global_step").chmod(0)
+    found = get_checkpoint_listing(str(folder), transport=SomebodyElse())
+    assert found
+    assert [(each.step, each.complete) for each in found.checkpoints] == [(100, True), (200, None), (300, None)]
+    assert "permission" in (found.checkpoints[-1].problem or "")
+
+
+def test_a_closed_folder_that_may_hold_checkpoints_keeps_nothing_from_being_told(folder: Path) -> None:
+    write_checkpoint(folder / "models" / "checkpoint-300")
+    (folder / "models").chmod(0)
+    (folder / "lost+found").mkdir(0)
+    found = get_checkpoint_listing(str(folder), transport=SomebodyElse())
+    assert found and (found.checkpoints, found.unlisted, found.unknown) == ((), 1, 1)
+    write_safetensors(folder / "last.safetensors")
+    found = get_checkpoint_listing(str(folder), transport=SomebodyElse())
+    assert found and [each.complete for each in found.checkpoints] == [True] and found.unlisted == 1
+    (folder / "models").chmod(0o755)
+    found = get_checkpoint_listing(str(folder), transport=SomebodyElse())
+    assert found and found.unlisted == 0 and found.newest_complete, "every disk of ext4 has a closed lost+found"
+
+
+def test_a_folder_whose_names_may_not_be_read_is_not_empty(folder: Path) -> None:
+    write_checkpoint(folder / "runs" / "checkpoint-300")
+    (folder / "runs").chmod(0o711)
+    with pytest.raises(ParseError, match="permission"):
+        get_checkpoint_listing(str(folder / "runs"), transport=SomebodyElse())

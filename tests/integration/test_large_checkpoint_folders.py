@@ -237,7 +237,7 @@ def test_what_was_not_looked_into_is_unknown_also_in_a_folder_that_is_listed_who
 def test_the_command_names_what_it_did_not_look_at(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "local", str(many)]) == 0
     shown = capsys.readouterr().out
-    assert "older checkpoints, not looked at" in shown and f"* step     {MANY - 1}" in shown
+    assert "older checkpoints or closed folders, not looked at" in shown and f"* step     {MANY - 1}" in shown
     assert main(["checkpoints", "local", str(many), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["latest"]["step"] == MANY - 1 and said["unlisted"] + len(said["checkpoints"]) >= MANY

@@ -263,6 +263,7 @@ def resources(args: Namespace) -> int:
     return OK if report["healthy"] else UNKNOWN
 
 
+UNLISTED, UNLISTED_MANY = "older checkpoint or closed folder", "older checkpoints or closed folders"
 _MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, not known
 
 
@@ -277,7 +278,7 @@ def checkpoints(args: Namespace) -> int:
         print_json({"checkpoints": found.checkpoints, "latest": latest, "unlisted": found.unlisted})
     else:
         if found.unlisted:
-            say(f"? {plural(found.unlisted, 'older checkpoint')}, not looked at")
+            say(f"? {plural(found.unlisted, UNLISTED, UNLISTED_MANY)}, not looked at")
         for each in found.checkpoints:
             mark = "*" if each is latest else _MARKS[each.complete]
             say(

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
 from training_monitor.cli.check import EXITS
-from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.commands import BAD, OK, UNKNOWN, UNLISTED, UNLISTED_MANY
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
@@ -255,7 +255,7 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
     for checkpoint in (status.checkpoints or ())[-3:]:
         say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
     if status.unlisted_checkpoints:
-        say(f"  {plural(status.unlisted_checkpoints, 'older checkpoint')}, not looked at")
+        say(f"  {plural(status.unlisted_checkpoints, UNLISTED, UNLISTED_MANY)}, not looked at")
     for error in status.errors:
         hint(f"  not known: {error}")
     return code

@@ -49,6 +49,7 @@ _MARKERS = frozenset(  # what a complete checkpoint has when another one of its 
 _SAME_SIZES = re.compile(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not looked into: newer ones come first"
 _TOO_LARGE = "not looked into: it has too many files"
+_SHUT = "not looked into: no permission to enter it, or a folder in it"
 _ITERATION = "latest_checkpointed_iteration.txt"
 
 
@@ -85,15 +86,18 @@ def group_checkpoints(
     the highest step that was looked at.
     """
     files = [file for file in listing.files if not file.path.endswith(".lock")]
-    others = bool(listing.rest or listing.too_large) or up_to is not None
+    closed = [place for path in listing.shut if (place := _checkpoint_at(path))]
+    others = bool(listing.rest or listing.too_large or closed) or up_to is not None
     groups = _numbered(files, listing.steps) or ([] if others else _in_place(files, listing))
     checkpoints = list(_judge(groups, files, listing, quiet_seconds))
-    checkpoints += _too_large(listing, {group.root for group in groups})
+    roots = {group.root for group in groups}
+    checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
+    checkpoints += _unlisted(listing.shut, _SHUT, roots)
     highest, lowest = 10**12 if up_to is None else up_to, listing.rest_step or -1
     missing = _named_and_missing(listing, groups)
     checkpoints += (each for each in missing if not listing.cut or lowest < each.step <= highest)
     there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
-    unlisted = listing.unnumbered + (listing.rest if listing.cut else 0)
+    unlisted = listing.unnumbered + (listing.rest if listing.cut else 0) + len(listing.shut) - len(closed)
     return CheckpointListing(tuple(sorted(there, key=lambda each: each.step)), unlisted, listing.rest_step)
 
 
@@ -108,8 +112,9 @@ def _judge(
     whole: dict[str, _Group] = {}
     for group in groups:
         age = _age(listing.now, max(file.modified_at for file in group.files.values()))
-        if not _is_listed(group, listing):
-            yield Checkpoint(group.root, group.step, None, None, _NOT_LOOKED_AT, age)
+        is_shut = any(path.startswith(f"{group.root}/") for path in listing.shut)
+        if is_shut or not _is_listed(group, listing):
+            yield Checkpoint(group.root, group.step, None, None, _SHUT if is_shut else _NOT_LOOKED_AT, age)
             continue
         kind = _kind(group.root)
         problem = (
@@ -147,12 +152,15 @@ def _is_looked_into(group: _Group, listing: Listing) -> bool:
     return all(listing.is_looked_into(file.path) for file in files)
 
 
-def _too_large(listing: Listing, roots: set[str]) -> Iterator[Checkpoint]:
-    """Those whose files are not in a listing because they are too many."""
-    for path in listing.too_large:
-        place = _place(path, {}) or _place(f"{path}/-", {})
-        if place and place[0] not in roots:
-            yield Checkpoint(place[0], place[2], None, None, _TOO_LARGE)
+def _unlisted(paths: Iterable[str], why: str, roots: set[str]) -> Iterator[Checkpoint]:
+    """Those at paths of which no file is in a listing."""
+    found = {place[0]: place[2] for path in paths if (place := _checkpoint_at(path)) and place[0] not in roots}
+    return (Checkpoint(root, step, None, None, why) for root, step in found.items())
+
+
+def _checkpoint_at(path: str) -> tuple[str, str, int] | None:
+    """The place of a file, or of a folder of which nothing is listed."""
+    return _place(path, {}) or _place(f"{path}/-", {})
 
 
 def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:

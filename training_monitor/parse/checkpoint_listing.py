@@ -22,7 +22,7 @@ class Listing:
 
     The files of `looked_into` (files, and folders with all in them) were looked into; those of a folder that is `cut`
     are only the ones of `listed`, and `too_large` has too many. `rest` steps from `rest_step` down were not looked
-    at, and so many files without a number were not as `unnumbered` says.
+    at, and so many files without a number were not as `unnumbered` says. Nobody let us into the folders of `shut`.
     """
 
     files: list[CheckpointFile] = field(default_factory=list)
@@ -39,6 +39,7 @@ class Listing:
     rest: int = 0
     rest_step: int | None = None
     unnumbered: int = 0
+    shut: list[str] = field(default_factory=list)
 
     def is_listed(self, path: str) -> bool:
         """Whether all of a file or folder is in `files`."""
@@ -95,6 +96,8 @@ def parse_listing(text: str, directory: str = "") -> Listing | None:
             listing.looked_into.add(whole)
         elif kind == "over":
             listing.too_large.append(whole)
+        elif kind == "shut":
+            listing.shut.append(whole)
         elif kind == "rest" and (found := re.fullmatch(r"(\d{1,12}) (\d{1,12})", rest)):
             listing.rest, listing.rest_step = int(found[1]), int(found[2])
         elif kind == "unnumbered" and re.fullmatch(r"\d{1,12}", rest):

@@ -28,6 +28,7 @@ cd -- DIR 2>/dev/null || {
   else echo state=missing; fi
   exit 0
 }
+[ -r . ] || { echo "state=no permission to list it"; exit 0; }
 echo state=there; echo "now $(date +%s)"; echo "disk $(stat -f -c %T .)"
 _newline='
 '
@@ -170,6 +171,8 @@ _plain=$(_say "$_all" | sed -n 's|^-/||p'); _lines=$(_say "$_plain" | grep -c .)
 _start
 _say "$_all" | grep '^[0-9]' | sort -t / -k 1,1nr -k 2 | _steps
 _say "$_all" | sed -n 's|^tracker/||p' | while IFS= read -r f; do _tracker; done
+find . -type d ! -name lost+found ! -path "*$_newline*" -exec sh -c '
+  for _folder; do [ -r "$_folder" ] && [ -x "$_folder" ] || printf "shut %s\n" "$_folder"; done' sh {} +
 find . -type l -name 'latest-rank*' ! -path "*$_newline*" | while IFS= read -r f; do
   [ -e "$f" ] || printf 'link %s\n' "$(ls -ld "$f" | tr '\n' ' ')"
 done
