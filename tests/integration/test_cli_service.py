@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Surroundings, wait_until
+from tests.loopback.messaging import Services
 from tests.loopback.vast import VastApi, destroy_request
 from training_monitor.policy.job_states import STEPS
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, format_label
@@ -74,10 +75,16 @@ def test_a_request_of_another_form_is_wrong_use(surroundings: Surroundings, valu
     assert TrainingQueue().list_jobs() == []
 
 
-@pytest.mark.parametrize("wrong", [["--samples", ""], ["--trigger", "x"]])
+@pytest.mark.parametrize("wrong", [["--samples", ""], ["--trigger", "x"], ["--heartbeat", "http://127.0.0.1:9/"]])
 def test_options_that_do_not_go_together_queue_nothing(surroundings: Surroundings, wrong: list[str]) -> None:
     assert cli("launch", "--name", "demo", "--command", "true", *wrong).returncode == 2
     assert TrainingQueue().list_jobs() == []
+
+
+@pytest.mark.parametrize("jobs", ["0", "65", "9999999", "two"])
+def test_a_worker_of_more_jobs_than_it_has_threads_for_is_wrong_use(surroundings: Surroundings, jobs: str) -> None:
+    done = cli("worker", "--jobs", jobs, "--until-empty")
+    assert done.returncode == 2 and "expected 1 to 64 jobs" in done.stderr
 
 
 def test_a_folder_that_could_not_be_copied_is_refused_before_anything_is_queued(surroundings: Surroundings) -> None:
@@ -178,6 +185,20 @@ def test_a_job_that_nobody_holds_is_cancelled_without_a_worker(surroundings: Sur
     assert again.returncode == 1 and "one is over already: CANCELLED" in again.stderr
 
 
+def test_a_job_that_was_cancelled_beside_a_worker_that_tells_is_told_once(surroundings: Surroundings) -> None:
+    queued("before")
+    assert cli("queue", "before", "--cancel").returncode == 0
+    with started("worker", "--no-sweep", "--notify") as worker:
+        assert wait_until(lambda: "nothing to do" in worker(), 60), worker()
+        queued("one")
+        assert cli("queue", "one", "--cancel", "--reason", "enough").returncode == 0
+        assert wait_until(lambda: bool(Store().recent_notices()), 60), worker()
+    [kept] = Store().recent_notices()
+    told = kept.notice
+    assert (told.kind, told.training, told.command) == ("job_ended", "one", "training-monitor queue one")
+    assert dict(told.fields)["Reason"] == "enough"
+
+
 def test_a_job_that_is_over_says_so(surroundings: Surroundings) -> None:
     ended("done", JobState.COMPLETED, step=14, saved_step=100, total_steps=100)
     assert "step 100 of 100" in cli("queue", "done").stdout
@@ -251,6 +272,16 @@ def test_a_command_that_waits_says_for_what(vast: VastApi) -> None:
         assert wait_until(lambda: "nothing to do: no job waits; looking again every 10s" in worker(), 60), worker()
         assert wait_until(lambda: "destroying instance 1: Training FAILED" in sweep(), 60), sweep()
         assert wait_until(lambda: re.search(r"destroying instance 1: .*: no news for 3\ds\n", sweep()), 60), sweep()
+
+
+def test_a_launch_that_is_watched_pings_a_dead_man_service(vast: VastApi) -> None:
+    vast.add_offer(1)
+    queued("one")
+    assert TrainingQueue().claim("host-1", 600, "one")
+    with Services() as services:
+        words = ("--name", "demo", "--command", "true", "--id", "one", "--watch", "--heartbeat", services.heartbeat)
+        with started("launch", *words) as launch:
+            assert wait_until(lambda: services.pings > 1, 60), launch()
 
 
 def test_a_job_that_another_worker_has_is_told_of_while_it_is_watched(vast: VastApi) -> None:

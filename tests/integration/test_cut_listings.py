@@ -94,6 +94,21 @@ def test_a_target_whose_jobs_could_not_be_listed_is_not_said_to_have_none(
     assert "no jobs" not in said.out and "process jobs" in said.err
 
 
+def test_a_target_without_jobs_is_not_asked_who_supervises_them(
+    local: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts: list[str] = []
+    run = LocalTransport.run
+
+    def record(self: LocalTransport, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        scripts.append(input or "")
+        return run(self, argv, timeout=timeout, input=input)
+
+    monkeypatch.setattr(LocalTransport, "run", record)
+    assert main(["status", "local"]) == 0 and "no jobs" in capsys.readouterr().out
+    assert scripts and not any("/.claims/" in script for script in scripts)
+
+
 def test_the_newest_file_counts_wherever_a_large_folder_has_it(local: Place) -> None:
     """Each of many files is the newest once: whatever the order of the directory, none is left out."""
     folder = local.folder / "checkpoints"

@@ -33,7 +33,7 @@ def _list_jobs(args: Namespace) -> int:
 
     listing = judge_jobs(args.target, args.namespace)
     judged = listing.jobs
-    claims = _ask_claims(args)
+    claims = _ask_claims(args) if judged else Answer("claims", None)
     if args.json:
         print_json(
             [{**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)} for view, verdict in judged]

@@ -51,6 +51,8 @@ def launch(args: Namespace) -> int:
     config = load_service_config()
     if args.watch:
         need_tools()
+    elif args.heartbeat is not None:
+        raise SettingsError("--heartbeat", None, "--watch with it, or a worker, which is what is watched")
     try:
         job = submit_request(args)
     except NoOffers as error:
@@ -70,12 +72,13 @@ def launch(args: Namespace) -> int:
         if job.worker and (job.lease_until or 0.0) > time.time():
             hint(f"{job.worker} has it now: it is watched here only if that one leaves it")
     try:
-        with told(args) as outbox, display:
+        with told(args) as outbox, open_heartbeat(args.heartbeat) as heartbeat, display:
             run_worker(
                 job.id,
                 sweep=False,
                 config=config,
                 outbox=outbox,
+                heartbeat=heartbeat,
                 on_event=display.event,
                 on_line=display.line,
             )

@@ -14,6 +14,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _jobs(text: str) -> int:
+    from training_monitor.policy.service_config import MOST_JOBS_AT_ONCE
+
+    if not (text.isascii() and text.isdigit() and len(text) < 8 and 0 < int(text) <= MOST_JOBS_AT_ONCE):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected 1 to {MOST_JOBS_AT_ONCE} jobs at the same time")
+    return int(text)
+
+
 def add_launch(command: argparse.ArgumentParser) -> None:
     """Declare the options of `launch`."""
     command.add_argument("--name", metavar="NAME", help="of the job and its model")
@@ -82,6 +90,7 @@ def _add_end(command: argparse.ArgumentParser) -> None:
     command.add_argument("--force", action="store_true", help="queue it although nothing for rent does for it now")
     command.add_argument("--watch", action="store_true", help="do the work here and show it, instead of in a worker")
     add_telling(command)
+    add_heartbeat(command)
 
 
 def add_queue(command: argparse.ArgumentParser) -> None:
@@ -96,7 +105,7 @@ def add_queue(command: argparse.ArgumentParser) -> None:
 
 def add_worker(command: argparse.ArgumentParser) -> None:
     """Declare the options of `worker`."""
-    command.add_argument("--jobs", type=_count, default=1, metavar="N", help="at the same time (default: %(default)s)")
+    command.add_argument("--jobs", type=_jobs, default=1, metavar="N", help="at the same time (default: %(default)s)")
     command.add_argument("--until-empty", action="store_true", help="leave when nothing is left to do")
     command.add_argument("--no-sweep", action="store_true", help="leave the sweeping to `training-monitor sweep`")
     add_telling(command)

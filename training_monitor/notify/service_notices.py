@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from training_monitor.notify.next_command import next_command
+from dataclasses import replace
+
+from training_monitor.notify.next_command import command_line, next_command
 from training_monitor.notify.templates import ACCOUNT
 from training_monitor.policy.cost import BurnForecast
 from training_monitor.renting import JobState, QueuedJob
@@ -71,6 +73,19 @@ def ended(job: QueuedJob) -> Notice:
         title, priority = "⚠️ Training Completed, Model Is Not Of Its Last Step", "high"
         fields.append(("Model lacks", f"the last {work.unsaved_steps} steps"))
     return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority, job.id)
+
+
+def about_job(job_id: str) -> str:
+    """What notices of a job are about."""
+    return f"job {job_id}"
+
+
+def of_job(notice: Notice, job: QueuedJob) -> Notice:
+    """The notice with the names of its job and machine, and the command that tells more."""
+    machine = job.work.instance_id
+    target = ACCOUNT if machine is None else f"vast://{machine}"
+    command = command_line("queue", job.id)
+    return replace(notice, job_id=about_job(job.id), training=job.id, target=target, command=command)
 
 
 def _notice(kind: str, title: str, job: str, reason: str, generation: int, priority: str) -> Notice:

@@ -11,6 +11,7 @@ from training_monitor.errors import SettingsError, closest
 from training_monitor.policy.watch_config import OUTAGE_AFTER
 from training_monitor.units import known_number
 
+MOST_JOBS_AT_ONCE = 64  # of one worker
 _FOLDER = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 _NOT_SECONDS = ("max_retries", "remote_root", "daily_budget", "warn_hours_left", "failed_refund")
 

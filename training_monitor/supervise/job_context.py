@@ -16,7 +16,7 @@ from training_monitor.clock import Clock
 from training_monitor.errors import LeaseLost, TrainingMonitorError
 from training_monitor.models import Event, OnEvent
 from training_monitor.notify.next_command import command_line
-from training_monitor.notify.templates import ACCOUNT
+from training_monitor.notify.service_notices import about_job, of_job
 from training_monitor.policy.service_config import ServiceConfig
 from training_monitor.renting import JobState, QueuedJob, Rental, format_label
 from training_monitor.store import Store
@@ -114,7 +114,7 @@ class JobContext:
     def __init__(self, service: Service, job: QueuedJob, lease: Lease) -> None:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
-        self.about, self.command = f"job {job.id}", command_line("queue", job.id)
+        self.about, self.command = about_job(job.id), command_line("queue", job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer, and the service did
         self.looked_at: float | None = None
@@ -240,16 +240,9 @@ class JobContext:
         """Have somebody told; the job does not depend on that."""
         try:
             if self.service.outbox:
-                self.service.outbox.post(self._about_this(notice))
+                self.service.outbox.post(of_job(notice, self.job))
         except TrainingMonitorError as error:
             get_logger().warning("%s: nobody is told of %s: %s", self.job.id, notice.kind, error)
-
-
-    def _about_this(self, notice: Notice) -> Notice:
-        """The notice with the names of this job and its machine, and the command that tells more."""
-        machine = self.job.work.instance_id
-        target = ACCOUNT if machine is None else f"vast://{machine}"
-        return replace(notice, job_id=self.about, training=self.job.id, target=target, command=self.command)
 
 
 class StepClock:

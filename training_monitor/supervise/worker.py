@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from training_monitor.clock import SYSTEM_CLOCK, Clock
 from training_monitor.errors import SettingsError, TrainingMonitorError
 from training_monitor.models import Event, OnEvent
+from training_monitor.notify import service_notices
 from training_monitor.notify.next_command import command_line
-from training_monitor.policy.service_config import ServiceConfig
+from training_monitor.policy.service_config import MOST_JOBS_AT_ONCE, ServiceConfig
 from training_monitor.probes.settings_file import load_service_config
 from training_monitor.renting import JobState, QueuedJob, TrainingRequest, resolve_env
 from training_monitor.store import Store
@@ -122,7 +123,7 @@ def run_worker(
 
     Args:
         job_id: only this job, until it has ended.
-        jobs: how many at the same time.
+        jobs: how many at the same time, 1 to 64.
         until_empty: return when nothing is left to do.
         sweep: also look for machines that nobody needs, see `sweep_instances`.
         config: default: that of the settings file.
@@ -134,16 +135,16 @@ def run_worker(
         The jobs that this worker has worked on, as it left them.
 
     Raises:
-        JobNotFound: there is no `job_id`.
+        JobNotFound: there is no `job_id`. SettingsError: nobody can work on so many `jobs`.
     """
+    _check_jobs(jobs)
     store = store or Store()
     queue = TrainingQueue(store, clock=clock)
     config, stopping = config or load_service_config(), stopping or threading.Event()
     if job_id is not None:
         queue.get(job_id)
-    owner, name = load_owner(store), worker_name()
-    service = Service(store, queue, config, name, owner, clock, stopping, transport, outbox, on_event, on_line)
-    service = replace(service, heartbeat=heartbeat)
+    given = (store, queue, config, worker_name(), load_owner(store), clock, stopping, transport)
+    service = Service(*given, outbox, on_event, on_line, heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
     beside = [threading.Thread(target=worker.work, daemon=True) for _ in range(jobs - 1)]
     if sweep:
@@ -160,6 +161,11 @@ def run_worker(
         for thread in beside:
             thread.join()
     return worker.done
+
+
+def _check_jobs(jobs: int) -> None:
+    if not 1 <= jobs <= MOST_JOBS_AT_ONCE:
+        raise SettingsError("jobs", jobs, f"1 to {MOST_JOBS_AT_ONCE}")
 
 
 def _sweep(service: Service, stopping: threading.Event) -> None:
@@ -195,16 +201,32 @@ class _Worker:
     def __init__(self, service: Service, job_id: str | None, *, until_empty: bool) -> None:
         self.service, self.job_id, self.until_empty = service, job_id, until_empty
         self.done: list[QueuedJob] = []
+        self._began_at = service.clock.time()
         self.begun = False
         self.ended = threading.Event()
         self.lookout = service.lookout("worker", "the queue", self._post)
         self._lock, self._at_work, self._told_idle = threading.Lock(), 0, False
 
+    def _tell_cancelled(self) -> None:
+        """Tell of jobs that were cancelled since this worker began, by whomever; the outbox tells none twice."""
+        if self.service.outbox is None:
+            return
+        try:
+            cancelled = self.service.queue.list_jobs([JobState.CANCELLED], since=self._began_at)
+        except TrainingMonitorError as error:  # one from a later version, say: it keeps nobody from working
+            get_logger().warning("nobody knows which jobs were cancelled: %s", error)
+            return
+        for job in cancelled:
+            if self.job_id in (None, job.id):
+                self.service.outbox.post(service_notices.of_job(service_notices.ended(job), job))
+
     def work(self) -> None:
         service = replace(self.service, worker=f"{self.service.worker}-{threading.get_ident():x}")
         while not service.stopping.is_set():
             try:
-                if self._work_once(service) or not self._is_over(service):
+                worked = self._work_once(service)
+                self._tell_cancelled()
+                if worked or not self._is_over(service):
                     continue
                 return
             except TrainingMonitorError as error:  # the state folder, say; or a state that nobody can read

@@ -81,13 +81,18 @@ class TrainingQueue:
         with self._store.transaction() as execute:
             return self._find(execute, job_id)
 
-    def list_jobs(self, states: Collection[JobState] | None = None, limit: int = 1000) -> list[QueuedJob]:
-        """The newest jobs, newest first, in all states or in these. Raises when one of them cannot be read."""
+    def list_jobs(
+        self, states: Collection[JobState] | None = None, limit: int = 1000, *, since: float = 0.0
+    ) -> list[QueuedJob]:
+        """The newest jobs, newest first, in all states or in these, which they reached at `since` or later.
+
+        Raises when one of them cannot be read.
+        """
         wanted = [str(state) for state in (JobState if states is None else states)]
-        chosen = f"WHERE state IN ({', '.join('?' * len(wanted))})" if states is not None else ""
+        chosen = f"AND state IN ({', '.join('?' * len(wanted))})" if states is not None else ""
         with self._store.transaction() as execute:
-            query = f"SELECT {_COLUMNS} FROM training_jobs {chosen} ORDER BY number DESC LIMIT ?"
-            rows = execute(query, (*(wanted if states is not None else ()), limit))
+            query = f"SELECT {_COLUMNS} FROM training_jobs WHERE changed_at >= ? {chosen} ORDER BY number DESC LIMIT ?"
+            rows = execute(query, (since, *(wanted if states is not None else ()), limit))
         return [self._read(row) for row in rows]
 
     def claim(self, worker: str, lease_seconds: float, job_id: str | None = None) -> QueuedJob | None:
