@@ -12,7 +12,13 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.integration.test_target_checkpoints import write_checkpoint, write_safetensors
-from training_monitor import JobStatus, get_checkpoint_listing, start_process_job, stop_job
+from training_monitor import (
+    JobStatus,
+    check_efa_utilization,
+    get_checkpoint_listing,
+    start_process_job,
+    stop_job,
+)
 from training_monitor.cli.main import main
 from training_monitor.errors import CommandFailed, IncompleteAnswer, ParseError
 from training_monitor.models import CommandResult
@@ -134,6 +140,24 @@ def test_a_file_whose_name_cannot_be_listed_is_not_left_out_of_an_upload(
     (folder / "optim\nizer.pt").write_text("x")
     with pytest.raises(CommandFailed, match="line break"):
         upload_checkpoint("local", str(folder), "s3://bucket/models")
+
+
+def test_the_newest_words_of_nccl_count_behind_many_older_ones(local: Place) -> None:
+    logs = local.folder / "ray" / "session_latest" / "logs"
+    logs.mkdir(parents=True)
+    local.set_environment({"RAY_TMPDIR": str(local.folder / "ray")})
+    said = "n:1:2 [0] NCCL INFO "
+    begun = f"{said}NET/OFI Selected Provider is efa (found 4 nics)\n"
+    channels = "".join(f"{said}Channel {n} : 0[0] -> 1[0] [send] via NET/AWS Libfabric/0\n" for n in range(99))
+    (logs / "worker-a-01000000-1.out").write_text(f"{begun}{channels}{said}Using network Socket\n")
+    for number in range(40):
+        (logs / f"worker-{number}.err").touch()
+    assert check_efa_utilization("local")["transport"] == "socket"
+    for number in range(40):
+        (logs / f"worker-{number}.err").write_text("nothing of NCCL\n")
+    os.utime(logs / "worker-a-01000000-1.out", (0, 0))
+    report = check_efa_utilization("local")
+    assert report["efa_active"] is None and "9 older logs" in report["details"]
 
 
 class SomebodyElse(LocalTransport):

@@ -98,6 +98,7 @@ def _check(args: argparse.Namespace, fields: tuple[str, ...]) -> None:
 def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
     """The member of this key, or the only one with this in its key."""
     from training_monitor.errors import SettingsError
+    from training_monitor.units import name_some
 
     found = [member for member in members if member.key == wanted] or [
         member for member in members if wanted and wanted in member.key
@@ -105,6 +106,5 @@ def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
     if len(found) == 1:
         return found[0]
     candidates = [repr(member.key[:100]) for member in found or members]
-    others = f" and {len(candidates) - NAMED} more" if len(candidates) > NAMED else ""
     what = "more of the key; it may be" if found else "(a part of) one of"
-    raise SettingsError("MEMBER", wanted, f"{what} {', '.join(candidates[:NAMED])}{others}")
+    raise SettingsError("MEMBER", wanted, f"{what} {name_some(candidates, NAMED)}")

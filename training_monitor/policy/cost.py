@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.errors import SettingsError
 from training_monitor.renting import Rental, TrainingRequest
-from training_monitor.units import known_number
+from training_monitor.units import known_number, name_some
 
 HOUR, DAY = 3600.0, 86_400.0
 LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is looked at in less
@@ -196,5 +196,4 @@ def decide_daily_budget(budget: float, spending: Spending, promised: float, esti
 def _unpriced(spending: Spending) -> str:
     """Which machines have no price, the first five of them."""
     numbers = [str(number) for number in spending.unknown_rentals]
-    others = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    return f"nobody knows the price of {', '.join(numbers[:5])}{others}"
+    return f"nobody knows the price of {name_some(numbers, 5)}"

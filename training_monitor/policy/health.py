@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from training_monitor.models import Gpu, JobStatus, PodState, RayResources
 from training_monitor.policy.gpu_load import IDLE_PERCENT, mode_of
 from training_monitor.policy.judge import ENDS, VERDICTS, format_verdict
+from training_monitor.units import name_some
 from training_monitor.verdicts import Observation, Verdict
 
 DISK_WARNING_PERCENT = 95.0
@@ -202,7 +203,7 @@ def judge_ray(ray: RayResources) -> list[Finding]:
         findings.append(
             Finding(
                 "warning",
-                f"Ray cannot place: {'; '.join(ray.pending_demands[:3])}",
+                f"Ray cannot place: {name_some(ray.pending_demands, 3, '; ')}",
                 "it asks for more than the cluster has free: compare with `training-monitor resources`",
             )
         )

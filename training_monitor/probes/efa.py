@@ -17,22 +17,27 @@ from training_monitor.reports import EfaClusterReport, EfaReport, NodeEfaReport
 from training_monitor.targets.fleet import ask_many
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
+from training_monitor.units import plural
 
-_PATTERN = "NET/|Using network|Using internal Network|via P2P|via SHM"
+_PATTERN = "NET/|Using network|Using internal Network"
+_MOST_LOGS, _MOST_BYTES = 32, 120_000  # logs that are read, and what is taken of each: one answer holds them
 
 # NCCL speaks when a communicator starts: the first MiB and the last 256 KiB of the newest logs are read, so the cost
-# does not grow with them. Two readings of the counters, a second apart, only where there is a device.
+# does not grow with them. Of what it said there the end is taken, since its newest words count. Two readings of the
+# counters, a second apart, only where there is a device.
 _SCRIPT = rf"""
 _total() {{ cat /sys/class/infiniband/*/ports/*/hw_counters/[rt]x_bytes 2>/dev/null | {{
   t=0; while read -r n; do t=$((t + n)); done; echo $t; }}; }}
 set -- /sys/class/infiniband/*/ports/*/hw_counters/tx_bytes
-if [ -e "$1" ]; then a=$(_total); sleep 1; echo "efa $# $(($(_total) - a))"; else echo "efa 0 0"; fi
+if [ -e "$1" ]; then a=$(_total); sleep 1; printf 'efa %s %s' $# $(($(_total) - a)); else printf 'efa 0 0'; fi
 _logs=${{RAY_TMPDIR:-/tmp/ray}}/session_latest/logs
 set --; for f in "$_logs"/worker*.out "$_logs"/worker*.err "$_logs"/job-driver-*.log; do
-  [ -e "$f" ] && set -- "$@" "$f"
+  [ -s "$f" ] && set -- "$@" "$f"
 done
-[ $# -eq 0 ] || ls -tr "$@" | tail -n 16 | while IFS= read -r f; do
-  {{ head -c 1048576 "$f"; echo; tail -c 262144 "$f"; }} | LC_ALL=C grep -aE '{_PATTERN}' | head -n 60 | cut -c 1-300
+echo " $(($# > {_MOST_LOGS} ? $# - {_MOST_LOGS} : 0))"
+[ $# -eq 0 ] || ls -tr "$@" | tail -n {_MOST_LOGS} | while IFS= read -r f; do
+  {{ head -c 1048576 "$f"; echo; tail -c 262144 "$f"; }} | LC_ALL=C grep -aE '{_PATTERN}' | cut -c 1-300 |
+    tail -c {_MOST_BYTES}
 done
 :
 """
@@ -40,12 +45,13 @@ done
 
 @dataclass(frozen=True, slots=True)
 class EfaReading:
-    """`devices` EFA ports, bytes over them in one second, and what NCCL logged."""
+    """`devices` EFA ports, bytes over them in one second, and what NCCL logged; `unread` older logs are there too."""
 
     devices: int
     bytes_moved: int
     transport: NcclTransport
     channels: int
+    unread: int = 0
 
 
 def efa_question(limit: float = 15.0) -> Question[EfaReading]:
@@ -53,7 +59,7 @@ def efa_question(limit: float = 15.0) -> Question[EfaReading]:
 
     def parse(reply: Reply) -> EfaReading:
         head, _, logs = reply.output.partition("\n")
-        found = re.fullmatch(r"efa (\d+) (-?\d+)", head)
+        found = re.fullmatch(r"efa (\d+) (-?\d+)(?: (\d+))?", head)
         if not found:
             raise ParseError("no counters in the reply", source="efa", text=reply.output)
         return EfaReading(
@@ -61,6 +67,7 @@ def efa_question(limit: float = 15.0) -> Question[EfaReading]:
             int(found.group(2)),
             parse_nccl_transport(logs),
             len(re.findall(r"\[send\] via NET/", logs)),
+            int(found.group(3) or 0),
         )
 
     return Question("efa", _SCRIPT, parse, limit)
@@ -141,6 +148,8 @@ def format_efa_report(reading: EfaReading) -> EfaReport:
     details = said.evidence or "no NCCL transport lines in the logs (set NCCL_DEBUG=INFO)"
     if reading.devices:
         details += f"; {reading.devices} EFA ports moved {reading.bytes_moved} bytes in 1 s"
+    if reading.unread:
+        details += f"; {plural(reading.unread, 'older log')} not read"
     name = "ofi" if moving else _NAMES.get(said.transport, said.transport)
     return EfaReport(
         efa_active=active,

@@ -32,7 +32,6 @@ from training_monitor.vast.sync import SyncProgress, push_folder
 from training_monitor.vast.training_config import format_training_config
 
 BUDGET_WAIT = 60.0
-MOST_JOBS = 100_000
 _UNPROMISED = (JobState.QUEUED, JobState.CHARGING)
 DISK_SHARE = 0.5  # of the disk that was rented must be free when the data is there
 
@@ -81,7 +80,7 @@ def _over_daily_budget(ctx: JobContext, limit: float | None, estimate: float) ->
     if limit is None:
         return None
     now = ctx.clock.time()
-    jobs = ctx.service.queue.list_jobs(limit=MOST_JOBS)
+    jobs = ctx.service.queue.list_jobs()
     today = spent_since((rental for job in jobs for rental in job.work.rentals), day_start(now), now)
     others = [job for job in jobs if job.state not in _UNPROMISED and not job.state.is_terminal]
     promised = sum(max(0.0, (job.work.estimate or 0.0) - spent_by(job.work.rentals, now).dollars) for job in others)

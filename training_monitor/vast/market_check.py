@@ -11,7 +11,7 @@ from training_monitor.errors import closest
 from training_monitor.policy.cost import HOUR, estimate_cost, least_seconds
 from training_monitor.renting import TrainingRequest
 from training_monitor.targets.transport import Transport
-from training_monitor.units import format_duration, plural
+from training_monitor.units import format_duration, name_some, plural
 from training_monitor.vast.creating import clean_line
 from training_monitor.vast.offers import MOST_PAGES, MOST_ROWS, Offer, OfferQuery, has_gpu, rank_offers, search_offers
 
@@ -115,8 +115,7 @@ def _similar(name: str, names: Sequence[str]) -> str:
     found = closest(name.lower(), list(by_lower))
     if found in by_lower:
         return by_lower[found]
-    more = f" and {len(names) - MOST_GPUS} more" if len(names) > MOST_GPUS else ""
-    return ", ".join(names[:MOST_GPUS]) + more
+    return name_some(names, MOST_GPUS)
 
 
 def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:

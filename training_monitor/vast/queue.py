@@ -82,17 +82,17 @@ class TrainingQueue:
             return self._find(execute, job_id)
 
     def list_jobs(
-        self, states: Collection[JobState] | None = None, limit: int = 1000, *, since: float = 0.0
+        self, states: Collection[JobState] | None = None, limit: int | None = None, *, since: float = 0.0
     ) -> list[QueuedJob]:
-        """The newest jobs, newest first, in all states or in these, which they reached at `since` or later.
+        """The jobs, newest first, in all states or in these, which they reached at `since` or later.
 
-        Raises when one of them cannot be read.
+        `limit` is how many of the newest are wanted (None: all). Raises when one of them cannot be read.
         """
         wanted = [str(state) for state in (JobState if states is None else states)]
         chosen = f"AND state IN ({', '.join('?' * len(wanted))})" if states is not None else ""
         with self._store.transaction() as execute:
             query = f"SELECT {_COLUMNS} FROM training_jobs WHERE changed_at >= ? {chosen} ORDER BY number DESC LIMIT ?"
-            rows = execute(query, (since, *(wanted if states is not None else ()), limit))
+            rows = execute(query, (since, *(wanted if states is not None else ()), -1 if limit is None else limit))
         return [self._read(row) for row in rows]
 
     def claim(self, worker: str, lease_seconds: float, job_id: str | None = None) -> QueuedJob | None:

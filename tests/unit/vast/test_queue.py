@@ -116,6 +116,13 @@ def test_two_submissions_are_two_jobs_unless_they_have_the_same_id(queue: Traini
     assert len(queue.list_jobs()) == 3
 
 
+def test_a_listing_leaves_none_out_however_many_there_are(queue: TrainingQueue) -> None:
+    for number in range(1001):
+        queue.submit(REQUEST, f"job-{number}")
+    assert {job.id for job in queue.list_jobs()} == {f"job-{number}" for number in range(1001)}
+    assert len(queue.list_jobs(limit=7)) == 7
+
+
 def test_a_job_that_went_on_is_returned_as_it_stands_when_it_is_submitted_again(queue: TrainingQueue) -> None:
     queue.submit(FULL, "one")
     job = queue.save(replace(taken(queue), state=JobState.CHARGING), "a")
