@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import Place
+from tests.integration.test_claims import ANN, take
+from training_monitor.errors import LeaseLost
+from training_monitor.probes.claims import only_as_owner
 from training_monitor.probes.ray_processes import Forgotten, end_forgotten
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -40,6 +44,16 @@ def test_the_processes_of_all_attempts_are_ended_and_no_others(target: Place, st
     assert found.ended == len(mine) and [each.wait(10) for each in mine] == [-15] * 3
     assert [each.poll() for each in other] == [None, None, None]
     assert end_forgotten(target.address, "lora", None) == Forgotten(0, (), 0, "")
+
+
+def test_processes_of_a_training_that_was_taken_over_are_left_alone(target: Place, start: Start) -> None:
+    driver = start("lora-attempt-1")
+    mine = take(target, name="lora")
+    assert mine
+    assert take(target, mine.number, owner=replace(ANN, host="node7"), name="lora")
+    with pytest.raises(LeaseLost, match="taken over by ann@node7"):
+        end_forgotten(target.address, "lora", None, guard=lambda question: only_as_owner(question, mine))
+    assert driver.poll() is None
 
 
 def test_a_process_that_ignores_term_is_killed(target: Place, start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,3 +142,22 @@ def test_the_service_leaves_a_machine_alone_while_another_supervisor_has_its_tra
     assert seen == [([7], 1)]  # its time was over long ago
     assert any("bob@node7" in each and "trying again" in each for each in world.events)
     assert (ended.state, world.rows, world.clock.elapsed >= 500) == (JobState.FAILED, {}, True)
+
+
+def test_a_run_that_could_not_be_claimed_and_is_claimed_by_another_meanwhile_is_taken_over(tmp_path: Path) -> None:
+    bench = RestartBench(tmp_path)
+    bench.jobs.behaviours = [Behaviour(total=5000)]
+    claims = bench.jobs.claims
+    claims.unwritable = True
+
+    def claim_elsewhere() -> None:
+        claims.newest[hashlib.sha256(b"run").hexdigest()[:32]] = (
+            1, "held", "anotherstoken", "120", bench.jobs.now, f"{bench.jobs.now:.0f} node7 bob 1 boot folder run",
+        )  # fmt: skip
+
+    bench.clock.at(100, claim_elsewhere)
+    for moment in range(110, 1000, 10):
+        bench.clock.at(moment, lambda: claims.beat(bench.jobs.now))
+    with pytest.raises(LeaseLost, match="taken over by bob@node7") as said:
+        bench.restart()
+    assert (said.value.owner, said.value.number) == ("bob@node7 (process 1)", 1)
