@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place
+from tests.integration.conftest import Place, wait_until
 from tests.integration.test_target_checkpoints import write_checkpoint, write_safetensors
 from training_monitor import (
     JobStatus,
@@ -24,6 +24,7 @@ from training_monitor.errors import CommandFailed, IncompleteAnswer, ParseError
 from training_monitor.models import CommandResult
 from training_monitor.probes.evidence import file_age_question
 from training_monitor.probes.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
+from training_monitor.probes.ray_jobs import signs_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport
@@ -88,6 +89,22 @@ def test_jobs_of_a_kind_that_could_not_be_listed_are_unknown_beside_those_that_w
         said = capsys.readouterr()
         assert job in said.out and "Ray jobs" in said.err
     stop_job("local", job)
+
+
+def test_a_ray_that_runs_or_whose_address_is_set_is_expected_to_answer(local: Place) -> None:
+    def is_expected() -> bool | None:
+        [answer] = ask("local", signs_question())
+        return answer.get()
+
+    local.set_environment({"RAY_TMPDIR": str(local.folder / "ray")})
+    assert is_expected() is False
+    (local.folder / "ray" / "session_latest").mkdir(parents=True)
+    shutil.copy(shutil.which("sleep") or "", local.folder / "raylet")
+    job = start_process_job("local", f"exec '{local.folder}/raylet' 300", "ray")
+    assert wait_until(is_expected)
+    stop_job("local", job)
+    local.set_environment({"RAY_TMPDIR": "/nowhere", "RAY_ADDRESS": "127.0.0.1:6379"})
+    assert is_expected()
 
 
 def test_a_target_whose_jobs_could_not_be_listed_is_not_said_to_have_none(

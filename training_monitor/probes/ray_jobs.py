@@ -157,18 +157,19 @@ def jobs_question() -> Question[tuple[RayJob, ...]]:
     return Question("jobs", _ask_rest("GET", "/api/jobs/", "ray job list"), parse, limit=20.0)
 
 
-# Its address is set, or it has a folder for its sessions.
+# Its address is set, or it has a folder for its sessions and runs: `ray stop` leaves the folder behind.
 _SIGNS = r"""
 [ -z "${RAY_API_SERVER_ADDRESS:-}${RAY_ADDRESS:-}" ] || { echo there; exit; }
 for _folder in "${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray" "${RAY_TMPDIR:-/tmp/ray}" /tmp/ray; do
-  [ ! -e "$_folder/session_latest" ] && [ ! -L "$_folder/session_latest" ] || { echo there; exit; }
+  [ -e "$_folder/session_latest" ] || continue
+  if grep -qsxE 'raylet|gcs_server' /proc/[0-9]*/comm; then echo there; exit; fi
 done
 echo none
 """
 
 
 def signs_question() -> Question[bool]:
-    """Whether anything on a target says that Ray runs there, or did: where not, its silence means that it has none."""
+    """Whether anything on a target says that there is a Ray: where not, its silence means that it has no jobs."""
     return Question("signs of Ray", _SIGNS, lambda reply: reply.output.strip() != "none")
 
 
