@@ -23,8 +23,6 @@ from training_monitor.renting import JobState
 from training_monitor.store import Store
 from training_monitor.vast.credits import Credits
 
-pytestmark = pytest.mark.long
-
 # The command line, killed by itself just before or after it writes down that a job goes to another state.
 KILLED = """
 import os, signal, sys

@@ -21,7 +21,6 @@ from tests.loopback.messaging import DISCORD_TOKEN, TELEGRAM_TOKEN, Services
 from tests.requirements import require
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.long
 
 # It makes a hundred steps of four hundred, saves at the fiftieth and hundredth (the last file is cut short), and hangs.
 # TERM does not end its second child.
