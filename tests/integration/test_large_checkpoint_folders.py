@@ -22,7 +22,6 @@ from training_monitor.targets.transport import LocalTransport, Stream
 from training_monitor.watching import CheckpointListing
 
 MANY, SHARDS = 20_000, 999
-pytestmark = pytest.mark.xdist_group("large folders")
 
 
 @dataclass

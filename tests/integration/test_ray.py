@@ -67,7 +67,7 @@ from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("one Ray cluster")]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
