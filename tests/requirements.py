@@ -19,11 +19,14 @@ MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin"
 TOOLS = ("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "chromium", "hf", "moto_server")
 
 
-def require(name: str) -> str:
-    """The path of a tool; without the tool, skip the test, or fail it if TRAINING_MONITOR_REQUIRE names it."""
+def require(name: str, path: str | None = None) -> str:
+    """The path of a tool on PATH or `path`.
+
+    Without the tool, skip the test, or fail it if TRAINING_MONITOR_REQUIRE names it.
+    """
     if name not in TOOLS:
         raise ValueError(f"{name!r} is none of {', '.join(TOOLS)}")
-    folders = os.pathsep.join([os.environ.get("PATH", os.defpath), *MORE_FOLDERS])
+    folders = os.pathsep.join([path or os.environ.get("PATH", os.defpath), *MORE_FOLDERS])
     for program in NAMES.get(name, (name,)):
         if found := shutil.which(program, path=folders):
             return found

@@ -35,6 +35,8 @@ from training_monitor.targets.transport import LocalTransport
 
 MARK = "TRAINING_MONITOR_TEST"
 WRONG_KEY = "wrong-key-of-somebody"
+# The command finds any cluster among the processes of this machine: also that of a test which runs beside this one.
+NO_RAY = "#!/bin/sh\necho 'ConnectionError: Could not find any running Ray instance.' >&2\nexit 1\n"
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 15) -> bool:
@@ -101,6 +103,8 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Su
     sockets = Path(tempfile.mkdtemp(prefix="tm", dir="/tmp"))  # a socket's path may hold about 100 characters
     here = Surroundings(tmp_path, tmp_path / "tools", sockets, uuid.uuid4().hex)
     here.tools.mkdir()
+    (here.tools / "ray").write_text(NO_RAY)
+    (here.tools / "ray").chmod(0o755)
     monkeypatch.setenv(MARK, here.mark)
     monkeypatch.setenv("PATH", f"{here.tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))

@@ -34,6 +34,7 @@ from training_monitor.targets.transport import LocalTransport
 
 HEAD = "train-head-x7k2p"
 LABELS = {"ray.io/cluster": "train", "ray.io/node-type": "head"}
+PATH = os.environ.get("PATH", os.defpath)  # before a test hides the `ray` command
 CLUSTER_MARK = "TRAINING_MONITOR_RAY_TEST"
 NEEDED = ("sh", "cat", "head", "tail", "stat", "date", "sleep", "setsid")  # what a target has, but no curl, no python3
 
@@ -71,7 +72,7 @@ class RayHead:
     """`ray start --head` with its own ports, folder and home; 2 CPUs and 4 GPUs that nobody looks for."""
 
     def __init__(self, **environment: str) -> None:
-        self.ray = Path(require("ray"))
+        self.ray = Path(require("ray", PATH))
         self.folder = Path(
             tempfile.mkdtemp(prefix="tmray", dir="/tmp")
         )  # a socket's path may hold about 100 characters
