@@ -131,6 +131,24 @@ def read_program(program: str) -> tuple[str, dict[int, str]]:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A call of a function of `targets/sh/SUBJECT.sh`, and the variables it was given."""
+
+    subject: str
+    function: str
+    given: dict[str, str]
+
+
+def read_call(script: str) -> Call | None:
+    """What a script of `format_call` does, also one that guards another; None for any other script."""
+    if not (found := re.match(r"\(?((?:\w+=(?:[\w.]|'[^']*'|\"'\")*\n)*): (\w+)\n", script)):
+        return None
+    words = (word.partition("=") for word in shlex.split(found[1]))
+    text = script.partition("\n) || exit")[0]
+    return Call(found[2], text.rstrip().rpartition("\n")[2], {name: value for name, _, value in words})
+
+
+@dataclass(frozen=True)
 class Behaviour:
     """What a job does: it makes one step every second from where it resumes, and saves every `save_every` steps.
 
@@ -220,18 +238,17 @@ class FakeClaims:
     newest: dict[str, tuple[int, str, str, str, float, str]] = field(default_factory=dict)
     unwritable: bool = False
 
-    def answer(self, script: str, now: float) -> str:
-        key, act = _found(r"^dir=\$base/\.claims/(\w+)$", script), script.partition("dir=$base/.claims/")[2]
-        if "/new." in act:
+    def answer(self, call: Call, now: float) -> str:
+        key, given = call.given["key"], call.given
+        if call.function == "take":
             if self.unwritable:
                 return "error=cannot make the folder of claims (disk full, or no permission)\n"
-            taken = _found(r"_line held (\w+ \d+)", script).split()
-            number, words = int(_found(r'"\$dir/(\d+)" 2>', script)), _found(r'\+%s\) (.*)" >', script)
+            number, words = int(given["new_number"]), f"{now:.0f} {given['new_owner']}"
             if self.newest.get(key, (0,))[0] < number:
-                self.newest[key] = (number, "held", taken[0], taken[1], now, f"{now:.0f} {words}")
-        elif "_line" in act and key in self.newest and not self.refuses(script):
+                self.newest[key] = (number, "held", given["new_token"], given["new_lease"], now, words)
+        elif call.function in ("write", "guard") and key in self.newest and not self.refuses(call):
             number, _, token, lease, _, words = self.newest[key]
-            self.newest[key] = (number, _found(r"_line (\w+) \"\$token", script), token, lease, now, words)
+            self.newest[key] = (number, given.get("new_state", "held"), token, lease, now, words)
         if key not in self.newest:
             return ""
         number, state, token, lease, beat, words = self.newest[key]
@@ -248,16 +265,10 @@ class FakeClaims:
         for key, (number, state, token, lease, _, words) in self.newest.items():
             self.newest[key] = (number, state, token, lease, now, words)
 
-    def refuses(self, script: str) -> bool:
+    def refuses(self, call: Call) -> bool:
         """Whether what is done by its owner only is not done, since somebody else holds the claim."""
-        key, token = _found(r"^dir=\$base/\.claims/(\w+)$", script), _found(r'"\$token" = (\w+) \]', script)
-        return key in self.newest and self.newest[key][2] != token
-
-
-def _found(pattern: str, script: str) -> str:
-    found = re.search(pattern, script, re.MULTILINE)
-    assert found, (pattern, script[-600:])
-    return found[1]
+        key = call.given["key"]
+        return key in self.newest and self.newest[key][2] != call.given["token_held"]
 
 
 @dataclass
@@ -318,11 +329,11 @@ class FakeJobs:
         for begin, end, error in self.outages:
             if begin <= self.clock.elapsed < end:
                 raise error
-        while "dir=$base/.claims/" in script:
-            claim, guarded, script = script.partition(") || exit 75\n")
+        while (claim := read_call(script)) and claim.subject == "claims":
+            script = script.partition(") || exit 75\n")[2]
             said = self.claims.answer(claim, self.now)
-            if not guarded or self.claims.refuses(claim):
-                return said, 75 if guarded else 0
+            if claim.function != "guard" or self.claims.refuses(claim):
+                return said, 75 if claim.function == "guard" else 0
         return self.act(script) if script else ("", 0)
 
     def act(self, script: str) -> tuple[str, int]:

@@ -17,7 +17,6 @@ import getpass
 import hashlib
 import os
 import re
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -27,8 +26,8 @@ from training_monitor.errors import CommandFailed, LeaseLost, ParseError
 from training_monitor.models import Question, Reply
 from training_monitor.parse.process_job import parse_fields
 from training_monitor.policy.claiming import Claim, Owner
-from training_monitor.probes.process_jobs import JOBS_BASE
 from training_monitor.progress.procfs import identify
+from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 
 T = TypeVar("T")
@@ -37,75 +36,6 @@ MOST_LISTED = 200
 _LINE = 1000  # characters of a claim, so that a beat needs no more space than there is
 _WORD = 400  # characters of a name that a claim carries
 _REFUSED = 75
-
-_LIBRARY = JOBS_BASE + r"""
-umask 077
-read -r _up _ </proc/uptime || _up=0; _up=${_up%%.*}
-read -r _boot </proc/sys/kernel/random/boot_id || _boot=-
-_highest() {
-  number=0
-  for _f in "$dir"/*; do
-    _f=${_f##*/}
-    case $_f in *[!0-9]* | ??????????*) ;; *) [ "$_f" -gt "$number" ] && number=$_f ;; esac
-  done
-  state= token= lease= beat= boot= words=
-  [ "$number" = 0 ] || read -r state token lease beat boot words 2>/dev/null <"$dir/$number"
-}
-_show() {
-  _highest
-  [ "$number" = 0 ] && return
-  case $lease/$beat in /* | */ | *[!0-9/]*) echo "claim=$number damaged"; return 0 ;; esac
-  if [ "$boot" = "$_boot" ] && [ "$boot" != - ] && [ "$_up" -ge "$beat" ]; then age=$((_up - beat))
-  else
-    : >"$dir/look.$$"
-    age=$(($(stat -c %Y "$dir/look.$$" || date +%s) - $(stat -c %Y "$dir/$number")))
-    rm -f "$dir/look.$$"
-  fi 2>/dev/null
-  echo "claim=$number $state $token $lease $age $words"
-}
-_line() { printf '%-LINEs\n' "$1 $2 $3 $_up $_boot $4"; }
-"""
-_OF_ONE = "dir=$base/.claims/KEY\n"
-# Those renewed last come first, and what was let go is left out.
-_LIST = r"""
-ls -1t "$base"/.claims/*/[0-9]* 2>/dev/null | {
-  n=0
-  while read -r file; do
-    dir=${file%/*}; found=$(_show)
-    case $found in *" held "*) n=$((n+1)); [ $n -gt MOST ] && { echo cut=1; break; }; echo "$found" ;; esac
-  done
-}
-"""
-_TAKE = r"""
-mkdir -p "$dir" || { echo "error=cannot make $dir on the target (disk full, or no permission)"; exit 0; }
-{ _line held TOKEN LEASE "$(date +%s) OWNER" >"$dir/new.TOKEN"; } 2>/dev/null ||
-  { rm -f "$dir/new.TOKEN"; echo "error=cannot write to $dir on the target (disk full?)"; exit 0; }
-ln "$dir/new.TOKEN" "$dir/NEXT" 2>/dev/null || [ -e "$dir/NEXT" ] || echo "error=the file system of $dir makes no links"
-rm -f "$dir/new.TOKEN"
-_highest
-if [ "$number" = NEXT ] && [ "$token" = TOKEN ]; then
-  for _f in "$dir"/*; do _f=${_f##*/}; case $_f in *[!0-9]*) ;; *) [ "$_f" -lt NEXT ] && rm -f "$dir/$_f" ;; esac; done
-else
-  read -r _ token _ 2>/dev/null <"$dir/NEXT" && [ "$token" = TOKEN ] && rm -f "$dir/NEXT"
-fi
-_show
-"""
-_WRITE = r"""
-_highest
-[ "$number" = NUMBER ] && [ "$token" = TOKEN ] && [ "$state" = held ] &&
-  _line STATE "$token" "$lease" "$words" 1<>"$dir/$number"
-_show
-"""
-# Where there is no claim at all, or an empty one, the target has lost it (a new container; its power), and nobody else
-# holds it. What was let go is not held again by an act that comes late.
-_GUARD = r"""
-_highest
-[ "$number" = 0 ] && exit 0
-[ "$number" = NUMBER ] && [ -z "$token" ] && exit 0
-[ "$number" = NUMBER ] && [ "$token" = TOKEN ] && [ "$state" = held ] || { _show; exit 1; }
-_line held "$token" "$lease" "$words" 1<>"$dir/$number"
-exit 0
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +70,7 @@ def this_owner(state_folder: str, target: Target) -> Owner:
 
 def look_question(name: str) -> Question[Claim | None]:
     """The newest claim on a training; None where nobody ever made one."""
-    return Question("claim", _script(name, "_show\n"), _parse_one)
+    return Question("claim", _call("show", name), _parse_one)
 
 
 def list_question() -> Question[Claims]:
@@ -151,7 +81,7 @@ def list_question() -> Question[Claims]:
         claims = tuple(claim for claim in map(_parse_claim, lines) if not claim.is_damaged)
         return Claims(claims, reply.output.rstrip().endswith("cut=1"))
 
-    return Question("claims", _LIBRARY.replace("LINE", str(_LINE)) + _LIST.replace("MOST", str(MOST_LISTED)), parse)
+    return Question("claims", format_call("claims", "list", key="", most=MOST_LISTED), parse)
 
 
 def take_question(name: str, owner: Owner, token: str, number: int, lease: float) -> Question[Claim]:
@@ -160,12 +90,8 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
     It is ours when it carries `token`. The answer is unknown (CommandFailed) where no claim can be written.
     """
     words = [owner.host, owner.user, str(owner.pid), owner.boot or "-", owner.folder, name]
-    parts = {
-        "TOKEN": token,
-        "LEASE": f"{lease:.0f}",
-        "NEXT": str(number + 1),
-        "OWNER": " ".join(quote(word, safe="", errors="replace")[:_WORD] for word in words),
-    }
+    line = " ".join(quote(word, safe="", errors="replace")[:_WORD] for word in words)
+    script = _call("take", name, new_number=number + 1, new_token=token, new_lease=round(lease), new_owner=line)
 
     def parse(reply: Reply) -> Claim:
         fields, _ = parse_fields(reply.output)
@@ -174,7 +100,7 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
             raise CommandFailed(fields.get("error") or f"no claim could be made: {reply.output.strip()[-300:]}")
         return found
 
-    return Question("claim", _script(name, _TAKE, **parts), parse)
+    return Question("claim", script, parse)
 
 
 def beat_question(claim: Claim) -> Question[Claim | None]:
@@ -188,13 +114,13 @@ def free_question(claim: Claim) -> Question[Claim | None]:
 
 
 def _write_question(claim: Claim, state: str) -> Question[Claim | None]:
-    parts = {"STATE": state, "TOKEN": claim.token, "NUMBER": str(claim.number)}
-    return Question("claim", _script(claim.name, _WRITE, **parts), _parse_one)
+    script = _call("write", claim.name, number_held=claim.number, token_held=claim.token, new_state=state)
+    return Question("claim", script, _parse_one)
 
 
 def only_as_owner(question: Question[T], claim: Claim) -> Question[T]:
     """The same question, which does its act only while nobody else holds the claim. Raises LeaseLost where one does."""
-    guard = _script(claim.name, _GUARD, TOKEN=claim.token, NUMBER=str(claim.number))
+    guard = _call("guard", claim.name, number_held=claim.number, token_held=claim.token)
     read: Callable[[Reply], T] = question.parse
 
     def parse(reply: Reply) -> T:
@@ -220,11 +146,9 @@ def claim_lost(now: Claim) -> LeaseLost:
     )
 
 
-def _script(name: str, body: str, **parts: str) -> str:
-    if parts:
-        body = re.sub(rf"\b(?:{'|'.join(parts)})\b", lambda found: parts[found.group()], body)
+def _call(function: str, name: str, **variables: str | int) -> str:
     key = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
-    return _LIBRARY.replace("LINE", str(_LINE)) + _OF_ONE.replace("KEY", shlex.quote(key)) + body
+    return format_call("claims", function, key=key, width=_LINE, **variables)
 
 
 def _parse_one(reply: Reply) -> Claim | None:

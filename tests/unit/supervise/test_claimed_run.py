@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import EPOCH, Behaviour
+from tests.fakes import EPOCH, Behaviour, read_call
 from tests.unit.supervise.test_auto_restart import CRASH, GOOD, Bench
 from training_monitor.errors import AlreadySupervised, LeaseLost, TargetUnreachable
 from training_monitor.models import Question
@@ -153,7 +153,7 @@ def test_a_dead_owner_is_not_refused_for_as_answers_that_come_late(bench: Bench)
     def answer_late(script: str) -> tuple[str, int]:
         nonlocal looks
         said = answer(script)
-        if "/.claims/" in script and (looks := looks + 1) == 2:
+        if (call := read_call(script)) and call.subject == "claims" and (looks := looks + 1) == 2:
             bench.clock.elapsed += 4  # it was measured before
         return said
 
@@ -168,7 +168,7 @@ def test_nothing_is_done_under_the_claim_of_whoever_took_a_lost_one(
     claims, answer = bench.jobs.claims, bench.transport.answer
 
     def lose_at_a_beat(script: str) -> tuple[str, int]:
-        if '_line held "$token"' in script and "$dir/new." not in script:
+        if (call := read_call(script)) and call.function == "write":
             claimed_by_another(bench)
             kept = dict(claims.newest)
             claims.newest.clear()  # a new container, which the other one claims first
