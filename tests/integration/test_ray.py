@@ -67,8 +67,6 @@ from training_monitor.supervise.exit_watch import ExitWatch
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture(scope="module")
 def ray_head() -> Iterator[RayHead]:

@@ -86,7 +86,6 @@ def steps_of(file: Path) -> list[int]:
     return [int(line) for line in file.read_text().split()]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_cluster_that_dies_ten_times_leaves_one_training_and_the_true_count_of_lost_steps(
     kube: KubernetesApi, tmp_path: Path
