@@ -5,6 +5,8 @@ VENV ?= .venv
 TEST_EXTRAS ?=
 # Options for pytest, for instance: make test ARGS="-k gpu -x"
 ARGS ?=
+# How many tests run side by side. Most wait for others, so it is one more than there are cores.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 BIN := $(VENV)/bin
 # The file is made last, so it says that the environment is complete; in it are the extras installed so far.
@@ -23,7 +25,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
 
 test: $(STAMP) lint-if-installed ## run the whole suite in its own environment (and lint, if ruff and mypy are in it)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 venv: $(STAMP) ## make or update the test environment only
 
@@ -43,7 +45,7 @@ bench: ## measure; prints ratios, asserts nothing
 	@for script in $(sort $(wildcard bench/*.py)); do echo "$$script"; PYTHONPATH=. $(PYTHON) "$$script" || exit 1; done
 
 fuzz: $(STAMP) ## a million hostile inputs through every parser (minutes)
-	TRAINING_MONITOR_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/parse/test_hostile_input.py $(ARGS)
+	TRAINING_MONITOR_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/test_hostile_input.py $(ARGS)
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

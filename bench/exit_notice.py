@@ -19,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.loopback.kubernetes import KubernetesApi  # noqa: E402
-from training_monitor import Store, auto_restart  # noqa: E402
+from training_monitor import auto_restart
+from training_monitor.core import Store
 
 INTERVAL = 30.0
 

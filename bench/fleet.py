@@ -30,11 +30,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.integration.conftest import SshServer  # noqa: E402
 from tests.loopback.vast import VastApi  # noqa: E402
-from tests.unit.supervise.fleet_world import World  # noqa: E402
-from training_monitor.policy.fleet_config import FleetConfig  # noqa: E402
-from training_monitor.supervise.fleet import FleetMonitor  # noqa: E402
-from training_monitor.tui.screens import render  # noqa: E402
-from training_monitor.tui.view import View  # noqa: E402
+from tests.unit.fleet.fleet_world import World  # noqa: E402
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.screens.fleet.app import APP
+from training_monitor.screens.fleet.view import FleetView
+from training_monitor.screens.kit.page import render_screen
 
 MB = 2**20
 
@@ -75,7 +76,9 @@ def measure_processor(running: int, length: float, api: VastApi, sshd: SshServer
         step += 1
         with log.open("a") as file:
             file.write(f"step {step}/100000 loss {2 / step:.4f}\n")
-        longest = max(longest, seconds(lambda: render(fleet.snapshot(), View(), 200, 60, fleet.recent)))
+        longest = max(
+            longest, seconds(lambda: render_screen(APP, fleet.snapshot(), FleetView(recent=fleet.recent), 200, 60))
+        )
         time.sleep(1.0)
     own, children = used(resource.RUSAGE_SELF) - own, used(resource.RUSAGE_CHILDREN) - children
     answered = sum(row.step is not None for row in fleet.snapshot().rows)

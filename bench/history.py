@@ -28,10 +28,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from training_monitor.history import DAY, HOUR, THINNED, History  # noqa: E402
-from training_monitor.parse.history_chunk import FIELDS, pack_chunk, rounded, thin  # noqa: E402
-from training_monitor.policy.fleet_values import FleetSample  # noqa: E402
-from training_monitor.store import Store  # noqa: E402
+from training_monitor.core.store import Store
+from training_monitor.fleet.history import DAY, FIELDS, HOUR, THINNED, History, pack_chunk, rounded, thin
+from training_monitor.fleet.values import FleetSample
 
 START = 1_750_032_000.0  # a midnight
 FULL_HOURS = 30

@@ -24,18 +24,19 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from training_monitor.errors import ParseError  # noqa: E402
-from training_monitor.parse import nvidia_smi, ray_output  # noqa: E402
-from training_monitor.parse.checkpoint_files import group_checkpoints  # noqa: E402
-from training_monitor.parse.checkpoint_listing import parse_listing  # noqa: E402
-from training_monitor.parse.kube import parse_pods  # noqa: E402
-from training_monitor.parse.log_patterns import LogPattern, parse_metrics  # noqa: E402
-from training_monitor.parse.log_text import log_pieces  # noqa: E402
-from training_monitor.parse.log_totals import LogTotals  # noqa: E402
-from training_monitor.parse.nccl import parse_nccl_transport  # noqa: E402
-from training_monitor.parse.process_job import parse_process_job  # noqa: E402
-from training_monitor.parse.training_log import parse_progress  # noqa: E402
-from training_monitor.policy.failure import classify_failure  # noqa: E402
+from training_monitor.checkpoints.completeness import group_checkpoints
+from training_monitor.checkpoints.listing import parse_listing
+from training_monitor.core.errors import ParseError
+from training_monitor.health import nvidia_smi
+from training_monitor.health.cluster import parse_pods
+from training_monitor.health.nccl import parse_nccl_transport
+from training_monitor.jobs import ray_output
+from training_monitor.jobs.process_jobs import parse_process_job
+from training_monitor.judging.failure import classify_failure
+from training_monitor.logs.patterns import LogPattern, parse_metrics
+from training_monitor.logs.text import log_pieces
+from training_monitor.logs.totals import LogTotals
+from training_monitor.logs.training_log import parse_progress
 
 SIZE = 64 * 1024
 GIVE_UP = 2.0  # seconds
@@ -324,7 +325,7 @@ def seconds(parser: Parser, text: str, limit: float = GIVE_UP, rounds: int = 1) 
         except _GivenUp:
             return math.inf
         except (ParseError, ValueError, ArithmeticError, LookupError):
-            pass  # what is raised is the business of tests/unit/parse/test_hostile_input.py
+            pass  # what is raised is the business of tests/unit/test_hostile_input.py
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         best = min(best, time.perf_counter() - started)

@@ -22,7 +22,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.integration.conftest import SshServer, Surroundings  # noqa: E402
-from training_monitor import Store, TrainingWatcher  # noqa: E402
+from training_monitor import TrainingWatcher
+from training_monitor.core import Store
 
 
 def write(log: Path, lines: int) -> None:

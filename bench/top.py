@@ -29,14 +29,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from training_monitor.policy.run_rows import judge_look  # noqa: E402
-from training_monitor.policy.run_values import FolderLook, Limits, RunsSnapshot  # noqa: E402
-from training_monitor.progress.files import list_run_files, run_files, write_atomically  # noqa: E402
-from training_monitor.progress.local_runs import LocalRuns  # noqa: E402
-from training_monitor.progress.procfs import identify  # noqa: E402
-from training_monitor.supervise.run_collector import RunCollector  # noqa: E402
-from training_monitor.tui.top_screens import render_top  # noqa: E402
-from training_monitor.tui.top_view import TopView  # noqa: E402
+from training_monitor.runs.collector import RunCollector
+from training_monitor.runs.files import list_run_files, run_files, write_atomically
+from training_monitor.runs.local_runs import LocalRuns
+from training_monitor.runs.rows import judge_look
+from training_monitor.runs.values import FolderLook, Limits, RunsSnapshot
+from training_monitor.screens.kit.page import render_screen
+from training_monitor.screens.top.app import APP
+from training_monitor.screens.top.view import TopView
+from training_monitor.targets.procfs import identify
 
 INTERVAL = 2.0
 WIDTH, HEIGHT = 200, 60
@@ -130,7 +131,7 @@ class Refresh:
 
 
 def draw(snapshot: RunsSnapshot) -> None:
-    assert len(render_top(snapshot, TopView(), WIDTH, HEIGHT).lines) == HEIGHT
+    assert len(render_screen(APP, snapshot, TopView(), WIDTH, HEIGHT).lines) == HEIGHT
 
 
 def measure_refresh(folder: str, runs: int, rounds: int, pids: list[int]) -> None:

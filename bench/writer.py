@@ -25,8 +25,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from training_monitor.parse.progress_file import parse_progress_file  # noqa: E402
-from training_monitor.progress.monitor import TrainingMonitor  # noqa: E402
+from training_monitor.runs.monitor import TrainingMonitor
+from training_monitor.runs.progress_file import parse_progress_file
 
 ROUNDS = 5
 WRITERS = 100

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from training_monitor import LogUpdate, Outbox, Store, TerminationPlan, TrainingWatcher, load_notifier, watch_training
+from training_monitor import TerminationPlan, TrainingWatcher, watch_training
+from training_monitor.core import Store
+from training_monitor.logs import LogUpdate
+from training_monitor.notify import Outbox, load_notifier
 
 
 def show(update: LogUpdate) -> None:

@@ -13,15 +13,16 @@ import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from training_monitor.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import CommandResult
-from training_monitor.probes.gpu import _SEPARATOR as GPU_SEPARATOR
+from training_monitor.core.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.models import CommandResult
 
 EPOCH = 1_750_000_000.0
 MOST_WAITS = 5_000
 ATTEMPT = re.compile(r"(.*?)(?:-attempt-\d+)?")
 QUOTED = re.compile(r"'[^']*'(?:\"'\"'[^']*')*")
+WORD = r"(?:[\w@%+=:,./-]|'[^']*'|\"[^\"]*\")*"  # with its quotes
 Answer = Callable[[str], tuple[str, int]]
 Program = Callable[[tuple[str, ...], str | None], CommandResult]
 
@@ -117,17 +118,10 @@ class FakeStream:
 
 def read_program(program: str) -> tuple[str, dict[int, str]]:
     """The nonce and the scripts by number of a program that `format_script` wrote."""
-    closing = re.search(r"\nprintf '\\n%s close\\n' (\w+)\n\} </dev/null\n\Z", program)
-    assert closing, "not a program of format_script"
-    scripts: dict[int, str] = {}
-    first = re.search(r"^(?:\{ )?(?=_ask 0 )", program, re.MULTILINE)
-    position = first.end() if first else len(program)
-    while call := re.compile(r"_ask (\d+) \S+ ").match(program, position):
-        text = QUOTED.match(program, call.end())
-        assert text, "a call without a script"
-        scripts[int(call[1])] = text[0][1:-1].replace("'\"'\"'", "'")
-        position = text.end() + len(" | { ")
-    return closing[1], scripts
+    nonce = re.search(r"^_nonce=(\w+)$", program, re.MULTILINE)
+    assert nonce, "not a program of format_script"
+    texts = re.findall(rf" [\d.]+ ({QUOTED.pattern})", program[program.rindex("\nask_all") :])
+    return nonce[1], {number: text[1:-1].replace("'\"'\"'", "'") for number, text in enumerate(texts)}
 
 
 @dataclass(frozen=True)
@@ -139,13 +133,34 @@ class Call:
     given: dict[str, str]
 
 
+@lru_cache(maxsize=100)
 def read_call(script: str) -> Call | None:
     """What a script of `format_call` does, also one that guards another; None for any other script."""
-    if not (found := re.match(r"\(?((?:\w+=(?:[\w.]|'[^']*'|\"'\")*\n)*): (\w+)\n", script)):
+    if not (found := re.match(rf"\(?: (\w+) (\w+)\n((?:\w+={WORD}\n)*)", script)):
         return None
-    words = (word.partition("=") for word in shlex.split(found[1]))
-    text = script.partition("\n) || exit")[0]
-    return Call(found[2], text.rstrip().rpartition("\n")[2], {name: value for name, _, value in words})
+    given = re.findall(rf"(\w+)=({WORD})\n", found[3])
+    # Not by shlex.split, which reads letter by letter: tests ask thousands of questions.
+    return Call(found[1], found[2], {name: re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", word) for name, word in given})
+
+
+def read_arguments(script: str) -> list[str]:
+    """The arguments of the function that a script of `format_call` calls at its end."""
+    call = read_call(script)
+    assert call
+    return shlex.split(script[script.rindex(f"\n{call.function} ") :])[1:]
+
+
+def read_cursor(script: str) -> tuple[int | None, int]:
+    """The inode (None: there is no cursor) and the offset that a question about a log begins at."""
+    call = read_call(script)
+    assert call and call.subject == "log"
+    return int(call.given["inode"]) if call.given["inode"] else None, int(call.given["offset"])
+
+
+def is_call(script: str, subject: str, function: str = "") -> bool:
+    """Whether a script calls a function of a subject (any of them, where none is named)."""
+    call = read_call(script)
+    return call is not None and call.subject == subject and function in ("", call.function)
 
 
 @dataclass(frozen=True)
@@ -339,55 +354,51 @@ class FakeJobs:
     def act(self, script: str) -> tuple[str, int]:
         """The same of a script that is not about claims."""
         self._write_checkpoints()
-        if 'echo "boot=$_boot"' in script:
-            return "end\n", 0  # nothing is known of its processes
-        if r"printf '\036'" in script:
+        if is_call(script, "log_samples"):
             return "", 0  # samples of a short log
-        if 'echo "file $_newest"' in script:
-            return f"file {int(max(self.saved_at.values(), default=0))}\nnow {int(self.now)}\n", 0
-        if '"$base/.former"' in script:
-            return "state=done\n", 0
-        if found := re.search(r"^dir=\$base/(\S+)$", script, re.MULTILINE):
-            [name] = shlex.split(found[1])
-            if 'mkdir "$dir"' in script:
-                return self._start(name, script), 0
-            if "for signal in TERM KILL" in script:
-                return self._stop(name, script), 0
-            if "tail -c" in script:
-                return self._look(name), 0
-        elif "/.held" in script:
-            return self._hold(script), 0
-        elif "latest_checkpointed_iteration" in script:
+        if is_call(script, "checkpoints"):
             return self._list_checkpoints(), 0
-        elif "ls -1t" in script:
-            names = sorted(self.jobs, key=lambda each: -self.jobs[each].started)
-            return "".join(f"{name}\n" for name in names), 0
-        elif "nvidia-smi" in script:
+        if is_call(script, "gpu"):
             return (self.gpus, 0) if self.gpus else ("", 127)
+        call = read_call(script)
+        acts = {
+            ("job", "look"): self._look,
+            ("job_start", "start"): self._start,
+            ("job_stop", "stop"): self._stop,
+            ("jobs", "list"): self._list,
+            ("evidence", "look"): lambda given: "end\n",  # nothing is known of its processes
+            ("file_age", "show"): self._show_file_age,
+            ("former_attempts", "remove_all"): lambda given: "state=done\n",
+            ("holds", "hold"): self._hold,
+            ("holds", "show"): lambda given: self.held.get(given["key"], ""),
+        }
+        if call and (act := acts.get((call.subject, call.function))):
+            return act(call.given), 0
         raise AssertionError(f"unexpected script: {script[-400:]}")
 
-    def _hold(self, script: str) -> str:
-        key = re.search(r"/\.held/(\w{32})", script)
-        assert key
-        if by := re.search(r"printf '%s\\n' (.*?) >", script):
-            self.held[key[1]] = shlex.split(by[1])[0]
-            return ""
-        return self.held.get(key[1], "")
+    def _show_file_age(self, given: dict[str, str]) -> str:
+        return f"file {int(max(self.saved_at.values(), default=0))}\nnow {int(self.now)}\n"
 
-    def _start(self, name: str, script: str) -> str:
+    def _list(self, given: dict[str, str]) -> str:
+        return "".join(f"{name}\n" for name in sorted(self.jobs, key=lambda each: -self.jobs[each].started))
+
+    def _hold(self, given: dict[str, str]) -> str:
+        self.held[given["key"]] = given["by"]
+        return ""
+
+    def _start(self, given: dict[str, str]) -> str:
+        name, starter = given["_name"], given["_starter"]
         self.start_questions.append(name)
         if self.drop_starts:
             self.drop_starts -= 1
             raise CommandTimedOut("no answer within 50 s")
         if self.refuse_starts:
             return f"error={self.refuse_starts}\n"
-        starter = re.search(r'^  echo (\w+) >"\$dir/starter"', script, re.MULTILINE)
-        assert starter, "the start question names no starter"
         if name in self.jobs:
-            state = "started" if self.jobs[name].starter == starter[1] else "exists"
+            state = "started" if self.jobs[name].starter == starter else "exists"
         else:
             state = "started"
-            self._begin(name, starter[1], script)
+            self._begin(name, starter, given)
         if self.outage_after_start:
             begin = self.clock.elapsed
             self.unreachable(begin, begin + self.outage_after_start)
@@ -401,32 +412,26 @@ class FakeJobs:
             return "error=the job's process did not appear within 5 s\n"
         return f"state={state}\n"
 
-    def _begin(self, name: str, starter: str, script: str) -> None:
+    def _begin(self, name: str, starter: str, given: dict[str, str]) -> None:
         family = ATTEMPT.fullmatch(name)
         assert family
         others = [job.name for job in self.running() if job.name.startswith(family[1])]
         assert not others, f"{name} was started beside {others}"
-        command = re.search(r"printf '%s\\n' (.*) >\"\$dir/command\"", script, re.DOTALL)
-        assert command
-        exports = re.findall(r"^(?: {4})?export (\w+)=(.*)$", script, re.MULTILINE)
-        env = {key: shlex.split(value)[0] for key, value in exports if key != "TRAINING_MONITOR_JOB"}
+        env = dict(word.split("=", 1) for word in shlex.split(given["_exports"]) if word != "export")
         resumed = env.get("RESUME_FROM_CHECKPOINT")
         first_step = int(resumed.rpartition("_")[2]) if resumed else 0
         assert not resumed or self.checkpoints[first_step] is None, f"{name} resumes from a damaged checkpoint"
         does = self.behaviours[min(len(self.starts), len(self.behaviours) - 1)]
-        [line] = shlex.split(command[1])
-        job = FakeJob(name, starter, line, env, self.now, first_step, does, survivors=does.survivors)
+        job = FakeJob(name, starter, given["_command"], env, self.now, first_step, does, survivors=does.survivors)
         self.jobs[name] = job
         self.starts.append(job)
 
-    def _stop(self, name: str, script: str) -> str:
-        job = self.jobs.get(name)
+    def _stop(self, given: dict[str, str]) -> str:
+        job = self.jobs.get(given["_name"])
         if job is None:
             return "state=missing\n"
-        by = re.search(r"printf '%s\\n' (.*) 1<>\"\$dir/stopped\.new\"", script)
-        assert by
         if job.exit(self.now) is None:
-            [job.stopped_by] = shlex.split(by[1])
+            job.stopped_by = given["_by"]
             job.stop_tries += 1
             if job.stop_tries <= job.behaviour.unkillable:
                 return "state=stopped\nleft=4242 D\n"
@@ -434,8 +439,8 @@ class FakeJobs:
         job.survivors = 0
         return "state=stopped\n"
 
-    def _look(self, name: str) -> str:
-        job = self.jobs.get(name)
+    def _look(self, given: dict[str, str]) -> str:
+        job = self.jobs.get(given["_name"])
         if job is None:
             return "state=missing\n"
         ended = job.exit(self.now)
@@ -479,7 +484,7 @@ TRAINING = "training"
 
 def gpu_answer(utilization: int, watts: int = 60) -> str:
     """What the GPU question prints for one GPU of 700 W."""
-    return f"0, GPU-1, H100, {utilization}, 0, 100, 80000, {watts}, 700, 40, [N/A]\n{GPU_SEPARATOR}\n"
+    return f"0, GPU-1, H100, {utilization}, 0, 100, 80000, {watts}, 700, 40, [N/A]\n-- processes --\n"
 
 
 @dataclass
@@ -526,20 +531,19 @@ class FakeTraining(FakeJobs):
 
     def act(self, script: str) -> tuple[str, int]:
         self._print_steps()
-        if "_tell() {" in script:
-            return self._find(), 0
-        if "_roots=$(_family" in script:
-            return self._end(script), 0
-        if "_held() {" in script:
+        call = read_call(script)
+        if call and call.subject == "pid_file":
+            return (self._end(call.given) if call.function == "stop" else self._find()), 0
+        if is_call(script, "log"):
             return self._read_log(script), 0
-        if "identity=$(find" in script:
-            return "state=folder\nidentity=42 1\n", 0
-        if "state=no-curl" in script:
-            return "state=file\nsize=1000\nidentity=1000 1\n", 0
-        if "echo folder; find . -type f" in script:
-            return "folder\n./model.safetensors\n", 0
-        if found := re.search(r"^for name in (.*); do\n  \[ ! -f \"\$base/\$name/result", script, re.MULTILINE):
-            ended = [self.jobs[name].exit(self.now) for name in found[1].split()]
+        if call and call.subject == "upload_sources":
+            return {
+                "look_at_model": "state=folder\nidentity=42 1\n",
+                "look_at_file": "state=file\nsize=1000\nidentity=1000 1\n",
+                "list_files": "folder\n./model.safetensors\n",
+            }[call.function], 0
+        if call and (call.subject, call.function) == ("detached", "results"):
+            ended = [self.jobs[name].exit(self.now) for name in call.given["names"].split()]
             return "".join(f"{self.hub}\n" for each in ended if each), 0
         return super().act(script)
 
@@ -561,12 +565,10 @@ class FakeTraining(FakeJobs):
         age = int(self.now - self.training.started)
         return f"state=running\npid={self.pid}\nstart={9000 + self.pid}\nboot=b\nage={age}\npids={self.pid}\n"
 
-    def _end(self, script: str) -> str:
+    def _end(self, given: dict[str, str]) -> str:
         self.stops.append(self.clock.elapsed)
-        asked = re.search(r"^set -- (\d+) ", script, re.MULTILINE)
-        assert asked, "a stop without a process"
         job = self.training
-        if int(asked[1]) != self.pid or not job.processes(self.now):
+        if int(given["was_pid"]) != self.pid or not job.processes(self.now):
             return "state=missing\n"
         job.stop_tries += 1
         if job.stop_tries <= job.behaviour.unkillable:
@@ -578,10 +580,9 @@ class FakeTraining(FakeJobs):
         self.log_reads.append(script)
         if not self.has_log:
             return "state=missing\n"
-        asked = re.search(r"^file=.* inode=(\S*) offset=(\S*) check=\S* limit=(\d+)$", script, re.MULTILINE)
-        assert asked, "a question about a log without a cursor"
-        reset = "rotated" if asked[1] and int(asked[1]) != self.inode else ""
-        start = int(asked[2] or 0) if asked[1] and not reset else 0
+        inode, offset = read_cursor(script)
+        reset = "rotated" if inode not in (None, self.inode) else ""
+        start = 0 if inode is None or reset else offset
         new = self.log[start:]
         held = len(new) - new.rfind("\n") - 1
         fields = {"state": "read", "inode": self.inode, "offset": len(self.log) - held, "check": "c"}

@@ -22,11 +22,13 @@ TOOLS = ("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "chr
 def require(name: str, path: str | None = None) -> str:
     """The path of a tool on PATH or `path`.
 
-    Without the tool, skip the test, or fail it if TRAINING_MONITOR_REQUIRE names it.
+    A shim of pyenv is no tool: it fails where pyenv's current Python has none. Without the tool, skip the test, or
+    fail it if TRAINING_MONITOR_REQUIRE names it.
     """
     if name not in TOOLS:
         raise ValueError(f"{name!r} is none of {', '.join(TOOLS)}")
-    folders = os.pathsep.join([path or os.environ.get("PATH", os.defpath), *MORE_FOLDERS])
+    searched = (path or os.environ.get("PATH", os.defpath)).split(os.pathsep)
+    folders = os.pathsep.join([*(each for each in searched if Path(each).name != "shims"), *MORE_FOLDERS])
     for program in NAMES.get(name, (name,)):
         if found := shutil.which(program, path=folders):
             return found

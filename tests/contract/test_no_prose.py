@@ -21,39 +21,34 @@ PACKAGE = Path(__file__).parents[2] / "training_monitor"
 
 # Whose words are read, and where: in the patterns of a file (FILE), one function (FILE:NAME), or all of it (FILE*).
 READERS = {
-    "the training's log": ("parse/log_*.py*", "parse/epoch_count.py*", "parse/training_log.py*", "policy/failure.py*"),
-    "the training's script, for its phase": ("policy/stall_history.py:kind_of", "policy/stall_history.py:_heard"),
+    "the training's log": ("logs/*.py*", "judging/failure.py*"),
+    "the training's script, for its phase": ("judging/stall_history.py:kind_of", "judging/stall_history.py:_heard"),
     "Ray": (
-        "parse/ray_output.py*",
-        "probes/ray_jobs.py*",
-        "probes/jobs.py:_view_of",
-        "supervise/ledger.py:failure_evidence",
+        "jobs/ray_output.py*",
+        "jobs/ray_jobs.py*",
+        "jobs/jobs.py:_view_of",
+        "restart/state.py:failure_evidence",
     ),
-    "NCCL": ("parse/nccl.py*", "probes/efa.py:parse"),
-    "nvidia-smi": ("parse/nvidia_smi.py*", "policy/fleet_rows.py:_gpu_type"),
-    "Kubernetes, for the reason of a state": ("parse/kube.py*", "policy/health.py:judge_pod"),
+    "NCCL": ("health/nccl.py*",),
+    "nvidia-smi": ("health/nvidia_smi.py*", "fleet/rows.py:_gpu_type"),
+    "Kubernetes, for the reason of a state": ("health/cluster.py*", "health/verdict.py:judge_pod"),
     "vastai": (
         "vast/asking.py*",
-        "vast/creating.py",
         "vast/instances.py:_ask_to_destroy",
         "vast/instances.py:_list_page",
         "vast/instances.py:show_instance",
+        "vast/rent.py",
     ),
-    "docker, by vast.ai": ("vast/booting.py",),
-    "rsync and tar": ("vast/sync.py",),
-    "the hf command": ("uploads/hub_listing.py*",),
-    "Python's readers of TOML and JSON": ("probes/settings_check.py:_unreadable",),
+    "docker, by vast.ai": ("vast/instances.py",),
+    "rsync and tar": ("service/sync.py",),
+    "the hf command": ("uploads/hugging_face.py",),
+    "Python's readers of TOML and JSON": ("cli/config.py:_unreadable",),
     "a traceback of Python's": ("targets/transport.py:without_frames",),
-    "DeepSpeed, for the name of a file": ("parse/checkpoint_files.py:_tracker_problem",),
-    "earlier versions, whose states have no outcome": ("supervise/run_state.py:_outcome",),
+    "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
+    "earlier versions, whose states have no outcome": ("restart/state.py:load_run_state",),
     "no words: marks of our scripts": ("targets/asking.py:read_frames",),
-    "no words: names of columns": (
-        "tui/comparison_screen.py:_heading",
-        "tui/comparison_screen.py:_line",
-        "tui/top_columns.py:heading",
-    ),
-    "no words: the name of a key": ("tui/top_keys.py:update",),
-    "no words: whole texts, each kept once": ("supervise/job_context.py:warn",),
+    "no words: the name of a key": ("screens/kit/keys.py:_answered",),
+    "no words: whole texts, each kept once": ("service/job_context.py:warn",),
 }
 PLACES = tuple(place for places in READERS.values() for place in places)
 
@@ -272,12 +267,14 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("code", FORMER)
-def test_a_decision_by_words_is_found(code: str) -> None:
-    found = search({"writer.py": WRITER, "reader.py": CONSTANTS + code})
-    assert found and {each.place for each in found} == {"reader.py"}
+def test_a_decision_by_words_is_found(subtests: pytest.Subtests) -> None:
+    for code in FORMER:
+        with subtests.test(code=code):
+            found = search({"writer.py": WRITER, "reader.py": CONSTANTS + code})
+            assert found and {each.place for each in found} == {"reader.py"}
 
 
-@pytest.mark.parametrize("code", HARMLESS)
-def test_what_decides_by_fields_or_only_shows_is_not_found(code: str) -> None:
-    assert search({"writer.py": WRITER, "reader.py": CONSTANTS + code}) == []
+def test_what_decides_by_fields_or_only_shows_is_not_found(subtests: pytest.Subtests) -> None:
+    for code in HARMLESS:
+        with subtests.test(code=code):
+            assert search({"writer.py": WRITER, "reader.py": CONSTANTS + code}) == []

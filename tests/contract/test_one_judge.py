@@ -12,19 +12,19 @@ import training_monitor
 
 PACKAGE = Path(training_monitor.__file__).parent
 LIMITS = re.compile(r"[a-z_]+_pause|stall_after|stagnation_threshold|IDLE_PERCENT|FULL_PERCENT|SPINNING_POWER")
-POLICY = "policy/stall_policy.py"
+POLICY = "judging/limits.py"
 # A threshold of the caller, documented as `stagnation_threshold`: a number as its default, and no limit beside it.
-CALLERS_THRESHOLD = {"supervise/monitor.py", "supervise/restart.py", "policy/restart.py", "policy/service_config.py"}
+CALLERS_THRESHOLD = {"watch/monitor.py", "restart/restart.py", "judging/restart.py", "service/config.py"}
 # The places that create a Verdict without observations, because there was nothing to observe or to judge.
 VERDICTS_BESIDE = {
-    "policy/run_values.py",  # a run that was not judged yet
-    "policy/run_verdicts.py",  # a run of which it is not known whether it runs
-    "probes/health_job.py",  # a job that could not be asked, or is not there
-    "supervise/check.py",  # a training that could not be looked at
-    "supervise/watch_state.py",  # stall detection that is switched off
+    "runs/values.py",  # a run that was not judged yet
+    "runs/collector.py",  # a run of which it is not known whether it runs
+    "observe/health_report.py",  # a job that could not be asked, or is not there
+    "observe/check.py",  # a training that could not be looked at
+    "watch/state.py",  # stall detection that is switched off
 }
-OTHER_VERDICTS = {"policy/sweep.py"}  # a class of its own: what becomes of a rented machine
-ANALYZE_STALL = {"policy/judge.py", "policy/stall.py", "policy/stall_detector.py", "__init__.py"}
+OTHER_VERDICTS = {"service/sweep.py"}  # a class of its own: what becomes of a rented machine
+ANALYZE_STALL = {"judging/judge.py", "judging/stall.py", "__init__.py"}
 
 
 @cache
@@ -68,7 +68,7 @@ def called(tree: ast.Module) -> set[str]:
 def test_only_the_stall_policy_has_limits_of_silence() -> None:
     found = {name: {each for each in numbered(tree) if LIMITS.fullmatch(each)} for name, tree in modules()}
     assert len(found.pop(POLICY)) == 8
-    assert found.pop("policy/gpu_load.py") == {"IDLE_PERCENT", "FULL_PERCENT", "SPINNING_POWER"}
+    assert found.pop("judging/gpu_load.py") == {"IDLE_PERCENT", "FULL_PERCENT", "SPINNING_POWER"}
     for name, limits in found.items():
         assert not limits or (limits == {"stagnation_threshold"} and name in CALLERS_THRESHOLD), (name, limits)
 
@@ -77,7 +77,7 @@ def test_only_gpu_load_compares_a_utilization_or_power_with_a_number() -> None:
     compared = re.compile(r"utili[sz]ation|gpu_power|power_fraction|power_draw")
     for name, tree in modules():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Compare) and name != "policy/gpu_load.py":
+            if isinstance(node, ast.Compare) and name != "judging/gpu_load.py":
                 sides = [node.left, *node.comparators]
                 numbers = [each for each in sides if _is_number(each)]
                 words = [ast.unparse(each) for each in sides]
@@ -86,18 +86,18 @@ def test_only_gpu_load_compares_a_utilization_or_power_with_a_number() -> None:
 
 def test_only_the_judge_makes_a_verdict_of_what_was_seen() -> None:
     makers = {name for name, tree in modules() if "Verdict" in called(tree)}
-    assert makers - OTHER_VERDICTS == VERDICTS_BESIDE | {"policy/judge.py"}
+    assert makers - OTHER_VERDICTS == VERDICTS_BESIDE | {"judging/judge.py"}
     for name, tree in modules():
         for node in ast.walk(tree):
             is_verdict = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Verdict"
             if is_verdict and name in VERDICTS_BESIDE:
                 states = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
-                assert states == ["unknown"] or name == "supervise/watch_state.py", (name, node.lineno)
+                assert states == ["unknown"] or name == "watch/state.py", (name, node.lineno)
 
 
 def test_nobody_but_the_judge_analyzes_stalls() -> None:
     users = {name for name, tree in modules() for node in ast.walk(tree) if _names(node, "analyze_stall")}
-    assert users <= ANALYZE_STALL and "policy/judge.py" in users
+    assert users <= ANALYZE_STALL and "judging/judge.py" in users
     detectors = {name for name, tree in modules() if "StallDetector" in called(tree)}
     assert detectors == set()
 

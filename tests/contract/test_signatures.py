@@ -8,8 +8,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import training_monitor
-from training_monitor import reports
-from training_monitor.models import JobStatus
+from training_monitor.core import reports
+from training_monitor.core.models import JobStatus
 
 NONE = inspect.Parameter.empty
 NS = ("namespace", "default")
@@ -99,16 +99,18 @@ def positional(name: str) -> list[tuple[str, Any]]:
     return [(each.name, each.default) for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
-def test_a_documented_function_takes_what_is_documented_in_that_order(name: str) -> None:
-    assert positional(name) == DOCUMENTED[name]
+def test_a_documented_function_takes_what_is_documented_in_that_order(subtests: pytest.Subtests) -> None:
+    for name in DOCUMENTED:
+        with subtests.test(name=name):
+            assert positional(name) == DOCUMENTED[name]
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
-def test_what_was_added_later_has_a_default_and_a_keyword(name: str) -> None:
-    given = inspect.signature(getattr(training_monitor, name)).parameters.values()
-    more = [each for each in given if each.kind is not each.POSITIONAL_OR_KEYWORD]
-    assert all(each.kind is each.KEYWORD_ONLY and each.default is not NONE for each in more), more
+def test_what_was_added_later_has_a_default_and_a_keyword(subtests: pytest.Subtests) -> None:
+    for name in DOCUMENTED:
+        with subtests.test(name=name):
+            given = inspect.signature(getattr(training_monitor, name)).parameters.values()
+            more = [each for each in given if each.kind is not each.POSITIONAL_OR_KEYWORD]
+            assert all(each.kind is each.KEYWORD_ONLY and each.default is not NONE for each in more), more
 
 
 def test_the_background_monitor_takes_what_monitor_job_takes_and_gives_a_thread() -> None:
@@ -117,10 +119,11 @@ def test_the_background_monitor_takes_what_monitor_job_takes_and_gives_a_thread(
     assert hints["return"].__name__ == "Thread"
 
 
-@pytest.mark.parametrize("name", sorted(set(DOCUMENTED) - {"print_training_health", "get_logger", "setup_logging"}))
-def test_a_function_that_asks_a_target_takes_a_transport(name: str) -> None:
-    given = inspect.signature(getattr(training_monitor, name)).parameters
-    assert given["transport"].default is None
+def test_a_function_that_asks_a_target_takes_a_transport(subtests: pytest.Subtests) -> None:
+    for name in sorted(set(DOCUMENTED) - {"print_training_health", "get_logger", "setup_logging"}):
+        with subtests.test(name=name):
+            given = inspect.signature(getattr(training_monitor, name)).parameters
+            assert given["transport"].default is None
 
 
 @pytest.mark.parametrize("name", ["monitor_job", "auto_restart", "detect_stall", "JobMonitor"])
@@ -128,13 +131,14 @@ def test_a_loop_takes_a_clock(name: str) -> None:
     assert "clock" in inspect.signature(getattr(training_monitor, name)).parameters
 
 
-@pytest.mark.parametrize("name", RETURNED)
-def test_a_documented_result_has_every_documented_key(name: str) -> None:
-    kind, keys = RETURNED[name]
-    function = getattr(training_monitor, name)
-    assert get_type_hints(function)["return"] is kind
-    assert keys <= set(kind.__annotations__)
-    assert kind.__total__, "every key is always there"
+def test_a_documented_result_has_every_documented_key(subtests: pytest.Subtests) -> None:
+    for name in RETURNED:
+        with subtests.test(name=name):
+            kind, keys = RETURNED[name]
+            function = getattr(training_monitor, name)
+            assert get_type_hints(function)["return"] is kind
+            assert keys <= set(kind.__annotations__)
+            assert kind.__total__, "every key is always there"
 
 
 @pytest.mark.parametrize("kind", INSIDE, ids=lambda kind: kind.__name__)
@@ -145,9 +149,8 @@ def test_a_dict_inside_a_result_has_every_documented_key(kind: Any) -> None:
         assert keys <= set(found.__annotations__), key
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
+def test_a_plain_result_has_the_documented_type(subtests: pytest.Subtests) -> None:
+    for name, wanted in [
         ("check_job_status", str),
         ("get_current_step", int | None),
         ("get_throughput", float | None),
@@ -156,10 +159,9 @@ def test_a_dict_inside_a_result_has_every_documented_key(kind: Any) -> None:
         ("find_latest_checkpoint", str | None),
         ("submit_job_with_resume", str),
         ("print_training_health", type(None)),
-    ],
-)
-def test_a_plain_result_has_the_documented_type(name: str, wanted: Any) -> None:
-    assert get_type_hints(getattr(training_monitor, name))["return"] == wanted
+    ]:
+        with subtests.test(name=name, wanted=wanted):
+            assert get_type_hints(getattr(training_monitor, name))["return"] == wanted
 
 
 def test_the_statuses_are_the_documented_words() -> None:
@@ -175,10 +177,11 @@ def test_a_monitor_of_one_job_has_the_documented_methods() -> None:
     assert list(inspect.signature(found.get_progress_summary).parameters) == ["self"]
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
-def test_every_documented_function_says_what_it_does(name: str) -> None:
-    first = (getattr(training_monitor, name).__doc__ or "").splitlines()[0]
-    assert len(first) > 15 and first.endswith((".", ":"))
+def test_every_documented_function_says_what_it_does(subtests: pytest.Subtests) -> None:
+    for name in DOCUMENTED:
+        with subtests.test(name=name):
+            first = (getattr(training_monitor, name).__doc__ or "").splitlines()[0]
+            assert len(first) > 15 and first.endswith((".", ":"))
 
 
 def test_training_metrics_keeps_its_documented_fields_and_methods() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -27,9 +28,9 @@ from tests.integration.conftest import kill, pids, wait_until
 from tests.requirements import require
 from training_monitor import auto_restart
 from training_monitor.cli import demo_training
-from training_monitor.errors import CommandTimedOut
-from training_monitor.models import CommandResult, Event
-from training_monitor.probes.jobs import start_job
+from training_monitor.core.errors import CommandTimedOut
+from training_monitor.core.models import CommandResult, Event
+from training_monitor.jobs.jobs import start_job
 from training_monitor.targets.transport import LocalTransport
 
 HEAD = "train-head-x7k2p"
@@ -60,34 +61,42 @@ time.sleep(600)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, each one another."""
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(server.getsockname()[1]) for server in servers]
-    for server in servers:
-        server.close()
-    return ports
+    """Ports that nobody listens on, below those that Linux gives to other tests before Ray takes them."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.add(port)
+    return list(ports)
 
 
 class RayHead:
-    """`ray start --head` with its own ports, folder and home; 2 CPUs and 4 GPUs that nobody looks for."""
+    """`ray start --head` with its own ports, folder and home; 2 CPUs and 4 GPUs that nobody looks for.
 
-    def __init__(self, **environment: str) -> None:
-        self.ray = Path(require("ray", PATH))
+    Args:
+        command: the `ray` command that starts it and that its pods have, when not the one that is installed.
+        environment: what its processes and pods get to see.
+    """
+
+    def __init__(self, command: Path | None = None, **environment: str) -> None:
+        installed = Path(require("ray", PATH))
+        self.ray = command or installed
         self.folder = Path(
             tempfile.mkdtemp(prefix="tmray", dir="/tmp")
         )  # a socket's path may hold about 100 characters
         self.mark = uuid.uuid4().hex
-        self.port, *self._more_ports = free_ports(4)
+        self.port, self._agent_port, *self._more_ports = free_ports(4)
         self.address = f"http://127.0.0.1:{self.port}"
         self.home, self.temporary = self.folder / "home", self.folder / "ray"
         self.home.mkdir()
         self.headers: dict[str, str] = {}
         self.prepared: set[str] = set()
         self.environment = {
-            "PATH": f"{self.ray.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PATH": os.pathsep.join([str(self.ray.parent), str(installed.parent), os.environ.get("PATH", os.defpath)]),
             "HOME": str(self.home),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_LOG_TO_DRIVER": "1",
+            "RAY_prestart_worker_first_driver": "0",  # no workers for nobody
             "PYTHONUNBUFFERED": "1",
             **environment,
         }
@@ -109,7 +118,7 @@ class RayHead:
         return str(folder)
 
     def start(self) -> None:
-        agent, metrics, client = self._more_ports
+        metrics, client = self._more_ports
         command = [
             str(self.ray),
             "start",
@@ -120,14 +129,14 @@ class RayHead:
             "--disable-usage-stats",
         ]
         command += ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={self.port}"]
-        command += [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
+        command += [f"--dashboard-agent-listen-port={self._agent_port}", f"--metrics-export-port={metrics}"]
         command += [f"--ray-client-server-port={client}", "--min-worker-port=0", "--max-worker-port=0"]
         command += [f"--temp-dir={self.temporary}", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000"]
         environment = {**self.environment, CLUSTER_MARK: self.mark}
         log = self.folder / "start.log"
         with log.open("wb") as output:  # no pipe: Ray's processes would hold it open
             subprocess.run(command, env=environment, stdout=output, stderr=output, timeout=90, check=False)
-        if not wait_until(self._answers, 60):
+        if not wait_until(lambda: self._answers() and self._takes_jobs(), 120):
             raise RuntimeError(f"Ray does not start:\n{log.read_text()[-3000:]}")
 
     def crash(self) -> None:
@@ -137,8 +146,9 @@ class RayHead:
         """
         core = rb"raylet/raylet|gcs_server"
         own = rb"raylet|gcs_server|^ray|/ray/(dashboard|core|_private|autoscaler)/|ray\.util\.client"
+        workers = rb"^ray::(?!DashboardAgent|RuntimeEnvAgent)"  # those two outlive the core for long
         self._kill(core)
-        wait_until(lambda: not self._running(rb"^ray::"), 10)
+        wait_until(lambda: not self._running(workers), 10)
         while self._running(own):
             self._kill(own)
             time.sleep(0.05)
@@ -187,12 +197,12 @@ class RayHead:
     def log(self, job_id: str) -> str:
         return str(self._rest(f"/api/jobs/{quote(job_id, safe='')}/logs")["logs"])
 
-    def ended(self, job_id: str, seconds: float = 40) -> str:
+    def ended(self, job_id: str, seconds: float = 120) -> str:
         """Wait for a job's end; the status it ended with."""
         assert wait_until(lambda: self.status(job_id) not in ("PENDING", "RUNNING"), seconds), self.log(job_id)
         return self.status(job_id)
 
-    def says(self, job_id: str, text: str, seconds: float = 40) -> None:
+    def says(self, job_id: str, text: str, seconds: float = 120) -> None:
         """Wait until a job's log has a text."""
         entrypoint = self.jobs()[job_id][
             "entrypoint"
@@ -214,6 +224,12 @@ class RayHead:
     def _answers(self) -> bool:
         with suppress(OSError, ValueError):
             return isinstance(self._rest("/api/jobs/"), list)
+        return False
+
+    def _takes_jobs(self) -> bool:
+        """Whether the agent, by which Ray starts jobs, listens."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._agent_port), timeout=5):
+            return True
         return False
 
     def _rest(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
@@ -266,14 +282,14 @@ class LosesAnswers:
 
 
 class Census(threading.Thread):
-    """Asks Ray every 0.1 s how many jobs of a name it runs."""
+    """Asks Ray every 0.25 s how many jobs of a name it runs."""
 
     def __init__(self, head: RayHead, name: str) -> None:
         super().__init__(daemon=True)
         self._head, self._name, self._over, self.most = head, name, threading.Event(), 0
 
     def run(self) -> None:
-        while not self._over.wait(0.1):
+        while not self._over.wait(0.25):
             statuses = list(self._head.named(self._name).values())
             self.most = max(self.most, statuses.count("RUNNING") + statuses.count("PENDING"))
 
@@ -355,7 +371,7 @@ def start_jobs(head: RayHead) -> None:
 
 def supervise(name: str, folder: Path, **more: Any) -> Any:
     folder.mkdir(exist_ok=True)
-    given = {"retry_delay": 0.2, "stagnation_threshold": 4, "check_interval": 0.3, **more}
+    given = {"retry_delay": 0.2, "stagnation_threshold": 4, "check_interval": 0.5, **more}
     return auto_restart(HEAD, name, str(folder), 5, **given)
 
 

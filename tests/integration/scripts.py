@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 BEGIN = """
 import os, signal, sys, threading, time
-from training_monitor.progress.monitor import TrainingMonitor
+from training_monitor.runs.monitor import TrainingMonitor
 monitor = TrainingMonitor("progress/run.json", interval=0.02)
 """
 

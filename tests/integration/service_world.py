@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import runpy
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SshServer, Surroundings
+from tests.integration.forked import Act, Forked, forked
 from tests.loopback.messaging import Services
 from tests.loopback.storage import ACCESS_KEY, BUCKET, SECRET_KEY, StorageGate
 from tests.loopback.vast import VastApi
 from tests.requirements import require
 from training_monitor.cli import demo_training
-from training_monitor.renting import JobState, QueuedJob, read_label
-from training_monitor.store import Store
-from training_monitor.vast.credits import Credits
-from training_monitor.vast.queue import TrainingQueue
+from training_monitor.cli.main import main
+from training_monitor.core.store import Store
+from training_monitor.service.credits import Credits
+from training_monitor.service.queue import TrainingQueue
+from training_monitor.vast.renting import JobState, QueuedJob, read_label
 
 ROOT = Path(__file__).parents[2]
 JOB = "demo-1"
@@ -81,25 +86,25 @@ class World:
         words += ["--upload", f"s3://{BUCKET}/models", "--samples", sample]
         return [*words, "--register", self.services.webhook, "--notify", *more]
 
-    @contextmanager
-    def start(self, *argv: str, code: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    def start(self, *argv: str, act: Act = main) -> AbstractContextManager[Forked]:
         """The command; it does not outlive the test."""
-        words = [*(code or ("-m", "training_monitor")), *argv]
-        log = (self.folder / "launch.log").open("ab")
-        with log:
-            process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+        return forked(argv, self.folder / "launch.log", act)
 
-    def run(self, *argv: str, code: Sequence[str] = (), limit: float = PATIENCE) -> int:
-        with self.start(*argv, code=code) as process:
-            try:
-                return process.wait(limit)
-            except subprocess.TimeoutExpired:
-                pytest.fail(f"no end after {limit} s: {self.log()[-3000:]}")
+    def run(self, *argv: str, act: Act = main) -> int:
+        with self.start(*argv, act=act) as process:
+            status = process.wait(PATIENCE)
+            assert status is not None, f"no end after {PATIENCE} s: {self.log()[-3000:]}"
+            return status
+
+    def run_killed(self, state: str, when: str, *argv: str) -> None:
+        """Run the command, which kills itself just before or after it writes down that a job goes to a state.
+
+        What it holds of the queue it holds no longer, as when its lease has run out.
+        """
+        status = self.run(*argv, act=partial(die_as_it_saves, state, when))
+        assert status == -signal.SIGKILL, (state, when, status, self.log()[-3000:])
+        if worker := self.job.worker:
+            self.queue.release(JOB, worker)
 
     def log(self) -> str:
         return (self.folder / "launch.log").read_text("utf-8", "replace")
@@ -137,6 +142,27 @@ class World:
         assert len(ended) == 1 and "Completed" in ended[0].title
 
 
+def die_as_it_saves(state: str, when: str, argv: Sequence[str]) -> int:
+    save = TrainingQueue.save
+
+    def watched(self: TrainingQueue, job: QueuedJob, worker: str, **more: Any) -> QueuedJob:
+        here = str(job.state) == state and self.get(job.id).state != job.state
+        if here and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = save(self, job, worker, **more)
+        if here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    TrainingQueue.save = watched  # type: ignore[method-assign]
+    return main(argv)
+
+
+def run_script(argv: Sequence[str]) -> None:
+    sys.argv = list(argv)
+    runpy.run_path(argv[0], run_name="__main__")
+
+
 def expected_model() -> bytes:
     weights = demo_training.new_weights()
     for step in range(1, STEPS_TRAINED + 1):
@@ -161,7 +187,6 @@ def make_world(
     (smi / "nvidia-smi").chmod(0o755)
     sshd.set_environment({"PATH": f"{smi}:{os.path.dirname(require('hf'))}:{os.defpath}:/usr/local/bin:/usr/bin"})
     vast.details = {"ssh_host": "127.0.0.1", "ssh_port": sshd.port, "start_date": time.time()}
-    vast.boot = [{"actual_status": status} for status in (None, "loading", "running")]
     for number in range(1, 30):
         vast.add_offer(number, price=0.3 + number / 100, machine_id=500 + number)
     data = tmp_path / "data set"

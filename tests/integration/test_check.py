@@ -18,7 +18,7 @@ import pytest
 from tests.integration.conftest import Place, WatchedTransport, kill, wait_until
 from training_monitor import check_training
 from training_monitor.cli.main import main
-from training_monitor.errors import IncompleteAnswer, JobNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError, TargetUnreachable
 
 SCRIPT = """
 import sys, time
@@ -167,7 +167,7 @@ def test_a_pid_alone_means_a_process_of_this_machine(
 def test_trainings_beyond_those_looked_at_are_counted_and_never_called_healthy(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training_monitor.supervise.check.MOST_TRAININGS", 1)
+    monkeypatch.setattr("training_monitor.observe.check.MOST_TRAININGS", 1)
     trainings.start("healthy")
     trainings.start("hung")
     report = check_training("local")
@@ -184,7 +184,7 @@ def test_no_training_among_processes_that_were_cut_is_unknown_and_never_none(
     local: Place, trainings: Trainings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainings.start("healthy")
-    monkeypatch.setattr("training_monitor.probes.find_trainings.MAX_PROCESSES", 0)
+    monkeypatch.setattr("training_monitor.observe.find_trainings.MAX_PROCESSES", 0)
     report = check_training("local")
     assert report["verdict"] == "unknown" and "not all was seen" in report["reason"]
     assert [(each["what"], each["count"] >= 1) for each in report["not_seen"]] == [("processes", True)]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, plain
-from training_monitor.errors import CommandFailed, LeaseLost
-from training_monitor.policy.claiming import Claim, Owner
-from training_monitor.probes.claims import (
+from training_monitor.core.errors import CommandFailed, LeaseLost
+from training_monitor.jobs.claims import (
+    Claim,
+    Owner,
     beat_question,
     free_question,
     list_question,

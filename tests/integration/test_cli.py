@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Surroundings, wait_until
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.requirements import require
-from training_monitor import JobStatus, look_at_job, start_process_job
+from training_monitor import JobStatus, start_process_job
+from training_monitor.jobs import look_at_job
 
 ROOT = Path(__file__).parents[2]
 GPU_ROW = "{}, GPU-{}, NVIDIA H100 80GB HBM3, {}, 40, 60000, 81559, {}, 700.00, 60, Disabled"
@@ -27,11 +29,6 @@ HOSTILE = ["'; rm -rf x; '", '"$(touch hacked)"', "a/../b", "x\ny", "-h; ls", "s
 
 def environ(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **changes}
-
-
-def cli(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "training_monitor", *argv]
-    return subprocess.run(command, env=environ(**changes), text=True, capture_output=True, timeout=60)
 
 
 def give_gpus(pod: Pod, *utilizations: int, watts: int = 500) -> None:
@@ -342,7 +339,8 @@ def test_a_demo_that_is_ended_leaves_nothing_behind(number: signal.Signals | Non
 
 
 def test_the_demo_finishes_and_shows_what_it_did() -> None:
-    done = cli("demo")
+    command = [sys.executable, "-m", "training_monitor", "demo"]
+    done = subprocess.run(command, env=environ(), text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ("RuntimeError", "refused", "truncated", "stalled", "step_60", "step_120", "3 attempts", "goodput"):
         assert part in done.stdout

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.integration.commands import run_command
+
 SECRET = "123456:AAAAsecretAAAAsecretAAAAsecretAAAA"
 RIGHT = {
     "fleet": {"groups": {"nightly": ["vast://1", "local#process:x"]}, "alerts": [{"name": "a", "when": "loss is nan"}]},
@@ -23,11 +25,8 @@ toml_only = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 h
 def config(home: Path, *argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run `config` with a configuration folder of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TRAINING_MONITOR_")}
-    environ = {**kept, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(home), "PYTHONIOENCODING": "utf-8", **changes}
-    command = [sys.executable, "-m", "training_monitor", "config", *argv]
-    done = subprocess.run(
-        command, env=environ, text=True, encoding="utf-8", capture_output=True, timeout=120, stdin=subprocess.DEVNULL
-    )
+    with patch.dict(os.environ, kept, clear=True):
+        done = run_command("config", *argv, XDG_CONFIG_HOME=str(home), **changes)
     assert SECRET not in done.stdout + done.stderr and "Traceback" not in done.stderr
     return done
 
@@ -55,7 +54,7 @@ def test_all_that_is_wrong_is_said_a_line_each(tmp_path: Path) -> None:
     done = config(tmp_path, "--check", "--file", str(file))
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{file}:3: fleet.interval: 0: expected seconds, from 1",
+        f"{file}:3: fleet.interval: 0: expected seconds, from 1, or a duration such as 15m",
         f'{file}:7: fleet.alerts[0].when: "gpu_utilisation < 5": expected gpu_utilization at column 1, '
         "where 'gpu_utilisation' is",
         f"{file}:17: fleat: expected fleet",
@@ -64,13 +63,13 @@ def test_all_that_is_wrong_is_said_a_line_each(tmp_path: Path) -> None:
 
 @toml_only
 def test_toml_has_lines_too_and_the_variable_names_the_file(tmp_path: Path) -> None:
-    text = '[fleet.groups]\nnightly = [\n  "local",\n  "nope://x",\n]\n[service]\nsweep_interval = "5m"\n'
+    text = '[fleet.groups]\nnightly = [\n  "local",\n  "nope://x",\n]\n[service]\nsweep_interval = "5min"\n'
     file = write(tmp_path / "my settings.toml", text)
     done = config(tmp_path, "--check", TRAINING_MONITOR_SETTINGS=str(file))
     first, second = done.stdout.splitlines()
     assert done.returncode == 1
     assert first.startswith(f'{file}:4: fleet.groups.nightly[1]: "nope://x": expected local, a pod name')
-    assert second == f'{file}:7: service.sweep_interval: "5m": expected seconds, above 0'
+    assert second == f'{file}:7: service.sweep_interval: "5min": expected seconds, above 0, or a duration such as 15m'
 
 
 def test_a_file_that_is_no_json_is_one_line(tmp_path: Path) -> None:
@@ -107,7 +106,8 @@ def test_hostile_names_stay_on_their_line_and_steer_no_terminal(tmp_path: Path) 
 def test_json_has_all_of_it(tmp_path: Path) -> None:
     file = write(tmp_path / "x.json", {"fleet": {"interval": 0}})
     done = config(tmp_path, "--check", "--json", "--file", str(file))
-    problem = {"line": 3, "key": "fleet.interval", "value": "0", "expected": "seconds, from 1"}
+    expected = "seconds, from 1, or a duration such as 15m"
+    problem = {"line": 3, "key": "fleet.interval", "value": "0", "expected": expected}
     assert done.returncode == 1
     assert json.loads(done.stdout) == {"file": str(file), "problems": [problem], "counts": {}}
 

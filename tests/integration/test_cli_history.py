@@ -6,11 +6,9 @@ import csv
 import io
 import json
 import math
-import os
 import re
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from training_monitor.history import History
-from training_monitor.parse.history_chunk import FIELDS
-from training_monitor.policy.fleet_values import FleetSample
-from training_monitor.store import Store
+from tests.integration.commands import run_command
+from training_monitor.core.store import Store
+from training_monitor.fleet.history import FIELDS, History
+from training_monitor.fleet.values import FleetSample
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = '=cmd|"\x1b[31m\n\u202e,;ü'
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -36,15 +33,7 @@ def folder(tmp_path: Path) -> str:
 @pytest.fixture
 def cli(folder: str) -> Cli:
     def run(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "TRAINING_MONITOR_STATE_DIR": folder}
-        return subprocess.run(
-            [sys.executable, "-m", "training_monitor", "history", *argv],
-            env={**environ, "PYTHONIOENCODING": "utf-8", **changes},
-            encoding="utf-8",
-            capture_output=True,
-            timeout=120,
-            stdin=subprocess.DEVNULL,
-        )
+        return run_command("history", *argv, TRAINING_MONITOR_STATE_DIR=folder, **changes)
 
     return run
 

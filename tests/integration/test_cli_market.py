@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from decimal import Decimal
@@ -17,22 +14,14 @@ from typing import Any
 
 import pytest
 
+from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Surroundings
 from tests.loopback.vast import LIST, SEARCH, SSH_KEYS, USER, VastApi
-from training_monitor.renting import format_label
-from training_monitor.vast.credits import Credits
+from training_monitor.service.credits import Credits
+from training_monitor.vast.renting import format_label
 
-ROOT = Path(__file__).parents[2]
 AMOUNTS = ("0", "-5", "nan", "inf", "1e400", "ten", "", "0.0000015", "1e-9", "9" * 400, "1e308")
 HOSTILE = 'x\x1b[31m"; rm -rf /\n{id}\u202e 日本'
-
-
-def cli(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **changes}
-    command = [sys.executable, "-m", "training_monitor", *argv]
-    return subprocess.run(
-        command, env=environ, text=True, encoding="utf-8", capture_output=True, timeout=120, stdin=subprocess.DEVNULL
-    )
 
 
 def ask(*argv: str, status: int = 0) -> Any:

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+from tests.integration.commands import run_command
 from tests.integration.conftest import SshServer, Surroundings, kill, parent_of, pids, wait_until
 from tests.integration.screens import PATIENCE, ROOT, Screen
-from training_monitor.policy.run_values import Identity
-from training_monitor.progress.procfs import identify
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.procfs import identify
 
 TOP = (sys.executable, "-m", "training_monitor", "top")
 HOSTILE = "ru\x1b[31mn '$(x)' \u202e ünï"
@@ -79,15 +80,7 @@ def environ(**changes: str) -> dict[str, str]:
 
 
 def run(*argv: str, status: int, **changes: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*TOP, *argv],
-        env=environ(**changes),
-        text=True,
-        encoding="utf-8",
-        capture_output=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_command("top", *argv, **changes)
     assert done.returncode == status and "Traceback" not in done.stderr, done
     return done
 

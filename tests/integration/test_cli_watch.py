@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -15,18 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Place, Surroundings, kill, wait_until
 from tests.loopback.messaging import WEBHOOK_SECRET, Services, refuse
 from tests.requirements import require
 
 ROOT = Path(__file__).parents[2]
 STEPS = "echo $$ >pid; i=0; while [ $i -lt {steps} ]; do i=$((i+1)); echo step $i/40 loss 0.$i; sleep 0.05; done"
-
-
-def cli(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "training_monitor", *argv]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
-    return subprocess.run(command, env=environ, text=True, capture_output=True, timeout=60)
 
 
 @dataclass

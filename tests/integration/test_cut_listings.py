@@ -12,19 +12,14 @@ import pytest
 
 from tests.integration.conftest import Place, wait_until
 from tests.integration.test_target_checkpoints import write_checkpoint, write_safetensors
-from training_monitor import (
-    JobStatus,
-    check_efa_utilization,
-    get_checkpoint_listing,
-    start_process_job,
-    stop_job,
-)
+from training_monitor import JobStatus, check_efa_utilization, start_process_job, stop_job
+from training_monitor.checkpoints import get_checkpoint_listing
 from training_monitor.cli.main import main
-from training_monitor.errors import CommandFailed, IncompleteAnswer, ParseError
-from training_monitor.models import CommandResult
-from training_monitor.probes.evidence import file_age_question
-from training_monitor.probes.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
-from training_monitor.probes.ray_jobs import signs_question
+from training_monitor.core.errors import CommandFailed, IncompleteAnswer, ParseError
+from training_monitor.core.models import CommandResult
+from training_monitor.jobs.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
+from training_monitor.jobs.ray_jobs import signs_question
+from training_monitor.observe.evidence import file_age_question
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import parse_target
 from training_monitor.targets.transport import LocalTransport
@@ -35,9 +30,16 @@ MANY = 5000  # entries of one folder that a look takes
 MANY_JOBS = 53  # of which a round trip or two do not tell all
 
 
+def wait_for_end(place: Place, name: str) -> None:
+    """Until the last file of a job is in place."""
+    folder = place.jobs / name
+    assert wait_until(lambda: (folder / "exit_code").exists() and not (folder / "stopped.new").exists())
+
+
 def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: Place) -> None:
     running = start_process_job("local", "sleep 300", "train")
     start_process_job("local", "true", "train-attempt-1")
+    wait_for_end(local, "train-attempt-1")
     for number in range(2, AT_ONCE + 5):
         shutil.copytree(local.jobs / "train-attempt-1", local.jobs / f"train-attempt-{number}")
     found = [view for view, _ in find_jobs_named(parse_target("local"), "train", process=True)]
@@ -54,6 +56,7 @@ def process_jobs() -> dict[str, JobStatus]:
 def test_a_job_that_runs_is_listed_behind_many_later_ones_that_ended(local: Place) -> None:
     running = start_process_job("local", "sleep 300", "train")
     start_process_job("local", "true", "short")
+    wait_for_end(local, "short")
     for number in range(2, MANY_JOBS):
         shutil.copytree(local.jobs / "short", local.jobs / f"short-attempt-{number}")
     found = process_jobs()
@@ -63,6 +66,7 @@ def test_a_job_that_runs_is_listed_behind_many_later_ones_that_ended(local: Plac
 
 def test_a_job_that_could_not_be_looked_at_is_listed_as_unknown(local: Place) -> None:
     start_process_job("local", "true", "short")
+    wait_for_end(local, "short")
     shutil.copytree(local.jobs / "short", local.jobs / "other")
     (local.jobs / "other" / "log").unlink()
     os.mkfifo(local.jobs / "other" / "log")  # nobody writes into it: to read it takes for ever

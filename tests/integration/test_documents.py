@@ -1,9 +1,10 @@
-"""Every example runs, and every snippet of README.md and SKILL.md, against the loopback Kubernetes API."""
+"""Every example runs, and every snippet of the documents, against the loopback Kubernetes API."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,22 +12,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, wait_until
+from tests.integration.service_world import NVIDIA_SMI
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import start_process_job
 from training_monitor.cli import demo_training
 
 ROOT = Path(__file__).parents[2]
+PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs/training_service.md"})  # which rents machines
+DOCUMENTS = [ROOT / "README.md", ROOT / "SKILL.md", *PAGES]
 HEAD, WORKER = "training-head-abc123", "training-worker-def456"
 FENCE = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def snippets(kind: str) -> list[object]:
     return [
-        pytest.param(found.group(2), id=f"{document}-{number}")
-        for document in ("README.md", "SKILL.md")
-        for number, found in enumerate(FENCE.finditer((ROOT / document).read_text()))
+        pytest.param(found.group(2), id=f"{document.name}-{number}")
+        for document in DOCUMENTS
+        for number, found in enumerate(FENCE.finditer(document.read_text()))
         if found.group(1) == kind
     ]
 
@@ -40,6 +45,7 @@ def cluster(kube: KubernetesApi, surroundings: Surroundings) -> Iterator[Kuberne
     real = f"runpy.run_path({demo_training.__file__!r}, run_name='__main__')"
     script = f"import runpy, sys\nsys.argv[1:1] = [{arguments}]\n{real}\n"
     (surroundings.folder / "checkpoints" / "my-training").mkdir(parents=True)
+    (surroundings.folder / "progress").mkdir()
     with RayDashboard() as dashboard:
         dashboard.add_job("my-training-attempt-1", "SUCCEEDED", "step 40/40 loss=0.1\n")
         for name in (HEAD, WORKER):
@@ -63,9 +69,16 @@ def run(surroundings: Surroundings, *argv: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("snippet", snippets("bash"))
-def test_every_shell_snippet_runs(snippet: str, cluster: KubernetesApi, surroundings: Surroundings) -> None:
+def test_every_shell_snippet_runs(
+    snippet: str, cluster: KubernetesApi, surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(surroundings.folder)
     for line in here(snippet, surroundings).strip().splitlines():
-        done = run(surroundings, "sh", "-c", line.replace("python3 -m", f"{sys.executable} -m"))
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "training-monitor" and not set("|&;<>*~$`") & set(line):
+            done = run_command(*words[1:])
+        else:
+            done = run(surroundings, "sh", "-c", line.replace("python3 -m", f"{sys.executable} -m"))
         assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3), (line, done.stdout, done.stderr)
         if " run " in line or " restart " in line:
             assert done.returncode == 0, (line, done.stdout, done.stderr)
@@ -77,6 +90,48 @@ def test_every_python_snippet_runs(snippet: str, cluster: KubernetesApi, surroun
     done = run(surroundings, sys.executable, "-c", here(snippet, surroundings))
     assert done.returncode == 0, done.stderr
     assert "auto_restart" not in snippet or "True" in done.stdout and "completed" in done.stdout
+
+
+CALLS_OF_THE_RAY_SKILL = """
+from training_monitor.src.monitor import auto_restart, check_efa_utilization, check_gpu_utilization, check_job_status
+from training_monitor.src.monitor import detect_stall, find_latest_checkpoint, get_current_step, get_training_health
+from training_monitor.src.monitor import monitor_job, print_training_health, submit_job_with_resume
+from training_monitor.src.monitor import verify_ray_resources
+
+head, job = "training-head-abc123", "my-training-attempt-1"
+gpus = check_gpu_utilization(head)
+assert gpus["healthy"] and (gpus["gpu_count"], gpus["gpu_utilizations"], gpus["avg_utilization"]) == (1, [90], 90)
+rays = verify_ray_resources(head)
+print(f"{rays['gpus_used']}/{rays['gpus_available']} GPUs, {rays['cpus_used']}/{rays['cpus_available']} CPUs")
+efa = check_efa_utilization(head)
+if not efa["efa_active"]:
+    print(efa["transport"])
+report = get_training_health(head_pod=head, checkpoint_dir="checkpoints", all_pods=[head, "training-worker-def456"])
+print_training_health(report)
+print(f"{report['healthy']} {report['gpu']['avg_utilization']:.0f} {report['efa']['transport']} {report['issues']}")
+print(report["checkpoints"]["latest_step"])
+assert (check_job_status(head, job), check_job_status(head, "nope")) == ("SUCCEEDED", "UNKNOWN")
+assert (get_current_step(head, job), get_current_step(head, "nope")) == (40, None)
+assert detect_stall(head_pod=head, job_id=job, stagnation_threshold=300) is False
+ended = monitor_job(head_pod=head, job_id=job, check_interval=30, timeout=60)
+assert (ended["status"], ended["final_step"]) == ("SUCCEEDED", 40) and ended["duration"] >= 0
+print(find_latest_checkpoint("checkpoints"))
+assert callable(submit_job_with_resume)  # test_ray.py submits to a real Ray
+result = auto_restart(
+    head_pod=head, job_name="my-training", checkpoint_dir="checkpoints", max_retries=10, retry_delay=60,
+    stagnation_threshold=600, check_interval=30,
+)
+assert result["success"] and (result["final_step"], result["total_retries"]) == (40, 0), result
+"""
+
+
+def test_the_calls_of_the_ray_skill_work_under_its_module_name(
+    cluster: KubernetesApi, surroundings: Surroundings
+) -> None:
+    (surroundings.tools / "nvidia-smi").write_text(NVIDIA_SMI)
+    (surroundings.tools / "nvidia-smi").chmod(0o755)
+    done = run(surroundings, sys.executable, "-c", CALLS_OF_THE_RAY_SKILL)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_health_example_prints_a_verdict(cluster: KubernetesApi, surroundings: Surroundings) -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
-from training_monitor.parse.evidence import Evidence
-from training_monitor.probes.evidence import (
+from training_monitor.jobs.process_jobs import start_process_job, stop_question
+from training_monitor.jobs.ray_processes import pids_of_ray_job
+from training_monitor.observe.evidence import (
+    Evidence,
     evidence_question,
     file_age_question,
     pids_of,
@@ -25,8 +27,6 @@ from training_monitor.probes.evidence import (
     pids_of_pid_file,
     pids_of_process_job,
 )
-from training_monitor.probes.process_jobs import start_process_job, stop_question
-from training_monitor.probes.ray_processes import pids_of_ray_job
 from training_monitor.targets.asking import ask, quote_path
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]

@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
-from training_monitor.parse.found_trainings import FoundFile, FoundTraining
-from training_monitor.probes.evidence import evidence_question, pids_of
-from training_monitor.probes.find_trainings import files_question, find_question
-from training_monitor.probes.process_jobs import start_process_job, stop_question
+from training_monitor.jobs.process_jobs import start_process_job, stop_question
+from training_monitor.observe.evidence import evidence_question, pids_of
+from training_monitor.observe.find_trainings import FoundFile, FoundTraining, files_question, find_question
 from training_monitor.targets.asking import ask
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
@@ -236,6 +235,13 @@ def test_logs_are_found_without_a_process(target: Place, work: Path) -> None:
     assert Path(found[-1].path).name == "slurm-1.out" and 900 < found[-1].age < 1200 and found[-1].size == 6
 
 
+def test_logs_beside_a_process_that_could_be_a_training_are_found(local: Place, start: Start, work: Path) -> None:
+    local.set_environment({"HOME": str(local.folder)})
+    assert files(local, work) == []
+    start(sys.executable, "train.py", "rank")
+    assert wait_until(lambda: [Path(file.path).name for file in files(local, work)] == ["run 1.log"])
+
+
 def test_processes_that_come_and_go_meanwhile_do_no_harm(target: Place, start: Start, work: Path) -> None:
     process = start(sys.executable, "train.py", "rank")
     for _ in range(3):
@@ -253,7 +259,7 @@ def test_processes_beyond_those_that_a_look_takes_are_counted(
     for number in range(3):
         start(sys.executable, "train.py", "rank", output=f"{number}.log")
     assert wait_until(lambda: len(find(target, work)) == 3)
-    monkeypatch.setattr("training_monitor.probes.find_trainings.MAX_PROCESSES", 1)
+    monkeypatch.setattr("training_monitor.observe.find_trainings.MAX_PROCESSES", 1)
     [answer] = ask(target.address, find_question())
     found = answer.get()
     assert found and len(found.trainings) <= 1 and found.unlisted >= 2

@@ -13,18 +13,18 @@ import pytest
 from tests.integration.conftest import Place, SshServer, Surroundings, WatchedTransport, wait_until
 from tests.loopback.kubernetes import KubernetesApi
 from tests.loopback.vast import LIST, USER, VastApi, failure
-from training_monitor.history import History
-from training_monitor.policy.fleet_config import DEFAULT_LOG_PATHS, FleetConfig
-from training_monitor.policy.fleet_values import FleetEntry
-from training_monitor.policy.training_metrics import TrainingMetrics
-from training_monitor.probes.host import log_host_question
-from training_monitor.probes.logs import log_question_of
-from training_monitor.probes.process_jobs import start_process_job
-from training_monitor.probes.watched_jobs import log_expression
-from training_monitor.store import Store
-from training_monitor.supervise.fleet import FleetMonitor
+from training_monitor.core.store import Store
+from training_monitor.core.values import WatchedJob
+from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
+from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.history import History
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.values import FleetEntry
+from training_monitor.health.host import log_host_question
+from training_monitor.jobs.process_jobs import start_process_job
+from training_monitor.logs.following import log_question_of
+from training_monitor.observe.looks import log_expression
 from training_monitor.targets.asking import ask
-from training_monitor.watching import WatchedJob
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 

@@ -20,10 +20,10 @@ SCRIPT = """
 import os, sys
 from dataclasses import replace
 from pathlib import Path
-from training_monitor.errors import TrainingMonitorError
-from training_monitor.supervise.mock_fleet import MockFleet
-from training_monitor.tui.fleet_app import run_fleet
-from tests.unit.tui.snapshots import HOSTILE, SNAPSHOT, member
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.fleet.mock import MockFleet
+from training_monitor.screens.fleet.app import run_fleet
+from tests.unit.screens.snapshots import HOSTILE, SNAPSHOT, member
 
 class Fleet(MockFleet):
     snapshots = 0
@@ -160,19 +160,19 @@ def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: FleetS
     screen.start("80x24")
     screen.shows("^> 30007001")
     screen.press("D")
-    screen.shows("destroy 1 member", r"type exactly   destroy 30007001   ", "gone for good", r"\$\d")
+    screen.shows("destroy 1 member", r"type   destroy 30007001   ", "gone for good", r"\$\d")
     screen.type("y")
     screen.press("Enter")
     screen.shows("cancelled: nothing was done")
     screen.press("x")
     screen.type("stop 30007001")
     screen.press("Enter")
-    screen.shows(r"stop: 1 member asked for", r"30007001 .*stop")
+    screen.shows(r"stop requested for 1 member", r"30007001 .*stop")
     screen.press("Space", "Space", "D")
     screen.shows("destroy 2 members")
     screen.type("destroy 2")
     screen.press("Enter")
-    screen.shows("destroy: 2 members asked for")
+    screen.shows("destroy requested for 2 members")
     screen.press("q")
     screen.shows("under way: wait for its alert")
     screen.shows("30007001 .*: it is destroyed", "30007002 .*: it is destroyed")

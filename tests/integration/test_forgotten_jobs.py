@@ -13,9 +13,9 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.integration.test_claims import ANN, take
-from training_monitor.errors import LeaseLost
-from training_monitor.probes.claims import only_as_owner
-from training_monitor.probes.ray_processes import Forgotten, end_forgotten
+from training_monitor.core.errors import LeaseLost
+from training_monitor.jobs.claims import only_as_owner
+from training_monitor.jobs.ray_processes import Forgotten, end_forgotten
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

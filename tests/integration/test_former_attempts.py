@@ -10,13 +10,12 @@ from pathlib import Path
 from tests.integration.conftest import Place, wait_until
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import auto_restart
-from training_monitor.models import Event
-from training_monitor.probes.former_attempts import OLD_SECONDS, Removed, remove_question
-from training_monitor.probes.holds import hold_key, hold_question
-from training_monitor.probes.jobs import look_at_job, start_job
-from training_monitor.probes.process_jobs import start_process_job
-from training_monitor.probes.stopping import stop_job
-from training_monitor.store import Store
+from training_monitor.core.models import Event
+from training_monitor.core.store import Store
+from training_monitor.jobs.attempts import OLD_SECONDS, Removed, remove_question
+from training_monitor.jobs.jobs import look_at_job, start_job
+from training_monitor.jobs.process_jobs import hold_key, hold_question, start_process_job
+from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.asking import ask
 
 HOSTILE = ("run-attempt-4 $(touch pwned)", "run-attempt--rf", "run-attempt-04", "run-attempt-1-attempt-2", "-rf", "*")

@@ -16,9 +16,9 @@ import pytest
 
 from tests.integration.conftest import SshServer, Surroundings, kill, wait_until
 from tests.loopback.messaging import WEBHOOK_SECRET, Services, close_at_once, hang, refuse
-from training_monitor.errors import SettingsError
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.store import Store
 from training_monitor.notify.heartbeat import Heartbeat
-from training_monitor.store import Store
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = f"http://127.0.0.1:9/ping/{WEBHOOK_SECRET}"

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import training_monitor
-from training_monitor import JobStatus, Store, look_at_job
+from training_monitor import JobStatus
+from training_monitor.core import Store
+from training_monitor.jobs import look_at_job
 
 PACKAGE = Path(training_monitor.__file__).parent
 TRAINING = PACKAGE / "cli" / "demo_training.py"

@@ -14,12 +14,17 @@ import pytest
 
 from tests.integration.conftest import Place
 from tests.integration.test_target_checkpoints import write_safetensors, write_torch
+from training_monitor.checkpoints.checkpoints import (
+    ENOUGH,
+    MOST_BYTES,
+    MOST_FILES,
+    find_latest_checkpoint,
+    get_checkpoint_listing,
+)
 from training_monitor.cli.main import main
-from training_monitor.models import CommandResult
-from training_monitor.probes.checkpoint_script import MOST_BYTES, MOST_FILES
-from training_monitor.probes.checkpoints import ENOUGH, find_latest_checkpoint, get_checkpoint_listing
+from training_monitor.core.models import CommandResult
+from training_monitor.core.values import CheckpointListing
 from training_monitor.targets.transport import LocalTransport, Stream
-from training_monitor.watching import CheckpointListing
 
 MANY, SHARDS = 20_000, 999
 

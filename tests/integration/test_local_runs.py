@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock, FakeTransport
-from training_monitor.errors import SettingsError, TrainingMonitorError
-from training_monitor.models import CommandResult
-from training_monitor.parse.progress_file import parse_control_file
-from training_monitor.policy.run_rows import judge_look
-from training_monitor.policy.run_values import FolderLook, Identity, Limits, Run
-from training_monitor.progress.files import write_atomically
-from training_monitor.progress.local_runs import MAX_CHUNK, LocalRuns
-from training_monitor.progress.processes import is_alive, send_signals
-from training_monitor.progress.procfs import identify
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.models import CommandResult
+from training_monitor.runs.files import write_atomically
+from training_monitor.runs.local_runs import MAX_CHUNK, LocalRuns
+from training_monitor.runs.progress_file import parse_control_file
+from training_monitor.runs.rows import judge_look
+from training_monitor.runs.values import FolderLook, Limits, Run
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.procfs import identify, is_alive, send_signals
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this machine has no /proc")
 NOBODY = frozenset[int]()
@@ -174,7 +174,7 @@ def test_a_folder_that_is_not_there_is_an_error_and_never_empty(tmp_path: Path) 
 
 def test_a_run_that_writes_all_the_time_is_never_torn(tmp_path: Path) -> None:
     program = (
-        "import json, sys; from training_monitor.progress.files import write_atomically\n"
+        "import json, sys; from training_monitor.runs.files import write_atomically\n"
         "for step in range(500):\n"
         "    text = json.dumps({'status': 'RUNNING', 'state': {'step': step}, 'losses': [step] * (step % 60)})\n"
         "    write_atomically(sys.argv[1], text)\n"
@@ -194,8 +194,8 @@ def test_a_run_that_writes_all_the_time_is_never_torn(tmp_path: Path) -> None:
 
 def test_runs_that_begin_and_end_during_the_looks_are_never_taken_for_killed(tmp_path: Path) -> None:
     program = (
-        "import json, sys, time; from training_monitor.progress.files import write_atomically\n"
-        "from training_monitor.progress.procfs import identify\n"
+        "import json, sys, time; from training_monitor.runs.files import write_atomically\n"
+        "from training_monitor.targets.procfs import identify\n"
         "process = {name: getattr(identify(), name) for name in identify().__slots__}\n"
         "for status in ('RUNNING', 'RUNNING', 'FINISHED'):\n"
         "    document = {'status': status, 'updated_at': time.time(), 'metadata': process}\n"

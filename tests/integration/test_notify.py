@@ -45,9 +45,13 @@ from tests.loopback.messaging import (
     refuse,
 )
 from tests.unit.notify.test_templates import every_notice
-from training_monitor.cli.notifying import add_notify, notify as run_notify
-from training_monitor.errors import RestError, TrainingMonitorError
-from training_monitor.mail import MailServer, send_mail
+from training_monitor.cli.notifying import notify as run_notify
+from training_monitor.cli.options import add_notify
+from training_monitor.core.errors import RestError, TrainingMonitorError
+from training_monitor.core.mail import MailServer, send_mail
+from training_monitor.core.rest import request
+from training_monitor.core.store import Store
+from training_monitor.core.values import Notice
 from training_monitor.notify.channels import (
     Channel,
     CommandChannel,
@@ -64,9 +68,6 @@ from training_monitor.notify.channels import (
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
 from training_monitor.notify.templates import stall_detected
-from training_monitor.rest import request
-from training_monitor.store import Store
-from training_monitor.watching import Notice
 
 SECRETS = (TELEGRAM_TOKEN, DISCORD_TOKEN, WEBHOOK_SECRET, NTFY_TOKEN, MAIL_PASSWORD)
 HOSTILE = Notice(
@@ -444,9 +445,9 @@ def test_posting_does_not_wait_for_a_service_that_hangs(services: Services, tmp_
 
 def test_what_a_killed_process_posted_is_sent_by_the_next(services: Services, tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys\nfrom training_monitor.store import Store\n"
+        "import os, signal, sys\nfrom training_monitor.core.store import Store\n"
         "from training_monitor.notify.notifier import TrainingNotifier\n"
-        "from training_monitor.notify.outbox import Outbox\nfrom training_monitor.watching import Notice\n"
+        "from training_monitor.notify.outbox import Outbox\nfrom training_monitor.core.values import Notice\n"
         "store = Store(sys.argv[1])\noutbox = Outbox(TrainingNotifier([]), store)\n"
         "outbox.post(Notice('failed', 'Failed', job_id='run'))\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -22,13 +22,12 @@ from tests.integration.test_cli import cli, give_gpus
 from tests.loopback.kubernetes import KubernetesApi, Pod
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import check_training, get_training_health, start_process_job
-from training_monitor.looks import Looks, look_key
-from training_monitor.models import JobStatus
-from training_monitor.probes.health_text import format_training_health
-from training_monitor.store import Store
+from training_monitor.core.models import JobStatus
+from training_monitor.core.store import Store
+from training_monitor.core.values import Observation, WatchedJob
+from training_monitor.health.verdict import format_training_health
+from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.targets.target import parse_target
-from training_monitor.verdicts import Observation
-from training_monitor.watching import WatchedJob
 
 MINUTE = 60.0
 ROW = "{index}, GPU-{index}, NVIDIA H100 80GB HBM3, {percent}, 40, 60000, 81559, {watts}, 700.00, 60, Disabled"

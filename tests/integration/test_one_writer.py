@@ -122,7 +122,7 @@ while time.time() < float(os.environ["AT"]):
 
 SPAWNED = """
 import json, multiprocessing, os, sys, time
-from training_monitor.progress.monitor import TrainingMonitor
+from training_monitor.runs.monitor import TrainingMonitor
 
 def train(rank, seconds, options):
     time.sleep(seconds[rank])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
-from training_monitor.probes.pid_files import ProcessView, process_question, stop_process_question
+from training_monitor.jobs.pid_files import ProcessView, process_question, stop_process_question
 from training_monitor.targets.asking import ask, quote_path
 
 # A training with a child, a child that ignores TERM, and one in a process group of its own.
@@ -92,10 +92,10 @@ def test_a_stop_of_a_pid_that_was_given_to_another_process_touches_nothing(
 ) -> None:
     view = look(local, tmp_path)
     assert view.identity
-    other = replace(view.identity, start=view.identity.start - 1)
+    other = replace(view.identity, start_ticks=view.identity.start_ticks - 1)
     [answer] = ask("local", stop_process_question(other, 0.5))
     assert answer.get() == [] and tree.poll() is None
-    [answer] = ask("local", stop_process_question(replace(view.identity, boot="another"), 0.5))
+    [answer] = ask("local", stop_process_question(replace(view.identity, boot_id="another"), 0.5))
     assert answer.get() == [] and tree.poll() is None
 
 

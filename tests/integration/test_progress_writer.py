@@ -14,9 +14,10 @@ import pytest
 
 from tests.integration.conftest import wait_until
 from tests.integration.scripts import BEGIN, ROOT, Script
-from training_monitor.parse.progress_file import parse_progress_file
-from training_monitor.policy.run_values import FINISHED, RUNNING, Identity
-from training_monitor.progress.processes import is_alive
+from training_monitor.runs.progress_file import parse_progress_file
+from training_monitor.runs.values import FINISHED, RUNNING
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.procfs import is_alive
 
 SECONDS = float(os.environ.get("TRAINING_MONITOR_STRESS_SECONDS", "8"))
 
@@ -318,7 +319,7 @@ def test_a_forked_child_that_ends_first_ends_nothing(script: Script) -> None:
 def test_worker_processes_end_nothing(script: Script, method: str) -> None:
     begin = """
 import multiprocessing, os, sys, time
-from training_monitor.progress.monitor import TrainingMonitor
+from training_monitor.runs.monitor import TrainingMonitor
 
 def work(item):
     monitor, number = item
@@ -611,7 +612,7 @@ def test_an_output_file_is_named_where_the_shell_made_it(script: Script) -> None
 WRITERS = 100
 STEPPING = """
 import os, sys, time
-from training_monitor.progress.monitor import TrainingMonitor
+from training_monitor.runs.monitor import TrainingMonitor
 pids = []
 for number in range({writers}):
     pid = os.fork()
@@ -655,7 +656,7 @@ def test_no_read_beside_a_hundred_writers_is_torn_and_no_last_status_lost(script
 
 ENDING = """
 import os, sys, time
-from training_monitor.progress.monitor import TrainingMonitor
+from training_monitor.runs.monitor import TrainingMonitor
 for number in range({writers}):
     if os.fork() == 0:
         monitor = TrainingMonitor(f"progress/run-{{number}}.json", interval=0.05)

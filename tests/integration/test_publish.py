@@ -24,9 +24,9 @@ from tests.loopback.messaging import (
     rate_limit,
     refuse,
 )
-from training_monitor.clock import SystemClock
-from training_monitor.renting import Hook
-from training_monitor.vast.publish import HookReport, make_samples, register_model
+from training_monitor.core.clock import SystemClock
+from training_monitor.service.publish import HookReport, make_samples, register_model
+from training_monitor.vast.renting import Hook
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ['"; rm -rf /', "{__class__}", "späce ☃\nand a line", "$(touch pwned)`touch pwned`", "-rf", "'"]
@@ -154,6 +154,12 @@ def test_the_environment_is_in_no_file_and_no_report(local: Place) -> None:
     assert report.said == "got ***"
     written = b"".join(file.read_bytes() for file in local.jobs.rglob("*") if file.is_file() and file.name != "log")
     assert b"s3cret" not in written and b'echo "got' in written
+
+
+def test_variables_of_the_users_reach_the_command_as_they_are(local: Place) -> None:
+    names = ("folder", "model", "path", "base", "dir", "name", "n", "starter", "child")
+    report = sample(local, f"echo {' '.join(f'${name}' for name in names)}", env=dict.fromkeys(names, "mine"))
+    assert report.said == " ".join("mine" for name in names)
 
 
 def test_a_hook_with_an_address_is_sent_instead(local: Place, service: Services) -> None:

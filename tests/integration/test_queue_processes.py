@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import training_monitor
-from training_monitor.errors import LeaseLost
-from training_monitor.renting import JobState, TrainingRequest
-from training_monitor.store import Store
-from training_monitor.vast.credits import Credits
-from training_monitor.vast.queue import TrainingQueue, load_owner
+from training_monitor.core.errors import LeaseLost
+from training_monitor.core.store import Store
+from training_monitor.service.credits import Credits
+from training_monitor.service.queue import TrainingQueue, load_owner
+from training_monitor.vast.renting import JobState, TrainingRequest
 
 REQUEST = TrainingRequest("cat", command="python train.py")
 WORKERS, JOBS, KILLS = 8, 40, 12
@@ -29,9 +29,9 @@ WORKERS, JOBS, KILLS = 8, 40, 12
 START = """
 import sys, time
 from dataclasses import replace
-from training_monitor.renting import JobState, JobWork
-from training_monitor.store import Store
-from training_monitor.vast.queue import TrainingQueue, load_owner
+from training_monitor.vast.renting import JobState, JobWork
+from training_monitor.core.store import Store
+from training_monitor.service.queue import TrainingQueue, load_owner
 store, me = Store(sys.argv[1]), sys.argv[2]
 queue = TrainingQueue(store)
 print("ready", flush=True)

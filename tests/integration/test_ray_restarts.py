@@ -46,7 +46,7 @@ class Rival(threading.Thread):
         self.machine, self.out, self.up = name, folder / f"{name}.out", threading.Event()
         self.over, self.process = threading.Event(), None
         options = [HEAD, "again", "--checkpoint-dir", str(folder / "c"), "--entrypoint", entrypoint, "--json"]
-        options += ["--retry-delay", "1", "--check-interval", "0.5", "--max-retries", "50"]
+        options += ["--retry-delay", "1", "--check-interval", "1", "--max-retries", "50"]
         naming = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"]
         self._words = [*naming, sys.executable, "-m", "training_monitor", "restart", *options]
         state = str(folder / f"state {name}")
@@ -88,9 +88,9 @@ def steps_of(file: Path) -> list[int]:
 
 @pytest.mark.timeout(1500)
 def test_a_cluster_that_dies_ten_times_leaves_one_training_and_the_true_count_of_lost_steps(
-    kube: KubernetesApi, tmp_path: Path
+    lean_ray: Path, kube: KubernetesApi, tmp_path: Path
 ) -> None:
-    head, made = RayHead(), tmp_path / "made"
+    head, made = RayHead(lean_ray), tmp_path / "made"
     made.mkdir()
     (tmp_path / "c").mkdir()
     (tmp_path / "train.py").write_text(TRAIN)

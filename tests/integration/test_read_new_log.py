@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
-from training_monitor.errors import AccessDenied, CommandFailed, SettingsError
-from training_monitor.models import CommandResult, LogCursor, NewLog, Progress
-from training_monitor.parse.log_totals import LogTotals
-from training_monitor.probes.logs import FIRST_BYTES, HELD_BYTES, get_log_progress, log_question, read_new_log
+from training_monitor.core.errors import AccessDenied, CommandFailed, SettingsError
+from training_monitor.core.models import CommandResult, LogCursor, NewLog, Progress
+from training_monitor.logs.following import FIRST_BYTES, HELD_BYTES, get_log_progress, log_question, read_new_log
+from training_monitor.logs.totals import LogTotals
 from training_monitor.targets.transport import LocalTransport, Stream
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]

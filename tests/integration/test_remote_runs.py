@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, SshServer, kill, wait_until
-from training_monitor.errors import CommandError, CommandFailed, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import CommandResult
-from training_monitor.parse.progress_file import parse_control_file
-from training_monitor.policy.run_rows import judge_look
-from training_monitor.policy.run_values import Identity, Limits, Run
-from training_monitor.progress.files import write_atomically
-from training_monitor.progress.local_runs import LocalRuns
-from training_monitor.progress.output_pages import OutputPages
-from training_monitor.progress.procfs import identify
-from training_monitor.progress.remote_runs import RemoteRuns, open_runs
+from training_monitor.core.errors import CommandError, CommandFailed, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.models import CommandResult
+from training_monitor.runs.files import write_atomically
+from training_monitor.runs.local_runs import LocalRuns
+from training_monitor.runs.output_pages import OutputPages
+from training_monitor.runs.progress_file import parse_control_file
+from training_monitor.runs.remote_runs import RemoteRuns, open_runs
+from training_monitor.runs.rows import judge_look
+from training_monitor.runs.values import Limits, Run
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport, Stream
 
 HOSTILE = ["it's", 'a "quoted" one', "two\nlines", "-rf", "$(touch stolen)", "ü█ and spaces", "x <==\ny", "*"]

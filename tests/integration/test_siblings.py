@@ -6,8 +6,8 @@ import pytest
 
 from tests.integration.conftest import WatchedTransport
 from tests.loopback.kubernetes import ContainerState, KubernetesApi
-from training_monitor.errors import CommandError
-from training_monitor.probes.pods import find_siblings
+from training_monitor.core.errors import CommandError
+from training_monitor.health.cluster import find_siblings
 from training_monitor.targets.target import parse_target
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
-from training_monitor.errors import CheckpointNotFound
-from training_monitor.probes.checkpoints import ENOUGH, find_latest_checkpoint, list_checkpoints
+from training_monitor.checkpoints.checkpoints import ENOUGH, find_latest_checkpoint, list_checkpoints
+from training_monitor.core.errors import CheckpointNotFound
 
 
 def write_safetensors(file: Path, numbers: int = 256, **metadata: str) -> None:

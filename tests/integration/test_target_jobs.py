@@ -14,11 +14,11 @@ import pytest
 from tests.integration.conftest import Place, kill, plain, wait_until
 from tests.integration.test_targets import restricted_path
 from tests.loopback.kubernetes import KubernetesApi
-from training_monitor.errors import CommandFailed, JobExists, JobNotFound, SettingsError, TargetUnreachable
-from training_monitor.models import JobStatus, JobView
-from training_monitor.probes.jobs import look_at_job
-from training_monitor.probes.process_jobs import start_process_job
-from training_monitor.probes.stopping import stop_job
+from training_monitor.core.errors import CommandFailed, JobExists, JobNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.models import JobStatus, JobView
+from training_monitor.jobs.jobs import look_at_job
+from training_monitor.jobs.process_jobs import start_process_job
+from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.asking import ask
 
 
@@ -103,6 +103,14 @@ class TestJobs:
         words = ["a b", "it's", "$HOME", "*", "`id`", "", "two\nlines", "ü 训练"]
         start(target, ["printf", "<%s>", *words])
         assert ended(target).log_tail == "".join(f"<{word}>" for word in words)
+
+    def test_variables_of_our_own_scripts_are_not_those_of_the_job(self, local: Place) -> None:
+        ours = ["base", "dir", "n", "starter", "boot", "child", "code", "line", "pid", "start"]
+        local.set_environment({name: f"the target's {name}" for name in ours[5:]})
+        command = "; ".join(f'echo "${name}"' for name in ours)
+        start(local, command, env={name: f"the user's {name}" for name in ours[:5]})
+        shown = [f"the user's {name}" for name in ours[:5]] + [f"the target's {name}" for name in ours[5:]]
+        assert ended(local).log_tail.splitlines() == shown
 
     def test_words_of_our_own_scripts_are_text_like_any_other(self, local: Place) -> None:
         text = "COMMAND WRAPPER WORKING_DIR EXPORTS BYTES JOB BY ROUNDS NONCE MAX"

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, Surroundings, parent_of, pids, plain, wait_until
-from training_monitor.errors import CommandFailed, CommandTimedOut, TargetNotFound
-from training_monitor.models import Answer, Reply
-from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask
-from training_monitor.targets.fleet import ask_many
+from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound
+from training_monitor.core.models import Answer, Reply
+from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask, ask_many
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name, path="/usr/bin:/bin")]
 NEEDED = ("sh", "head", "sleep", "cat")

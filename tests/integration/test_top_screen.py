@@ -19,8 +19,8 @@ import pytest
 
 from tests.integration.conftest import pids, wait_until
 from tests.integration.screens import ROOT, Screen
-from training_monitor.policy.run_values import Identity
-from training_monitor.progress.procfs import identify
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.procfs import identify
 
 # Two processes, one below the other, that end with the test.
 PROCESSES = ("sh", "-c", "sleep 1000; sleep 1001")
@@ -28,7 +28,7 @@ DEAD = replace(identify(), pid=(1 << 22) + 1, start_ticks=5)  # a number that no
 COLOURS = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 TRAINING = """
 import sys, time
-from training_monitor.progress.monitor import TrainingMonitor
+from training_monitor.runs.monitor import TrainingMonitor
 values = {"learning_rate": 0.1, "batch_size": 8}
 with TrainingMonitor(sys.argv[1], tee_outputs=True) as monitor:
     monitor.track_variables(values)
@@ -529,9 +529,9 @@ def test_ctrl_c_ends_it(screen: TopScreen) -> None:
 def test_a_crash_gives_the_terminal_back_and_can_be_read(screen: TopScreen) -> None:
     screen.fill()
     script = (
-        "import sys; from training_monitor.supervise.run_collector import RunCollector\n"
-        "from training_monitor.progress.local_runs import LocalRuns\n"
-        "from training_monitor.tui.top_app import run_top\n"
+        "import sys; from training_monitor.runs.collector import RunCollector\n"
+        "from training_monitor.runs.local_runs import LocalRuns\n"
+        "from training_monitor.screens.top.app import run_top\n"
         "class Broken(RunCollector):\n"
         "    def messages(self):\n"
         "        if self.snapshot().rows: raise ZeroDivisionError('broken on purpose')\n"

@@ -8,46 +8,34 @@ import os
 import shutil
 import signal
 import struct
-import time
 import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.conftest import wait_until
-from tests.integration.service_world import JOB, PATIENCE, ROOT, SAVE_EVERY, World, make_world  # noqa: F401 (a fixture)
+from tests.integration.service_world import JOB, PATIENCE, ROOT, SAVE_EVERY, World, make_world, run_script  # noqa: F401 (a fixture)
 from tests.loopback.hub import TOKEN, Hub
-from training_monitor.policy.job_states import STEPS
-from training_monitor.renting import JobState
-from training_monitor.store import Store
-from training_monitor.vast.credits import Credits
-
-# The command line, killed by itself just before or after it writes down that a job goes to another state.
-KILLED = """
-import os, signal, sys
-from training_monitor.cli.main import main
-from training_monitor.vast.queue import TrainingQueue
-state, when = sys.argv.pop(1), sys.argv.pop(1)
-save = TrainingQueue.save
-def watched(self, job, worker, **more):
-    here = str(job.state) == state and self.get(job.id).state != job.state
-    if here and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = save(self, job, worker, **more)
-    if here:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
-TrainingQueue.save = watched
-sys.exit(main(sys.argv[1:]))
-"""
+from training_monitor.core.store import Store
+from training_monitor.service.credits import Credits
+from training_monitor.service.queue import STEPS
+from training_monitor.vast.renting import JobState
 
 
 def test_one_command_takes_a_training_through_all_its_steps(world: World) -> None:
-    started = time.monotonic()
-    assert world.run(*world.argv()) == 0, world.log()
-    print(f"all steps in {time.monotonic() - started:.1f} s")
+    world.vast.boot = [{"actual_status": status} for status in (None, "loading", "running")]
+    there: dict[str, str] = {}
+    with world.start(*world.argv()) as process:
+        assert wait_until(lambda: world.queue.list_jobs() and world.job.state is JobState.TRAINING, PATIENCE)
+        there.update(digest(world.machine / JOB / "dataset"))
+        assert process.wait(PATIENCE) == 0, world.log()
     world.check_books()
+    assert there == digest(world.folder / "data set")
+
+
+def digest(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_the_same_while_a_fifth_of_what_the_market_is_asked_fails(world: World) -> None:
@@ -57,21 +45,20 @@ def test_the_same_while_a_fifth_of_what_the_market_is_asked_fails(world: World) 
     world.check_books(machines=None)
 
 
-def test_killed_at_every_step_it_ends_with_the_same_result(world: World) -> None:
-    for state in (*STEPS[1:], JobState.COMPLETED):
-        for when in ("before", "after"):
-            assert world.run(str(state), when, *world.argv(), code=("-c", KILLED)) == -signal.SIGKILL, (state, when)
-    world.run(*world.argv())
-    world.check_books()
+LIES = {("PREPARING", "before"): (6, 0.0), ("SYNCING", "before"): (2, 0.5)}
+LIES |= {("DESTROYING", "after"): (1, 0.0), ("SETTLING", "before"): (6, 0.5)}
 
 
-def test_killed_where_machines_come_and_go_and_lied_to_after_it_the_result_is_the_same(world: World) -> None:
+def test_killed_at_every_step_interrupted_and_lied_to_it_ends_with_the_same_result(world: World) -> None:
+    """The listings that come after some of the kills lack some or all instances, and say that there are no more."""
     for number in (5, 6, 7):  # somebody else's, which half of a listing has
         world.vast.add_instance(number, label="somebody else's")
-    kills = [("PREPARING", "before"), ("SYNCING", "before"), ("DESTROYING", "after"), ("SETTLING", "before")]
-    for (state, when), (count, share) in zip(kills, [(6, 0.0), (2, 0.5), (1, 0.0), (6, 0.5)]):
-        assert world.run(state, when, *world.argv(), code=("-c", KILLED)) == -signal.SIGKILL, (state, when)
-        world.vast.lying_listings, world.vast.lying_share = count, share
+    for state in (*STEPS[1:], JobState.COMPLETED):
+        for when in ("before", "after"):
+            world.run_killed(str(state), when, *world.argv())
+            world.vast.lying_listings, world.vast.lying_share = LIES.get((str(state), when), (0, 0.0))
+        if state is JobState.TRAINING:
+            interrupt(world)
     world.run(*world.argv())
     for number in (5, 6, 7):
         del world.vast.instances[number]
@@ -79,6 +66,16 @@ def test_killed_where_machines_come_and_go_and_lied_to_after_it_the_result_is_th
     [machine] = world.job.work.rentals
     assert world.vast.gone == [machine.instance_id]
     assert world.log().count(f"instance {machine.instance_id} is destroyed") == 1
+
+
+def interrupt(world: World) -> None:
+    """Ctrl-C leaves the training and its machine as they are."""
+    with world.start(*world.argv()) as process:
+        assert wait_until(lambda: world.job.worker, PATIENCE), world.log()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130, world.log()
+    assert world.job.state is JobState.TRAINING and "goes on costing money" in world.log()
+    assert len(world.vast.instances) == 4
 
 
 def test_a_machine_that_is_lost_is_replaced_and_the_training_goes_on_from_its_checkpoint(world: World) -> None:
@@ -181,11 +178,10 @@ def test_the_example_trains_a_lora_by_ai_toolkit_and_uploads_it_to_the_hub(
         (images / f"{number}.txt").write_text("mylora, a red wall")
     monkeypatch.setenv("HF_TOKEN", TOKEN)  # of this side alone: the machine gets it with the training and the upload
     example = str(ROOT / "examples" / "rent_and_train.py")
-    code = f"import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path({example!r}, run_name='__main__')"
     with Hub() as hub:
         world.sshd.set_environment({"AI_TOOLKIT": str(toolkit), **hub.environ, "HOME": str(world.folder)})
         words = (example, str(images), "my-lora", "mylora", "hf:me/my-lora")
-        assert world.run(*words, code=("-c", code)) == 0, world.log()
+        assert world.run(*words, act=run_script) == 0, world.log()
         uploaded = hub.files("me/my-lora")
     [job] = world.queue.list_jobs()
     model = Path(Store().folder) / "jobs" / job.id / "model" / "my-lora.safetensors"
@@ -196,24 +192,3 @@ def test_the_example_trains_a_lora_by_ai_toolkit_and_uploads_it_to_the_hub(
     ) and "COMPLETED: completed; the model is at" in world.log()
     assert world.vast.instances == {}
     assert not [path for path in world.folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
-
-
-def digest(folder: Path) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-def test_the_dataset_arrives_as_it_is(world: World) -> None:
-    kept: dict[str, Any] = {}
-
-    def look() -> bool:
-        if world.vast.created and world.job.state is JobState.TRAINING:
-            kept.update(digest(world.machine / JOB / "dataset"))
-        return bool(kept)
-
-    with world.start(*world.argv()) as process:
-        assert wait_until(look, PATIENCE)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
-    assert kept == digest(world.folder / "data set")
-    assert "goes on costing money" in world.log() and len(world.vast.instances) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.conftest import Place, SshServer, Surroundings, free_port, plain
 from tests.loopback.kubernetes import ContainerState, KubernetesApi, Pod
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandTimedOut,
@@ -18,7 +18,7 @@ from training_monitor.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.models import Reply
+from training_monitor.core.models import Reply
 from training_monitor.targets.asking import ASK_ATTEMPTS, ask
 
 

@@ -20,12 +20,11 @@ from tests.integration.test_targets import restricted_path
 from tests.loopback.hub import TOKEN, Hub, blob_hash
 from tests.loopback.storage import SECRET_KEY, StorageGate
 from tests.requirements import require
-from training_monitor.clock import SystemClock
-from training_monitor.errors import CommandTimedOut
-from training_monitor.uploads.hugging_face import upload_to_hugging_face
-from training_monitor.uploads.model_card import IncompleteInfo, format_incomplete_card
+from training_monitor.core.clock import SystemClock
+from training_monitor.core.errors import CommandTimedOut
+from training_monitor.core.values import UploadReport
+from training_monitor.uploads.hugging_face import IncompleteInfo, format_incomplete_card, upload_to_hugging_face
 from training_monitor.uploads.presigned import upload_to_presigned_url
-from training_monitor.watching import UploadReport
 
 ROOT = Path(__file__).parents[2]
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import WRONG_KEY, Surroundings, WatchedTransport
 from tests.loopback.vast import ADD_SSH_KEY, KEY, SEARCH, SSH_KEYS, USER, VastApi, failure
 from tests.requirements import require
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandFailed,
@@ -195,7 +195,7 @@ def test_a_service_that_hangs_is_left_after_the_time_limit(
     vast: VastApi, transport: WatchedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vast.hang = SEARCH
-    monkeypatch.setattr(asking, "VAST_TIMEOUT", 2.0)
+    monkeypatch.setattr(asking, "VAST_TIMEOUT", 0.3)
     with pytest.raises(CommandTimedOut):
         search(transport)
 
@@ -240,10 +240,10 @@ def test_an_answer_without_credit_is_an_error_not_an_account_without_money(
 
 
 def test_a_pair_is_made_registered_and_found_and_a_second_call_changes_nothing(
-    vast: VastApi, transport: WatchedTransport, surroundings: Surroundings
+    vast: VastApi, transport: WatchedTransport
 ) -> None:
     made = setup_ssh_key(transport=transport)
-    path = surroundings.folder / ".ssh" / "vastai" / "vastai_ed25519"
+    path = Path.home() / ".ssh" / "vastai" / "vastai_ed25519"
     assert made.private_key == str(path) and made.made and made.usable
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     before = path.read_bytes()

@@ -14,7 +14,7 @@ from tests.fakes import FakeClock
 from tests.integration.conftest import SshServer, Surroundings, WatchedTransport, plain, wait_until
 from tests.loopback.vast import LIST, VastApi, create_request
 from tests.loopback.vast_rows import failure, no_such_ask
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandFailed,
@@ -25,7 +25,7 @@ from training_monitor.errors import (
 )
 from training_monitor.targets.asking import ask
 from training_monitor.vast import rent as rent_module
-from training_monitor.vast.booting import wait_until_ready
+from training_monitor.vast.instances import wait_until_ready
 from training_monitor.vast.offers import OfferQuery
 from training_monitor.vast.rent import RentedInstance, find_rented, rent_instance
 
@@ -40,7 +40,7 @@ rent_instance(OfferQuery(()), {LABEL!r}, image="pytorch/pytorch")
 """
 CREATE_SOON = """
 from training_monitor.targets.transport import LocalTransport
-LocalTransport().run("vastai create instance 1 --image x --raw".split(), timeout=8.0)
+LocalTransport().run("vastai create instance 1 --image x --raw".split(), timeout=4.0)
 """
 
 
@@ -181,7 +181,7 @@ def test_an_answer_that_is_lost_rents_nothing_more(vast: VastApi, transport: Wat
 
 def test_a_create_that_hangs_is_ended_and_looked_after(vast: VastApi, transport: WatchedTransport) -> None:
     vast.hang_after = CREATE
-    assert rent(transport, create_timeout=20.0).id == 70001
+    assert rent(transport, create_timeout=5.0).id == 70001
     assert creates(vast) == [1] and len(vast.created) == 1
 
 
@@ -279,9 +279,10 @@ def test_one_that_was_killed_before_its_create_arrived_is_waited_for(
 
 
 def test_a_create_that_waits_for_something_else_ends_soon_after_its_caller_was_killed(
-    vast: VastApi, surroundings: Surroundings
+    vast: VastApi, surroundings: Surroundings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vast.hang = "GET /api/v0/gpu_names/unique/"  # what the CLI asks for first, without a time limit
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))  # for it the CLI asks first, without a time limit
+    vast.hang = "GET /api/v0/gpu_names/unique/"
     kill_when_it_hangs(vast, CREATE_SOON)
     assert wait_until(lambda: not surroundings.processes(), 30)
     vast.released.set()

@@ -18,13 +18,12 @@ from tests.fakes import FakeClock
 from tests.integration.conftest import WRONG_KEY, WatchedTransport, wait_until
 from tests.loopback.vast import LIST, VastApi, destroy_request
 from tests.loopback.vast_rows import KEY, failure
-from training_monitor.policy.job_states import STEPS
-from training_monitor.policy.sweep import SweepMemory
-from training_monitor.renting import JobState, JobWork, TrainingRequest, format_label
-from training_monitor.store import Store
-from training_monitor.supervise.sweeper import SweepReport, sweep_instances, watch_sweeps
+from training_monitor.core.store import Store
+from training_monitor.service.queue import STEPS, TrainingQueue
+from training_monitor.service.sweep import SweepMemory
+from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.vast import instances
-from training_monitor.vast.queue import TrainingQueue
+from training_monitor.vast.renting import JobState, JobWork, TrainingRequest, format_label
 
 ROOT = Path(__file__).parents[2]
 REQUEST = TrainingRequest(name="lora", command="train")
@@ -73,7 +72,7 @@ def sweep(transport: WatchedTransport, clock: NowClock, dry_run: bool = False, *
 def see_before(vast: VastApi, clock: NowClock) -> None:
     """An earlier sweep saw all that is there now for the first time."""
     seen = dict.fromkeys(map(str, vast.instances), clock.time() - HOUR)
-    Store().save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen).as_dict(), finished=False)
+    Store().save_run("sweep me", SweepMemory(first_seen=seen, last_seen=seen), finished=False)
 
 
 def ids(rows: list[Any]) -> list[int]:
@@ -244,7 +243,7 @@ def test_all_instances_are_destroyed_when_that_is_what_is_asked_for(
 
 
 KILLED = """
-from training_monitor.supervise.sweeper import sweep_instances
+from training_monitor.service.sweeper import sweep_instances
 sweep_instances(False, owner="me")
 """
 

@@ -14,10 +14,11 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.integration.conftest import Place, SshServer, Surroundings, kill, wait_until
-from training_monitor.errors import CommandError, CommandFailed, SettingsError
-from training_monitor.parse.file_list import PARTIAL
-from training_monitor.vast.preflight import check_instance
-from training_monitor.vast.sync import BATCH_BYTES, SyncProgress, SyncReport, fetch_folder, push_folder
+from training_monitor.core.errors import CommandError, CommandFailed, SettingsError
+from training_monitor.service import sync
+from training_monitor.service.file_lists import PARTIAL
+from training_monitor.service.machine_steps import check_instance
+from training_monitor.service.sync import SyncProgress, SyncReport, fetch_folder, push_folder
 
 HOSTILE_NAMES = (
     "with space",
@@ -41,6 +42,7 @@ HOSTILE_NAMES = (
     "{a,b}",
     "x" * 200,
 )
+BATCH_BYTES = 1_000_000  # where a copying is interrupted between two
 USUAL_TOOLS = "sh cat head tail tr grep find stat printf mkdir rm sleep df dirname basename".split()
 
 
@@ -293,6 +295,10 @@ class TestEveryTarget:
 
 
 class TestInterrupted:
+    @pytest.fixture(autouse=True)
+    def small_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sync, "BATCH_BYTES", BATCH_BYTES)
+
     @pytest.mark.parametrize("push", [True, False])
     def test_only_the_rest_is_sent_after_the_connection_was_cut(
         self, over_ssh: Place, sshd: SshServer, by: str, here: Path, there: Path, push: bool

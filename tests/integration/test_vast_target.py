@@ -9,16 +9,15 @@ import pytest
 
 from tests.integration.conftest import SshServer, Surroundings, plain
 from tests.loopback.vast import KEY, LIST, VastApi
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     InstanceNotFound,
     TargetUnreachable,
     ToolNotFound,
     TrainingMonitorError,
 )
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import ask, ask_many
 from training_monitor.targets.connect import resolve_target
-from training_monitor.targets.fleet import ask_many
 from training_monitor.targets.target import Target
 
 

@@ -38,6 +38,7 @@ for step in range(1, 101):
     if step in (50, 90, 100):
         checkpoint = folder / "out" / f"model-{{step:06}}.safetensors"
         checkpoint.write_bytes(weights if step < 100 else weights[:-10])
+        os.utime(checkpoint, (time.time() - 200 + step,) * 2)  # one of the last minute is a sign of work
     time.sleep(0.02)
 time.sleep(1000)
 """
@@ -46,11 +47,11 @@ time.sleep(1000)
 WATCH = """
 import os, signal, sys
 from training_monitor.cli.main import main
-from training_monitor.store import Store
+from training_monitor.core.store import Store
 step, when = sys.argv.pop(1), sys.argv.pop(1)
 for name in ("save_run", "add_notice", "mark_notice"):
     def watched(self, *args, _do=getattr(Store, name), _name=name, **more):
-        here = _name if _name != "save_run" else args[0].split()[0] + " " + str(args[1].get("phase"))
+        here = _name if _name != "save_run" else args[0].split()[0] + " " + str(getattr(args[1], "phase", None))
         if here == step and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         result = _do(self, *args, **more)

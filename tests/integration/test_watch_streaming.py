@@ -19,8 +19,9 @@ import pytest
 
 from tests.integration.conftest import Place, SshServer, Surroundings, kill, pids, wait_until
 from tests.loopback.kubernetes import KubernetesApi
-from training_monitor import LogUpdate, TrainingWatcher, start_process_job, stop_job, watch_training
-from training_monitor.errors import InvalidTransition
+from training_monitor import TrainingWatcher, start_process_job, stop_job, watch_training
+from training_monitor.core.errors import InvalidTransition
+from training_monitor.logs import LogUpdate
 
 WRITER = """
 i=0
@@ -253,8 +254,8 @@ def followers(log: Path) -> list[int]:
 def test_a_silent_connection_is_given_up_and_opened_again(
     local: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training_monitor.supervise.stream.SILENT_SECONDS", 1.0)
-    monkeypatch.setattr("training_monitor.supervise.watcher.TICK_SECONDS", 0.1)
+    monkeypatch.setattr("training_monitor.logs.following.SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("training_monitor.watch.watcher.TICK_SECONDS", 0.1)
     log, lines = tmp_path / "log", list[str]()
     log.write_text("one\n")
     with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):

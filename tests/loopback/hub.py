@@ -135,6 +135,7 @@ class Hub:
         self._server = _Server(self)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         self.environ = {"HF_ENDPOINT": self.address, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        self.environ["HF_HUB_DISABLE_UPDATE_CHECK"] = "1"  # else it asks pypi.org first
 
     def __enter__(self) -> Hub:  # noqa: PYI034 (Self is not in Python 3.10)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()

@@ -150,9 +150,9 @@ def _faulty(fault: str) -> Answer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, api: VastApi) -> None:
+    def __init__(self, api: VastApi, port: int) -> None:
         self.api = api
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A CLI that was killed hangs up: nothing to tell."""
@@ -165,7 +165,7 @@ class VastApi:
     were destroyed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.lock = threading.RLock()
         self.instances: dict[int, Json] = {}
         self.requests: list[str] = []
@@ -194,7 +194,7 @@ class VastApi:
         self.lying_share = 0.0  # the part of the instances that is in these
         self.fail_share = 0.0  # of all requests; each fails before or after it was done
         self._random, self._coming = random.Random(7), list[tuple[int, Json]]()
-        self._server = _Server(self)
+        self._server = _Server(self, port)
         self.port = self._server.server_address[1]
         self.environ = {"VAST_URL": f"http://127.0.0.1:{self.port}", "VAST_API_KEY": KEY, "VASTAI_NO_UPDATE_CHECK": "1"}
 

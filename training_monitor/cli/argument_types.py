@@ -1,46 +1,80 @@
-"""What options may be, and what several of them say. Each is declared by every command: argparse is all it may cost."""
+"""Types of option values, and options that several commands share.
+
+Every start of the command line imports this module, so it imports argparse and little else.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import nan
+
+from training_monitor.core.units import parse_duration
 
 WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
 STALLS = "time without a step that counts as a stall, four times as long while it shows signs of work"
 
 
-def seconds_from(least: float, *, below: float) -> Callable[[str], float]:
-    """A type of seconds from `least` on."""
+# One name per meaning, then its earlier names, which are still accepted.
+INTERVAL = ("--interval", "--poll-interval", "--check-interval")
+STALL_AFTER = ("--stall-after", "--threshold", "--stagnation-threshold")
+STOP_GRACE = ("--stop-grace", "--grace")
+SOFT_LIMIT = ("--soft-limit", "--soft-timeout")
+HARD_LIMIT = ("--hard-limit", "--hard-timeout")
+
+
+def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Callable[[str], float]:
+    """Return an argparse type for seconds from `least` on, or a duration such as 15m."""
 
     def read(text: str) -> float:
-        value = _number(text)
-        if not least <= value < below:
-            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected seconds, from {least:g}")
+        seconds = parse_duration(text)
+        value = _number(text) if seconds is None else seconds
+        if not (least <= value < below and value > above):
+            bound = f"from {least:g}" if above < least else f"above {above:g}"
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected seconds, {bound}, or a duration such as 15m")
         return value
 
     return read
 
 
-SECONDS = seconds_from(0, below=1e9)
+SECONDS = seconds_from(0)
+SECONDS_ABOVE_ZERO = seconds_from(0, above=0)
+
+
+def add_duration(
+    command: argparse.ArgumentParser,
+    names: Sequence[str],
+    help: str,
+    *,
+    default: float | None = None,
+    kind: Callable[[str], float] = SECONDS,
+    short: str | None = None,
+) -> None:
+    """Declare an option for a duration under the first of its names; the others are accepted, but hidden."""
+    shown, *earlier = names
+    dest = shown.removeprefix("--").replace("-", "_")
+    flags = [short, shown] if short else [shown]
+    command.add_argument(*flags, dest=dest, type=kind, default=default, metavar="DURATION", help=help)
+    for name in earlier:
+        command.add_argument(name, dest=dest, type=kind, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def add_take_over(command: argparse.ArgumentParser) -> None:
-    """Declare what a second supervisor needs."""
+    """Declare --take-over."""
     command.add_argument(
         "--take-over", action="store_true", help="supervise it instead of another machine's supervisor, which then ends"
     )
 
 
 def some_name(text: str) -> str:
-    """A name that is not empty."""
+    """Accept a name that is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("expected a name")
     return text
 
 
 def amount(text: str) -> float:
-    """A number from 0, and below 1e9."""
+    """Accept a number from 0 to below 1e9."""
     value = _number(text)
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number, 0 or more and below 1000000000")
@@ -48,13 +82,13 @@ def amount(text: str) -> float:
 
 
 def dollars(text: str) -> float:
-    """An amount for the ledger, which keeps millionths of a dollar: above 0, at most 1e9, with at most 6 decimals."""
+    """Accept an amount for the ledger: above 0, at most 1e9, with at most 6 decimals, which the ledger can store."""
     from decimal import Decimal, InvalidOperation
 
     try:
         value = Decimal(text)
         is_kept_exactly = 0 < value <= 10**9 and value * 10**6 == (value * 10**6).to_integral_value()
-    except InvalidOperation:  # no number, or a nan
+    except InvalidOperation:  # not a number, or nan
         is_kept_exactly = False
     if not is_kept_exactly:
         raise argparse.ArgumentTypeError(
@@ -64,7 +98,7 @@ def dollars(text: str) -> float:
 
 
 def positive_number(text: str) -> float:
-    """A number above 0, and below 1e9."""
+    """Accept a number above 0 and below 1e9."""
     value = _number(text)
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a number above 0 and below 1000000000")
@@ -72,8 +106,34 @@ def positive_number(text: str) -> float:
 
 
 def _number(text: str) -> float:
-    """nan, which is in no range, of a text that is no number."""
+    """Parse a number; nan, which is in no range, if it is invalid."""
     try:
         return float(text)
     except ValueError:
         return nan
+
+
+def add_telling(command: argparse.ArgumentParser) -> None:
+    """Declare --notify."""
+    command.add_argument(
+        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
+    )
+
+
+def add_heartbeat(command: argparse.ArgumentParser) -> None:
+    """Declare --heartbeat."""
+    command.add_argument(
+        "--heartbeat",
+        metavar="URL",
+        help="GET this URL after every look that saw something, so that a dead-man service tells you when that stops; "
+        "env:NAME for the variable that holds it",
+    )
+
+
+def add_outage_after(command: argparse.ArgumentParser) -> None:
+    """Declare --outage-after."""
+    add_duration(
+        command,
+        ["--outage-after"],
+        "send a notice when looks fail, or the state folder cannot be used, for this long (default: 10m)",
+    )

@@ -7,28 +7,27 @@ from argparse import Namespace
 from collections.abc import Iterator
 from time import sleep
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
-from training_monitor.cli.failing import tell_error
+from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE, tell_error
 from training_monitor.cli.output import hint, paint, print_json, printable, put, say
-from training_monitor.errors import CommandFailed, IncompleteAnswer, JobNotFound
-from training_monitor.policy.judge import ENDS
-from training_monitor.reports import CheckReport, JobCheckReport
-from training_monitor.supervise.check import check_training
-from training_monitor.units import format_bytes, format_duration
-from training_monitor.watching import NotSeen
+from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNotFound
+from training_monitor.core.reports import CheckReport, JobCheckReport
+from training_monitor.core.units import format_bytes, format_duration
+from training_monitor.core.values import NotSeen
+from training_monitor.judging.judge import ENDS
+from training_monitor.observe.check import check_training
 
 EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
 _LABEL = 11
-_WITHOUT_ETA = ("stalled", *ENDS)  # of which no time is left
+_WITHOUT_ETA = ("stalled", *ENDS)  # states without remaining time
 
 
 def check(args: Namespace) -> int:
-    """Run `check`. Returns the exit status."""
+    """Run `check` and return the exit status."""
     try:
         report = check_training(args.target, args.what, args.namespace)
-    except (JobNotFound, CommandFailed) as error:  # it is not there, or not what it was taken for: nothing is judged
+    except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
         tell_error(error, as_json=args.json)
         return USAGE
     if args.json:
@@ -39,18 +38,18 @@ def check(args: Namespace) -> int:
 
 
 def stall(args: Namespace) -> int:
-    """Run `stall`. Returns the exit status."""
-    report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
+    """Run `stall` and return the exit status."""
+    report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.stall_after)
     if report["verdict"] == "unknown" and args.sample > 0:
         sleep(args.sample)
-        report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.threshold)
+        report = check_training(args.target, args.what, args.namespace, stagnation_threshold=args.stall_after)
     if not report["jobs"]:
         kind = IncompleteAnswer if report["not_seen"] else JobNotFound
         raise kind(report["reason"], hint="name a PID, a log file or a job")
     for found in report["jobs"]:
         if args.json:
             stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
-            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.threshold, **found})
+            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.stall_after, **found})
         else:
             is_said = found["state"] in ENDS
             say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
@@ -60,7 +59,7 @@ def stall(args: Namespace) -> int:
 
 
 def show(report: CheckReport) -> None:
-    """One block for one training, one line each for several, worst first."""
+    """Print one block for one training, one line each for several, worst first."""
     jobs = report["jobs"]
     if len(jobs) == 1:
         put("".join(f"{line}\n" for line in _block(jobs[0])))
@@ -79,7 +78,7 @@ def _verdict(job: JobCheckReport) -> str:
 
 
 def _line(job: JobCheckReport) -> str:
-    """One training on one line: where it stands, why its verdict is what it is, and which log says so."""
+    """Format one training on one line: position, reason of the verdict, and log."""
     said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
     text = printable(f"{job['name']:<22} {_position(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
     return f"{_verdict(job)} {' '.join(text.splitlines()).rstrip()}"
@@ -102,7 +101,7 @@ def _block(job: JobCheckReport) -> Iterator[str]:
 
 
 def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
-    """What was seen, a label and a text each; what is not known is left out."""
+    """Yield label and text of each known fact."""
     if job["progress"] is not None:
         filled = round(job["progress"] * BAR_WIDTH)
         bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {job['progress']:.0%}"

@@ -1,4 +1,7 @@
-"""The commands that ask: each prints one answer and returns an exit status (0 ok, 1 bad, 3 unknown)."""
+"""The commands that ask once and print one answer, and the exit statuses of all commands.
+
+Each returns an exit status: 0 ok, 1 bad, 3 unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,26 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from training_monitor.cli.output import complain, hint, print_json, say
-from training_monitor.errors import CommandFailed, IncompleteAnswer, TrainingMonitorError
-from training_monitor.models import Answer, JobStatus, JobView
-from training_monitor.policy.job_progress import format_position, job_progress
-from training_monitor.policy.judge import UNNAMED_FAILURES, format_verdict
-from training_monitor.policy.resume import training_name
-from training_monitor.units import format_bytes, format_duration, plural
-from training_monitor.verdicts import Verdict
-from training_monitor.watching import CheckpointListing, WatchedJob
+from training_monitor.core.errors import (
+    AlreadySupervised,
+    CheckpointNotFound,
+    CommandFailed,
+    IncompleteAnswer,
+    JobExists,
+    JobNotFound,
+    LeaseLost,
+    SettingsError,
+    TrainingMonitorError,
+)
+from training_monitor.core.models import Answer, JobStatus, JobView
+from training_monitor.core.units import format_bytes, format_duration, plural
+from training_monitor.core.values import CheckpointListing, Verdict, WatchedJob
+from training_monitor.jobs.attempts import training_name
+from training_monitor.judging.judge import UNNAMED_FAILURES, format_verdict
+from training_monitor.logs.job_progress import format_position, job_progress
 
 if TYPE_CHECKING:
-    from training_monitor.policy.claiming import Claim
-    from training_monitor.probes.claims import Claims
+    from training_monitor.jobs.claims import Claim, Claims
 
 OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
@@ -29,16 +40,15 @@ def status(args: Namespace) -> int:
 
 
 def _list_jobs(args: Namespace) -> int:
-    from training_monitor.supervise.check import judge_jobs
+    from training_monitor.observe.check import judge_jobs
 
-    listing = judge_jobs(args.target, args.namespace)
-    judged = listing.jobs
+    judged, not_seen = judge_jobs(args.target, args.namespace)
     claims = _ask_claims(args) if judged else Answer("claims", None)
     if args.json:
         print_json(
             [{**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)} for view, verdict in judged]
         )
-    elif not judged and not listing.not_seen:
+    elif not judged and not not_seen:
         say(f"{args.target}: no jobs")
         hint("`training-monitor check TARGET` also finds trainings that are no jobs")
     for view, verdict in [] if args.json else judged:
@@ -46,16 +56,15 @@ def _list_jobs(args: Namespace) -> int:
         say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
         if not view.status.is_terminal:
             _say_supervisor(claims, view)
-    for each in listing.not_seen:
+    for each in not_seen:
         complain(f"{args.target}: not listed: {each}")
-    return UNKNOWN if listing.not_seen else OK
+    return UNKNOWN if not_seen else OK
 
 
 def _show_job(args: Namespace) -> int:
-    from training_monitor.parse.log_patterns import parse_metrics
-    from training_monitor.probes.settings_file import load_log_patterns
-    from training_monitor.supervise.meant import named_job
-    from training_monitor.supervise.monitor import JobMonitor
+    from training_monitor.logs.patterns import load_log_patterns, parse_metrics
+    from training_monitor.observe.meant import named_job
+    from training_monitor.watch.monitor import JobMonitor
 
     monitor = JobMonitor(args.target, named_job(args.job), args.namespace)
     monitor.update()
@@ -82,7 +91,7 @@ def _verdict_dict(verdict: Verdict) -> dict[str, object]:
 
 
 def _ask_claims(args: Namespace) -> Answer[Claims]:
-    from training_monitor.probes.claims import list_question
+    from training_monitor.jobs.claims import list_question
     from training_monitor.targets.asking import ask
 
     [answer] = ask(args.target, list_question(), namespace=args.namespace)
@@ -90,7 +99,7 @@ def _ask_claims(args: Namespace) -> Answer[Claims]:
 
 
 def _claim_on(claims: Answer[Claims], view: JobView) -> Claim | None:
-    """The claim on a job's training; None where it has none. Raises what kept us from asking."""
+    """Return the claim on a job's training, if any. Raises when the target could not be asked."""
     known = claims.get()
     return known.of(training_name(view.job_id)) if known else None
 
@@ -147,7 +156,7 @@ def step(args: Namespace) -> int:
 
 
 def logs(args: Namespace) -> int:
-    from training_monitor.probes.process_jobs import LOG_BYTES
+    from training_monitor.jobs.process_jobs import LOG_BYTES
 
     view = _look(args)
     lines = view.log_tail.splitlines(keepends=True)
@@ -162,10 +171,10 @@ def logs(args: Namespace) -> int:
 
 
 def _look(args: Namespace) -> JobView:
-    """One look at a job, or at a log or process as if it were one. Raises also what kept us from its log."""
-    from training_monitor.probes.job_facts import look_with_log
-    from training_monitor.supervise.meant import named_job
-    from training_monitor.supervise.monitor import JobMonitor
+    """Look once at a job, or at a log or process as if it were one. Raises also when its log could not be read."""
+    from training_monitor.jobs.jobs import look_with_log
+    from training_monitor.observe.meant import named_job
+    from training_monitor.watch.monitor import JobMonitor
 
     job = named_job(args.job)
     if job.job_id is not None:
@@ -177,8 +186,8 @@ def _look(args: Namespace) -> JobView:
 
 
 def health(args: Namespace) -> int:
-    from training_monitor.probes.health import get_training_health
-    from training_monitor.probes.health_text import format_training_health
+    from training_monitor.health.verdict import format_training_health
+    from training_monitor.observe.health_report import get_training_health
 
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
@@ -190,8 +199,8 @@ def health(args: Namespace) -> int:
 
 
 def _found_folder(args: Namespace) -> str | None:
-    """Where the checkpoints of what trains there go, as far as it can be found."""
-    from training_monitor.supervise.meant import find_one
+    """Return the checkpoint folder of the training there, if it can be found."""
+    from training_monitor.observe.meant import find_one
 
     try:
         return find_one(args.target, args.job, args.namespace).job.output_dir
@@ -200,7 +209,7 @@ def _found_folder(args: Namespace) -> str | None:
 
 
 def gpu(args: Namespace) -> int:
-    from training_monitor.probes.gpu import check_gpu_utilization
+    from training_monitor.health.host import check_gpu_utilization
 
     report = check_gpu_utilization(args.target, args.namespace)
     if args.json:
@@ -232,7 +241,7 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def efa(args: Namespace) -> int:
-    from training_monitor.probes.efa import check_efa_utilization
+    from training_monitor.health.nccl import check_efa_utilization
 
     report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods)
     active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
@@ -246,7 +255,7 @@ def efa(args: Namespace) -> int:
 
 
 def resources(args: Namespace) -> int:
-    from training_monitor.probes.cluster import verify_ray_resources
+    from training_monitor.health.cluster import verify_ray_resources
 
     report = verify_ray_resources(args.target, args.namespace)
     if args.json:
@@ -263,13 +272,17 @@ def resources(args: Namespace) -> int:
     return OK if report["healthy"] else UNKNOWN
 
 
-UNLISTED, UNLISTED_MANY = "older checkpoint or closed folder", "older checkpoints or closed folders"
-_MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, not known
+_MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, unknown
+
+
+def format_unlisted(count: int) -> str:
+    """Format how many entries of a checkpoint folder were not examined."""
+    return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"
 
 
 def checkpoints(args: Namespace) -> int:
-    from training_monitor.policy.restart import why_none_is_complete
-    from training_monitor.probes.checkpoints import get_checkpoint_listing
+    from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+    from training_monitor.judging.restart import why_none_is_complete
 
     there = get_checkpoint_listing(args.directory, args.target, args.namespace)
     found = there or CheckpointListing(())
@@ -278,7 +291,7 @@ def checkpoints(args: Namespace) -> int:
         print_json({"checkpoints": found.checkpoints, "latest": latest, "unlisted": found.unlisted})
     else:
         if found.unlisted:
-            say(f"? {plural(found.unlisted, UNLISTED, UNLISTED_MANY)}, not looked at")
+            say(f"? {format_unlisted(found.unlisted)}")
         for each in found.checkpoints:
             mark = "*" if each is latest else _MARKS[each.complete]
             say(
@@ -292,12 +305,12 @@ def checkpoints(args: Namespace) -> int:
 
 
 def wait(args: Namespace) -> int:
-    from training_monitor.supervise.meant import find_one
-    from training_monitor.supervise.monitor import monitor_job
+    from training_monitor.observe.meant import find_one
+    from training_monitor.watch.monitor import monitor_job
 
     meant = find_one(args.target, args.what, args.namespace)
     job = replace(meant.job, name=meant.name)
-    report = monitor_job(args.target, job, args.interval, args.timeout, args.threshold, namespace=args.namespace)
+    report = monitor_job(args.target, job, args.interval, args.timeout, args.stall_after, namespace=args.namespace)
     if args.json:
         print_json(report)
     else:
@@ -310,13 +323,13 @@ def wait(args: Namespace) -> int:
 
 
 def stop(args: Namespace) -> int:
-    from training_monitor.probes.stopping import stop_job
-    from training_monitor.supervise.meant import named_job
+    from training_monitor.jobs.stopping import stop_job
+    from training_monitor.observe.meant import named_job
 
     job = named_job(args.job)
     if job.job_id is None:
         return _stop_process(args, job)
-    ended = stop_job(args.target, args.job, args.namespace, grace=args.grace, on_progress=hint)
+    ended = stop_job(args.target, args.job, args.namespace, grace=args.stop_grace, on_progress=hint)
     if args.json:
         print_json({"job_id": args.job, "status": ended})
     else:
@@ -325,10 +338,10 @@ def stop(args: Namespace) -> int:
 
 
 def _stop_process(args: Namespace, job: WatchedJob) -> int:
-    """Stop a training that is no job, by its PID or its log."""
-    from training_monitor.supervise.watcher import TrainingWatcher
+    """Stop a training that is not a job, by its PID or its log."""
+    from training_monitor.watch.watcher import TrainingWatcher
 
-    left = TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.grace)
+    left = TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.stop_grace)
     if left:
         raise CommandFailed(f"{job.label}: not even SIGKILL ended {', '.join(left)}", target=args.target)
     if args.json:
@@ -339,10 +352,10 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
 
 
 def read_alone(args: Namespace) -> None:
-    """A PID, a path or `process:NAME` alone means one on this machine, and not a target."""
+    """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
     if not hasattr(args, "what") and args.subcommand != "status":
         return
-    from training_monitor.supervise.meant import is_path, is_pid
+    from training_monitor.observe.meant import is_path, is_pid
 
     word, name = args.target, "what" if hasattr(args, "what") else "job"
     if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
@@ -351,9 +364,8 @@ def read_alone(args: Namespace) -> None:
 
 
 def meant_job(args: Namespace, error: Exception) -> str:
-    """The job or PID that is meant by a name under which there is no job; raises the error where none is."""
-    from training_monitor.errors import SettingsError
-    from training_monitor.supervise.meant import find_one, named_job
+    """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
+    from training_monitor.observe.meant import find_one, named_job
 
     if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
         raise error
@@ -367,3 +379,23 @@ def meant_job(args: Namespace, error: Exception) -> str:
     if meant == args.job:
         raise error
     return meant
+
+
+_DEFINITE = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
+
+
+def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
+    """Print an error to stderr; with --json also as JSON to stdout."""
+    if as_json:
+        said = {"error": error.what, "kind": type(error).__name__, "hint": error.hint}
+        print_json({**said, "owner": error.owner} if isinstance(error, LeaseLost) else said)
+    complain(str(error))
+
+
+def exit_status(error: TrainingMonitorError) -> int:
+    """Return the exit status of an error: 2 wrong use, 1 a definite no, 3 unknown, 4 taken over."""
+    if isinstance(error, (SettingsError, JobNotFound)):
+        return USAGE
+    if isinstance(error, LeaseLost):
+        return TAKEN_OVER
+    return BAD if isinstance(error, _DEFINITE) else UNKNOWN

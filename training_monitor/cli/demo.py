@@ -1,4 +1,4 @@
-"""`demo`: a real training process that crashes, leaves a damaged checkpoint and hangs, supervised to its end."""
+"""`demo`: supervise a real training process that crashes, leaves a damaged checkpoint and hangs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from argparse import Namespace
 from training_monitor.cli.live import LiveDisplay
 from training_monitor.cli.output import hint, interrupted_status, say
 from training_monitor.cli.supervising import show_result
-from training_monitor.probes.jobs import find_jobs_named
-from training_monitor.probes.stopping import stop_job
-from training_monitor.store import Store
-from training_monitor.supervise.restart import auto_restart
+from training_monitor.core.store import Store
+from training_monitor.jobs.jobs import find_jobs_named
+from training_monitor.jobs.stopping import stop_job
+from training_monitor.restart.restart import auto_restart
 
 JOB_NAME = "demo"
 
 
 def demo(args: Namespace) -> int:
-    """Everything happens in a folder of its own; however the demo ends, folder and training are gone after it."""
+    """Run the demo in a temporary folder; folder and training are removed however it ends."""
     with tempfile.TemporaryDirectory(prefix="training-monitor-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
         try:

@@ -1,11 +1,11 @@
-"""The training the demo supervises: a small network that really learns, crashes once and hangs once.
+"""The training that the demo supervises: a small network that really learns, crashes once and hangs once.
 
 Self-contained, so that it can be copied to any machine with Python 3.10 or later:
 
     python3 demo_training.py --output DIR [--crash-at 70] [--hang-at 130] [--resume DIR/step_60]
 
 It fits sin(3x) with a two-layer network by SGD, prints one line per step and writes safetensors checkpoints.
-Without --resume it looks at the environment variable RESUME_FROM_CHECKPOINT.
+Without --resume it uses the environment variable RESUME_FROM_CHECKPOINT.
 Weights are float32 throughout and batches depend only on the step, so a resumed run ends with the very same weights.
 """
 
@@ -31,7 +31,7 @@ Weights = dict[str, "array[float]"]
 
 
 class BadCheckpoint(Exception):
-    """The checkpoint to resume from is missing, cut short or of another model."""
+    """The checkpoint to resume from is missing, truncated or of another model."""
 
 
 def new_weights(seed: int = 7) -> Weights:
@@ -44,7 +44,7 @@ def new_weights(seed: int = 7) -> Weights:
 
 
 def train_step(weights: Weights, step: int) -> float:
-    """One SGD step on the batch that belongs to `step`, in place; returns the loss before the update."""
+    """Do one SGD step on the batch of `step`, in place, and return the loss before the update."""
     rng, loss = random.Random(step), 0.0
     w1, b1, w2, b2 = parameters = [weights[name] for name in SHAPES]
     d_w1, d_b1, d_w2, d_b2 = gradients = [[0.0] * len(values) for values in parameters]
@@ -67,7 +67,7 @@ def train_step(weights: Weights, step: int) -> float:
 
 
 def encode_checkpoint(weights: Weights, step: int) -> bytes:
-    """safetensors: 8 bytes little-endian header length, JSON header, float32 data."""
+    """Encode as safetensors: 8 bytes little-endian header length, JSON header, float32 data."""
     header: dict[str, object] = {"__metadata__": {"step": str(step), "model": "demo"}}
     data = b""
     for name, values in weights.items():
@@ -80,7 +80,7 @@ def encode_checkpoint(weights: Weights, step: int) -> bytes:
 
 
 def save_checkpoint(output: Path, weights: Weights, step: int) -> None:
-    """Complete or not there at all: written under a temporary name, then renamed."""
+    """Save atomically: write under a temporary name, then rename."""
     folder, temporary = output / f"step_{step}", output / f".step_{step}.tmp"
     with temporary.open("wb") as file:
         file.write(encode_checkpoint(weights, step))
@@ -92,7 +92,7 @@ def save_checkpoint(output: Path, weights: Weights, step: int) -> None:
 
 
 def load_checkpoint(path: Path) -> tuple[Weights, int]:
-    """Weights and step of a `step_N` folder or a file; BadCheckpoint says what is wrong with it."""
+    """Load weights and step of a `step_N` folder or a file. Raises BadCheckpoint."""
     file = path / "model.safetensors" if path.is_dir() else path
     try:
         raw = file.read_bytes()
@@ -114,7 +114,7 @@ def load_checkpoint(path: Path) -> tuple[Weights, int]:
 
 
 def first_time(marker: Path) -> bool:
-    """True once in the life of the output folder; the file remembers."""
+    """Return True once per output folder, remembered by the marker file."""
     seen = marker.exists()
     marker.touch()
     return not seen
@@ -132,7 +132,7 @@ def crash(output: Path, weights: Weights, step: int) -> None:
 
 
 def hang() -> None:
-    """Alive and silent, as a collective that waits for a lost rank; SIGTERM ends it."""
+    """Stay alive and silent, like a collective that waits for a lost rank; SIGTERM ends it."""
     while True:
         time.sleep(3600)
 

@@ -1,4 +1,4 @@
-"""`doctor`: what works here, what does not, and what to do about each."""
+"""`doctor`: check the tools, keys and targets here, and suggest a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.output import paint, print_json, printable, put
-from training_monitor.errors import TrainingMonitorError, last_lines
-from training_monitor.models import CommandResult, Question
-from training_monitor.settings import state_dir
-from training_monitor.store import Store
-from training_monitor.targets.asking import ask, read_text
-from training_monitor.targets.fleet import side_by_side
+from training_monitor.core.errors import TrainingMonitorError, last_lines
+from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.settings import state_dir
+from training_monitor.core.store import Store
+from training_monitor.targets.asking import ask, read_text, side_by_side
 from training_monitor.targets.transport import LocalTransport
 
 TIMEOUT = 15.0
@@ -25,7 +24,7 @@ TIMEOUT = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """state: ok | missing (nothing is wrong unless you need it) | broken."""
+    """The result of one check. state: ok | missing (only a problem if you need it) | broken."""
 
     name: str
     state: str
@@ -34,7 +33,7 @@ class Check:
 
 
 def doctor(args: Namespace) -> int:
-    """Exit status 1 when something that is here does not work, or a target does not answer."""
+    """Run the command; exit status 1 when an installed tool does not work, or a target does not answer."""
     calls: list[Callable[[], list[Check]]] = [_python, _state, _kubectl, _ssh, _vastai, _gpus]
     calls += [lambda target=target: [_target(target)] for target in args.targets]  # type: ignore[misc]
     checks = [check for found in side_by_side(calls) for check in _checks(found)]
@@ -153,15 +152,15 @@ def _vastai() -> list[Check]:
     ]
     if not key and not files:
         return [Check("vastai", "missing", "no API key", "set VAST_API_KEY, or vastai set api-key")]
-    answer = _run("vastai", "show", "user", "--raw")  # it exits 0 with empty output when the key is refused
+    answer = _run("vastai", "show", "user", "--raw")  # exits 0 with empty output when the key is refused
     if isinstance(answer, str) or not answer.stdout.strip().startswith("{"):
         return [Check("vastai", "broken", _said(answer), "look at https://cloud.vast.ai/account for the key")]
     return [Check("vastai", "ok", "the API key works"), _vast_ssh_key()]
 
 
 def _vast_ssh_key() -> Check:
-    """Whether rented machines let us in."""
-    from training_monitor.errors import SettingsError
+    """Check whether rented machines accept our ssh key."""
+    from training_monitor.core.errors import SettingsError
     from training_monitor.vast.account import check_ssh_keys
 
     name, remedy = "vastai ssh key", "training-monitor keys --setup"
@@ -179,7 +178,7 @@ def _vast_ssh_key() -> Check:
 
 
 def _gpus() -> list[Check]:
-    from training_monitor.probes.gpu import check_gpu_utilization
+    from training_monitor.health.host import check_gpu_utilization
 
     if not shutil.which("nvidia-smi"):
         return [Check("nvidia-smi", "missing", "not on PATH", "only needed to watch GPUs of this machine")]

@@ -13,26 +13,25 @@ from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
-from training_monitor.cli.output import complain, paint, print_json, printable, put
-from training_monitor.errors import SettingsError
-from training_monitor.history import History
-from training_monitor.policy.fleet_config import FleetConfig, parse_entry
-from training_monitor.policy.fleet_values import FleetEntry, FleetSnapshot
-from training_monitor.policy.training_metrics import TrainingMetrics
-from training_monitor.probes.settings_file import load_fleet_config, load_log_patterns
-from training_monitor.settings import LOG_FILE
-from training_monitor.store import Store
-from training_monitor.supervise.fleet import FleetMonitor
-from training_monitor.supervise.logs import setup_logging
-from training_monitor.supervise.mock_fleet import MockFleet
+from training_monitor.cli.output import complain, print_json, put_lines
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.logger import setup_logging
+from training_monitor.core.settings import LOG_FILE
+from training_monitor.core.store import Store
+from training_monitor.fleet.config import FleetConfig, parse_entry
+from training_monitor.fleet.fleet import FleetMonitor, load_fleet_config
+from training_monitor.fleet.history import History
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.mock import MockFleet
+from training_monitor.fleet.values import FleetEntry, FleetSnapshot
+from training_monitor.logs.patterns import load_log_patterns
 from training_monitor.targets.target import parse_target
 
-PIPED_WIDTH = 400  # nothing is cut, the reasons least of all
-_COLOURS = {"good": "green", "warn": "yellow", "bad": "red", "dim": "dim", "bold": "bold"}
+PIPED_WIDTH = 400  # wide enough that nothing is cut
 
 
 def vast(args: Namespace) -> int:
-    """Run the command. Returns the exit status."""
+    """Run `vast` and return the exit status."""
     if args.mock:
         config = _changed(FleetConfig(), args)
         mock = MockFleet(args.instances or (), config=config)
@@ -45,7 +44,7 @@ def vast(args: Namespace) -> int:
 
 
 def fleet(args: Namespace) -> int:
-    """Run the command. Returns the exit status."""
+    """Run `fleet` and return the exit status."""
     config = _changed(load_fleet_config(), args)
     _check_group(args.group, config.groups)
     words = args.targets or list(config.groups)
@@ -56,7 +55,7 @@ def fleet(args: Namespace) -> int:
 
 
 def _changed(config: FleetConfig, args: Namespace) -> FleetConfig:
-    """The configuration with what the command line says over it."""
+    """Return the configuration overridden by the command line."""
     if args.interval:
         config = replace(config, interval=args.interval)
     if args.outage_after is not None:
@@ -75,7 +74,7 @@ def _watch(
 ) -> int:
     namespace = getattr(args, "namespace", "default")
     for entry in entries:
-        parse_target(entry.target, namespace=namespace)  # before the screen is there, where errors can be read
+        parse_target(entry.target, namespace=namespace)  # before the screen hides errors
     with ExitStack() as stack:
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         outbox = stack.enter_context(open_outbox(args.notify)) if args.notify is not None else None
@@ -93,10 +92,10 @@ def _watch(
         return _show(monitor, args, title, config)
 
 
-def _show(fleet: FleetMonitor | MockFleet, args: Namespace, title: str, config: FleetConfig) -> int:
+def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig) -> int:
     on_screen = sys.stdin.isatty() and sys.stdout.isatty() and not (args.once or args.json)
     if on_screen and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
-        from training_monitor.tui.fleet_app import run_fleet
+        from training_monitor.screens.fleet.app import run_fleet
 
         _log_beside_the_screen()
         run_fleet(fleet, read_only=args.read_only, title=title, group=args.group, thresholds=config.thresholds)
@@ -114,7 +113,7 @@ def _show(fleet: FleetMonitor | MockFleet, args: Namespace, title: str, config: 
 
 
 def _log_beside_the_screen() -> None:
-    """What fails is logged where stderr was sent; on a terminal it would be written over the screen."""
+    """Log to stderr if it is redirected; on a terminal the log would be written over the screen."""
     if sys.stderr is not None and not sys.stderr.isatty() and LOG_FILE not in os.environ:
         with suppress(SettingsError):
             setup_logging(log_file="/dev/stderr")
@@ -127,24 +126,19 @@ def _row(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any
 
 
 def _print_table(snapshot: FleetSnapshot, config: FleetConfig, title: str) -> None:
-    """The screen's table and summary as lines of text."""
-    from training_monitor.tui.main_screen import table_lines
-    from training_monitor.tui.panels import summary_lines
-    from training_monitor.tui.terminal import terminal_glyphs
-    from training_monitor.tui.view import Options, View
+    """Print the screen's table and summary."""
+    from training_monitor.screens.fleet.main import table_text
+    from training_monitor.screens.fleet.view import FleetView
+    from training_monitor.screens.kit.terminal import terminal_glyphs
+    from training_monitor.screens.kit.view import Options
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    view = View(Options(title, glyphs=terminal_glyphs(), thresholds=config.thresholds), index=-1)
-    size = width, len(snapshot.rows) + 2
-    summary = summary_lines(snapshot, view, width, 3)
-    shown = [line for line in summary if any(text.strip() for text, _ in line)]
-    for line in (*table_lines(snapshot, view, snapshot.rows, -1, size), *shown):
-        text = "".join(paint(printable(text), _COLOURS.get(style), sys.stdout) for text, style in line)
-        put(f"{text.rstrip()}\n")
+    view = FleetView(Options(title, glyphs=terminal_glyphs()), thresholds=config.thresholds)
+    put_lines(table_text(snapshot, view, width))
 
 
 def _status(snapshot: FleetSnapshot, config: FleetConfig) -> int:
-    """3 when it could not be asked, 1 when a member is in error."""
+    """Return 1 when a member is in error, 3 when one is unknown or the listing failed."""
     levels = [row.health(config.thresholds, snapshot.timestamp).level for row in snapshot.rows]
     if "error" in levels:
         return BAD

@@ -1,65 +1,310 @@
-"""`history`: what was seen of trainings, as sparklines and tables, and as CSV and JSON lines.
-
-Every command declares its options: what costs more than argparse is imported when it is needed.
-"""
+"""`history`: the samples of trainings as sparklines and tables, as CSV (RFC 4180), and as JSON lines."""
 
 from __future__ import annotations
 
 import argparse
-import re
+import csv
+import json
+import shutil
+import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from itertools import chain
+from math import isfinite
+from typing import IO, TYPE_CHECKING, Any
+
+from training_monitor.cli.market import print_table
+from training_monitor.cli.output import hint, print_json, printable, say
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.units import format_duration, format_sparkline, plural
+from training_monitor.fleet.history import FIELDS, History, HistoryMember
+from training_monitor.fleet.trends import (
+    COMPARED,
+    CostProjection,
+    RunComparison,
+    compare_runs,
+    project_cost,
+    series,
+    trend,
+)
+from training_monitor.fleet.values import FleetSample
 
 if TYPE_CHECKING:
-    from training_monitor.history import HistoryMember
+    from training_monitor.fleet.history import HistoryMember
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_AGO = re.compile(r"(?:\d{1,9}[smhdw])+")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+AHEAD = 24.0  # hours of the cost projection
+MANY = 20  # members; for more, reading a whole day would take too long
+RECENT = 300.0  # seconds
+SILENT = 3600.0  # seconds without a sample, after which a projection makes no sense
+WIDEST = 40  # cells of a sparkline
+_DURATIONS = {"eta_seconds", "runtime_seconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The request: a time span, the fields (none: all), and whether as JSON."""
+
+    history: History
+    since: float
+    until: float
+    fields: tuple[str, ...]
+    as_json: bool
+
+    def read(self, key: str, fields: Collection[str] = FIELDS) -> list[FleetSample]:
+        """Return the samples of a member in this time."""
+        return self.history.read(key, self.since, self.until, fields=fields)
+
+
+# ---------------------------------------------------------------- all members
+
+
+def list_members(view: View, members: Sequence[HistoryMember]) -> None:
+    """Print one line per member; for more than `MANY` only the last minutes of each are read."""
+    shown = view.fields or ("loss", "gpu_utilization")
+    found, rows, width = [], [], _cells(36 + 10 * len(shown), len(shown))
+    for each in members:
+        recent = min(view.until, each.last) - RECENT if len(members) > MANY else view.since
+        samples = replace(view, since=max(view.since, recent)).read(each.key, {"step", *shown})
+        newest = {field: _newest(samples, field) for field in ("step", *shown)}
+        if view.as_json:
+            found.append({**_named(each), **{field: plain(value) for field, value in newest.items()}})
+            continue
+        seen = f"{format_duration(max(0.0, time.time() - each.last))} ago"
+        lines = ((_number(field, newest[field]), _sparkline(samples, field, width, view.until)) for field in shown)
+        rows.append((each.key, seen, _number("step", newest["step"]), *chain.from_iterable(lines)))
+    if view.as_json:
+        print_json({"members": found})
+    elif rows:
+        header = chain.from_iterable((_heading(field), "") for field in shown)
+        print_table(("MEMBER", "SEEN", "STEP", *header), rows, gives_way=(0,))
+    if len(rows) > MANY:
+        hint(f"of so many members only the last {format_duration(RECENT)} of each; name one to see all of it")
+
+
+def _named(member: HistoryMember) -> dict[str, Any]:
+    return {"key": member.key, "first_seen": member.first, "last_seen": member.last, "samples": member.samples}
+
+
+# ---------------------------------------------------------------- chosen members
+
+
+def describe(view: View, members: Sequence[HistoryMember]) -> None:
+    """Print each field of some members, and their projected cost."""
+    found = []
+    for member in members:
+        samples = view.read(member.key)
+        cost = None if _why_not(samples) else project_cost(samples, hours=AHEAD)
+        if view.as_json:
+            fields = {field: asdict(trend(samples, field)) for field in view.fields or FIELDS}
+            values = {field: {name: plain(value) for name, value in each.items()} for field, each in fields.items()}
+            found.append({**_named(member), "seen": len(samples), "fields": values, "cost": cost})
+        else:
+            _print_member(view, member, samples, cost)
+    if view.as_json:
+        print_json({"members": found})
+
+
+def _print_member(
+    view: View, member: HistoryMember, samples: Sequence[FleetSample], cost: CostProjection | None
+) -> None:
+    name = " ".join(member.key.split())
+    if not samples:
+        say(f"{name}  nothing was seen in this time; it was from {_when(member.first)} to {_when(member.last)}")
+        return
+    status = f", {samples[-1].status}" if samples[-1].status else ""
+    span = f"{_when(samples[0].timestamp)} to {_when(samples[-1].timestamp)}"
+    say(f"{name}  {span}  {plural(len(samples), 'sample')}{status}")
+    rows, width = [], _cells(68, 1)
+    for field in view.fields or FIELDS:
+        each = trend(samples, field)
+        if each.known == 0.0 and not view.fields:
+            continue
+        numbers = [_number(field, value) for value in (each.first, each.last, each.low, each.high)]
+        rows.append((field, _sparkline(samples, field, width, view.until), *numbers, _change(field, each.per_hour)))
+    if rows:
+        print_table(("FIELD", "", "FIRST", "LAST", "LOW", "HIGH", "PER HOUR"), rows, gives_way=())
+    say(f"cost  {_cost_in_words(cost) if cost else _why_not(samples)}")
+
+
+def _why_not(samples: Sequence[FleetSample]) -> str | None:
+    """Return why the cost of a member cannot be projected; None if it can."""
+    if not samples:
+        return "nothing was seen"
+    silent = time.time() - samples[-1].timestamp
+    if samples[-1].status == "lost":
+        return "it is gone and costs nothing any more"
+    return f"nobody knows: it was last seen {format_duration(silent)} ago" if silent > SILENT else None
+
+
+def _cost_in_words(cost: CostProjection) -> str:
+    spent = "" if cost.spent is None else f"${cost.spent:.2f} so far, "
+    if cost.dollars_per_hour is None or cost.dollars is None:
+        return f"{spent}nobody knows its price"
+    left = "nobody knows how much" if cost.to_completion is None else f"${cost.to_completion:.2f}"
+    ahead = f"the next {cost.hours:g} hours ${cost.dollars:.2f}, until its last step {left}"
+    return f"{spent}${cost.dollars_per_hour:.3f} per hour\n      {ahead}"
+
+
+# ---------------------------------------------------------------- side by side
+
+
+def compare(view: View, members: Sequence[HistoryMember]) -> None:
+    """Print a comparison of members, also at the same step. Raises SettingsError for too many."""
+    if len(members) > MANY:
+        raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
+    runs = compare_runs({member.key: view.read(member.key, COMPARED) for member in members})
+    if view.as_json:
+        print_json({"runs": [{name: plain(value) for name, value in asdict(run).items()} for run in runs]})
+        return
+    if not runs:
+        return
+    header = ("MEMBER", "STEP", "LOSS", "BEST", "AT", "/1K", "/S", "GPU", "COST", "$/1K")
+    print_table(header, [_run_cells(run) for run in runs], gives_way=(0,))
+    common = next((run.common_step for run in runs if run.common_step is not None), None)
+    at_step = "" if common is None else f"AT: the loss at step {_number('step', common)}, which all have reached; "
+    hint(f"{at_step}/1K: how the loss changes in 1000 steps; /S: steps per second; GPU: per cent")
+
+
+def _run_cells(run: RunComparison) -> tuple[str, ...]:
+    losses = (_number("loss", loss) for loss in (run.last_loss, run.best_loss, run.loss_at_common_step))
+    change = "-" if run.loss_trend_per_1000_steps is None else f"{run.loss_trend_per_1000_steps:+.2g}"
+    gpu = "-" if run.mean_gpu_utilization is None else f"{run.mean_gpu_utilization:.0f}"
+    dollars = (_number("", each) for each in (run.total_cost, run.dollars_per_1000_steps))
+    speed = _number("steps_per_second", run.median_steps_per_second)
+    return run.key, _number("step", run.last_step), *losses, change, speed, gpu, *dollars
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _cells(others: int, lines: int) -> int:
+    """Return the width of each of some sparklines beside that many other characters."""
+    return max(8, min(WIDEST, (shutil.get_terminal_size((200, 24)).columns - others) // lines))
+
+
+def _sparkline(samples: Sequence[FleetSample], field: str, width: int, end: float) -> str:
+    """Format the field from the first sample on; unknown parts are dots, since a table collapses spaces in a cell."""
+    begin = samples[0].timestamp if samples else end
+    try:
+        "▁·".encode(sys.stdout.encoding or "ascii")
+        dot = "·"
+    except UnicodeEncodeError:
+        dot = ":"
+    return format_sparkline(series(samples, field, width, begin, end), width, ascii=dot == ":").replace(" ", dot)
+
+
+def _heading(field: str) -> str:
+    return {"gpu_utilization": "GPU %"}.get(field, field.upper().replace("_", " "))
+
+
+def _newest(samples: Sequence[FleetSample], field: str) -> float | None:
+    """Return the newest known value, which may be nan."""
+    return next((value for each in reversed(samples) if (value := each.values[field]) is not None), None)
+
+
+def _number(field: str, value: float | None) -> str:
+    """Format a number in at most eight characters; - is unknown."""
+    if value is None:
+        return "-"
+    if field in _DURATIONS:
+        return format_duration(value)
+    if isinstance(value, int) and abs(value) < 1e8:
+        return str(value)
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}" if abs(value) < 1000 else f"{value:.2g}"
+
+
+def _change(field: str, per_hour: float | None) -> str:
+    """Format a change with its sign; of a duration as a duration."""
+    if per_hour is None:
+        return "-"
+    if field in _DURATIONS and per_hour:
+        return f"{'+' if per_hour > 0 else '-'}{format_duration(abs(per_hour))}"
+    return f"{per_hour:+.3g}"
+
+
+def plain(value: object) -> object:
+    """Return nan and infinities as strings: JSON has no such numbers, and null means unknown."""
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+def _when(timestamp: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets take for a formula
+Write = Callable[[dict[str, Any]], object]
+
+
+def export(view: View, members: Sequence[HistoryMember], csv_file: str | None, json_file: str | None) -> None:
+    """Write the samples of the members one after the other (`-` is stdout), and print how many went to a file.
+
+    Raises:
+        SettingsError: a file cannot be written.
+    """
+    fields = view.fields or FIELDS
+    for option, path, begin in (("--csv", csv_file, _begin_csv), ("--jsonl", json_file, _begin_lines)):
+        if path is None:
+            continue
+        with _opened(option, path) as file:
+            write, count = begin(file, ("time", "timestamp", "member", "status", *fields)), 0
+            for member in members:
+                for sample in view.read(member.key, fields):
+                    write(_row(member.key, sample, fields))
+                    count += 1
+        if path != "-":
+            hint(f"{plural(count, 'sample')} of {plural(len(members), 'member')} in {path}")
+
+
+@contextmanager
+def _opened(option: str, path: str) -> Iterator[IO[str]]:
+    if path == "-":
+        yield sys.stdout
+        return
+    try:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            yield file
+    except OSError as error:
+        raise SettingsError(option, path, f"a file that can be written: {error.strerror}") from error
+
+
+def _row(key: str, sample: FleetSample, fields: Sequence[str]) -> dict[str, Any]:
+    moment = datetime.fromtimestamp(sample.timestamp, timezone.utc)
+    return {
+        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "timestamp": sample.timestamp,
+        "member": key,
+        "status": sample.status,
+        **{name: sample.values[name] for name in fields},
+    }
+
+
+def _begin_csv(file: IO[str], names: Sequence[str]) -> Write:
+    writer = csv.DictWriter(file, names)
+    writer.writeheader()
+    return lambda row: writer.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _cell(value: object) -> object:
+    """Return a text that no spreadsheet takes for a formula; numbers and None unchanged."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
+    return lambda row: file.write(f"{json.dumps({name: plain(row[name]) for name in names})}\n")
+
+
 NAMED = 5  # candidates
 
 
-def add_history(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `history`."""
-    command.add_argument(
-        "members",
-        metavar="MEMBER",
-        nargs="*",
-        help="a key, or a part of it that only one has (default: all in a table)",
-    )
-    for option, default, text in (
-        ("--since", "24h", "so long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: %(default)s)"),
-        ("--until", None, "the same (default: now)"),
-    ):
-        command.add_argument(option, type=_moment, default=default, metavar="WHEN", help=text)
-    command.add_argument("--field", action="append", default=[], metavar="FIELD", help="only this; may be repeated")
-    command.add_argument("--csv", metavar="FILE", help="write the samples there; - is stdout")
-    command.add_argument("--jsonl", metavar="FILE", help="the same as JSON lines; what is no number there is a text")
-    command.add_argument("--compare", action="store_true", help="runs side by side, also at the same step")
-
-
-def _moment(text: str) -> float:
-    """Epoch seconds of a time, or of so long ago. A time without a zone is local."""
-    if _AGO.fullmatch(text):
-        return time.time() - sum(int(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"\d+\D", text))
-    if _DATE.fullmatch(text):
-        from datetime import datetime
-
-        try:
-            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-        except (ValueError, OverflowError, OSError):
-            pass
-    raise argparse.ArgumentTypeError(f"{text!r}: expected 90m, 1h30m, 7d or 2030-01-31T12:00")
-
-
 def history(args: argparse.Namespace) -> int:
-    """Show, compare or export what was seen of the members asked for. Returns the exit status."""
+    """Show, compare or export the history of the chosen members, and return the exit status."""
     from training_monitor.cli.commands import OK
-    from training_monitor.cli.history_export import export
-    from training_monitor.cli.history_tables import View, compare, describe, list_members
-    from training_monitor.cli.output import hint
-    from training_monitor.history import History
-    from training_monitor.parse.history_chunk import FIELDS
 
     _check(args, FIELDS)
     kept = History()
@@ -84,7 +329,6 @@ def history(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, fields: tuple[str, ...]) -> None:
-    from training_monitor.errors import SettingsError
 
     for field in args.field:
         if field not in fields:
@@ -96,9 +340,8 @@ def _check(args: argparse.Namespace, fields: tuple[str, ...]) -> None:
 
 
 def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
-    """The member of this key, or the only one with this in its key."""
-    from training_monitor.errors import SettingsError
-    from training_monitor.units import name_some
+    """Return the member with this key, or the only one whose key contains it."""
+    from training_monitor.core.units import name_some
 
     found = [member for member in members if member.key == wanted] or [
         member for member in members if wanted and wanted in member.key

@@ -1,17 +1,24 @@
-"""The running display of a supervised job: one live line on a terminal, plain lines when piped, JSON when asked."""
+"""Progress display: one live line on a terminal, plain lines when piped, JSON on request.
+
+After a long silence it says on stderr what it is waiting for: a silent command looks like a hung one.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from types import TracebackType
 
 from training_monitor.cli.output import hint, paint, print_json, printable, put, say
-from training_monitor.models import Event, JobView, Progress
-from training_monitor.policy.job_progress import format_position, job_progress
-from training_monitor.reports import RestartReport
-from training_monitor.units import format_duration, plural
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.models import Event, JobView, Progress
+from training_monitor.core.reports import RestartReport
+from training_monitor.core.units import format_duration, plural
+from training_monitor.logs.job_progress import format_position, job_progress
 
 _COLOURS = {
     "detected": "red",
@@ -29,14 +36,14 @@ _COLOURS = {
 }
 _PLAIN_SECONDS = 30.0
 _BAR_WIDTH = 16
-_REDRAW = "\r\x1b[K"  # to the first column, and the line emptied
+_REDRAW = "\r\x1b[K"  # return to the first column and clear the line
 
 
 class LiveLine:
-    """One line of a terminal that is drawn over and over; elsewhere a line now and then."""
+    """A line that is redrawn on a terminal; elsewhere a plain line from time to time."""
 
     def __init__(self, plain_seconds: float) -> None:
-        """`plain_seconds` are at least between two lines where stdout is no terminal."""
+        """Without a terminal, print at most one line per `plain_seconds`."""
         self._terminal, self._plain_seconds = sys.stdout.isatty(), plain_seconds
         self._printed_at = float("-inf")
 
@@ -53,7 +60,7 @@ class LiveLine:
             put(_REDRAW)
 
     def print_event(self, event: Event, elapsed: float) -> None:
-        """One line with the event's kind and text, in place of the live line."""
+        """Print the event's kind and text in place of the live line."""
         kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
         line = f"{elapsed:6.1f}s  {kind} {printable(event.text)}\n"
         put(_REDRAW + line if self._terminal else line)
@@ -63,7 +70,7 @@ class LiveDisplay:
     """Shows the events of `auto_restart`."""
 
     def __init__(self, *, as_json: bool, heading: str | None = None) -> None:
-        """`heading` goes before the first event."""
+        """Print `heading` before the first event."""
         self._json, self._heading = as_json, heading
         self._started = time.monotonic()
         self._live = LiveLine(_PLAIN_SECONDS)
@@ -93,7 +100,7 @@ class LiveDisplay:
             self._live.print_event(event, time.monotonic() - self._started)
 
     def _speed(self, view: JobView) -> float | None:
-        """Steps per second: what the log says, else what was seen of this job so far."""
+        """Return the steps per second in the log, else those observed so far in this job."""
         step, now = job_progress(view.progress).step, time.monotonic()
         if view.progress.steps_per_second or step is None:
             return view.progress.steps_per_second
@@ -106,7 +113,7 @@ class LiveDisplay:
 
 
 def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | None) -> str:
-    """One line: bar, step, loss, speed, ETA; '?' is what the log does not say."""
+    """Format bar, step, loss, speed and ETA on one line; '?' is unknown."""
     parts = [f"{elapsed:6.1f}s  attempt {attempt}", *progress_parts(view.progress, speed)]
     if not view.status.is_terminal and view.log_age is not None and view.log_age >= 5:
         parts.append(f"silent {format_duration(view.log_age)}")
@@ -114,7 +121,7 @@ def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | 
 
 
 def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = False) -> list[str]:
-    """Bar, step, loss, speed in steps per second, ETA, as far as they are known; what stalls has no ETA."""
+    """Return bar, step, loss, speed in steps per second, and ETA, as far as known; a stalled training has no ETA."""
     job, parts = job_progress(replace(progress, steps_per_second=speed)), []
     if job.fraction is not None:
         filled = round(job.fraction * _BAR_WIDTH)
@@ -128,7 +135,7 @@ def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = F
 
 
 def print_summary(report: RestartReport, logs_call: str) -> None:
-    """What a supervised run came to, and of a failed one what was said last; `logs_call` shows more."""
+    """Print the result of a supervised training; for a failed one, `logs_call` shows its log."""
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
     put(f"\nTraining {verdict}: {printable(report['reason'])}\n")
     for attempt in report["attempts"]:
@@ -148,3 +155,65 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
     )
     if report["job_id"] and not report["success"]:
         say(f"  its log: {logs_call}")
+
+
+SAID_EVERY = 30.0  # seconds of silence
+
+
+class Waiting:
+    """Reports long waits on stderr; news about a named wait restarts its silence.
+
+        with Waiting() as waiting:
+            waiting.on("market", "asking vast.ai what is for rent")
+
+    A thread prints a line for each silence of `every` seconds while the block lasts.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], None] = hint, *, every: float = SAID_EVERY, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._tell, self._every, self._clock = tell, every, clock
+        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._waits: dict[str, tuple[Callable[[], str | None], float, float]] = {}  # text, start, last report
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Waiting:  # noqa: PYI034 (Self is not in Python 3.10)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def on(self, name: str, what: str | Callable[[], str | None]) -> None:
+        """Start or restart a wait; a callable is called for the text when it is due, and None ends the wait."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._waits[name] = (what if callable(what) else lambda: what, now, now)
+
+    def end(self, name: str) -> None:
+        """End a wait."""
+        with self._lock:
+            self._waits.pop(name, None)
+
+    def look(self) -> None:
+        """Report each silence that is long enough."""
+        now = self._clock.monotonic()
+        with self._lock:
+            due = {name: wait for name, wait in self._waits.items() if now - wait[2] >= self._every}
+        for name, (what, since, told) in due.items():
+            text = what()
+            with self._lock:
+                if self._waits.get(name) != (what, since, told):
+                    continue  # there was news meanwhile
+                if text is None:
+                    del self._waits[name]
+                    continue
+                self._waits[name] = (what, since, now)
+            self._tell(f"{text}: no news for {format_duration(now - since)}")
+
+    def _run(self) -> None:
+        while not self._clock.wait(self._closing, 1.0):
+            self.look()

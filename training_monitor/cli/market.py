@@ -1,4 +1,4 @@
-"""`instances`, `offers`, `dataset`, `keys` and `credits`: what is rented and for rent, and what it needs and costs."""
+"""`instances`, `offers`, `dataset`, `keys` and `credits`: rented machines, offers, and what a training needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
 from training_monitor.cli.output import complain, hint, print_json, printable, say
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     CommandError,
     InstanceNotFound,
     InsufficientCredits,
@@ -21,27 +21,33 @@ from training_monitor.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.policy.cost import BurnForecast, forecast_burn
-from training_monitor.renting import read_label
-from training_monitor.settings import vast_key_path
-from training_monitor.units import format_bytes, format_duration, known_number, plural
+from training_monitor.core.settings import vast_key_path
+from training_monitor.core.units import format_bytes, format_duration, known_number, plural
+from training_monitor.service.credits import Credits, decimals_to_show, sum_movements
+from training_monitor.service.dataset import validate_dataset
 from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, setup_ssh_key
-from training_monitor.vast.credits import Credits, decimals_to_show, sum_movements
-from training_monitor.vast.dataset import validate_dataset
+from training_monitor.vast.cost import BurnForecast, forecast_burn
 from training_monitor.vast.instances import list_instances, show_instance
-from training_monitor.vast.market_check import find_loose_wishes, give_up_wishes
-from training_monitor.vast.offers import Offer, OfferQuery, load_offer_query, search_offers
+from training_monitor.vast.offers import (
+    Offer,
+    OfferQuery,
+    find_loose_wishes,
+    give_up_wishes,
+    load_offer_query,
+    search_offers,
+)
+from training_monitor.vast.renting import read_label
 
 UNCUT = 100_000
-LEAST_WIDTH = 8  # of a column that gives way when a table is too wide
+LEAST_WIDTH = 8  # minimum width of a column that may be cut
 _SMALLEST_DISK = 1.0  # GB
 
 
-# ---------------------------------------------------------------- what is rented
+# ---------------------------------------------------------------- instances
 
 
 def instances(args: Namespace) -> int:
-    """List the account's instances, or describe one. Returns the exit status."""
+    """List the account's instances, or describe one, and return the exit status."""
     try:
         if args.id is not None:
             return _show_instance(_describe(show_instance(args.id)), args)
@@ -65,7 +71,7 @@ def instances(args: Namespace) -> int:
 
 
 def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be shown of an instance: the service's own row has tokens and the environment in it."""
+    """Return the fields of an instance that may be shown: the service's row also has tokens and the environment."""
     label, started = read_label(row.get("label")), known_number(row.get("start_date"))
     return {
         "id": row["id"],
@@ -140,11 +146,11 @@ def _burn_in_words(burn: BurnForecast) -> str:
     return f"{plural(burn.instances, 'instance')}: ${burn.dollars_per_hour:.3f} per hour{more}{least}"
 
 
-# ---------------------------------------------------------------- what is for rent
+# ---------------------------------------------------------------- offers
 
 
 def offers(args: Namespace) -> int:
-    """List what is for rent and good enough, best first. Returns the exit status."""
+    """List suitable offers, best first, and return the exit status."""
     if args.limit < 1:
         raise SettingsError("--limit", args.limit, "1 or more")
     query = load_offer_query(**_wishes(args))
@@ -187,7 +193,7 @@ def _wishes(args: Namespace) -> dict[str, Any]:
 
 
 def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
-    """The wishes of which each alone is in the way: how many offers there are without it, and from what price."""
+    """Return the options that alone exclude all offers: how many offers there are without each, and from what price."""
     found = find_loose_wishes(query, search_offers(give_up_wishes(query)))
     if there := search_offers(replace(query, disk_gb=min(query.disk_gb, _SMALLEST_DISK))):
         found["--disk"] = there
@@ -200,16 +206,16 @@ def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
 def _offer_cells(each: Offer) -> tuple[str, ...]:
     reliability = "?" if each.reliability is None else f"{100 * each.reliability:.1f}%"
     count, down = _number(each.num_gpus), _number(each.inet_down_mbps)
-    vram = _number(None if each.vram_gb is None else int(10 * each.vram_gb) / 10, 1)  # --min-vram finds what is shown
+    vram = _number(None if each.vram_gb is None else int(10 * each.vram_gb) / 10, 1)  # so that --min-vram finds it
     price, country = _number(each.price_per_hour, 3), each.country or "?"
     return str(each.id), each.gpu_name, count, vram, price, reliability, country, down, _number(each.machine_id)
 
 
-# ---------------------------------------------------------------- what a training needs
+# ---------------------------------------------------------------- datasets and keys
 
 
 def dataset(args: Namespace) -> int:
-    """Say whether a folder of images is fit to train with. Returns the exit status."""
+    """Validate a folder of images for training, and return the exit status."""
     report = validate_dataset(
         args.path, min_images=args.min_images, require_captions=args.require_captions, trigger=args.trigger
     )
@@ -231,7 +237,7 @@ def dataset(args: Namespace) -> int:
 
 
 def keys(args: Namespace) -> int:
-    """Say whether instances will let our ssh key in, or see to it. Returns the exit status."""
+    """Check, or with --setup ensure, that instances accept our ssh key, and return the exit status."""
     path = args.path or vast_key_path()
     if not args.setup and not os.path.lexists(path):
         more = "" if args.path is None else f" --path {shlex.quote(path)}"
@@ -258,11 +264,11 @@ def _key_lines(report: SshKeyReport) -> list[str]:
     return lines
 
 
-# ---------------------------------------------------------------- money
+# ---------------------------------------------------------------- credits
 
 
 def credits(args: Namespace) -> int:
-    """Show vast.ai's credit and how long it lasts, or an account of the ledger here. Returns the exit status."""
+    """Show vast.ai's credit and how long it lasts, or an account of the ledger here, and return the exit status."""
     option, amount = ("--deposit", args.deposit) if args.withdraw is None else ("--withdraw", args.withdraw)
     if amount is None and (args.reason is not None or args.payment is not None):
         raise SettingsError("--deposit or --withdraw", None, "the dollars that --reason and --payment are about")
@@ -325,7 +331,7 @@ def _show_account(args: Namespace) -> int:
 
 
 def _move(ledger: Credits, args: Namespace) -> None:
-    """Pay in or take out; tell of a payment that was counted before."""
+    """Deposit or withdraw; report a payment that was recorded before."""
     kind, change, amount = "deposit", ledger.deposit, args.deposit
     if args.withdraw is not None:
         kind, change, amount = "withdraw", ledger.withdraw, args.withdraw
@@ -339,7 +345,7 @@ def _move(ledger: Credits, args: Namespace) -> None:
 
 
 def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
-    """Say what is wrong, as JSON where that is asked for. Returns the status."""
+    """Print an error, also as JSON if requested, and return the status."""
     if args.json:
         print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
     complain(str(error))
@@ -347,9 +353,9 @@ def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_way: Sequence[int]) -> None:
-    """Columns with two blanks between; those that give way, in their order, are cut to fit the terminal.
+    """Print columns with two spaces between; those in `gives_way` are cut, in this order, to fit the terminal.
 
-    What goes to a file or another program is not cut, unless COLUMNS says so.
+    Output to a file or another program is not cut, unless COLUMNS is set.
     """
     lines = [tuple(_one_line(cell) for cell in row) for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]

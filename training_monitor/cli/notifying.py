@@ -1,8 +1,7 @@
-"""`notify`: prove the channels, tell somebody something, or list what was told."""
+"""`notify`: test the channels, send a notice, or list the notices sent."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from argparse import Namespace
@@ -11,52 +10,35 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from training_monitor.core.store import Store
     from training_monitor.notify.channels import Channel, NotifiedUser
     from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.notifier import TrainingNotifier
     from training_monitor.notify.outbox import Outbox
-    from training_monitor.store import Store
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
 LEAVING_SECONDS, INTERRUPTED_SECONDS = 60.0, 5.0
 
 
-def add_notify(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `notify`."""
-    command.add_argument("message", metavar="MESSAGE", nargs="?", help="what to say")
-    command.add_argument("--test", action="store_true", help="send a test by every configured channel")
-    command.add_argument("--list", action="store_true", help="list the recent notices")
-    command.add_argument("--channel", action="append", metavar="NAME", help="only this one (may be repeated)")
-    command.add_argument("--user", metavar="NAME", help="one of the settings file's users (default: the channels' own)")
-    command.add_argument(
-        "--priority",
-        default="normal",
-        choices=("low", "normal", "high", "urgent"),
-        metavar="P",
-        help="low | normal | high | urgent (default: %(default)s)",
-    )
-    command.add_argument("--job", metavar="JOB", help="what it is about; with --list, only this job's")
-
-
 @contextmanager
 def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
-    """The outbox of the configured channels, to one of the settings file's users, or "" for the channels' own.
+    """Open the outbox of the configured channels, to one of the settings file's users, or "" for the channels' own.
 
-    At the end it waits until what was posted has left; not for long when it is interrupted.
+    At the end it waits until posted notices are sent; only briefly when interrupted.
     """
     from training_monitor.cli.output import hint
+    from training_monitor.core.store import Store
+    from training_monitor.core.units import plural
     from training_monitor.notify.configure import load_notifier
     from training_monitor.notify.outbox import Outbox
-    from training_monitor.store import Store
-    from training_monitor.units import plural
 
     store = store or Store()
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
         hint("no channel is configured: notices are only listed, see training-monitor notify --list")
     outbox, patience = Outbox(notifier, store, user or None), INTERRUPTED_SECONDS
-    outbox.start()  # an earlier command may have left something
+    outbox.start()  # an earlier command may have left notices
     try:
         yield outbox
         patience = LEAVING_SECONDS
@@ -67,12 +49,12 @@ def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
 
 
 def typed_or_variable(option: str, text: str) -> str:
-    """As typed, or from the variable of env:NAME: a URL may be a secret, and argv is no place for one.
+    """Return an option's value, or that of the variable for env:NAME: a URL may be a secret, which argv would expose.
 
     Raises:
-        SettingsError: no such variable is set.
+        SettingsError: the variable is not set.
     """
-    from training_monitor.errors import SettingsError
+    from training_monitor.core.errors import SettingsError
 
     name = text.removeprefix("env:")
     if name == text:
@@ -84,12 +66,12 @@ def typed_or_variable(option: str, text: str) -> str:
 
 @contextmanager
 def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
-    """The heartbeat of an option --heartbeat: a URL, or env:NAME of a variable that holds it; None where there is none.
+    """Open the heartbeat of --heartbeat: a URL, or env:NAME of a variable that holds it; None without the option.
 
-    At the end a ping that is due may still leave.
+    At the end a pending ping may still be sent.
 
     Raises:
-        SettingsError: it is no URL, or no such variable is set.
+        SettingsError: it is not a URL, or the variable is not set.
     """
     from training_monitor.cli.output import hint
     from training_monitor.notify.heartbeat import Heartbeat
@@ -106,8 +88,8 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
 
 
 def notify(args: Namespace) -> int:
-    """Run the command. Returns the exit status."""
-    from training_monitor.errors import SettingsError
+    """Run the command and return the exit status."""
+    from training_monitor.core.errors import SettingsError
 
     if (args.message is not None) + args.test + args.list != 1 or args.message == "":
         raise SettingsError("notify", None, "a message, --test or --list")
@@ -118,7 +100,7 @@ def notify(args: Namespace) -> int:
 
 def _tell(args: Namespace) -> int:
     from training_monitor.cli.output import hint, print_json, say
-    from training_monitor.units import plural
+    from training_monitor.core.units import plural
 
     delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
     sent = delivery.success and not (delivery.channel == "web" and delivery.error)
@@ -147,7 +129,7 @@ def _test(args: Namespace) -> int:
 
 
 def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> dict[str, Any]:
-    from training_monitor.notify.advice import advise
+    from training_monitor.notify.channels import advise
     from training_monitor.notify.notifier import plain_notice
 
     result = {"channel": channel.name, "ok": False, "attempts": 0, "error": None, "hint": None}
@@ -161,8 +143,8 @@ def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> 
 
 def _list(args: Namespace) -> int:
     from training_monitor.cli.output import hint, print_json, say
+    from training_monitor.core.store import Store
     from training_monitor.notify.notice_text import one_line
-    from training_monitor.store import Store
 
     kept = Store().recent_notices(args.job, _LISTED)
     if args.json:
@@ -178,12 +160,12 @@ def _list(args: Namespace) -> int:
 
 
 def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
-    """The notifier of the settings, with all of its channels or those of some names."""
-    from training_monitor.errors import SettingsError
+    """Return the notifier of the settings, with all of its channels or those named."""
+    from training_monitor.core.errors import SettingsError
+    from training_monitor.core.store import Store
     from training_monitor.notify.channels import WebList
     from training_monitor.notify.configure import load_channels, load_users
     from training_monitor.notify.notifier import TrainingNotifier
-    from training_monitor.store import Store
 
     channels = load_channels()
     there = {channel.name for channel in channels}

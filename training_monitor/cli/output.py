@@ -1,4 +1,4 @@
-"""What reaches the terminal: text for people, JSON for machines, diagnostics on stderr."""
+"""Output: text for people, JSON for machines, diagnostics on stderr."""
 
 from __future__ import annotations
 
@@ -8,17 +8,32 @@ import re
 import signal
 import sys
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import IO, Any
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+_COLOUR_OF = {  # by style of a screen's lines
+    "loading": "yellow",
+    "batch": "green",
+    "validation": "blue",
+    "finished": "dim",
+    "failed": "red",
+    "killed": "red",
+    "canceled": "yellow",
+    "warn": "yellow",
+    "bad": "red",
+    "good": "green",
+    "dim": "dim",
+    "bold": "bold",
+}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_OUT, _ERR = threading.Lock(), threading.Lock()  # two: a reader of stdout that hangs keeps nothing off stderr
+_OUT, _ERR = threading.Lock(), threading.Lock()  # two locks: a blocked reader of stdout must not block stderr
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 
 
 def printable(text: str) -> str:
-    """Text from outside without anything that could steer a terminal."""
+    """Return untrusted text without control sequences."""
     return _CONTROL.sub("?", _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -31,8 +46,15 @@ def paint(text: str, colour: str | None, stream: IO[str]) -> str:
 
 
 def put(text: str) -> None:
-    """Write `text` to stdout as it is, at once and as a whole: what other threads put comes before or after it."""
+    """Write `text` to stdout unchanged and flush; writes of several threads do not mix."""
     _write(sys.stdout, _OUT, text)
+
+
+def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+    """Print the lines of a screen, each of (text, style) pieces; in colour on a terminal."""
+    for line in lines:
+        text = "".join(paint(printable(text), _COLOUR_OF.get(style), sys.stdout) for text, style in line)
+        put(f"{text.rstrip()}\n")
 
 
 def _write(stream: IO[str], lock: threading.Lock, text: str) -> None:
@@ -42,27 +64,27 @@ def _write(stream: IO[str], lock: threading.Lock, text: str) -> None:
 
 
 def say(text: str) -> None:
-    """One result for people, on stdout."""
+    """Print a result to stdout."""
     put(f"{printable(text)}\n")
 
 
 def complain(text: str) -> None:
-    """One diagnostic, on stderr."""
+    """Print an error to stderr."""
     _write(sys.stderr, _ERR, f"{paint('error:', 'red', sys.stderr)} {printable(text)}\n")
 
 
 def hint(text: str) -> None:
-    """One line beside the results, on stderr."""
+    """Print a remark to stderr."""
     _write(sys.stderr, _ERR, f"{printable(text)}\n")
 
 
 def interrupted_status(error: KeyboardInterrupt) -> int:
-    """The exit status of a command that a signal ended: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    """Return the exit status of a command ended by a signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
     return 128 + (error.args[0] if error.args else signal.SIGINT)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line of stdout; NaN and infinities become null."""
+    """Print one JSON document on one line of stdout; NaN and infinities become null."""
     put(f"{json.dumps(_plain(value), ensure_ascii=True)}\n")
 
 

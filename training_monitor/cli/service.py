@@ -1,39 +1,134 @@
-"""`launch`, `queue` and `worker`: trainings on rented machines."""
+"""`launch`, `queue` and `worker`: trainings on rented machines, and the display of their jobs."""
 
 from __future__ import annotations
 
+import threading
 import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.live import LiveLine, Waiting, progress_parts
 from training_monitor.cli.market import print_table, refuse
 from training_monitor.cli.notifying import open_heartbeat
 from training_monitor.cli.output import hint, interrupted_status, print_json, say
-from training_monitor.cli.service_display import ServiceDisplay
 from training_monitor.cli.service_request import need_tools, submit_request
-from training_monitor.errors import InvalidTransition, NoOffers, SettingsError
-from training_monitor.policy.cost import spent_by
-from training_monitor.probes.settings_file import load_service_config
-from training_monitor.renting import JobState, QueuedJob
-from training_monitor.supervise.worker import run_worker
-from training_monitor.units import format_duration, plural
-from training_monitor.vast.queue import TrainingQueue
-from training_monitor.watching import UploadReport
+from training_monitor.core.errors import InvalidTransition, NoOffers, SettingsError, TrainingMonitorError
+from training_monitor.core.models import Event
+from training_monitor.core.units import format_duration, plural
+from training_monitor.core.values import LogUpdate, UploadReport
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.service.queue import TrainingQueue, load_service_config
+from training_monitor.service.worker import run_worker
+from training_monitor.vast.cost import spent_by
+from training_monitor.vast.renting import JobState, QueuedJob
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox
+
+PLAIN_SECONDS = 5.0
+SILENT_SECONDS = 5.0
+
+
+class ServiceDisplay:
+    """Shows events as lines and the newest step as a live line; reports the state of a silent job on stderr.
+
+    A context manager: while it lasts, a thread checks for silent jobs.
+    """
+
+    def __init__(self, *, as_json: bool, job_id: str | None = None) -> None:
+        """Show only `job_id`; without it, each line names its job."""
+        self._json, self._job_id = as_json, job_id
+        self._live, self._started = LiveLine(PLAIN_SECONDS), time.monotonic()
+        self._lock = threading.Lock()
+        self._waiting = Waiting(self._aside)
+
+    def __enter__(self) -> ServiceDisplay:  # noqa: PYI034 (Self is not in Python 3.10)
+        self._waiting.__enter__()
+        if self._job_id:
+            self._heard_of(self._job_id)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._waiting.__exit__(kind, error, traceback)
+        with self._lock:
+            self._live.clear()
+
+    def event(self, event: Event) -> None:
+        """Show an event."""
+        if event.job_id:
+            self._heard_of(self._job_id or event.job_id)
+        with self._lock:
+            if self._json:
+                said = {"kind": event.kind, "text": event.text, "job_id": event.job_id, "outcome": event.outcome}
+                print_json(said)
+                return
+            if event.job_id is None:  # an event of the worker itself
+                self._live.clear()
+                hint(event.text)
+                return
+            if self._job_id is None and event.job_id:
+                event = replace(event, text=f"{event.job_id}: {event.text}")
+            if event.kind == "progress":
+                self._draw(*([event.text] if self._job_id is None else _progress_of(event)))
+            else:
+                self._live.print_event(event, time.monotonic() - self._started)
+
+    def line(self, update: LogUpdate) -> None:
+        """Show the step in a line of the job's log."""
+        if self._job_id:
+            self._heard_of(self._job_id)
+        with self._lock:
+            if not self._json and job_progress(update.progress).step is not None:
+                self._draw(*progress_parts(update.progress, update.progress.steps_per_second))
+
+    def _draw(self, *parts: str) -> None:
+        self._live.draw("  ".join([f"{time.monotonic() - self._started:6.1f}s", *parts]))
+
+    def _aside(self, text: str) -> None:
+        with self._lock:
+            self._live.clear()
+            hint(text)
+
+    def _heard_of(self, job_id: str) -> None:
+        self._waiting.on(job_id, lambda: _where_it_stands(job_id))
+
+
+def _where_it_stands(job_id: str) -> str | None:
+    """Return the state of a job, and its worker; None once it is over."""
+    try:
+        job = TrainingQueue().get(job_id)
+    except TrainingMonitorError as error:
+        return f"the state of {job_id} is unknown ({error.what})"
+    if job.state.is_terminal:
+        return None
+    is_held = job.worker and (job.lease_until or 0.0) > time.time()
+    return f"{job_id} is {job.state.value.lower()}, {f'held by {job.worker}' if is_held else 'held by no worker'}"
+
+
+def _progress_of(event: Event) -> list[str]:
+    """Format the progress like `line` does, so that the live line keeps its form; else the event's text."""
+    view = event.view
+    if view is None or job_progress(view.progress).step is None:
+        return [event.text]
+    parts = progress_parts(view.progress, view.progress.steps_per_second)
+    is_silent = view.log_age is not None and view.log_age >= SILENT_SECONDS
+    return [*parts, f"silent {format_duration(view.log_age)}"] if is_silent else parts
+
 
 _UNFINISHED = [state for state in JobState if not state.is_terminal]
 
 
 @contextmanager
 def told(args: Namespace) -> Iterator[Outbox | None]:
-    """Who tells people, where --notify asks for that."""
+    """Open the outbox if --notify was given."""
     if args.notify is None:
         yield None
         return
@@ -47,7 +142,7 @@ def told(args: Namespace) -> Iterator[Outbox | None]:
 
 
 def launch(args: Namespace) -> int:
-    """Queue a training for a rented machine; with --watch do it here."""
+    """Queue a training for a rented machine; with --watch, also run it here."""
     config = load_service_config()
     if args.watch:
         need_tools()
@@ -92,7 +187,7 @@ def launch(args: Namespace) -> int:
 
 
 def _show_end(job: QueuedJob, args: Namespace) -> int:
-    """How a job ended; or that it did not, where another worker has it."""
+    """Print how a job ended, or that another worker still has it."""
     if args.json:
         print_json({**({"kind": "result"} if args.watch else {}), **_as_json(job)})
     else:
@@ -104,7 +199,7 @@ def _show_end(job: QueuedJob, args: Namespace) -> int:
 
 
 def _say_left(job: QueuedJob) -> None:
-    """What an interrupted launch leaves behind."""
+    """Print what an interrupted launch leaves behind."""
     machine = job.work.instance_id
     costs = f"; instance {machine} goes on costing money" if machine is not None else ""
     if machine is None and job.state is JobState.RENTING and job.work.asked_at is not None:
@@ -117,14 +212,14 @@ def _say_left(job: QueuedJob) -> None:
 
 
 def queue(args: Namespace) -> int:
-    """List the jobs, show one, or end one."""
+    """List the jobs, show one, or cancel one."""
     jobs = TrainingQueue()
     if args.cancel and not args.job:
         raise SettingsError("--cancel", None, "the job that is to end")
     if args.job:
         try:
             job = jobs.cancel(args.job, args.reason) if args.cancel else jobs.get(args.job)
-        except InvalidTransition as error:  # it is over: that is known
+        except InvalidTransition as error:  # it is over
             return refuse(error, args, BAD)
         if args.json:
             print_json(_as_json(job))
@@ -148,7 +243,7 @@ def queue(args: Namespace) -> int:
 
 
 def _who_ends(job: QueuedJob) -> str:
-    """What a person who cancelled a job is told."""
+    """Format what happens to a job that was just cancelled."""
     if job.state.is_terminal:
         account = job.request.account
         return "it has no machine, and is over" + (f"; what it had reserved is back with {account}" if account else "")
@@ -162,7 +257,7 @@ def _is_to_end(job: QueuedJob) -> bool:
 
 
 def _last_step(job: QueuedJob) -> int | None:
-    """The last one that is known: of the log, or of what was saved."""
+    """Return the last known step, of the log or of the saved checkpoint."""
     return max((each for each in (job.work.step, job.work.saved_step) if each is not None), default=None)
 
 
@@ -216,7 +311,7 @@ def _as_json(job: QueuedJob) -> dict[str, Any]:
 
 
 def worker(args: Namespace) -> int:
-    """Work through the queue."""
+    """Run the jobs of the queue."""
     config = load_service_config()
     need_tools()
     display = ServiceDisplay(as_json=args.json)

@@ -1,4 +1,4 @@
-"""What `launch` is asked for: options over a file, checked before anything is queued; and the tools it needs."""
+"""The request of `launch`: options over a file, checked before anything is queued; and the tools it needs."""
 
 from __future__ import annotations
 
@@ -7,55 +7,47 @@ import os
 import re
 import shutil
 from argparse import Namespace
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any
 
+from training_monitor.cli.live import Waiting
 from training_monitor.cli.output import hint
-from training_monitor.cli.waiting import Waiting
-from training_monitor.errors import AccessDenied, CommandError, JobNotFound, NoOffers, SettingsError, ToolNotFound
-from training_monitor.probes.settings_file import load_service_config
-from training_monitor.renting import Hook, QueuedJob, TrainingRequest, TrainingSpec
-from training_monitor.settings import VAST_KEY_PATH, vast_key_path
-from training_monitor.supervise.machine_steps import offer_query
-from training_monitor.supervise.worker import check_request, queue_checked
+from training_monitor.core.errors import AccessDenied, CommandError, JobNotFound, NoOffers, SettingsError, ToolNotFound
+from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
+from training_monitor.core.settings_lines import find_line
+from training_monitor.core.settings_table import Place, format_path, read_keys, read_table, settings_of
+from training_monitor.service.credits import Credits
+from training_monitor.service.machine_steps import offer_query
+from training_monitor.service.queue import TrainingQueue, load_service_config
+from training_monitor.service.worker import check_request, queue_checked
 from training_monitor.vast.account import account_balance
-from training_monitor.vast.credits import Credits
-from training_monitor.vast.job_records import read_record
-from training_monitor.vast.market_check import check_market
-from training_monitor.vast.offers import OfferQuery
-from training_monitor.vast.queue import TrainingQueue
+from training_monitor.vast.offers import OfferQuery, check_market
+from training_monitor.vast.renting import QueuedJob, TrainingRequest
 
 _SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "base_model")
 _WISHES = {"max_price": "max_price_per_hour", "min_vram": "min_vram_gb", "disk": "disk_gb", "num_gpus": "num_gpus"}
-_PLAIN = ("name", "dataset", "command", "image", "on_finish", "account", "budget", "soft_timeout", "hard_timeout")
-_FILE_TABLES = {"spec": TrainingSpec, "offers": OfferQuery, "samples": Hook, "register": Hook}
+_PLAIN = ("name", "dataset", "command", "image", "on_finish", "account", "budget")
+_LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_machines": "max_instances"}
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TOOLS = {"vastai": "pip install vastai", "ssh": "install the OpenSSH client"}
 
 
 def submit_request(args: Namespace) -> QueuedJob:
-    """Queue what the command line asks for, once the market was asked whether it can be done.
+    """Queue the training that the command line describes, after checking that the market has a machine for it.
 
     Raises:
-        SettingsError: something is wrong with it, also what is of another kind in a file.
-        NoOffers: nothing for rent does for it; nothing is queued, but with --force.
+        SettingsError: the request is invalid.
+        NoOffers: no suitable offer; nothing is queued, except with --force.
     """
-    try:
-        request = read_request(args)
-        check_request(request)
-        if not _is_queued(args.id):
-            _ask_market(request, force=args.force)
-        return queue_checked(request, args.id)
-    except SettingsError:
-        raise
-    except (TypeError, AttributeError) as error:
-        if args.file is None:
-            raise
-        raise SettingsError("--from", args.file, f"the fields of TrainingRequest ({error})") from None
+    request = read_request(args)
+    check_request(request)
+    if not _is_queued(args.id):
+        _ask_market(request, force=args.force)
+    return queue_checked(request, args.id)
 
 
 def _is_queued(job_id: str | None) -> bool:
-    """Whether the job is there already: then it goes on, whatever the market has now."""
+    """Return whether the job exists already: then it goes on, whatever the market offers."""
     try:
         return job_id is not None and TrainingQueue().get(job_id) is not None
     except JobNotFound:
@@ -63,7 +55,7 @@ def _is_queued(job_id: str | None) -> bool:
 
 
 def _ask_market(request: TrainingRequest, *, force: bool) -> None:
-    """Say what the market has for it. Raises NoOffers where that does not do."""
+    """Check and print what the market offers for a request. Raises NoOffers without a suitable offer."""
     balance = None if request.account is None else Credits().balance(request.account)
     daily_budget = load_service_config().daily_budget
     with Waiting() as waiting:
@@ -85,21 +77,20 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
 
 
 def read_request(args: Namespace) -> TrainingRequest:
-    """The request of the command line, over that of a file."""
-    given = _read_file(args.file) if args.file else {}
-    given.update({key: getattr(args, key) for key in _PLAIN if getattr(args, key) is not None})
-    if args.max_machines:
-        given["max_instances"] = args.max_machines
+    """Read the request of the command line, which overrides that of a file."""
+    text, of_file = _read_file(args.file) if args.file else ("", {})
+    given = {**of_file, **{key: getattr(args, key) for key in _PLAIN if getattr(args, key) is not None}}
+    given.update({key: getattr(args, name) for name, key in _LIMITS.items() if getattr(args, name) is not None})
     if args.upload:
         given["upload_to"] = args.upload
     if args.notify:
         given["user"] = args.notify
     for key in ("samples", "register"):
-        if (text := getattr(args, key)) is not None:
-            given[key] = {"url" if _ADDRESS.match(text) else "command": text}
-    if args.env:
-        given["env"] = {**given.get("env", {}), **dict(_variable(text) for text in args.env)}
-    given["offers"] = {**given.get("offers", {}), **_wishes(args)}
+        if (done := getattr(args, key)) is not None:
+            given[key] = {"url" if _ADDRESS.match(done) else "command": done}
+    for key, more in (("env", dict(_variable(each) for each in args.env or ())), ("offers", _wishes(args))):
+        own = given.get(key) or {}
+        given[key] = {**own, **more} if isinstance(own, dict) else own
     chosen = {key: getattr(args, key) for key in _SPEC if getattr(args, key) is not None}
     if given.get("command") is not None and chosen:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in chosen)
@@ -108,11 +99,22 @@ def read_request(args: Namespace) -> TrainingRequest:
         raise SettingsError("--name", None, "a name for the job and its model")
     if given.get("spec") is not None or given.get("command") is None:
         given["spec"] = _spec(given, chosen)
-    return read_record(TrainingRequest, json.dumps(given))
+    place = Place()
+    request: TrainingRequest = read_table(TrainingRequest, given, place)
+    if isinstance(given["offers"], Mapping):
+        read_keys(settings_of(OfferQuery), given["offers"], place / "offers")
+    for fault in place.faults:
+        line = find_line(text, fault.path, toml=False)
+        file = f"{args.file}:{line}" if line else args.file or ""
+        raise SettingsError(format_path(fault.path), fault.value, fault.expected, file=file)
+    return request
 
 
-def _spec(given: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
-    spec = {**(given.get("spec") or {}), **chosen}
+def _spec(given: dict[str, Any], chosen: dict[str, Any]) -> Any:
+    spec = given.get("spec") or {}
+    if not isinstance(spec, dict):
+        return spec
+    spec = {**spec, **chosen}
     if not spec.get("trigger"):
         raise SettingsError("--trigger", None, "the word that stands for what is trained, or --command LINE")
     return {"name": given.get("name"), **spec}
@@ -127,37 +129,24 @@ def _wishes(args: Namespace) -> dict[str, Any]:
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    return name, value if equals else f"env:{name}"  # a secret is kept in no file: its name is enough
+    return name, value if equals else f"env:{name}"  # only the name is stored, so no secret gets into a file
 
 
-def _read_file(path: str) -> dict[str, Any]:
+def _read_file(path: str) -> tuple[str, dict[str, Any]]:
+    """Read a request file; return its text and its contents."""
     try:
         with open(path, encoding="utf-8") as file:
-            values = json.load(file)
-    except (OSError, ValueError) as error:
+            text = file.read()
+        values = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingsError("--from", path, f"a JSON file with the fields of TrainingRequest ({error})") from None
-    _check_fields(path, values, TrainingRequest)
-    for key, kind in _FILE_TABLES.items():
-        if values.get(key) is not None:
-            _check_fields(path, values[key], kind)
-    env, upload_to = values.get("env", {}), values.get("upload_to", [])
-    if not isinstance(env, dict) or not all(isinstance(each, str) for each in env.values()):
-        raise SettingsError("--from", path, f"a table of texts as env, not {env!r}")
-    if not isinstance(upload_to, list) or not all(isinstance(each, str) for each in upload_to):
-        raise SettingsError("--from", path, f"a list of texts as upload_to, not {upload_to!r}")
-    return dict(values)
-
-
-def _check_fields(path: str, values: object, kind: type) -> None:
-    names = {each.name for each in fields(kind)}
     if not isinstance(values, dict):
-        raise SettingsError("--from", path, f"a table with the fields of {kind.__name__}, not {str(values)[:80]!r}")
-    if unknown := ", ".join(sorted(set(values) - names)):
-        raise SettingsError("--from", path, f"fields of {kind.__name__}, not {unknown}")
+        raise SettingsError("--from", path, "a table with the fields of TrainingRequest")
+    return text, values
 
 
 def need_tools() -> None:
-    """Raise ToolNotFound, AccessDenied or SettingsError for what no machine could be rented or reached without."""
+    """Raise ToolNotFound, AccessDenied or SettingsError if a machine could not be rented or reached from here."""
     for tool, remedy in _TOOLS.items():
         if shutil.which(tool) is None:
             raise ToolNotFound(f"{tool} is not installed here", hint=remedy)
@@ -171,4 +160,4 @@ def need_tools() -> None:
     except AccessDenied:
         raise
     except CommandError:
-        return  # nobody knows; the job asks again
+        return  # unknown; the job asks again

@@ -1,4 +1,4 @@
-"""`run` and `restart`: supervise a command, or a job that exists, and show what happens."""
+"""`run` and `restart`: supervise a command or an existing job, and show what happens."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any
 from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
 from training_monitor.cli.output import hint, interrupted_status, print_json
-from training_monitor.errors import SettingsError
-from training_monitor.models import Event, OnEvent, OnLook
-from training_monitor.parse.training_command import folders_of_arguments
-from training_monitor.policy.watch_config import OUTAGE_AFTER
-from training_monitor.reports import RestartReport
-from training_monitor.supervise.run_state import RunState
-from training_monitor.watching import Notice
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import Event, OnEvent, OnLook
+from training_monitor.core.reports import RestartReport
+from training_monitor.core.values import Notice
+from training_monitor.judging.limits import OUTAGE_AFTER
+from training_monitor.observe.training_command import folders_of_arguments
+from training_monitor.restart.state import RunState
 
 
 def run(args: Namespace) -> int:
-    """Start a command on a target, or go on with it, and keep it going."""
+    """Start a command on a target, or resume supervising it, and keep it running."""
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
         raise SettingsError("COMMAND", "", "the command to supervise after --")
@@ -44,10 +44,10 @@ def run(args: Namespace) -> int:
 
 
 def _named_folder(command: str) -> str | None:
-    """The folder for checkpoints that a command names, as `--output_dir DIR`; said, since nobody typed it."""
+    """Return the checkpoint folder named in a command, as `--output_dir DIR`; print it, as it was only inferred."""
     try:
         folders = folders_of_arguments(shlex.split(command), ".")
-    except ValueError:  # a quote that is not closed: the shell will say so
+    except ValueError:  # an unclosed quote: the shell will report it
         return None
     said = f"its checkpoints are looked for in {folders[0]}" if folders else "it is not told where its checkpoints are"
     hint(f"{said} (--checkpoint-dir says where)")
@@ -55,7 +55,7 @@ def _named_folder(command: str) -> str | None:
 
 
 def default_name(words: list[str], working_dir: str | None, directory: str | None) -> str:
-    """A name of its own for each command, folder and checkpoint folder, so that the same call finds its job again."""
+    """Return a name unique to command, folder and checkpoint folder, so that the same call finds its job again."""
     script = next((word for word in words if word.endswith((".py", ".sh"))), words[0].split()[0])
     stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(script).rpartition(".")[0] or os.path.basename(script))
     digest = hashlib.sha256("\0".join([*words, working_dir or "", directory or ""]).encode()).hexdigest()[:6]
@@ -64,7 +64,7 @@ def default_name(words: list[str], working_dir: str | None, directory: str | Non
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals:  # a secret need not stand on the command line: its name is enough
+    if not equals:  # NAME alone keeps a secret off the command line
         if name not in os.environ:
             raise SettingsError("--env", text, "NAME=VALUE, or the NAME of a variable that is set here")
         value = os.environ[name]
@@ -72,7 +72,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def restart(args: Namespace) -> int:
-    """Supervise a Ray job: adopt it where it runs, or start it again from its newest complete checkpoint."""
+    """Supervise a Ray job: adopt it if it runs, else restart it from its newest complete checkpoint."""
     config: dict[str, Any] | None = None
     if args.entrypoint:
         config = {"entrypoint": args.entrypoint}
@@ -83,9 +83,9 @@ def restart(args: Namespace) -> int:
 
 
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
-    from training_monitor.errors import LeaseLost
+    from training_monitor.core.errors import LeaseLost
     from training_monitor.notify import templates
-    from training_monitor.supervise.restart import auto_restart, find_run
+    from training_monitor.restart.restart import auto_restart, find_run
 
     display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
     hearing = ExitStack()
@@ -97,8 +97,8 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
             directory,
             args.max_retries,
             args.retry_delay,
-            args.stagnation_threshold,
-            args.check_interval,
+            args.stall_after,
+            args.interval,
             config,
             getattr(args, "job", None),
             args.namespace,
@@ -127,13 +127,12 @@ def supervise(args: Namespace, name: str, directory: str | None, config: dict[st
 def _hearing(
     args: Namespace, name: str, display: LiveDisplay
 ) -> Iterator[tuple[OnEvent, OnLook, Callable[[Notice], None]]]:
-    """Who hears of events and of looks: the display, those who are to be told, and the dead-man service; who is told
-    of the run as a whole."""
+    """Return the callbacks for events, looks and notices, connected to the display, the outbox and the heartbeat."""
     from training_monitor.cli.notifying import open_heartbeat, open_outbox
-    from training_monitor.clock import SYSTEM_CLOCK
-    from training_monitor.store import Store
-    from training_monitor.supervise.outages import Lookout
-    from training_monitor.supervise.restart_notices import RestartNotices
+    from training_monitor.core.clock import SYSTEM_CLOCK
+    from training_monitor.core.store import Store
+    from training_monitor.notify.heartbeat import Lookout
+    from training_monitor.restart.restart import RestartNotices
     from training_monitor.targets.target import parse_target
 
     target, store = str(parse_target(args.target, namespace=args.namespace)), Store()
@@ -167,7 +166,7 @@ _INTERRUPTED = {
 
 
 def describe_interrupted(run: RunState | None, name: str) -> str:
-    """What a supervisor that is interrupted leaves behind."""
+    """Describe what an interrupted supervisor leaves behind."""
     if run is None:
         return f"nothing of {name} was started"
     return _INTERRUPTED[run.phase].format(job=run.job_id or name, name=name)
@@ -182,7 +181,7 @@ def show_result(report: RestartReport, args: Namespace) -> int:
 
 
 def _same_call(secret: str | None) -> str:
-    """What was typed, but for the URL of the heartbeat: this text may end in a log."""
+    """Return the command line as typed, without the URL of the heartbeat: this text may end up in a log."""
     words = [word.replace(secret, "URL") if secret else word for word in sys.argv[1:]]
     return f"{_program()} {shlex.join(words)}"
 

@@ -1,4 +1,4 @@
-"""`sweep`: what is rented and needed by nobody."""
+"""`sweep`: find rented instances that no training needs, and destroy them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import time
 from argparse import Namespace
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
+from training_monitor.cli.live import Waiting
 from training_monitor.cli.output import complain, hint, interrupted_status, print_json, say
 from training_monitor.cli.service import told
-from training_monitor.cli.waiting import Waiting
-from training_monitor.errors import SettingsError
-from training_monitor.models import Event
-from training_monitor.policy.service_config import ServiceConfig
-from training_monitor.probes.settings_file import load_service_config
-from training_monitor.supervise.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.units import format_duration, plural
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import Event
+from training_monitor.core.units import format_duration, plural
+from training_monitor.service.config import ServiceConfig
+from training_monitor.service.queue import load_service_config
+from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.vast.instances import list_instances
 
-TOLD = ("stopping", "refused", "unreachable")  # the rest is in the report
+TOLD = ("stopping", "refused", "unreachable")  # other events are in the report
 
 
 def sweep(args: Namespace) -> int:
-    """Find the rented instances that nobody needs; with --force destroy them."""
+    """Find the rented instances that no job needs; with --force destroy them."""
     config = load_service_config()
     if args.all and args.every:
         raise SettingsError("--all", "--every", "one of them: everything is destroyed once, by hand")
@@ -54,7 +54,7 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
         if args.every:
             watch_sweeps(
                 args.every,
-                threading.Event(),  # nobody sets it: an interrupt ends it
+                threading.Event(),  # never set: an interrupt ends it
                 dry_run=not args.force,
                 config=config,
                 outbox=outbox,
@@ -70,7 +70,7 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
 
 
 def _confirm_all(args: Namespace) -> None:
-    """Have it typed out that everything is to go. Raises SettingsError."""
+    """Require typing a sentence before everything is destroyed. Raises SettingsError."""
     count = len(list_instances())
     sentence = f"destroy all {plural(count, 'instance')}"
     typed = args.confirm
@@ -103,11 +103,11 @@ def _show_sweep(report: SweepReport, args: Namespace) -> None:
         )
         say(f"  {kept['instance_id']} stays{job}: {kept['reason']}{left}{_price(kept['cost_per_hour'])}")
     for alert in report["alerts"]:
-        if alert["instance_id"] is None:  # the others are among those above
+        if alert["instance_id"] is None:  # the others are listed above
             say(f"  ! {alert['type']}: {alert['reason']}")
     named = {row["instance_id"] for row in (*report["terminated"], *report["planned"], *report["errors"])}
     for other in report["foreign"]:
-        if other["instance_id"] in named:  # --all leaves nobody's alone
+        if other["instance_id"] in named:  # --all destroys foreign ones, too
             continue
         label = f" labelled {other['label']!r}" if other["label"] else ""
         say(f"  {other['instance_id']} is not ours{label}: left alone{_price(other['cost_per_hour'])}")

@@ -11,37 +11,23 @@ from dataclasses import asdict
 from typing import Any
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
-from training_monitor.cli.output import complain, hint, paint, print_json, printable, put
-from training_monitor.csv_export import RunCsv
-from training_monitor.errors import TrainingMonitorError
-from training_monitor.policy.run_values import EDITABLE_TYPES, Limits, RunsSnapshot
-from training_monitor.progress.remote_runs import open_runs
-from training_monitor.supervise.run_collector import RunCollector
-from training_monitor.supervise.threads import begin_thread
-from training_monitor.units import plural
+from training_monitor.cli.output import complain, hint, print_json, put_lines
+from training_monitor.core.engine import begin_thread
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.units import plural
+from training_monitor.runs.collector import RunCollector
+from training_monitor.runs.csv_export import RunCsv
+from training_monitor.runs.remote_runs import open_runs
+from training_monitor.runs.values import EDITABLE_TYPES, Limits, RunsSnapshot
 
 PIPED_WIDTH = 200
 _CPU_SECONDS = 1.0
 VERDICT_KEYS = ("state", "verdict", "seconds_without_step", "limit_seconds", "remedies", "failure")
-LEAVE_SECONDS = 2.0  # that what is under way is waited for; Ctrl-C ends that, too
-_COLOURS = {
-    "loading": "yellow",
-    "batch": "green",
-    "validation": "blue",
-    "finished": "dim",
-    "failed": "red",
-    "killed": "red",
-    "canceled": "yellow",
-    "warn": "yellow",
-    "bad": "red",
-    "good": "green",
-    "dim": "dim",
-    "bold": "bold",
-}
+LEAVE_SECONDS = 2.0  # how long to wait for pending actions; Ctrl-C ends the wait
 
 
 def top(args: Namespace) -> int:
-    """Run the command. Returns the exit status."""
+    """Run the command and return the exit status."""
     is_screen = _is_screen(args)
     _check(args, is_screen)
     collector = RunCollector(
@@ -66,7 +52,7 @@ def top(args: Namespace) -> int:
 
 
 def look_with_cpu(collector: RunCollector) -> RunsSnapshot:
-    """Look once; a second later again where the CPU of processes is not known, since that takes two looks."""
+    """Look once, and again a second later if the CPU usage, which takes two looks, is unknown."""
     first = collector.look_once()
     if first.error or all(row.cpu_percent is not None for row in first.rows if row.tree):
         return first
@@ -76,7 +62,6 @@ def look_with_cpu(collector: RunCollector) -> RunsSnapshot:
 
 
 def _is_screen(args: Namespace) -> bool:
-    # A service may have closed them: then they are None.
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     is_able = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return is_terminal and is_able and not (args.headless or args.once or args.json)
@@ -91,7 +76,7 @@ def _check(args: Namespace, is_screen: bool) -> None:
 
 
 def _status(snapshot: RunsSnapshot) -> int:
-    """3 when the folder could not be asked; 1 when a run failed, was killed or stalls; 3 when one is unknown."""
+    """Return 3 when the folder could not be asked; 1 when a run failed, was killed or stalls; 3 when one is unknown."""
     if snapshot.error:
         return UNKNOWN
     verdicts = {row.verdict.verdict for row in snapshot.rows}
@@ -99,7 +84,7 @@ def _status(snapshot: RunsSnapshot) -> int:
 
 
 def document_of(snapshot: RunsSnapshot) -> dict[str, Any]:
-    """What `--json` prints: the verdict on a run is told by the keys that `check --json` has."""
+    """Return the document for `--json`; a run's verdict has the same keys as in `check --json`."""
     document = asdict(snapshot)
     for row in document["rows"]:
         verdict = row.pop("verdict")
@@ -111,13 +96,12 @@ def document_of(snapshot: RunsSnapshot) -> dict[str, Any]:
 
 
 def _print_table(snapshot: RunsSnapshot) -> None:
-    """The screen's table as lines of text."""
-    from training_monitor.tui.terminal import terminal_glyphs
-    from training_monitor.tui.top_table import table_text
+    """Print the screen's table."""
+    from training_monitor.screens.kit.terminal import terminal_glyphs
+    from training_monitor.screens.top.main import table_text
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    for line in table_text(snapshot, width, terminal_glyphs()):
-        put("".join(paint(printable(text), _COLOURS.get(style), sys.stdout) for text, style in line).rstrip() + "\n")
+    put_lines(table_text(snapshot, width, terminal_glyphs()))
 
 
 # ---------------------------------------------------------------- CSV
@@ -144,7 +128,7 @@ def _collect(collector: RunCollector, args: Namespace) -> None:
 
 
 def _complain_once(snapshot: RunsSnapshot, said: str) -> str:
-    """Tell what is wrong with a look when the one before did not have it. Returns what is wrong now."""
+    """Print the error of a look if it differs from the one before. Returns the current error."""
     error = snapshot.error or snapshot.machine_error or ""
     if error and error != said:
         complain(error)
@@ -154,8 +138,8 @@ def _complain_once(snapshot: RunsSnapshot, said: str) -> str:
 
 
 def _show(collector: RunCollector, args: Namespace) -> None:
-    """The screen, and beside it CSV files when they are asked for."""
-    from training_monitor.tui.top_app import run_top
+    """Show the screen, and write CSV files if requested."""
+    from training_monitor.screens.top.app import run_top
 
     ended = threading.Event()
     if args.csv_interval:
@@ -170,8 +154,8 @@ def _show(collector: RunCollector, args: Namespace) -> None:
 
 
 def _await_acts(collector: RunCollector) -> None:
-    """Wait a moment for what was asked for last: it would end, perhaps half done, with this program."""
-    from training_monitor.tui.log_feed import gain
+    """Wait briefly for pending actions, which would end with this program, perhaps half done."""
+    from training_monitor.screens.kit.log_feed import gain
 
     acts, told = collector.acts(), collector.messages()
     if not acts:

@@ -1,36 +1,27 @@
-"""`watch`, `terminate` and `upload`: follow a run, end it in an orderly way, save what it made."""
+"""`watch`, `terminate` and `upload`: follow a training, end it in an orderly way, save what it made."""
 
 from __future__ import annotations
 
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
 
 from training_monitor.cli.check import EXITS
-from training_monitor.cli.commands import BAD, OK, UNKNOWN, UNLISTED, UNLISTED_MANY
+from training_monitor.cli.commands import BAD, OK, UNKNOWN, format_unlisted
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
 from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
-from training_monitor.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TargetUnreachable
-from training_monitor.models import Event, Progress
-from training_monitor.policy.job_progress import job_progress
-from training_monitor.policy.judge import ENDS, NOBODY_LOOKED
-from training_monitor.policy.restart import why_none_is_complete
-from training_monitor.policy.watch_config import read_watch_config
-from training_monitor.probes.settings_file import load_settings
-from training_monitor.store import Store
-from training_monitor.supervise.alerts import decide_end
-from training_monitor.supervise.meant import find_one, job_at
-from training_monitor.supervise.terminate import is_terminating, terminate_training
-from training_monitor.supervise.watch import watch_training
-from training_monitor.supervise.watcher import TrainingWatcher
-from training_monitor.targets.target import parse_target
-from training_monitor.units import format_bytes, format_duration, plural
-from training_monitor.uploads.checkpoint import upload_checkpoint
-from training_monitor.watching import (
+from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TargetUnreachable
+from training_monitor.core.models import Event, Progress
+from training_monitor.core.settings_file import load_table
+from training_monitor.core.store import Store
+from training_monitor.core.units import format_bytes, format_duration, plural
+from training_monitor.core.values import (
     CheckpointListing,
     LogUpdate,
     TerminationPlan,
@@ -39,18 +30,29 @@ from training_monitor.watching import (
     WatchedJob,
     WatchReport,
 )
+from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
+from training_monitor.judging.limits import WatchConfig, read_monitoring, read_watch_config
+from training_monitor.judging.restart import why_none_is_complete
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.observe.meant import find_one, job_at
+from training_monitor.targets.target import parse_target
+from training_monitor.uploads.checkpoint import upload_checkpoint
+from training_monitor.watch.state import decide_end
+from training_monitor.watch.terminate import is_terminating, terminate_training
+from training_monitor.watch.watch import watch_training
+from training_monitor.watch.watcher import TrainingWatcher
 
 PLAIN_SECONDS = 1.0
-SAME_SECONDS = 30.0  # between two plain lines that say the same
+SAME_SECONDS = 30.0  # between two identical plain lines
 CONFIGURED = (
-    "poll_interval", "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
+    "grace_period", "stall_after", "stop_grace", "soft_limit", "hard_limit", "cost_per_hour", "budget",
     "outage_after", "terminate_busy",
 )  # fmt: skip
 _ENDS = {"finished": OK, "ended": UNKNOWN, "lost": UNKNOWN}
 
 
 def watch(args: Namespace) -> int:
-    """Show a run until it ends; with --terminate also end it when it stalls."""
+    """Show a training until it ends; with --terminate also end it when it stalls."""
     watcher = _watcher(args)
     if args.once:
         with open_heartbeat(args.heartbeat) as heartbeat:
@@ -85,7 +87,7 @@ def watch(args: Namespace) -> int:
 
 
 def terminate(args: Namespace) -> int:
-    """End a run now: stop it, save its newest complete checkpoint, destroy what was rented."""
+    """End a training now: stop it, save its newest complete checkpoint, destroy what was rented."""
     watcher = _watcher(args)
     if not args.json:
         hint(f"ending {watcher.job.label} on {watcher.target}; the same command goes on where it was interrupted")
@@ -105,7 +107,7 @@ def terminate(args: Namespace) -> int:
 
 @contextmanager
 def _explained(watcher: TrainingWatcher) -> Iterator[None]:
-    """Say of an ending that is interrupted what becomes of it."""
+    """Explain how to resume a termination that is interrupted."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -116,7 +118,7 @@ def _explained(watcher: TrainingWatcher) -> Iterator[None]:
 
 
 def upload(args: Namespace) -> int:
-    """Upload a file or folder of a target, from there, and see that it arrived."""
+    """Upload a file or folder from a target, and verify that it arrived."""
     progress = None if args.json else hint
     target = parse_target(args.target, namespace=args.namespace)
     report = upload_checkpoint(target, args.path, args.destination, on_progress=progress)
@@ -130,7 +132,7 @@ def upload(args: Namespace) -> int:
 
 
 def _watched_job(args: Namespace) -> WatchedJob:
-    """What is watched: as the options say, or else what is found on the target."""
+    """Return the job to watch, from the options or found on the target."""
     if args.job is None and args.log is None:
         given = {"output_dir": args.output_dir, "name": args.name}
         return replace(_found_job(args), **{key: value for key, value in given.items() if value is not None})
@@ -139,40 +141,28 @@ def _watched_job(args: Namespace) -> WatchedJob:
 
 
 def _found_job(args: Namespace) -> WatchedJob:
-    """What is found on the target; while that cannot be asked, what an earlier `watch` with the same words found."""
+    """Return the job found on the target; if that cannot be asked, the one an earlier identical `watch` found."""
     store, key = Store(), f"found on {parse_target(args.target, namespace=args.namespace)}: {args.what or ''}"
     try:
         found = find_one(args.target, args.what, args.namespace)
     except (TargetUnreachable, CommandTimedOut, IncompleteAnswer) as error:
-        kept = store.load_run(key) if args.subcommand == "watch" and not args.once else None
-        if kept is None:
+        job = store.load_run(key, WatchedJob) if args.subcommand == "watch" and not args.once else None
+        if job is None:
             raise
-        job = WatchedJob(**{**kept, "log_paths": tuple(kept["log_paths"])})
         hint(f"{error.what}: going on with {job.label}, which was watched there before")
         return job
     if not args.json:
         hint(f"it is {found.name}{f': {found.command}' if found.command else ''}")
-    store.save_run(key, asdict(found.job), finished=False)
+    store.save_run(key, found.job, finished=False)
     return found.job
 
 
 def _watcher(args: Namespace) -> TrainingWatcher:
     job = _watched_job(args)
-    _, settings = load_settings()
-    table = settings.get("monitoring", {})
-    if not isinstance(table, dict):
-        raise SettingsError("monitoring", table, "a table of settings")
-    general = {key: value for key, value in table.items() if key != "jobs"}
-    jobs = table.get("jobs", {})
-    if not isinstance(jobs, dict) or not all(isinstance(each, dict) for each in jobs.values()):
-        raise SettingsError("monitoring.jobs", jobs, "a table of settings for each job")
-    for each in jobs.values():
-        read_watch_config(general, each)
-    own = jobs.get(job.label, {})
-    given = {key: getattr(args, key, None) for key in CONFIGURED}
+    given = {key: getattr(args, key, None) for key in CONFIGURED} | {"poll_interval": getattr(args, "interval", None)}
     if getattr(args, "no_stall_detection", False):
         given["stall_detection"] = False
-    return TrainingWatcher(args.target, job, read_watch_config(general, own, given), args.namespace)
+    return TrainingWatcher(args.target, job, load_watch_config(job.label, given), args.namespace)
 
 
 def _plan(args: Namespace) -> TerminationPlan:
@@ -189,7 +179,7 @@ def _plan(args: Namespace) -> TerminationPlan:
 
 
 class _Display:
-    """Updates on a terminal as one live line, else as plain lines or JSON objects."""
+    """Shows updates as one live line on a terminal, else as plain lines or JSON objects."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json, self._live = as_json, LiveLine(PLAIN_SECONDS)
@@ -200,7 +190,7 @@ class _Display:
         self._drawn_at = 0.0
 
     def line(self, update: LogUpdate) -> None:
-        """A new line of a log that is streamed."""
+        """Show a new line of a streamed log."""
         if self._json:
             print_json({"kind": "line", **asdict(update)})
         elif update.progress != self._shown:
@@ -208,7 +198,7 @@ class _Display:
             self._draw(update)
 
     def status(self, status: TrainingStatus) -> None:
-        """A poll."""
+        """Show a poll."""
         self._status = status
         if self._json:
             print_json({"kind": "status", **asdict(status)})
@@ -255,7 +245,7 @@ def _show_once(status: TrainingStatus, args: Namespace) -> int:
     for checkpoint in (status.checkpoints or ())[-3:]:
         say(f"  checkpoint step {checkpoint.step}  {format_bytes(checkpoint.size_bytes)}  {checkpoint.path}")
     if status.unlisted_checkpoints:
-        say(f"  {plural(status.unlisted_checkpoints, UNLISTED, UNLISTED_MANY)}, not looked at")
+        say(f"  {format_unlisted(status.unlisted_checkpoints)}")
     for error in status.errors:
         hint(f"  not known: {error}")
     return code
@@ -276,7 +266,7 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
 
 
 def _end_and_rest(report: WatchReport) -> tuple[str, str]:
-    """How it ended, and behind that where and why; what the judge says of an end tells all of it."""
+    """Return how it ended, and the details; the reason of a judged end includes them."""
     if report.end in ENDS:
         return report.reason, ""
     step = job_progress(report.status.progress).step if report.status else None
@@ -305,3 +295,12 @@ def _print_termination(report: TerminationReport) -> None:
     for error in report.errors:
         say(f"  {error}")
     say(f"  took {format_duration(report.duration)}")
+
+
+def load_watch_config(label: str, given: Mapping[str, Any]) -> WatchConfig:
+    """Load the settings of a job: the settings file's `monitoring`, then its `jobs.LABEL`, then `given`.
+
+    Raises:
+        SettingsError: naming the file and the key, also for errors in the settings of other jobs.
+    """
+    return read_watch_config(load_table("monitoring", partial(read_monitoring, label=label)), given)

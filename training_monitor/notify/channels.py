@@ -1,18 +1,24 @@
-"""The channels a notice can leave by: each renders it in its own markup and makes one request.
+"""The channels for notices: each renders a notice in its own markup and makes one request.
 
-Secrets are never shown: `repr` leaves them out, and `rest.py` keeps them out of its errors.
+Secrets are never shown: `repr` leaves them out, and `rest.py` keeps them out of its errors. `advise` says what to try
+when a channel refuses.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from email.header import Header
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+from urllib.parse import unquote, urlsplit
 
-from training_monitor.errors import CommandFailed, RestError, SettingsError, last_lines
-from training_monitor.mail import MailServer, send_mail
+from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
+from training_monitor.core.mail import MailServer, send_mail
+from training_monitor.core.rest import REQUEST_SECONDS, Response, check_url, request
+from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
+from training_monitor.core.values import PRIORITIES, Notice
 from training_monitor.notify.notice_text import (
     DESKTOP,
     DISCORD,
@@ -25,38 +31,86 @@ from training_monitor.notify.notice_text import (
     render,
     render_body,
 )
-from training_monitor.rest import REQUEST_SECONDS, Response, check_url, request
 from training_monitor.targets.transport import Transport
-from training_monitor.watching import PRIORITIES, Notice
 
 TELEGRAM_API = "https://api.telegram.org"
 DISCORD_API = "https://discord.com/api/v10"
-_TOKEN = re.compile(r"[!-~]+")
-_TELEGRAM_TOKEN = re.compile(r"\d+:[\w-]+", re.ASCII)
-_ADDRESS = re.compile(r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
+_SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("plain", 25)}
+_SERVER = "smtp[s]://[user@]host[:port], the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env"
 _NTFY_PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
 _DESKTOP_URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
 
 
+# ---------------------------------------------------------------- what their settings may be
+
+
+def _read_id(value: Any, place: Place) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return place.note("***", "a text")
+    return str(value) if re.fullmatch(r"-?\d+|@\w+", str(value), re.ASCII) else MISFIT
+
+
+def _read_url(value: Any, place: Place) -> Any:
+    try:
+        check_url(value)
+    except (RestError, TypeError, AttributeError):
+        return MISFIT
+    return value
+
+
+def _read_server(value: Any, place: Place) -> Any:
+    """Read a mail server given by its URL, or by its URL and its password."""
+    if isinstance(value, MailServer):
+        return value
+    url, password = value if isinstance(value, tuple) else (value, None)
+    try:
+        parts = urlsplit(url)
+        security, usual_port = _SCHEMES[parts.scheme]
+        port = parts.port or usual_port
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return MISFIT
+    if not parts.hostname or parts.password is not None or parts.path.strip("/") or parts.query:
+        return MISFIT
+    user = unquote(parts.username) if parts.username else None
+    return MailServer(parts.hostname, port, security, user, password)
+
+
+def _read_addresses(value: Any, place: Place) -> Any:
+    given = (value,) if isinstance(value, str) else value
+    return items(_ADDRESS, least=0).read(given, place)
+
+
+def _read_argv(value: Any, place: Place) -> Any:
+    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    is_fine = all(isinstance(word, str) and "\0" not in word for word in words)
+    return words if is_fine and words and words[0] else MISFIT
+
+
+_ID = Kind("a number in quotes, or @name of a channel", _read_id)
+_URL = Kind("an http or https URL", _read_url, is_secret=True)
+_TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)
+_ADDRESS = text("an e-mail address", r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
+
+
+# ---------------------------------------------------------------- people and channels
+
+
 @dataclass(frozen=True, slots=True)
 class NotifiedUser:
-    """Somebody to tell: what the messengers call them, and an e-mail address."""
+    """A person to notify: ids on the messengers, and an e-mail address."""
 
     name: str = ""
-    telegram_id: str | int | None = None
-    discord_id: str | int | None = None
-    email: str | None = None
+    telegram_id: Annotated[str | int, _ID] | None = None
+    discord_id: Annotated[str | int, _ID] | None = None
+    email: Annotated[str, _ADDRESS] | None = None
 
     def __post_init__(self) -> None:
-        for key in ("telegram_id", "discord_id"):
-            _expect_id(key, getattr(self, key))
-        if self.email is not None:
-            _expect_address("email", self.email)
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """What sending needs besides the network: how programs are started, and seconds for one request."""
+    """What sending needs besides the network: how programs are started, and the timeout of one request in seconds."""
 
     transport: Transport
     timeout: float = REQUEST_SECONDS
@@ -64,7 +118,7 @@ class Doors:
 
 
 class Channel(Protocol):
-    """One way to tell somebody; `minimum_priority` is the lowest of the notices it takes."""
+    """One way to notify a user; `minimum_priority` is the lowest priority of the notices it takes."""
 
     @property
     def name(self) -> str: ...
@@ -73,23 +127,22 @@ class Channel(Protocol):
     def minimum_priority(self) -> str: ...
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
-        """Why this user cannot be told this way; None when nothing is in the way."""
+        """Return why this user cannot be notified this way; None if they can."""
         ...
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
-        """Send it once. Raises RestError or CommandError."""
+        """Send a notice once. Raises RestError or CommandError."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
-    """What every channel has."""
+    """The settings that every channel has."""
 
-    minimum_priority: str = "low"
+    minimum_priority: Annotated[str, choice(*PRIORITIES)] = "low"
 
     def __post_init__(self) -> None:
-        if self.minimum_priority not in PRIORITIES:
-            raise SettingsError("minimum_priority", self.minimum_priority, ", ".join(PRIORITIES))
+        check_fields(self)
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None
@@ -97,19 +150,14 @@ class _Settings:
 
 @dataclass(frozen=True)
 class Telegram(_Settings):
-    """A bot; `chat_id` is who is told when the user has no telegram_id."""
+    """A bot; `chat_id` is the recipient when the user has no telegram_id."""
 
     name = "telegram"
-    token: str = field(repr=False)
-    chat_id: str | None = None
-    api_url: str = TELEGRAM_API
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not _TELEGRAM_TOKEN.fullmatch(self.token):
-            raise SettingsError("token", "***", "a bot token such as 123456:ABC-DEF")
-        _expect_id("chat_id", self.chat_id)
-        _expect_url("api_url", self.api_url)
+    token: Annotated[str, text("a bot token such as 123456:ABC-DEF", r"(?a:\d+:[\w-]+)", is_secret=True)] = field(
+        repr=False
+    )
+    chat_id: Annotated[str, _ID] | None = None
+    api_url: Annotated[str, _URL] = TELEGRAM_API
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if user.telegram_id or self.chat_id else "no telegram_id of the user and no chat_id"
@@ -127,18 +175,12 @@ class Telegram(_Settings):
 
 @dataclass(frozen=True)
 class DiscordUser(_Settings):
-    """A bot's direct message; `user_id` is who is told when the user has no discord_id."""
+    """A bot's direct message; `user_id` is the recipient when the user has no discord_id."""
 
     name = "discord"
-    token: str = field(repr=False)
-    user_id: str | None = None
-    api_url: str = DISCORD_API
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _expect_token("token", self.token)
-        _expect_id("user_id", self.user_id)
-        _expect_url("api_url", self.api_url)
+    token: Annotated[str, _TOKEN] = field(repr=False)
+    user_id: Annotated[str, _ID] | None = None
+    api_url: Annotated[str, _URL] = DISCORD_API
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if user.discord_id or self.user_id else "no discord_id of the user and no user_id"
@@ -155,11 +197,7 @@ class DiscordWebhook(_Settings):
     """A channel of a Discord server."""
 
     name = "discord"
-    url: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _expect_url("webhook", self.url)
+    url: Annotated[str, _URL, "webhook"] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, _discord_message(notice), doors)
@@ -170,11 +208,7 @@ class SlackWebhook(_Settings):
     """A channel of a Slack workspace."""
 
     name = "slack"
-    url: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _expect_url("url", self.url)
+    url: Annotated[str, _URL] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, {"text": render(notice, SLACK), "unfurl_links": False}, doors)
@@ -185,14 +219,8 @@ class Ntfy(_Settings):
     """A topic of an ntfy server, by its URL."""
 
     name = "ntfy"
-    url: str = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _expect_url("url", self.url)
-        if self.token is not None:
-            _expect_token("token", self.token)
+    url: Annotated[str, _URL] = field(repr=False)
+    token: Annotated[str, _TOKEN] | None = field(default=None, repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         headers = {
@@ -209,14 +237,10 @@ class Ntfy(_Settings):
 
 @dataclass(frozen=True)
 class Webhook(_Settings):
-    """Any server that takes the notice as JSON."""
+    """Any server that accepts the notice as JSON."""
 
     name = "webhook"
-    url: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _expect_url("url", self.url)
+    url: Annotated[str, _URL] = field(repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _post(self.url, _as_json(notice, user), doors)
@@ -227,15 +251,9 @@ class Email(_Settings):
     """Mail to the user's address, or to `recipients` when the user has none."""
 
     name = "email"
-    server: MailServer
-    sender: str
-    recipients: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _expect_address("from", self.sender)
-        for address in self.recipients:
-            _expect_address("to", address)
+    server: Annotated[MailServer, Kind(_SERVER, _read_server, is_secret=True)]
+    sender: Annotated[str, _ADDRESS, "from"]
+    recipients: Annotated[tuple[str, ...], Kind("e-mail addresses", _read_addresses), "to"] = ()
 
     def obstacle(self, user: NotifiedUser, doors: Doors) -> str | None:
         return None if user.email or self.recipients else "no e-mail address of the user and no recipients"
@@ -262,12 +280,7 @@ class CommandChannel(_Settings):
     """A program of the user's own; the notice arrives as JSON on its stdin."""
 
     name = "command"
-    argv: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.argv or not self.argv[0] or any("\0" in word for word in self.argv):
-            raise SettingsError("argv", "***", "a program and its arguments")
+    argv: Annotated[tuple[str, ...], Kind("a program and its arguments", _read_argv, is_secret=True)]
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
         _run(self.argv, json.dumps(_as_json(notice, user)) + "\n", doors)
@@ -275,7 +288,7 @@ class CommandChannel(_Settings):
 
 @dataclass(frozen=True)
 class WebList(_Settings):
-    """The list that the web page shows. The notifier keeps every notice in the store: with one, this never fails."""
+    """The list on the web page. The notifier keeps every notice in the store, so this never fails if there is one."""
 
     name = "web"
 
@@ -286,17 +299,31 @@ class WebList(_Settings):
         return None
 
 
+# In the order in which they are tried by default.
+CHANNELS: Mapping[str, tuple[type, ...]] = {
+    "telegram": (Telegram,),
+    "discord": (DiscordUser, DiscordWebhook),
+    "slack": (SlackWebhook,),
+    "ntfy": (Ntfy,),
+    "webhook": (Webhook,),
+    "email": (Email,),
+    "desktop": (Desktop,),
+    "command": (CommandChannel,),
+    "web": (WebList,),
+}
+
+
 def _post(url: str, message: object, doors: Doors, headers: dict[str, str] | None = None) -> Response:
     return request("POST", url, json_body=message, headers=headers, timeout=doors.timeout)
 
 
 def _discord_message(notice: Notice) -> dict[str, Any]:
-    """SUPPRESS_EMBEDS (4): links are shown as text only."""
+    """Return the body of a message; flag 4 is SUPPRESS_EMBEDS: links are shown as text only."""
     return {"content": render(notice, DISCORD), "allowed_mentions": {"parse": []}, "flags": 4}
 
 
 def _in_ascii(text: str) -> str:
-    """A header's value; ntfy reads encoded words (RFC 2047)."""
+    """Return a header's value; ntfy reads encoded words (RFC 2047)."""
     return text if text.isascii() else Header(text, "utf-8", maxlinelen=10_000).encode(linesep="")
 
 
@@ -323,23 +350,28 @@ def _as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
     return {**values, "fields": fields, "user": user.name or None, "message": render(notice, PLAIN)}
 
 
-def _expect_url(key: str, url: str) -> None:
-    try:
-        check_url(url)
-    except RestError:
-        raise SettingsError(key, "***", "an http or https URL") from None
+_ADVICE = {
+    ("telegram", 400): "check the chat id, and open a chat with the bot and press Start",
+    ("telegram", 401): "check the token: @BotFather shows it",
+    ("telegram", 403): "open a chat with the bot and press Start, or unblock it",
+    ("telegram", 404): "check the token: @BotFather shows it",
+    ("discord", 401): "check the bot's token, or make the webhook again",
+    ("discord", 403): "share a server with the bot and allow direct messages from its members",
+    ("discord", 404): "make the webhook again, and check the user id",
+    ("slack", 400): "make the webhook again",
+    ("slack", 403): "make the webhook again: it was disabled, or its channel is archived",
+    ("slack", 404): "make the webhook again: it was removed",
+    ("ntfy", 401): "check the token of the topic",
+    ("ntfy", 403): "check the token of the topic: it may not write there",
+}
 
 
-def _expect_token(key: str, token: str) -> None:
-    if not _TOKEN.fullmatch(token):
-        raise SettingsError(key, "***", "a token without spaces")
-
-
-def _expect_id(key: str, value: str | int | None) -> None:
-    if value is not None and not re.fullmatch(r"-?\d+|@\w+", str(value), re.ASCII):
-        raise SettingsError(key, value, "a number in quotes, or @name of a channel")
-
-
-def _expect_address(key: str, address: str) -> None:
-    if not _ADDRESS.fullmatch(address):
-        raise SettingsError(key, address, "an e-mail address")
+def advise(channel: str, error: TrainingMonitorError) -> str | None:
+    """Return what a user may try after this error of a channel; None if unknown."""
+    if isinstance(error, RestError) and error.status is not None:
+        if error.status == 429:
+            return "wait: it asks for fewer messages"
+        return _ADVICE.get((channel, error.status)) or error.hint
+    if isinstance(error, ToolNotFound) and channel == "desktop":
+        return "install notify-send (apt-get install libnotify-bin)"
+    return error.hint or ("check server, user and password" if channel == "email" else None)

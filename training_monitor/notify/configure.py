@@ -1,4 +1,4 @@
-"""Channels and users out of the environment and the settings file; the environment wins, value by value.
+"""Read channels and users from the environment and the settings file; the environment wins, value by value.
 
 [notifications]
 order = ["telegram", "email"]
@@ -14,35 +14,28 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import SettingsError
-from training_monitor.mail import MailServer
-from training_monitor.notify.channels import (
-    DISCORD_API,
-    TELEGRAM_API,
-    Channel,
-    CommandChannel,
-    Desktop,
-    DiscordUser,
-    DiscordWebhook,
-    Email,
-    NotifiedUser,
-    Ntfy,
-    SlackWebhook,
-    Telegram,
-    Webhook,
-    WebList,
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import closest
+from training_monitor.core.settings_file import load_settings
+from training_monitor.core.settings_table import (
+    MISFIT,
+    Kind,
+    Place,
+    Setting,
+    named,
+    read_keys,
+    read_table,
+    settings_of,
+    text,
 )
+from training_monitor.core.store import Store
+from training_monitor.notify.channels import CHANNELS, Channel, Email, NotifiedUser, WebList
 from training_monitor.notify.notifier import TrainingNotifier
-from training_monitor.probes.settings_file import load_settings, naming, wrong_setting
-from training_monitor.store import Store
 from training_monitor.targets.transport import Transport
 
-DEFAULT_ORDER = ("telegram", "discord", "slack", "ntfy", "webhook", "email", "desktop", "command", "web")
 _VARIABLES = {
     "TRAINING_MONITOR_TELEGRAM_TOKEN": ("telegram", "token"),
     "TRAINING_MONITOR_TELEGRAM_CHAT_ID": ("telegram", "chat_id"),
@@ -60,26 +53,15 @@ _VARIABLES = {
     "TRAINING_MONITOR_EMAIL_TO": ("email", "to"),
     "TRAINING_MONITOR_EMAIL_FROM": ("email", "from"),
 }
-_KEYS = {
-    "telegram": {"token", "chat_id", "api_url"},
-    "discord": {"token", "user_id", "webhook", "api_url"},
-    "slack": {"url"},
-    "ntfy": {"url", "token"},
-    "webhook": {"url"},
-    "email": {"server", "password", "to", "from"},
-    "desktop": set[str](),
-    "command": {"argv"},
-    "web": set[str](),
-}
-_SECRETS = {"token", "webhook", "url", "password"}
-_LISTS = {"argv", "to"}
-_SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("plain", 25)}
+_SECRETS = ("token", "webhook", "url", "password")
+_PASSWORD = Setting("password", text("a text", is_secret=True), is_required=False, may_be_none=True)
+_VARIABLE = text("the name of a variable", is_secret=True)
+_UNKNOWN_SENDER = "nobody@localhost"  # stands in while the server's URL is wrong, to avoid a second error
 _Values = dict[str, Any]
-_Path = tuple[str, ...]
 
 
 def load_channels(environ: Mapping[str, str] = os.environ, path: str | None = None) -> list[Channel]:
-    """Read which channels are configured.
+    """Read the configured channels.
 
     Args:
         environ: the TRAINING_MONITOR_* variables.
@@ -89,46 +71,25 @@ def load_channels(environ: Mapping[str, str] = os.environ, path: str | None = No
         The channels in the order in which they are tried.
 
     Raises:
-        SettingsError: naming the file and the key; values that may be secret are not shown.
+        SettingsError: names the file and the key; values that may be secret are not shown.
     """
     file, settings = load_settings(path, environ)
-    return read_channels(file, settings.get("notifications", {}), environ)
-
-
-def read_channels(file: str, table: Any, environ: Mapping[str, str]) -> list[Channel]:
-    """The channels of the settings file's table `notifications`; the rest is that of `load_channels`."""
-    table = _table(file, ("notifications",), table)
-    order = _order(file, table)
-    tables = {name: _channel_table(file, name, table[name]) for name in table if name != "order"}
-    _expect_private(file, tables)
-    channels: list[Channel] = []
-    for name in order:
-        values = {**_resolved(tables.get(name, {}), environ), **_from_environment(name, environ)}
-        if values or name in tables:
-            channels += _build(file, name, values)
+    place = Place("notifications")
+    channels = read_channels(settings.get("notifications", {}), place, file, environ)
+    place.expect_none(file)
     return channels
 
 
 def load_users(environ: Mapping[str, str] = os.environ, path: str | None = None) -> dict[str, NotifiedUser]:
-    """Read the people of the settings file's [users.NAME]: telegram_id, discord_id, email.
+    """Read the users from the settings file's tables [users.NAME]: telegram_id, discord_id, email.
 
     Raises:
-        SettingsError: naming the file and the key.
+        SettingsError: names the file and the key.
     """
     file, settings = load_settings(path, environ)
-    return read_users(file, settings.get("users", {}))
-
-
-def read_users(file: str, table: Any) -> dict[str, NotifiedUser]:
-    """The people of the settings file's table `users`. Raises SettingsError, naming the file and the key."""
-    users = {}
-    for name, value in _table(file, ("users",), table).items():
-        where = ("users", name)
-        values = _table(file, where, value)
-        _expect_keys(file, where, values, {"telegram_id", "discord_id", "email"})
-        texts = {key: _text(file, (*where, key), each) for key, each in values.items()}
-        with naming(file, *where):
-            users[name] = NotifiedUser(name, **texts)
+    place = Place("users")
+    users = read_users(settings.get("users", {}), place)
+    place.expect_none(file)
     return users
 
 
@@ -140,10 +101,10 @@ def load_notifier(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> TrainingNotifier:
-    """Make the notifier of the environment and the settings file; with a store, the web list is its last channel.
+    """Build the notifier from the environment and the settings file; with a store, the web list is its last channel.
 
     Raises:
-        SettingsError: naming the file and the key.
+        SettingsError: names the file and the key.
     """
     channels = load_channels(environ, path)
     if store is not None and all(channel.name != "web" for channel in channels):
@@ -151,140 +112,112 @@ def load_notifier(
     return TrainingNotifier(channels, users=load_users(environ, path), store=store, transport=transport, clock=clock)
 
 
-def _order(file: str, table: _Values) -> list[str]:
-    chosen = table.get("order", [])
-    if not isinstance(chosen, list) or set(map(str, chosen)) - set(DEFAULT_ORDER) or len(set(chosen)) < len(chosen):
-        expected = f"each once, of {', '.join(DEFAULT_ORDER)}"
-        raise wrong_setting(file, ("notifications", "order"), chosen, expected)
-    return [*chosen, *(name for name in DEFAULT_ORDER if name not in chosen)]
+def read_users(table: object, place: Place) -> dict[str, NotifiedUser]:
+    """Read the settings file's table `users`; its errors are noted in `place`."""
+    found = place.read(named(_user, "a table"), table)
+    return {} if found is MISFIT else found
 
 
-def _channel_table(file: str, name: str, value: Any) -> _Values:
-    where = ("notifications", name)
-    if name not in _KEYS:
-        raise wrong_setting(file, where, "***", f"order, {', '.join(_KEYS)}")
-    values = _table(file, where, value)
-    secret = _KEYS[name] & _SECRETS
-    _expect_keys(file, where, values, {*_KEYS[name], *(f"{key}_env" for key in secret), "minimum_priority"})
-    for key in secret:
-        if key in values and f"{key}_env" in values:
-            raise wrong_setting(file, (*where, key), "***", f"{key} or {key}_env, not both")
-    return {
-        key: _texts(file, (*where, key), each) if key in _LISTS else _text(file, (*where, key), each)
-        for key, each in values.items()
-    }
+def _user(name: str) -> Kind:
+    def read(value: Any, place: Place) -> Any:
+        return read_table(NotifiedUser, value, place, name=name) if isinstance(value, Mapping) else MISFIT
+
+    return Kind("a table", read, is_secret=True)
 
 
-def _expect_private(file: str, tables: Mapping[str, _Values]) -> None:
-    """Refuse a file with secrets in it that others can read."""
-    written = [f"{name}.{key}" for name, values in tables.items() for key in values if key in _SECRETS]
-    mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
-    if mode & 0o077:
-        expected = f"0o600, since it holds {written[0]} (chmod 600 {file})"
-        raise SettingsError("mode", oct(mode), expected, file=file, path=())
+def read_channels(table: Any, place: Place, file: str, environ: Mapping[str, str]) -> list[Channel]:
+    """Read the settings file's table `notifications`; errors, also of the environment, are noted in `place`."""
+    if not isinstance(table, Mapping):
+        place.note("***", "a table")
+        table = {}
+    for name in table:
+        if name not in ("order", *CHANNELS):
+            (place / name).note("***", closest(name, ("order", *CHANNELS)))
+    chosen = (place / "order").read(_ORDER, table.get("order", []))
+    _expect_private(file, table, place)
+    channels: list[Channel] = []
+    for name in dict.fromkeys([*([] if chosen is MISFIT else chosen), *CHANNELS]):
+        at, own = place / name, table.get(name, {})
+        if not isinstance(own, Mapping):
+            at.note("***", "a table")
+        elif (values := {**_read_values(name, own, at, environ), **_from_environment(name, environ)}) or name in table:
+            channels += _build(name, values, at)
+    return channels
 
 
-def _resolved(values: _Values, environ: Mapping[str, str]) -> _Values:
-    """The values, with those that are named by NAME_env looked up; a variable that is not set leaves its value out."""
-    plain = {key: value for key, value in values.items() if not key.endswith("_env")}
-    named = {key.removesuffix("_env"): environ.get(name) for key, name in values.items() if key.endswith("_env")}
-    return {**plain, **{key: value for key, value in named.items() if value}}
+def _read_order(value: Any, place: Place) -> Any:
+    is_fine = isinstance(value, list) and not {*map(str, value)} - {*CHANNELS} and len({*value}) == len(value)
+    return value if is_fine else MISFIT
+
+
+_ORDER = Kind(f"each once, of {', '.join(CHANNELS)}", _read_order)
+
+
+def _settings(channel: str) -> dict[str, Setting]:
+    found = {key: each for made in CHANNELS[channel] for key, each in settings_of(made).items()}
+    return {**found, "password": _PASSWORD} if channel == "email" else found
+
+
+def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: Mapping[str, str]) -> _Values:
+    """Return the values of a channel's table, with NAME_env looked up; a variable that is not set gives no value."""
+    keys = _settings(channel)
+    by_name = {f"{key}_env": key for key in keys if key in _SECRETS}
+    values: _Values = {}
+    for key, value in table.items():
+        if key not in (*keys, *by_name):
+            (place / key).note("***", closest(key, (*keys, *by_name)))
+        elif key in by_name and by_name[key] in table:
+            (place / by_name[key]).note("***", f"{by_name[key]} or {key}, not both")
+        elif key not in by_name:
+            values[key] = value
+        elif (variable := (place / key).read(_VARIABLE, value)) is not MISFIT and environ.get(variable):
+            values[by_name[key]] = environ[variable]
+    return values
 
 
 def _from_environment(channel: str, environ: Mapping[str, str]) -> _Values:
     found = {key: environ[name] for name, (owner, key) in _VARIABLES.items() if owner == channel and environ.get(name)}
-    return {key: _split(value) if key in _LISTS else value for key, value in found.items()}
+    addresses = {"to": [each.strip() for each in found["to"].split(",") if each.strip()]} if "to" in found else {}
+    return {**found, **addresses}
 
 
-def _split(addresses: str) -> list[str]:
-    return [each.strip() for each in addresses.split(",") if each.strip()]
-
-
-def _build(file: str, name: str, values: _Values) -> list[Channel]:
-    """The channels of one table: one, or for Discord perhaps two."""
-    rest = {"minimum_priority": values.get("minimum_priority", "low")}
-    with naming(file, "notifications", name):
-        return _BUILDERS[name](values, rest)
-
-
-def _telegram(values: _Values, rest: _Values) -> list[Channel]:
-    api = values.get("api_url", TELEGRAM_API)
-    return [Telegram(_required(values, "telegram", "token"), values.get("chat_id"), api, **rest)]
-
-
-def _discord(values: _Values, rest: _Values) -> list[Channel]:
-    channels: list[Channel] = []
-    if "token" in values or "webhook" not in values:
-        token = _required(values, "discord", "token")
-        channels.append(DiscordUser(token, values.get("user_id"), values.get("api_url", DISCORD_API), **rest))
-    if "webhook" in values:
-        channels.append(DiscordWebhook(values["webhook"], **rest))
+def _build(name: str, values: _Values, place: Place) -> list[Channel]:
+    """Build the channels of one table: one, or for Discord up to two."""
+    if name == "email":
+        values = _complete_email(values)
+    made, channels = CHANNELS[name], list[Channel]()
+    for each in [each for each in made if not _missing(each, values)] or made[:1]:
+        settings, missing = settings_of(each), _missing(each, values)
+        for key in missing:
+            variable = next((name for name, where in _VARIABLES.items() if where == (place.path[-1], key)), None)
+            expected = settings[key].kind.expected + (f", here or in {variable}" if variable else "")
+            (place / key).note(None, f"{expected}: the channel cannot do without")
+        given = {key: values[key] for key in settings if key in values}
+        channel: Any = read_keys(settings, given, place) if missing else read_table(each, given, place)
+        channels += [] if missing or channel is MISFIT else [channel]
     return channels
 
 
-def _email(values: _Values, rest: _Values) -> list[Channel]:
-    server = _mail_server(_required(values, "email", "server"), values.get("password"))
-    sender = values.get("from") or (server.user if server.user and "@" in server.user else None)
-    if sender is None:
-        raise SettingsError("from (TRAINING_MONITOR_EMAIL_FROM)", None, "the sender's address", path=("from",))
-    return [Email(server, sender, tuple(values.get("to", ())), **rest)]
+def _missing(made: type, values: _Values) -> list[str]:
+    return [key for key, setting in settings_of(made).items() if setting.is_required and key not in values]
 
 
-_BUILDERS: dict[str, Callable[[_Values, _Values], list[Channel]]] = {
-    "telegram": _telegram,
-    "discord": _discord,
-    "slack": lambda values, rest: [SlackWebhook(_required(values, "slack", "url"), **rest)],
-    "ntfy": lambda values, rest: [Ntfy(_required(values, "ntfy", "url"), values.get("token"), **rest)],
-    "webhook": lambda values, rest: [Webhook(_required(values, "webhook", "url"), **rest)],
-    "email": _email,
-    "desktop": lambda values, rest: [Desktop(**rest)],
-    "command": lambda values, rest: [CommandChannel(tuple(values.get("argv", ())), **rest)],
-    "web": lambda values, rest: [WebList(**rest)],
-}
+def _complete_email(values: _Values) -> _Values:
+    """Put the password beside the server's URL; the sender defaults to the server's user if that is an address."""
+    given = {key: value for key, value in values.items() if key != "password"}
+    if "server" in given:
+        given["server"] = (given["server"], values.get("password"))
+        server = Place().read(settings_of(Email)["server"].kind, given["server"])
+        user = _UNKNOWN_SENDER if server is MISFIT else server.user or ""
+        given = {"from": user, **given} if "@" in user else given
+    return given
 
 
-def _mail_server(url: str, password: str | None) -> MailServer:
-    expected = "smtp[s]://[user@]host[:port], the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env"
-    try:
-        parts = urlsplit(url)
-        security, usual_port = _SCHEMES[parts.scheme]
-        port = parts.port or usual_port
-    except (ValueError, KeyError):
-        raise SettingsError("server", "***", expected) from None
-    if not parts.hostname or parts.password is not None or parts.path.strip("/") or parts.query:
-        raise SettingsError("server", "***", expected)
-    user = unquote(parts.username) if parts.username else None
-    return MailServer(parts.hostname, port, security, user, password)
-
-
-def _required(values: _Values, channel: str, key: str) -> str:
-    if key not in values:
-        variable = next(name for name, place in _VARIABLES.items() if place == (channel, key))
-        raise SettingsError(f"{key} ({variable})", None, "a value: the channel cannot do without", path=(key,))
-    return str(values[key])
-
-
-def _table(file: str, where: _Path, value: Any) -> _Values:
-    if not isinstance(value, dict):
-        raise wrong_setting(file, where, "***", "a table")
-    return value
-
-
-def _expect_keys(file: str, where: _Path, values: _Values, known: set[str]) -> None:
-    for key in values:
-        if key not in known:
-            raise wrong_setting(file, (*where, key), "***", f"one of the keys {', '.join(sorted(known))}")
-
-
-def _text(file: str, where: _Path, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
-        raise wrong_setting(file, where, "***", "a text")
-    return str(value)
-
-
-def _texts(file: str, where: _Path, value: Any) -> list[str]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value):
-        raise wrong_setting(file, where, "***", "a list of texts")
-    return value
+def _expect_private(file: str, table: Mapping[str, Any], place: Place) -> None:
+    """Note a fault if a file with secrets can be read by others."""
+    tables = {name: values for name, values in table.items() if isinstance(values, Mapping)}
+    written = [f"{name}.{key}" for name, values in tables.items() for key in values if key in _SECRETS]
+    mode = stat.S_IMODE(os.stat(file).st_mode) if written else 0
+    if mode & 0o077:
+        expected = f"0o600, since it holds {written[0]} (chmod 600 {file})"
+        Place("mode", faults=place.faults).note(oct(mode), expected)

@@ -1,6 +1,9 @@
-"""Pings a dead-man service, such as healthchecks.io, while looks see something: when the pings stop, it tells somebody.
+"""Ping a dead-man service, such as healthchecks.io, while looks succeed; report outages that last, each once.
 
-So somebody hears of it when the watcher itself dies, hangs, or sees nothing any more.
+When the pings stop, the service raises the alarm: the watcher itself has died, hangs, or sees nothing anymore.
+
+There are two kinds of outage: the target cannot be asked, or the state folder of this machine cannot be used. Neither
+says anything about the training. Nothing here blocks the caller, or raises errors from outside.
 """
 
 from __future__ import annotations
@@ -8,29 +11,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import RestError, SettingsError
-from training_monitor.rest import REQUEST_SECONDS, check_url, request
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import RestError, SettingsError, StateError, TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.rest import REQUEST_SECONDS, check_url, request
+from training_monitor.core.store import Store
+from training_monitor.core.values import Notice
+from training_monitor.notify import templates
 
 TRIES = 3
 FIRST_WAIT = 1.0  # seconds between two tries; it doubles
 _LOGGER = logging.getLogger("training_monitor")
-_LOGGER.addHandler(logging.NullHandler())  # without it, what nobody logs would be printed
+_LOGGER.addHandler(logging.NullHandler())  # without it, Python prints records that have no handler
 
 
 class Heartbeat:
-    """GETs a URL, from a thread of its own: whoever looks never waits for it, and nothing that fails here reaches them.
+    """A pinger of a URL with a thread of its own: the caller never waits for it and never sees its errors.
 
-    Pings do not pile up: of those that are due while one is under way, one is made.
+    Pings do not pile up: those that become due while one is under way are sent as one.
 
     Args:
-        url: may be a secret: it is shown nowhere, except for its scheme and host.
-        on_problem: called from that thread, with a sentence, when pings begin to fail and when they arrive again.
+        url: may be a secret: only its scheme and host are ever shown.
+        on_problem: called from that thread, with a sentence, when pings begin to fail and when they succeed again.
         timeout: seconds for one request.
 
     Raises:
-        SettingsError: it is no http or https URL.
+        SettingsError: it is not an http or https URL.
     """
 
     def __init__(
@@ -52,18 +61,18 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="training_monitor heartbeat", daemon=True)
 
     def beat(self) -> None:
-        """Say that a look saw something. Returns at once and raises nothing."""
+        """Schedule a ping, since a look succeeded. Returns at once and raises nothing."""
         self._due = True
         self._news.set()
         with self._starting:
             if self._thread.ident is None:
                 try:
                     self._thread.start()
-                except RuntimeError:  # this machine has no thread left: the next look tries again
+                except RuntimeError:  # the machine has no thread left: the next beat tries again
                     self._thread = threading.Thread(target=self._run, name=self._thread.name, daemon=True)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Let a ping that is due leave, waiting for at most `timeout` seconds."""
+        """Send a ping that is due, waiting for at most `timeout` seconds."""
         self._closing.set()
         self._news.set()
         if self._thread.ident is not None:
@@ -94,7 +103,7 @@ class Heartbeat:
             request("GET", self._url, timeout=self._timeout)
         except RestError as error:
             return error
-        except Exception as error:  # its words may hold the URL
+        except Exception as error:  # its text may contain the URL
             return RestError(f"{self._origin}: it failed with {type(error).__name__}")
         return None
 
@@ -102,3 +111,110 @@ class Heartbeat:
         _LOGGER.warning("%s", text)
         if self._on_problem:
             self._on_problem(text)
+
+
+Tell = Callable[[float, float], object]  # called with the start (epoch seconds) and the duration (seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The start of an outage in epoch seconds, and whether it was reported."""
+
+    since: float
+    is_told: bool = False
+
+
+class OutageRecord:
+    """The outage of one thing. It is kept in the store under `key`, so that another process continues with it.
+
+    An outage is reported before it is marked as reported: a process killed in between reports it again, as the same
+    event.
+    """
+
+    def __init__(self, key: str, after: float, clock: Clock, store: Store | None = None) -> None:
+        self._key, self._after, self._clock, self._store = f"outage {key}", after, clock, store
+        self._outage = self._load()
+
+    def begin(self, tell: Tell) -> None:
+        """Note a failure; `tell` is called once the outage has lasted long enough."""
+        now = self._clock.time()
+        outage = self._outage
+        if outage is None or outage.since > now:  # the clock was set back
+            outage = self._keep(Outage(now, is_told=outage is not None and outage.is_told))
+        if outage and not outage.is_told and now - outage.since >= self._after:
+            tell(outage.since, now - outage.since)
+            self._keep(replace(outage, is_told=True))
+
+    def end(self, tell: Tell) -> None:
+        """Note a success; `tell` is called if the outage was reported."""
+        outage = self._outage
+        if outage is None:
+            return
+        if outage.is_told:
+            tell(outage.since, max(0.0, self._clock.time() - outage.since))
+        self._keep(None)
+
+    def _load(self) -> Outage | None:
+        try:
+            return self._store.load_run(self._key, Outage) if self._store else None
+        except TrainingMonitorError as error:
+            get_logger().warning("%s is not known: %s", self._key, error)
+            return None
+
+    def _keep(self, outage: Outage | None) -> Outage | None:
+        self._outage = outage
+        try:
+            if self._store:
+                self._store.save_run(self._key, outage or {}, finished=outage is None)
+        except TrainingMonitorError as error:  # it stays known in memory
+            get_logger().warning("%s is not kept: %s", self._key, error)
+        return outage
+
+
+class Lookout:
+    """Turns the results of looks into heartbeats and notices of outages.
+
+    Args:
+        key: names what is looked at, in the store.
+        name: names it for people.
+        post: takes the notices. It must not raise.
+        outage_after: seconds until an outage is reported.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        name: str,
+        post: Callable[[Notice], Any],
+        *,
+        outage_after: float,
+        store: Store,
+        clock: Clock,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        self._name, self._post, self._heartbeat, self._folder = name, post, heartbeat, store.folder
+        self._target = OutageRecord(key, outage_after, clock, store)
+        self._state = OutageRecord(key, outage_after, clock)  # in memory only: the store is what fails
+        self._lock = threading.Lock()
+
+    def note(self, error: TrainingMonitorError | None) -> None:
+        """Note the result of a look: None, or the error that made it fail."""
+        with self._lock:
+            if error is None:
+                if self._heartbeat:
+                    self._heartbeat.beat()
+                self._target.end(lambda since, seconds: self._tell(templates.reached, since, seconds))
+                self._state.end(
+                    lambda since, seconds: self._tell(templates.state_writable, since, seconds, folder=self._folder)
+                )
+            elif isinstance(error, StateError):
+                self._state.begin(
+                    lambda since, seconds: self._tell(templates.state_unwritable, since, seconds, error=error.what)
+                )
+            else:
+                self._target.begin(
+                    lambda since, seconds: self._tell(templates.unreachable, since, seconds, error=error.what)
+                )
+
+    def _tell(self, template: Callable[..., Notice], since: float, seconds: float, **more: str) -> None:
+        self._post(template(self._name, seconds=seconds, generation=int(since), **more))

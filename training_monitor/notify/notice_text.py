@@ -1,17 +1,54 @@
-"""One notice as text, in the markup of each channel and within its limit.
+"""Render a notice as text, in the markup of each channel and within its limit, with the command to type next. Pure.
 
-Texts come from logs and from other people: control characters are removed, and whatever means something to a channel is
-escaped. A text is cut before it is escaped, between characters as people see them, so no markup breaks.
+Texts come from logs and from other people: control characters are removed, and characters that a channel interprets
+are escaped. A text is cut before it is escaped, between characters as people see them, so no markup breaks.
 """
 
 from __future__ import annotations
 
 import html
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from training_monitor.watching import Notice
+from training_monitor.core.values import Notice, WatchedJob
+
+_OF_MACHINES = (
+    "instance_destroyed", "instance_gone", "instance_kept", "instance_swept", "instance_not_destroyed",
+    "orphan_instance", "fleet_lost", "fleet_price", "fleet_destroyed", "fleet_gone", "fleet_stopped",
+)  # fmt: skip
+_OF_CREDIT = ("credit_low", "fleet_credit", "fleet_budget")
+_OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_state_unwritable")
+
+
+def command_line(*words: str) -> str:
+    """Return a shell line that calls our program with these words, quoted.
+
+    It ends before the first word that is not printable or looks like an option.
+    """
+    fit = [word.isprintable() and not word.startswith("-") for word in words]
+    shown = words[: fit.index(False)] if False in fit else words
+    return shlex.join(("training-monitor", *shown))
+
+
+def next_command(kind: str, target: str | None, what: str | None = None) -> str:
+    """Return the command to type after a notice of this kind; `what` is the training, as `check` takes it."""
+    if kind in _OF_MACHINES:
+        return command_line("instances")
+    if kind in _OF_CREDIT:
+        return command_line("credits")
+    if kind in _OF_REACHING or target is None:
+        return command_line("doctor", *([target] if target else []))
+    if kind == "taken_over":
+        return command_line("status", target)
+    return command_line("check", target, *([what] if what else []))
+
+
+def word_for(job: WatchedJob) -> str:
+    """Return the word by which `check` finds this training."""
+    return job.job_id or job.log_file or next(iter(job.log_paths), None) or str(job.pid)
+
 
 _TITLE_UNITS = 200
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")
@@ -27,9 +64,9 @@ _DISCORD_MARKUP = re.compile(r"([\\*_~`|>#\[\]()<])")
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """How a channel writes. `limit` is in UTF-16 units, as messengers count.
+    """The markup of a channel. `limit` is in UTF-16 units, as messengers count.
 
-    `bold` is put around the title, `code` around a command, which then is not escaped by `escape` but by `escape_code`.
+    `bold` surrounds the title and `code` a command, which then is escaped by `escape_code` instead of `escape`.
     """
 
     limit: int
@@ -53,17 +90,17 @@ PLAIN = Markup(20_000)
 TELEGRAM = Markup(4096, _escape_html, ("<b>", "</b>"), ("<code>", "</code>"), _escape_html)
 DISCORD = Markup(2000, _escape_discord, ("**", "**"), ("```\n", "\n```"))
 SLACK = Markup(4000, _escape_html, ("*", "*"), ("`", "`"), _escape_html)
-NTFY = Markup(1300)  # it takes 4096 bytes, and a unit has at most three
+NTFY = Markup(1300)  # the limit is 4096 bytes, and a unit has at most three
 DESKTOP = Markup(1000, _escape_html)
 
 
 def clean(text: str) -> str:
-    """Text without terminal sequences, control characters and halves of characters; tabs and line ends stay."""
+    """Remove terminal sequences, control characters and lone surrogates; tabs and line ends stay."""
     return _CONTROL.sub("", _LINE_ENDS.sub("\n", _ANSI.sub("", text)))
 
 
 def render(notice: Notice, markup: Markup) -> str:
-    """The whole notice: its title, what it is about, its fields, its text, and what to type next."""
+    """Render the whole notice: its title, subject, fields, text, and the command to type next."""
     title = render_title(notice, markup)
     if title and (not markup.bold[0] or markup.bold[0] not in title):  # Slack has no escape for its own mark
         title = f"{markup.bold[0]}{title}{markup.bold[1]}"
@@ -72,12 +109,12 @@ def render(notice: Notice, markup: Markup) -> str:
 
 
 def render_title(notice: Notice, markup: Markup) -> str:
-    """The title on one line, escaped."""
+    """Render the title on one line, escaped."""
     return _escape_within(" ".join(clean(notice.title).split()), _TITLE_UNITS, markup.escape)
 
 
 def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str:
-    """What it is about and the fields, one on each line, the text below them, and the command, which is never cut."""
+    """Render subject and fields, one on each line, the text below them, and the command, which is never cut."""
     about = [(label, value) for label, value in (("Training", notice.training), ("Target", notice.target)) if value]
     lines = "\n".join(f"{label}: {' '.join(value.split())}" for label, value in (*about, *notice.fields))
     text = clean("\n\n".join(part for part in (lines, notice.text) if part)).strip()
@@ -88,7 +125,7 @@ def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str
 
 
 def _render_command(notice: Notice, markup: Markup, limit: int) -> str:
-    """What to type next, and where, as it can be copied; nothing where there is none, or it is too long."""
+    """Render the command to type next, and where, ready to be copied; "" if there is none or it is too long."""
     if not notice.command:
         return ""
     begin, end = markup.code
@@ -99,7 +136,7 @@ def _render_command(notice: Notice, markup: Markup, limit: int) -> str:
 
 
 def one_line(notice: Notice, units: int = 120) -> str:
-    """The title, or how the text begins where there is none, in plain text: for a subject or a list."""
+    """Return the title, or without one the beginning of the text, as one plain line for a subject or a list."""
     text = notice.title if notice.title.strip() else notice.text
     return _escape_within(" ".join(clean(text).split()), units, str)
 
@@ -109,7 +146,7 @@ def _units(text: str) -> int:
 
 
 def _escape_within(text: str, limit: int, escape: Callable[[str], str]) -> str:
-    """As many whole pieces as fit, escaped; `…` in place of the others."""
+    """Return as many whole pieces as fit, escaped, with `…` in place of the rest."""
     kept: list[str] = []
     used = 0
     for found in _PIECE.finditer(text):

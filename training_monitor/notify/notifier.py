@@ -1,4 +1,4 @@
-"""Walks the chain of channels until one has taken the notice."""
+"""Try the channels in their order until one takes the notice."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandError, RestError, SettingsError, TrainingMonitorError
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandError, RestError, SettingsError, TrainingMonitorError
+from training_monitor.core.rest import REQUEST_SECONDS
+from training_monitor.core.store import PLAIN_MESSAGE, Store
+from training_monitor.core.values import PRIORITIES, Delivery, Notice
 from training_monitor.notify.channels import Channel, Doors, NotifiedUser
-from training_monitor.rest import REQUEST_SECONDS
-from training_monitor.store import PLAIN_MESSAGE, Store
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.watching import PRIORITIES, Delivery, Notice
 
 TRIES = 3
-LONGEST_WAIT = 30.0  # seconds; a channel that asks for more is passed over
+LONGEST_WAIT = 30.0  # seconds; a channel that asks for more is skipped
 _LOGGER = logging.getLogger("training_monitor")
 
 
 class TrainingNotifier:
-    """Tells people through the first channel that works. What goes wrong outside is in the Delivery, never raised.
+    """Notifies users through the first channel that works. Errors from outside are in the Delivery, never raised.
 
     Args:
         channels: tried in this order.
-        users: by the names under which `notify` knows them.
-        store: keeps what was told (the web status list), and so over the end of this process; without one it is
-            remembered in memory which notices were told.
-        transport: starts the programs of the channels that have one.
-        clock: what waits between tries.
+        users: by the names that `notify` accepts.
+        store: keeps the notices that were sent (the web status list), also after this process ends; without one they
+            are only remembered in memory.
+        transport: starts the programs that some channels need.
+        clock: used to wait between tries.
         timeout: seconds for one request.
     """
 
@@ -55,16 +55,16 @@ class TrainingNotifier:
         priority: str = "normal",
         job_id: str | None = None,
     ) -> Delivery:
-        """Tell a user something now, on the first channel that takes it.
+        """Notify a user now, on the first channel that takes the message.
 
         Args:
-            user: a name from the settings, a NotifiedUser, or None for whomever the channels tell by default.
-            message: a text, or a Notice, which is told to one user once.
+            user: a name from the settings, a NotifiedUser, or None for the channels' default recipients.
+            message: a text, or a Notice, which each user gets only once.
             priority: of a text: low | normal | high | urgent.
-            job_id: what a text is about.
+            job_id: the job that a text is about.
 
         Returns:
-            What became of it. A repeat is `Delivery("suppressed", True)`.
+            The result. A repeat is `Delivery("suppressed", True)`.
 
         Raises:
             SettingsError: there is no such user or priority.
@@ -78,7 +78,7 @@ class TrainingNotifier:
         return delivery if kept or delivery.channel != "web" else Delivery("none", False, error="web: nothing is kept")
 
     def deliver(self, user: str | NotifiedUser | None, notice: Notice) -> Delivery:
-        """Walk the chain with a notice, whether it was told before or not; nothing of it is kept.
+        """Try the channels with a notice, even if it was sent before; nothing is kept.
 
         Raises:
             SettingsError: there is no such user.
@@ -101,7 +101,7 @@ class TrainingNotifier:
     def try_channel(
         self, channel: Channel, user: NotifiedUser, notice: Notice
     ) -> tuple[int, TrainingMonitorError | None]:
-        """Send by one channel, again after a failure that may pass. Returns how many tries, and the last error."""
+        """Send through one channel; retry temporary failures. Returns the number of tries and the last error."""
         for tried in range(1, TRIES + 1):
             error = self._send(channel, user, notice)
             if not isinstance(error, RestError) or not error.temporary or tried == TRIES:
@@ -113,11 +113,11 @@ class TrainingNotifier:
         raise AssertionError("the last try returns")
 
     def obstacle(self, channel: Channel, user: NotifiedUser) -> str | None:
-        """Why this user cannot be told by this channel; None when nothing is in the way."""
+        """Return why this user cannot be notified through this channel; None if they can."""
         return channel.obstacle(user, self._doors)
 
     def find_user(self, user: str | NotifiedUser | None) -> NotifiedUser:
-        """The user of that name. Raises SettingsError for a name that the settings do not have."""
+        """Return the user of that name. Raises SettingsError if the settings have no such user."""
         if isinstance(user, NotifiedUser):
             return user
         if user and user not in self._users:
@@ -129,7 +129,7 @@ class TrainingNotifier:
             channel.send(notice, user, self._doors)
         except (RestError, CommandError) as error:
             return error
-        except Exception as error:  # whatever a channel does, the watching goes on; its words may hold a secret
+        except Exception as error:  # a faulty channel must not end the watch; the error's text may contain a secret
             return TrainingMonitorError(f"it failed with {type(error).__name__}")
         return None
 
@@ -144,7 +144,7 @@ class TrainingNotifier:
         return kept or _key(name, notice) in self._told
 
     def _remember(self, name: str, notice: Notice, delivery: Delivery) -> bool:
-        """Whether it could be kept."""
+        """Record a delivery; return whether the store could keep it."""
         if delivery.success:
             self._told.add(_key(name, notice))
         try:
@@ -157,7 +157,7 @@ class TrainingNotifier:
 
 
 def plain_notice(text: str, priority: str = "normal", job_id: str | None = None) -> Notice:
-    """Make a notice of a text. Raises SettingsError for an unknown priority."""
+    """Return a notice with this text. Raises SettingsError for an unknown priority."""
     return Notice(PLAIN_MESSAGE, "", (), text, job_id, priority=priority, training=job_id)
 
 

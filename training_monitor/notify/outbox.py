@@ -1,4 +1,4 @@
-"""Sends notices in the background, out of the store: what was posted is told even if this process ends first."""
+"""Send notices in the background, from the store: a posted notice is sent even if this process ends first."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import AlreadySupervised, TrainingMonitorError
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
+from training_monitor.core.store import KeptNotice, Store
+from training_monitor.core.values import Delivery, Notice
 from training_monitor.notify.channels import NotifiedUser
 from training_monitor.notify.notifier import TrainingNotifier
-from training_monitor.store import KeptNotice, Store
-from training_monitor.watching import Delivery, Notice
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 600.0  # seconds
 GIVEN_UP_AFTER = 24 * 3600.0  # seconds
-_OTHERS_TURN = 2.0  # seconds until it is asked again whether another process still sends
+_OTHERS_TURN = 2.0  # seconds between checks whether another process still sends
 _LOGGER = logging.getLogger("training_monitor")
 
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """A notice that the store did not take, and who took it."""
+    """A notice that the store could not take, and its delivery, if it was sent from memory."""
 
     notice: Notice
     delivery: Delivery | None = None
@@ -29,17 +29,17 @@ class _Held:
 
 
 class Outbox:
-    """Takes notices at once and sends them in order, from a thread of its own.
+    """A queue that accepts notices at once and sends them in order, from a thread of its own.
 
-    Each is written before `post` returns, where it can be, and marked after it was sent. A crash in between may tell it
-    twice, and never loses it: the next outbox of the same store and user goes on with what is pending. Only one of
-    them sends at a time.
+    Each notice is written to the store before `post` returns, if possible, and marked after it was sent. A crash in
+    between may send it twice, but never loses it: the next outbox of the same store and user sends what is pending.
+    Only one of them sends at a time.
 
     Args:
-        notifier: sends.
-        store: where what is pending outlives this process.
-        user: whom to tell: a name that the notifier knows, a NotifiedUser, or None.
-        clock: what the thread waits by.
+        notifier: sends the notices.
+        store: keeps pending notices beyond the end of this process.
+        user: the recipient: a name that the notifier knows, a NotifiedUser, or None.
+        clock: the thread's clock.
 
     Raises:
         SettingsError: the notifier has no such user.
@@ -72,15 +72,15 @@ class Outbox:
         self.close()
 
     def start(self) -> None:
-        """Begin to send, first what an earlier process left; `post` does it too."""
+        """Start sending, first what an earlier process left; `post` does this too."""
         with self._starting:
             if self._thread.ident is None:
                 self._thread.start()
 
     def post(self, notice: Notice) -> bool:
-        """Write a notice down to be sent, and return at once. False for a repeat, which is dropped.
+        """Queue a notice, and return at once. False for a repeat, which is dropped.
 
-        While the store cannot be written, it is sent out of memory, and written down later.
+        While the store cannot be written, the notice is sent from memory, and stored later.
         """
         name = (notice.job_id, notice.kind, notice.generation)
         with self._holding:
@@ -103,7 +103,7 @@ class Outbox:
             self._thread.join(timeout)
 
     def _write(self, notice: Notice) -> bool | None:
-        """Write a notice down behind those that are held; None where that cannot be. The caller has the lock."""
+        """Store a notice behind those that are held; None if that is impossible. The caller holds the lock."""
         try:
             self._write_held()
             return None if self._held else self._store.add_notice(self._user.name, notice, now=self._clock.time())
@@ -112,7 +112,7 @@ class Outbox:
             return None
 
     def send_held(self) -> bool:
-        """Give the store what it did not take; send that where it still cannot. True when nothing of it is left."""
+        """Store the held notices, or send them if the store still fails. True when none is left."""
         with self._holding:
             try:
                 self._write_held()
@@ -127,7 +127,7 @@ class Outbox:
         return False
 
     def _write_held(self) -> None:
-        """Write down what is held, oldest first, up to what is being sent. Raises TrainingMonitorError."""
+        """Store the held notices, oldest first, up to one that is being sent. Raises TrainingMonitorError."""
         user, now = self._user.name, self._clock.time()
         while self._held and not self._held[0].is_leaving:
             held = self._held[0]
@@ -190,5 +190,5 @@ class Outbox:
 
 
 def _was_told(delivery: Delivery) -> bool:
-    """The web list alone is nobody told, when a channel that should have been first failed."""
+    """Return whether anyone was notified: the web list alone does not count if a channel before it failed."""
     return delivery.success and not (delivery.channel == "web" and delivery.error)

@@ -1,18 +1,18 @@
-"""The notices of a training run: pure functions from what happened to plain words.
+"""The notices of a training run: from an event to plain words. Pure.
 
-`job` is what people read and, with the kind and `generation` (which start of the job it was), names the event: the same
-one is told once. Steps that are None are not known: '?' beside what is known, left out where nothing is.
+`job` is shown to people and, with the kind and `generation` (which start of the job it was), identifies the event: the
+same event is reported once. Steps that are None are unknown: '?' if the other one is known, left out if neither is.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from training_monitor.notify.next_command import next_command
-from training_monitor.units import format_duration, plural
-from training_monitor.watching import Notice
+from training_monitor.core.units import format_duration, plural
+from training_monitor.core.values import Notice
+from training_monitor.notify.notice_text import next_command
 
-ACCOUNT = "vast.ai"  # the target of a notice that is about no machine
+ACCOUNT = "vast.ai"  # the target of a notice that is not about one machine
 _Fields = list[tuple[str, str]]
 
 
@@ -27,9 +27,9 @@ def stall_detected(
     is_spared: bool = False,
     generation: int = 0,
 ) -> Notice:
-    """Tell of a stall; `grace_seconds` is the time until the run is ended, None when it is left alone.
+    """Report a stall; `grace_seconds` is the time until the run is ended, None if it is left alone.
 
-    `is_spared`: it is left alone for its signs of work alone.
+    `is_spared`: it is left alone only because it shows signs of work.
     """
     if is_spared:
         announced = "No action will be taken: it shows signs of work. With --terminate-busy it would be ended."
@@ -50,27 +50,27 @@ def terminated(
     upload: bool = True,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
+    """Report that a run was ended; `upload` says whether its last checkpoint is saved elsewhere."""
     fields = [("Reason", reason), ("Final checkpoint", _step(checkpoint_step))]
     text = "Model will be uploaded as incomplete." if upload else "The model stays where it is: no upload is planned."
     return _notice("terminated", "🛑 Training Terminated", job, fields, text, generation, "high")
 
 
 def not_terminated(job: str, *, reason: str, generation: int = 0) -> Notice:
-    """Tell that a run was to be ended and nobody saw it end."""
+    """Report that a run was to be ended, but its end could not be verified."""
     fields = [("Reason", reason)]
     text = "Something of it may still run."
     return _notice("not_terminated", "⚠️ Training Not Terminated", job, fields, text, generation, "urgent")
 
 
 def recovered(job: str, *, step: int | None, total_steps: int | None, generation: int = 0) -> Notice:
-    """Tell that a run that had stalled makes steps again."""
+    """Report that a stalled run makes steps again."""
     fields = _progress(step, total_steps)
     return _notice("recovered", "✅ Training Recovered", job, fields, "It makes progress again.", generation)
 
 
 def restarted(job: str, *, reason: str, resumes_from: str, attempt: int, generation: int = 0) -> Notice:
-    """Tell that a run was started again; `resumes_from` is the checkpoint's path, or "the start"."""
+    """Report that a run was started again; `resumes_from` is the checkpoint's path, or "the start"."""
     fields = [("Reason", reason), ("Resumes from", resumes_from), ("Attempt", str(attempt))]
     return _notice("restarted", "🔄 Training Restarted", job, fields, "", generation)
 
@@ -84,7 +84,7 @@ def finished(
     cost: float | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a run ended well. runtime: seconds; cost: dollars."""
+    """Report that a run ended well. runtime: seconds; cost: dollars."""
     fields = [*_progress(step, total_steps), *_spent(runtime, cost)]
     return _notice("finished", "🎉 Training Finished", job, fields, "", generation)
 
@@ -99,7 +99,7 @@ def failed(
     checkpoint_step: int | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a run failed, with the line of its log that says why."""
+    """Report that a run failed, with the line of its log that says why."""
     fields = [*_progress(step, total_steps), ("Reason", reason)]
     if evidence:
         fields.append(("Log", evidence))
@@ -116,7 +116,7 @@ def ended(
     checkpoint_step: int | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a run runs no more, where nobody failed and nobody can say that it finished."""
+    """Report that a run has ended without evidence that it failed or finished."""
     fields = [*_progress(step, total_steps), ("Reason", reason)]
     text = f"Latest checkpoint: {_step(checkpoint_step)}"
     return _notice("ended", "⏹️ Training Ended", job, fields, text, generation)
@@ -125,7 +125,7 @@ def ended(
 def loss_nan(
     job: str, *, step: int | None, total_steps: int | None, checkpoint_step: int | None, generation: int = 0
 ) -> Notice:
-    """Tell that the loss is not a number any more."""
+    """Report that the loss is no longer a number."""
     fields = [*_progress(step, total_steps), ("Issue", "The loss is NaN or infinite")]
     text = f"Latest checkpoint: {_step(checkpoint_step)}"
     return _notice("loss_nan", "⚠️ Loss Is Not a Number", job, fields, text, generation, "high")
@@ -140,7 +140,7 @@ def budget_passed(
     total_steps: int | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a run cost more than was planned, both in dollars."""
+    """Report that a run cost more than its budget, both in dollars."""
     fields = [*_progress(step, total_steps), ("Cost", f"{_dollars(cost)} of {_dollars(budget)}")]
     return _notice("budget_passed", "💰 Budget Passed", job, fields, "", generation, "high")
 
@@ -154,7 +154,7 @@ def milestone(
     runtime: float | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a part of the steps is done; each percentage is an event of its own."""
+    """Report that a part of the steps is done; each percentage is an event of its own."""
     fields = [*_progress(step, total_steps), *_spent(runtime, None)]
     return _notice(f"milestone_{percent}", f"📈 Training {percent}% Done", job, fields, "", generation, "low")
 
@@ -162,7 +162,7 @@ def milestone(
 def soft_limit(
     job: str, *, reason: str, step: int | None = None, total_steps: int | None = None, generation: int = 0
 ) -> Notice:
-    """Tell that a limit was passed that only warns."""
+    """Report that a limit was passed that only warns."""
     fields = [*_progress(step, total_steps), ("Limit", reason)]
     return _notice("soft_limit", "⚠️ Limit Passed", job, fields, "No action will be taken.", generation)
 
@@ -170,7 +170,7 @@ def soft_limit(
 def upload_finished(
     job: str, *, destination: str, checkpoint_step: int | None, files: int | None = None, generation: int = 0
 ) -> Notice:
-    """Tell that a checkpoint was uploaded and what arrived was verified."""
+    """Report that a checkpoint was uploaded and verified."""
     fields = [("Destination", destination), ("Checkpoint", _step(checkpoint_step))]
     if files is not None:
         fields.append(("Verified", plural(files, "file")))
@@ -180,7 +180,7 @@ def upload_finished(
 def upload_failed(
     job: str, *, destination: str, reason: str, checkpoint_step: int | None, generation: int = 0
 ) -> Notice:
-    """Tell that a checkpoint did not arrive, or that this could not be verified."""
+    """Report that a checkpoint did not arrive, or that its arrival could not be verified."""
     fields = [("Destination", destination), ("Checkpoint", _step(checkpoint_step)), ("Reason", reason)]
     text = "The files are still where the training wrote them."
     return _notice("upload_failed", "❌ Upload Failed", job, fields, text, generation, "high")
@@ -189,7 +189,7 @@ def upload_failed(
 def instance_destroyed(
     job: str, *, instance: str, runtime: float | None = None, cost: float | None = None, generation: int = 0
 ) -> Notice:
-    """Tell that the rented instance was destroyed, and is gone. runtime: seconds; cost: dollars."""
+    """Report that the rented instance was destroyed, and is gone. runtime: seconds; cost: dollars."""
     text = "It costs no more."
     return _about_machine(
         "instance_destroyed", "🗑️ Instance Destroyed", job, instance, _spent(runtime, cost), text, generation, "normal"
@@ -197,15 +197,15 @@ def instance_destroyed(
 
 
 def instance_gone(job: str, *, instance: str, generation: int = 0) -> Notice:
-    """Tell that there is no such instance any more, though nobody was told that it was destroyed."""
-    text = "vast.ai knows it no more."
+    """Report that the instance no longer exists, although no request to destroy it was acknowledged."""
+    text = "vast.ai no longer lists it."
     return _about_machine("instance_gone", "🗑️ Instance Gone", job, instance, [], text, generation, "normal")
 
 
 def instance_kept(
     job: str, *, instance: str, reason: str, cost_per_hour: float | None = None, generation: int = 0
 ) -> Notice:
-    """Tell that the rented instance was not destroyed and goes on costing money, and why. cost_per_hour: dollars."""
+    """Report that the rented instance was not destroyed and still costs money, and why. cost_per_hour: dollars."""
     price = "" if cost_per_hour is None else f" ({_dollars(cost_per_hour)} per hour)"
     text = f"It was not destroyed and still costs money{price}."
     return _about_machine("instance_kept", "💸 Instance Kept", job, instance, [("Reason", reason)], text, generation)
@@ -220,7 +220,7 @@ def instance_swept(
     cost_per_hour: float | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Tell that a sweep destroyed an instance that no job needs. runtime: seconds; cost_per_hour: dollars."""
+    """Report that a sweep destroyed an instance that no job needs. runtime: seconds; cost_per_hour: dollars."""
     fields = [("Reason", reason), *_spent(runtime, None)]
     if cost_per_hour is not None:
         fields.append(("Cost", f"{_dollars(cost_per_hour)} per hour"))
@@ -229,7 +229,7 @@ def instance_swept(
 
 
 def instance_not_destroyed(job: str, *, instance: str, reason: str, error: str, generation: int = 0) -> Notice:
-    """Tell that an instance that is to go does not: each sweep tries it again."""
+    """Report that an instance could not be destroyed: each sweep retries it."""
     fields = [("Reason", reason), ("Error", error)]
     text = "It may go on costing money. Each sweep tries it again."
     title = "💸 Instance Not Destroyed"
@@ -237,52 +237,52 @@ def instance_not_destroyed(job: str, *, instance: str, reason: str, error: str, 
 
 
 def orphan_instance(job: str, *, instance: str, grace: float, generation: int = 0) -> Notice:
-    """Tell of an instance of ours whose job nobody knows. grace: seconds of its life until it is destroyed."""
+    """Report an instance of ours whose job is unknown. grace: the age in seconds at which it is destroyed."""
     fields = [("Reason", "it carries the label of a training that is not in the queue")]
     text = f"It is destroyed when it is {_grace(grace)} old."
     return _about_machine("orphan_instance", "👻 Orphan Instance", job, instance, fields, text, generation)
 
 
 def listing_failed(owner: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
-    """Tell that nobody knows which instances are rented; generation: the number of the outage."""
+    """Report that it is unknown which instances are rented; generation: the number of the outage."""
     fields = [("Owner", owner), ("For", format_duration(seconds)), ("Error", error)]
     text = "Nothing is destroyed meanwhile: what is rented goes on costing money."
     return _about_account("listing_failed", "📡 Instances Cannot Be Listed", owner, fields, text, generation, "high")
 
 
 def listing_works(owner: str, *, seconds: float, generation: int = 0) -> Notice:
-    """Tell that the instances can be listed again, after `seconds`."""
+    """Report that the instances can be listed again, after `seconds`."""
     fields = [("Owner", owner), ("After", format_duration(seconds))]
     return _about_account("listing_works", "✅ Instances Are Listed Again", owner, fields, "", generation, "normal")
 
 
 def unreachable(job: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
-    """Tell that nobody knows how a run is, for `seconds`; generation: since when."""
+    """Report that the state of a run has been unknown for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
     text = "Nothing is known of the training meanwhile, and nothing is done to it."
     return _notice("unreachable", "📡 Target Cannot Be Reached", job, fields, text, generation, "high")
 
 
 def reached(job: str, *, seconds: float, generation: int = 0) -> Notice:
-    """Tell that a target answers again that could not be reached for `seconds`."""
+    """Report that a target answers again after `seconds`."""
     return _notice("reached", "✅ Target Reached Again", job, [("After", format_duration(seconds))], "", generation)
 
 
 def state_unwritable(job: str, *, seconds: float, error: str, generation: int = 0) -> Notice:
-    """Tell that the watcher's own machine keeps it from working, for `seconds`; generation: since when."""
+    """Report that the watcher's own machine has kept it from working for `seconds`; generation: since when."""
     fields = [("For", format_duration(seconds)), ("Error", error)]
     text = "The watcher's own machine is at fault. Nothing is concluded or done meanwhile; the training is left alone."
     return _notice("state_unwritable", "💾 State Folder Cannot Be Used", job, fields, text, generation, "high")
 
 
 def state_writable(job: str, *, seconds: float, folder: str, generation: int = 0) -> Notice:
-    """Tell that the state folder can be used again, after `seconds`."""
+    """Report that the state folder can be used again, after `seconds`."""
     fields = [("After", format_duration(seconds)), ("Folder", folder)]
     return _notice("state_writable", "✅ State Folder Used Again", job, fields, "", generation)
 
 
 def taken_over(job: str, *, reason: str, number: int) -> Notice:
-    """Tell that another supervisor has the run now; `number` counts its supervisors."""
+    """Report that another supervisor has taken over the run; `number` counts its supervisors."""
     text = "Nothing more is done or told from here."
     return _notice("taken_over", "🤝 Training Taken Over", job, [("Reason", reason)], text, number, "high")
 
@@ -303,7 +303,7 @@ def _about_machine(
     generation: int,
     priority: str = "high",
 ) -> Notice:
-    """A notice of a rented instance, and perhaps of the training on it."""
+    """Return a notice about a rented instance, and perhaps the training on it."""
     notice = _notice(kind, title, job, fields, text, generation, priority)
     training = None if job == instance else job
     return replace(notice, training=training, target=instance, command=next_command(kind, instance))

@@ -1,0 +1,24 @@
+"""Where commands run: this machine, ssh hosts, pods, rented instances."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.core.models import *
+    from training_monitor.targets.asking import *
+    from training_monitor.targets.connect import *
+    from training_monitor.targets.target import *
+    from training_monitor.targets.transport import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "core.models": "Answer Question Reply",
+        "targets.asking": "ask ask_many",
+        "targets.connect": "resolve_target",
+        "targets.target": "Target parse_target",
+        "targets.transport": "LocalTransport Transport",
+    },
+)

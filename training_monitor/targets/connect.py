@@ -1,4 +1,4 @@
-"""From a target to the transport that reaches it."""
+"""Choose the transport that reaches a target."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.errors import InstanceNotFound, SettingsError, TargetUnreachable
-from training_monitor.models import CommandResult
-from training_monitor.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
+from training_monitor.core.errors import InstanceNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.models import CommandResult
+from training_monitor.core.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import (
     KubectlTransport,
@@ -26,7 +26,7 @@ _PAGE, _MOST_PAGES = 25, 400
 
 
 def connect(target: Target, transport: Transport | None = None) -> Transport:
-    """The transport that runs commands on `target`, over `transport` (default: this machine)."""
+    """Return the transport that runs commands on `target`, over `transport` (default: this machine)."""
     inner = transport or LocalTransport()
     if target.kind == "local":
         return inner
@@ -38,16 +38,16 @@ def connect(target: Target, transport: Transport | None = None) -> Transport:
 
 
 def resolve_target(target: str | Target, *, namespace: str = "default", transport: Transport | None = None) -> Target:
-    """A target that needs no look-up any more: a vast.ai instance gets its ssh address, anew if it had one."""
+    """Resolve a vast.ai instance to its current ssh address; return other targets unchanged."""
     parsed = parse_target(target, namespace=namespace)
     return resolve_vast(parsed, transport or LocalTransport()) if parsed.kind == "vast" else parsed
 
 
 def resolve_vast(target: Target, inner: Transport) -> Target:
-    """Ask the vastai CLI for the instance's ssh address; it exits 0 with empty output when it could not ask."""
+    """Ask the vastai CLI for the instance's ssh address; the CLI exits 0 with empty output when it could not ask."""
     result = inner.run(["vastai", "show", "instance", target.name, "--raw"], timeout=VAST_TIMEOUT)
     row = _read_json(result)
-    if row is None and result.exit_code:  # the CLI ends like this over a row without a start date, which the list has
+    if row is None and result.exit_code:  # the CLI fails so for a row without a start date; the list has the row
         row = _listed_row(int(target.name), inner)
     if row == {"instances": None}:
         raise InstanceNotFound(f"{target}: no such instance in this account", hint="vastai show instances")
@@ -57,7 +57,7 @@ def resolve_vast(target: Target, inner: Transport) -> Target:
 
 
 def _listed_row(number: int, inner: Transport) -> Mapping[str, Any] | None:
-    """The instance's row in the listing, page by page; None where that cannot be had, or is not seen to have it."""
+    """Return the instance's row in the listing, page by page; None if it cannot be fetched or found."""
     token = ""
     for _ in range(_MOST_PAGES):
         paged = ["vastai", "show", "instances", "--raw", "--limit", str(_PAGE)]
@@ -74,7 +74,7 @@ def _listed_row(number: int, inner: Transport) -> Mapping[str, Any] | None:
 
 
 def _read_json(result: CommandResult) -> Any:
-    """What a command printed; None for what is no JSON."""
+    """Parse the output of a command; None if it is not JSON."""
     try:
         return json.loads(result.stdout)
     except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ def _read_json(result: CommandResult) -> Any:
 
 
 def read_address(target: Target, row: Mapping[str, Any]) -> Target:
-    """The target with the ssh address that the service's description of it names. Raises TargetUnreachable."""
+    """Return the target with the ssh address from its vast.ai description. Raises TargetUnreachable."""
     host, port = row.get("ssh_host"), row.get("ssh_port")
     if not host or not port:
         raise TargetUnreachable(
@@ -131,14 +131,14 @@ def _ssh(target: Target, inner: Transport) -> SshTransport:
 
 
 def _vast_options(target: Target) -> list[str]:
-    """An address is let to one instance after another: host key (and control socket) belong to the instance."""
+    """Bind the host key (and control socket) to the instance, because vast.ai reuses addresses."""
     key = vast_key_path()
     known = os.environ.get(VAST_KEY_PATH) or os.path.isfile(key)
     return ["-o", f"HostKeyAlias=vast-{target.name}", *(["-i", key] if known else [])]
 
 
 def _private_folder(path: str) -> str | None:
-    """The folder, made if need be; None where it cannot be made or is not ours alone to write."""
+    """Create a folder and return it; None if that fails or others can write to it."""
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         seen = os.stat(path, follow_symlinks=False)

@@ -1,31 +1,32 @@
-"""The sh scripts that run on targets: a file a subject in `targets/sh/`, fed by variables only.
+"""The sh scripts that run on targets: one file per subject in `targets/sh/`, with input through variables only.
 
-A file holds functions. In its first comment it names what it is made of:
+A file defines functions. Its first comment declares its dependencies:
 
     # uses: SUBJECT...     files whose functions it calls
-    # needs: VARIABLE...   what whoever calls it assigns
+    # needs: VARIABLE...   variables that the caller assigns
 
-A contract test runs shellcheck over every file with these. POSIX sh and few tools, see `asking.py`.
+A contract test runs shellcheck on every file with these. The files are POSIX sh and need few tools, see `asking.py`.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 import shlex
 from functools import cache
 
 
 class Quoted(str):
-    """A word of a script that is quoted already."""
+    """A word of a script that is already quoted."""
 
 
-def format_call(subject: str, call: str, **variables: str | int) -> str:
-    """A program: the variables, each as one word, the functions of a subject, and the call of one of them.
+def format_call(subject: str, function: str, *arguments: str | float, **variables: str | float) -> str:
+    """Return a program: the variables, each as one word, the functions of a subject, and a call of one of them.
 
-    >>> print(format_call("claims", "show", key="it's", width=80)[:32])
+    >>> print(format_call("claims", "show", key="it's", width=80)[:37])
+    : claims show
     key='it'"'"'s'
     width=80
-    : claims
 
     Raises TypeError for a variable that the subject does not need.
     """
@@ -33,16 +34,17 @@ def format_call(subject: str, call: str, **variables: str | int) -> str:
     if unknown := variables.keys() - needed:
         raise TypeError(f"{subject}.sh needs no {', '.join(sorted(unknown))}")
     values = "".join(f"{name}={_word(value)}\n" for name, value in variables.items())
-    return f"{values}: {subject}\n{strip_comments(text)}{call}\n"
+    call = " ".join([function, *map(_word, arguments)])
+    return f": {subject} {function}\n{values}{strip_comments(text)}{call}\n"
 
 
 @cache
 def read_subject(subject: str) -> tuple[frozenset[str], str]:
-    """The variables that a file and those it uses need, and the text of all of them, each once."""
+    """Return the variables that a file and its dependencies need, and their concatenated text, each once."""
     texts: dict[str, str] = {}
 
     def add(name: str) -> None:
-        text = read_script(name)
+        text = read_file(f"{name}.sh")
         for used in _listed("uses", text):
             if used not in texts:
                 add(used)
@@ -54,21 +56,26 @@ def read_subject(subject: str) -> tuple[frozenset[str], str]:
 
 
 @cache
-def read_script(name: str) -> str:
-    """The text of one file."""
+def read_file(name: str) -> str:
+    """Return the text of one file of `targets/sh/`."""
     from importlib.resources import files
 
-    return (files(__package__) / "sh" / f"{name}.sh").read_text("utf-8")
+    return (files(__package__) / "sh" / name).read_text("utf-8")
 
 
 def strip_comments(text: str) -> str:
-    """The same without lines that say something to people only."""
+    """Remove the comment lines of a script."""
     return re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE)
+
+
+def spell_path() -> str:
+    """Return a random spelling (one of 2**48) of "/./", to put between a dot and a name; no file can contain it."""
+    return "/./" + "".join("./" if bit == "1" else "/" for bit in f"{secrets.randbits(48):048b}")
 
 
 def _listed(title: str, text: str) -> list[str]:
     return " ".join(re.findall(rf"^# {title}: (.*)$", text, re.MULTILINE)).split()
 
 
-def _word(value: str | int) -> str:
-    return value if isinstance(value, Quoted) else shlex.quote(str(value))
+def _word(value: str | float) -> str:
+    return value if isinstance(value, Quoted) else shlex.quote(f"{value:g}" if isinstance(value, float) else str(value))

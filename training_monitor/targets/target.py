@@ -1,4 +1,4 @@
-"""Target strings: where commands run.
+"""Target strings: where commands run. Pure.
 
 local                                          this machine
 my-pod                                         a pod in the caller's namespace
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from training_monitor.errors import SettingsError
+from training_monitor.core.errors import SettingsError
 
 _EXPECTED = "local, a pod name, k8s://namespace/pod[/container][?context=C], ssh://[user@]host[:port] or vast://ID"
 _POD = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -29,7 +29,7 @@ _CONTEXT = re.compile(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 class Target:
     """One place where commands run; `name` is the pod, host or instance id.
 
-    `address` is where the ssh server of a vast.ai instance is, once that was looked up; its port is then `port`.
+    `address` is the ssh server of a vast.ai instance once it is resolved; `port` is then its port.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Target:
 
 
 def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
-    """Read a target string; a bare name is a pod in `namespace`. Raises SettingsError."""
+    """Parse a target string; a bare name is a pod in `namespace`. Raises SettingsError."""
     if isinstance(text, Target):
         return text
     if not isinstance(text, str):

@@ -1,7 +1,7 @@
-"""The one door to other programs: argv in, result out, and every failure translated once.
+"""Run programs here, in pods and over ssh: argv in, result out, and failures translated in one place.
 
-`LocalTransport` spawns. `KubectlTransport` and `SshTransport` only put their own words before the
-command and delegate, so a test that replaces the bottom sees exactly what would be run.
+`LocalTransport` spawns. `KubectlTransport` and `SshTransport` only prefix the command and delegate, so a test that
+replaces the innermost transport sees exactly what would be run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandTimedOut,
@@ -31,15 +31,15 @@ from training_monitor.errors import (
     ToolNotFound,
     last_lines,
 )
-from training_monitor.models import CommandResult
-from training_monitor.settings import vast_environment
+from training_monitor.core.models import CommandResult
+from training_monitor.core.settings import vast_environment
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
 class Stream(Protocol):
     def chunks(self) -> Iterator[bytes]:
-        """What the program prints, as it comes, until it ends or the stream is closed."""
+        """Yield the program's output as it arrives, until it ends or the stream is closed."""
         ...
 
     def close(self) -> None: ...
@@ -51,12 +51,12 @@ class Transport(Protocol):
         ...
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
-        """Start and read what comes. Raises ToolNotFound."""
+        """Start a program and return its output stream. Raises ToolNotFound."""
         ...
 
 
 class LocalTransport:
-    """Spawns on this machine: list argv, its own process group, LC_ALL=C, a time limit always."""
+    """Runs programs on this machine: an argv list, an own process group, LC_ALL=C, always a time limit."""
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
         started = time.monotonic()
@@ -90,7 +90,7 @@ class LocalTransport:
 
 
 class _Reader(threading.Thread):
-    """Collects one pipe; a flood ends the program instead of this machine's memory."""
+    """Collects the output of one pipe; too much output kills the program rather than exhaust this machine's memory."""
 
     def __init__(self, pipe: IO[bytes], process: subprocess.Popen[bytes]) -> None:
         super().__init__(daemon=True)
@@ -126,7 +126,7 @@ class _ProcessStream:
     def close(self) -> None:
         if self._process.poll() is None:
             _kill_group(self._process)
-        if self._process.stdout and not self._read:  # a reader closes it at its end, which the kill brings
+        if self._process.stdout and not self._read:  # otherwise the reader closes it, at its end
             self._process.stdout.close()
 
 
@@ -151,7 +151,7 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
 
 
 def _limited(argv: Sequence[str], limit: float) -> list[str]:
-    """The command with an alarm of its own: it rents machines, and must not do so for ever when we are killed."""
+    """Wrap the command in an alarm of its own, so that it ends even when we are killed: it may rent machines."""
     found = shutil.which(argv[0])
     if found is None or not sys.executable:
         return list(argv)
@@ -162,7 +162,7 @@ _ALARM = (
     "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
     " os.execv(sys.argv[2], sys.argv[3:])"
 )
-# kubectl lives for one answer: without garbage collection (until 256 MiB) it needs a quarter less CPU.
+# kubectl is short-lived: without garbage collection (up to 256 MiB) it needs a quarter less CPU.
 _ENVIRONMENT = {"kubectl": {"GOGC": "off", "GOMEMLIMIT": "256MiB"}}
 _INSTALL = {
     "kubectl": "install kubectl and put it on PATH (https://kubernetes.io/docs/tasks/tools/)",
@@ -172,7 +172,7 @@ _INSTALL = {
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
-    """Like process.wait, which looks only every 50 ms; a pidfd (Linux) tells at once."""
+    """Wait like process.wait, which polls only every 50 ms; a pidfd (Linux) wakes at once."""
     try:
         exited = os.pidfd_open(process.pid)
     except (AttributeError, OSError):
@@ -188,7 +188,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
 
 
 def _feed(pipe: IO[bytes], text: str | None) -> None:
-    with suppress(OSError, ValueError), pipe:  # a program that left before it read its input: its exit status tells
+    with suppress(OSError, ValueError), pipe:  # a program that exits before reading its input: its exit status tells
         if text:
             pipe.write(text.encode("utf-8", "surrogateescape"))
 
@@ -203,7 +203,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KubectlTransport:
-    """Runs in a pod through `kubectl exec -i`."""
+    """Runs commands in a pod through `kubectl exec -i`."""
 
     inner: Transport
     namespace: str
@@ -225,7 +225,7 @@ class KubectlTransport:
 
 @dataclass(frozen=True, slots=True)
 class SshTransport:
-    """Runs on an ssh host; ssh joins its arguments for the remote shell, so they are quoted here, once."""
+    """Runs commands on an ssh host; ssh joins its arguments for the remote shell, so they are quoted here, once."""
 
     inner: Transport
     destination: str
@@ -241,7 +241,7 @@ class SshTransport:
         return self.inner.stream(self._argv(argv), input=input)
 
 
-# What the tools say on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
+# Messages of the tools on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
 _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), kind, hint)
     for pattern, kind, hint in (
@@ -307,9 +307,9 @@ _KLOG = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 
 def explain_failure(result: CommandResult, target: str) -> CommandError:
-    """The error that a program's exit without an answer stands for."""
+    """Return the error for a program that exited without an answer."""
     stderr = without_frames(result.stderr)
-    plain = _KLOG.sub("", stderr)  # kubectl's own log says it less well, several times
+    plain = _KLOG.sub("", stderr)  # kubectl's own log repeats the message, less clearly
     said = last_lines(plain) or last_lines(stderr) or last_lines(result.stdout) or "it said nothing"
     for pattern, kind, hint in _FAILURES:
         if pattern.search(stderr):
@@ -323,7 +323,7 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
 
 
 def without_frames(stderr: str) -> str:
-    """Of a Python traceback the last line, and of that the end, where the cause is."""
+    """Reduce a Python traceback to its last line, and a long line to its two ends, where the cause is."""
     if "Traceback (most recent call last)" not in stderr:
         return stderr
     line = last_lines(stderr, 1, 10_000)

@@ -1,0 +1,24 @@
+"""Upload checkpoints and models to the Hugging Face hub and to object storage."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.core.values import *
+    from training_monitor.uploads.checkpoint import *
+    from training_monitor.uploads.hugging_face import *
+    from training_monitor.uploads.presign import *
+    from training_monitor.uploads.presigned import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "core.values": "UploadReport UploadedFile",
+        "uploads.checkpoint": "upload_checkpoint",
+        "uploads.hugging_face": "IncompleteInfo format_incomplete_card upload_to_hugging_face",
+        "uploads.presign": "Storage presign_multipart presign_upload",
+        "uploads.presigned": "upload_to_presigned_url",
+    },
+)

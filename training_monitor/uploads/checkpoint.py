@@ -1,4 +1,4 @@
-"""One checkpoint, a file or a folder, to wherever people name: the hub, a bucket, or a presigned URL."""
+"""Upload one checkpoint, a file or a folder, to the hub, a bucket, or a presigned URL."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandFailed, SettingsError
-from training_monitor.models import Question, Reply
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandFailed, SettingsError
+from training_monitor.core.models import Question, Reply
+from training_monitor.core.values import UploadReport
 from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.hugging_face import upload_to_hugging_face
-from training_monitor.uploads.model_card import IncompleteInfo
+from training_monitor.uploads.hugging_face import IncompleteInfo, upload_to_hugging_face
 from training_monitor.uploads.presign import Storage
 from training_monitor.uploads.presigned import upload_to_presigned_url
-from training_monitor.watching import UploadReport
 
 EXPECTED = "hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX, or the presigned https:// URL of a PUT"
 MOST_FILES = 1000
@@ -28,7 +28,7 @@ OnProgress = Callable[[str], None]
 
 
 def check_destination(destination: str) -> None:
-    """Raise SettingsError when this is no place to upload to, or there are no credentials for it here."""
+    """Raise SettingsError if this is not a place to upload to, or there are no credentials for it here."""
     if bucket := _BUCKET.fullmatch(destination):
         Storage(bucket["bucket"], "key").sign("HEAD")
     elif not (_HUB.fullmatch(destination) or destination.startswith(("https://", "http://"))):
@@ -47,18 +47,18 @@ def upload_checkpoint(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Upload a checkpoint from a target, and see that it arrived; the same call again goes on with what runs.
+    """Upload a checkpoint from a target, and verify that it arrived; the same call again continues a running upload.
 
     Args:
         path: a file or a folder on the target.
         destination: hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX (AWS_ENDPOINT_URL names a storage other than Amazon's),
             or the presigned URL of a PUT, for a single file.
         incomplete: the model was not fully trained; the hub's README says so.
-        pid: the training's process, in whose environment the hub's token may be.
-        env: variables that an upload to the hub gets there, such as HF_TOKEN; they are kept in no file.
+        pid: the training's process, whose environment may contain the hub's token.
+        env: variables for an upload to the hub, such as HF_TOKEN; no file contains them.
 
     Raises:
-        SettingsError: no such kind of destination, or no credentials for it. CommandError: nothing is known.
+        SettingsError: an invalid destination, or no credentials for it. CommandError: the result is unknown.
     """
     check_destination(destination)
     ways: Any = {"on_progress": on_progress, "transport": transport, "clock": clock}
@@ -80,7 +80,7 @@ def upload_checkpoint(
 def _upload_files(
     target: str | Target, path: str, files: list[str], storage: Storage, prefix: str, ways: dict[str, Any]
 ) -> UploadReport:
-    """Every file in turn; the first that does not arrive ends it."""
+    """Upload each file in turn, up to the first that does not arrive."""
     base = posixpath.join(prefix, posixpath.basename(path.rstrip("/")))
     shown, reports = replace(storage, key=base).address, list[UploadReport]()
     if not files:
@@ -101,15 +101,8 @@ def _upload_files(
 
 
 def _files_question(path: str) -> Question[list[str]]:
-    """The files below a folder, by their paths in it; [""] when the path is a file itself."""
-    script = f"""
-path={quote_path(path)}
-[ -f "$path" ] && {{ echo file; exit; }}
-cd -- "$path" 2>/dev/null || exit 0
-[ -z "$(find . -path '*
-*' | head -c 1)" ] || {{ echo newline; exit; }}
-echo folder; find . -type f | head -n {MOST_FILES + 1} | sort
-"""
+    """Ask for the files below a folder, by their relative paths; [""] if the path is a file itself."""
+    script = format_call("upload_sources", "list_files", path=quote_path(path), most_files=MOST_FILES)
 
     def parse(reply: Reply) -> list[str]:
         kind, *names = reply.output.split("\n")

@@ -1,7 +1,7 @@
-"""Work on a target that does not depend on a connection: each try is a process job there, under a name that is derived
-from what is done. Whoever calls again, also after a crash, finds the try that runs and waits for it.
+"""Work on a target that does not depend on a connection: each try is a process job there, whose name is derived from
+the work. A caller that calls again, also after a crash, finds the running try and waits for it.
 
-What a try of an upload found out is in the file `result` of its run directory.
+A try of an upload writes its results into the file `result` of its run directory.
 """
 
 from __future__ import annotations
@@ -12,17 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from training_monitor.clock import Clock
-from training_monitor.errors import (
-    CommandFailed,
-    CommandTimedOut,
-    ParseError,
-    TargetNotFound,
-    TargetUnreachable,
-    redact,
-)
-from training_monitor.models import TIME_LIMIT, JobStatus, JobView, Question, Reply, T
-from training_monitor.probes.process_jobs import (
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable, redact
+from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
+from training_monitor.jobs.process_jobs import (
     PREFIX,
     STOP_GRACE_SECONDS,
     jobs_question,
@@ -31,6 +24,7 @@ from training_monitor.probes.process_jobs import (
     stop_question,
 )
 from training_monitor.targets.asking import ask, read_text
+from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -40,22 +34,10 @@ MOST_TRIES = 3
 BACK_OFF_SECONDS = 5.0
 TOLD_EVERY = 60.0  # seconds between two lines while there is nothing new
 
-_AGE = r"""
-base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
-[ -f "$base/NAME/command" ] || { echo 0; exit; }
-echo $(($(date +%s) - $(stat -c %Y "$base/NAME/command")))
-"""
-_RESULTS = r"""
-base=${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}
-for name in NAMES; do
-  [ ! -f "$base/$name/result" ] || cat "$base/$name/result" || exit 1
-done
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A target, how it is reached, and the clock of whoever waits for it."""
+    """A target, the way to reach it, and the clock of the caller who waits."""
 
     target: str | Target
     namespace: str
@@ -63,7 +45,7 @@ class Way:
     clock: Clock
 
     def ask(self, question: Question[T]) -> T:
-        """Ask one question. Raises what kept us from asking."""
+        """Ask one question. Raises the error that kept us from asking."""
         [answer] = ask(self.target, question, namespace=self.namespace, transport=self.transport)
         return cast(T, answer.get())
 
@@ -81,38 +63,38 @@ class DetachedTries:
         limit: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
-        """`work` is a word for what is done; the same `identity` is the same work.
+        """Set up the tries. `work` is a word for the kind of work; the same `identity` is the same work.
 
-        `timeout` is how long is waited from now, `limit` how long a try may run from its start, both in seconds: after
-        the one it runs on, after the other it is stopped.
+        `timeout` is how long to wait from now; the try continues after that. `limit` is how long a try may run from its
+        start; it is stopped after that. Both in seconds.
         """
         self.attempts = 1
-        self.newest = 0  # the number of the newest try that was seen, from 1
-        self._ends: float | None = None  # when that one has had its time
+        self.newest = 0  # the number of the newest known try, from 1
+        self._ends: float | None = None  # when the time limit of that try ends
         self._way, self._clock, self._work, self._limit = way, way.clock, work, limit
         self._name = f"{work}-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
         self._deadline = None if timeout is None else way.clock.monotonic() + timeout
         self._on_progress, self._told, self._told_at = on_progress, "", way.clock.monotonic()
 
     def ask(self, question: Question[T]) -> T:
-        """Ask the target one question. Raises what kept us from asking."""
+        """Ask the target one question. Raises the error that kept us from asking."""
         return self._way.ask(question)
 
     def settle(self) -> JobView | None:
-        """Wait for the newest try, whoever started it; None when there was none."""
+        """Wait for the newest try, whoever started it; None if there is none."""
         self.newest, self._ends = max(self._numbers(), default=0), None
         return self._wait() if self.newest else None
 
     def run(self, command: str, env: Mapping[str, str]) -> JobView:
-        """Start the next try and wait for its end; the try of somebody who was faster is as good.
+        """Start the next try and wait for its end; if another caller has just started one, wait for that.
 
         Args:
-            command: a sh script, kept in the run directory: no secrets.
-            env: kept in no file.
+            command: a sh script, kept in the run directory: it must not contain secrets.
+            env: variables for it; no file contains them.
 
         Raises:
-            CommandFailed: it could not be started, or somebody stopped it.
-            CommandTimedOut: it runs on; call again to wait for it.
+            CommandFailed: it could not be started, or it was stopped.
+            CommandTimedOut: it is still running; call again to wait for it.
             CommandError: the target could not be asked.
         """
         self.newest, self._ends = max(self._numbers(), default=0) + 1, None
@@ -125,7 +107,7 @@ class DetachedTries:
         return view
 
     def stop(self) -> None:
-        """End all processes of the newest try. Raises CommandFailed for those that not even SIGKILL ends."""
+        """End all processes of the newest try. Raises CommandFailed if any survives SIGKILL."""
         question = stop_question(self._job_id(), TIME_LIMIT, STOP_GRACE_SECONDS)
         if left := self.ask(question):
             raise CommandFailed(
@@ -134,21 +116,21 @@ class DetachedTries:
             )
 
     def back_off(self, failures: int, why: str | None) -> None:
-        """Tell why one attempt failed, and wait before another, longer after each of `failures` in a row."""
+        """Report why one attempt failed, and wait before the next, longer after each of `failures` in a row."""
         self.attempts += 1
         wait = BACK_OFF_SECONDS * 2 ** (failures - 1)
         self.tell(f"{self._work}: trying again in {wait:g} s: {why or 'it failed'}")
         self._clock.sleep(wait)
 
     def tell(self, text: str) -> None:
-        """Report progress, each text once."""
+        """Report progress, without repeats."""
         line = redact("".join(letter for letter in text if letter.isprintable())[:200].strip())
         if self._on_progress and line and line != self._told:
             self._told, self._told_at = line, self._clock.monotonic()
             self._on_progress(line)
 
     def _tell_waiting(self) -> None:
-        """Report once a minute that the same text still holds: silence looks like a hang."""
+        """Report once a minute that the last text still holds: silence looks like a hang."""
         now = self._clock.monotonic()
         if self._on_progress and now - self._told_at >= TOLD_EVERY:
             self._told_at = now
@@ -158,7 +140,7 @@ class DetachedTries:
         return f"{PREFIX}{self._name}-{self.newest}"
 
     def _start(self, start: Question[str]) -> None:
-        """Start it; where the answer was lost, ask again: the same question has started it too."""
+        """Start it; if the reply was lost, ask again: the question is idempotent."""
         for _ in range(MOST_TRIES - 1):
             try:
                 self.ask(start)
@@ -172,7 +154,7 @@ class DetachedTries:
         return sorted(int(found[1]) for name in names if (found := re.fullmatch(rf"{self._name}-(\d{{1,6}})", name)))
 
     def _wait(self) -> JobView | None:
-        """The newest try when it has ended; None when its run directory is gone."""
+        """Return the newest try when it has ended; None when its run directory is gone."""
         silent = 0
         while True:
             try:
@@ -192,27 +174,16 @@ class DetachedTries:
             self._clock.sleep(LOOK_SECONDS)
 
     def _look(self) -> JobView | None:
-        """One look at the newest try; when it has had its time it is stopped, and looked at again."""
+        """Look at the newest try once; stop it if it has run too long, and look again."""
         view = self.ask(look_question(self._job_id()))
         if self._limit is None or view is None or view.status.is_terminal:
             return view
         if self._ends is None:
-            self._ends = self._clock.monotonic() + self._limit - self.ask(self._age_question())
+            self._ends = self._clock.monotonic() + self._limit - (view.age or 0.0)
         if self._clock.monotonic() < self._ends:
             return view
         self.stop()
         return self.ask(look_question(self._job_id()))
-
-    def _age_question(self) -> Question[int]:
-        """For how many seconds the newest try has run, by the clock there."""
-
-        def parse(reply: Reply) -> int:
-            text = read_text(reply).strip()
-            if not text.lstrip("-").isdigit():
-                raise ParseError("no age in the reply", source=self._work, text=text)
-            return max(0, int(text))
-
-        return Question("age", _AGE.replace("NAME", f"{self._name}-{self.newest}"), parse)
 
 
 class DetachedUpload(DetachedTries):
@@ -226,18 +197,18 @@ class DetachedUpload(DetachedTries):
         timeout: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
-        """`identity` says what goes where: the same identity is the same upload. `timeout` counts from now, seconds."""
+        """Set up the tries; the same `identity` is the same upload. `timeout` in seconds from now."""
         super().__init__(way, "upload", identity, timeout=timeout, on_progress=on_progress)
 
     def results(self, *, newest_only: bool = False) -> str:
-        """What the tries wrote down, oldest first."""
+        """Return the results that the tries wrote, oldest first."""
         names = [f"{self._name}-{number}" for number in self._numbers()]
-        script = _RESULTS.replace("NAMES", " ".join(names[-1:] if newest_only else names))
+        script = format_call("detached", "results", names=" ".join(names[-1:] if newest_only else names))
         return self.ask(Question("results", script, read_text, 60.0))
 
 
 def ran_too_long(view: JobView) -> bool:
-    """Whether this try was stopped because it ran out of its time."""
+    """Return whether this try was stopped because it exceeded its time limit."""
     return view.status is JobStatus.STOPPED and view.stopped_by == TIME_LIMIT
 
 

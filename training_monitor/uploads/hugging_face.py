@@ -1,45 +1,134 @@
-"""A model from a target to the Hugging Face hub, with the `hf` command and the token that are there.
+"""Upload a model from a target to the Hugging Face hub, with the `hf` command and the token that are there.
 
-where            what is there
-here             nothing: no token
-on the target    the token in the environment of the job and of `hf`, in no argv and no file of ours
+    where            what is there
+    here             nothing: no token
+    on the target    the token in the environment of the job and of `hf`, in no argv and no file of ours
 
-The token is taken there from the first that has one: the variable of the target's shell, of the training process, of
-/etc/environment, of process 1 (what a container was started with), the token file of `hf auth login`. HF_HOME,
-HF_ENDPOINT and HF_TOKEN_PATH likewise; `hf` is also looked for on the training's PATH.
+On the target, the token is taken from the first of these that has one: the environment of its shell, of the training
+process, /etc/environment, the environment of process 1 (that of a container's start), the token file of `hf auth
+login`. The same holds for HF_HOME, HF_ENDPOINT and HF_TOKEN_PATH; `hf` is also searched on the training's PATH.
+
+A model whose training ended early gets a README that says so.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandFailed, SettingsError
-from training_monitor.models import JobStatus, JobView, Question, Reply
-from training_monitor.parse.process_job import parse_fields
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
+from training_monitor.core.models import JobStatus, JobView, Question, Reply
+from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import quote_path
+from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.scripts import format_call, read_file
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload, Way
-from training_monitor.uploads.hub_listing import HubListing, parse_listing
-from training_monitor.uploads.hub_script import format_hub_command
-from training_monitor.uploads.model_card import IncompleteInfo, format_incomplete_card
-from training_monitor.watching import UploadReport
+
+INCOMPLETE_TAG = "incomplete"
+_PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./:-]*[A-Za-z0-9_])?")
+_NOT_TEXT_IN_YAML = frozenset("true false yes no on off null y n".split())
+_CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteInfo:
+    """Why a training was terminated, and how far from its end; None is unknown.
+
+    `model_name` is the heading (default: the repository's name). `tags` and `base_model` go into the front matter, with
+    the tag `incomplete` added.
+    """
+
+    model_name: str | None = None
+    target_steps: int | None = None
+    completed_steps: int | None = None
+    reason: str = "ETA not converging"
+    tags: tuple[str, ...] = ()
+    base_model: str | None = None
+
+
+def format_incomplete_card(info: IncompleteInfo, *, model_name: str = "Model") -> str:
+    """Return the README.md of an unfinished model: front matter with its tags, a warning, its progress and the reason.
+
+    Args:
+        model_name: the heading if `info` names none.
+
+    Returns:
+        Markdown. Names and tags may contain anything: each stays one line, quoted where YAML would misread it.
+    """
+    lines = ["---", "tags:", *(f"  - {_yaml(tag)}" for tag in _tags(info.tags))]
+    if info.base_model:
+        lines.append(f"base_model: {_yaml(info.base_model)}")
+    lines += [
+        "---",
+        "",
+        f"# {_one_line(info.model_name or '') or _one_line(model_name)}",
+        "",
+        "⚠️ **This model was terminated early due to training stall.**",
+        "",
+        f"- Target steps: {_number(info.target_steps)}",
+        f"- Completed steps: {_number(info.completed_steps)} ({_percent(info)})",
+        f"- Reason: {_one_line(info.reason) or '?'}",
+        "",
+        "The model may still be usable but was not fully trained.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _tags(given: Sequence[str]) -> list[str]:
+    """Return each tag once, with `incomplete` among them."""
+    return list(dict.fromkeys([text for tag in given if (text := _CONTROL.sub(" ", tag).strip())] + [INCOMPLETE_TAG]))
+
+
+def _yaml(text: str) -> str:
+    """Return the text as a YAML scalar that is read back as this text."""
+    line = _CONTROL.sub(" ", text).strip()
+    if _PLAIN.fullmatch(line) and line.lower() not in _NOT_TEXT_IN_YAML:
+        return line
+    return json.dumps(line, ensure_ascii=False)
+
+
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(" ", text).strip().replace("<", "&lt;")
+
+
+def _number(steps: int | None) -> str:
+    return "?" if steps is None else str(steps)
+
+
+def _percent(info: IncompleteInfo) -> str:
+    if info.completed_steps is None or not info.target_steps:
+        return "?%"
+    return f"{100 * info.completed_steps / info.target_steps:.1f}%"
+
 
 _REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-# What is uploaded, so that the same call after a crash finds its job: all sizes, times and names of a folder.
-_LOOK = r"""
-path=PATH_ON_TARGET
-[ -e "$path" ] || { echo state=missing; exit 0; }
-[ -r "$path" ] || { echo state=denied; exit 0; }
-if [ -d "$path" ]; then echo state=folder; cd "$path" || exit 1; set -- -L . -type f
-else echo state=file; set -- -L "$path" -maxdepth 0; fi
-echo "identity=$(find "$@" ! -path './.git/*' ! -path './.cache/*' -exec stat -L -c '%s %y %n' {} + | sort | cksum)"
-"""
+MOST_NAMED = 3
+_FINAL = {
+    "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
+    "no-tool": "neither hf nor huggingface-cli is installed on the target: pip install -U huggingface_hub",
+    "no-python": "there is no Python beside hf on the target: pip install -U huggingface_hub",
+    "denied": "no permission to enter the folder",
+    "disk-full": "the run directory cannot be written (disk full?)",
+}
+_UNLISTED = "what arrived could not be listed"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
+_CHATTER = re.compile(r"^(?:Hint: |For more information check|\[?notice)")
+# A retry would not help: the token, its rights, the name, the options.
+_REFUSED = re.compile(
+    r"\b40[134] (?:Client Error|Unauthorized|Forbidden|Not Found)\b|^[Uu]sage: |No such option",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +155,28 @@ def upload_to_hugging_face(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Upload a folder or a file from a target to a model repository on the hub, and compare what arrived.
+    """Upload a folder or a file from a target to a model repository on the hub, and verify what arrived.
 
-    It runs there as a process job named after folder and repository: it goes on when this process or the connection
-    ends, and the same call again, also after a crash, waits for what runs and believes what has been verified.
+    It runs on the target as a process job named after folder and repository: it continues when this process or the
+    connection ends, and the same call again, also after a crash, waits for it and trusts what has been verified.
 
     Args:
         path: a folder or file on the target; `~/` is its home folder.
-        repo_id: OWNER/NAME; created when it is not there, then `private` or public.
-        token_env: the variable with the token: there, in the environment of the training `pid`, or in `env`, which the
-            upload gets and which is kept in no file.
+        repo_id: OWNER/NAME; created if it does not exist, then `private` or public.
+        token_env: the variable with the token: on the target, in the environment of the training `pid`, or in `env`,
+            which is passed to the upload and which no file contains.
         path_in_repo: where the file or the folder's content goes; default: the file's name, the root.
-        revision: a branch; created when it is not there.
+        revision: a branch; created if it does not exist.
         incomplete: the model was not fully trained: upload a README.md (or INCOMPLETE.md beside one) that says so.
-        timeout: seconds to wait at most; the upload itself goes on. on_progress: called with a line when there is news.
+        timeout: seconds to wait at most; the upload itself continues. on_progress: called with a line of news.
 
     Returns:
         UploadReport. `verified`: the hub lists every file with the size and hash (`etag`; sha256 for LFS, else of the
-        git blob) of the one here. Otherwise `error` says why, and what to install or to set.
+        git blob) of the one on the target. Otherwise `error` says why, and what to install or to set.
 
     Raises:
         SettingsError: wrong arguments.
-        CommandTimedOut: `timeout` passed and it runs on, or the target was silent: call again.
+        CommandTimedOut: `timeout` passed and it is still running, or the target was silent: call again.
         CommandError: the target could not be asked: nothing is known.
     """
     _check(repo_id, token_env, path_in_repo, revision)
@@ -97,17 +186,44 @@ def upload_to_hugging_face(
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
     inside = path_in_repo or (posixpath.basename(path) if source.is_file else "")
-    card = format_incomplete_card(incomplete, model_name=repo_id.rpartition("/")[2]) if incomplete else None
-    command = format_hub_command(
+    card = format_incomplete_card(incomplete, model_name=repo_id.rpartition("/")[2]) if incomplete else ""
+    command = _format_command(
         path, repo_id, inside, card, revision=revision, private=private, token_env=token_env, pid=pid
     )
-    identity = ("hub", path, repo_id, inside, revision or "", card or "", source.identity)
+    identity = ("hub", path, repo_id, inside, revision or "", card, source.identity)
     job = DetachedUpload(way, identity, timeout=timeout, on_progress=on_progress)
     try:
         listing = _upload(job, command, env or {})
     except CommandFailed as error:
         return UploadReport(shown, False, attempts=job.attempts, error=str(error))
     return UploadReport(shown, listing.error is None, listing.files, job.attempts, listing.error)
+
+
+def _format_command(
+    path: str,
+    repo_id: str,
+    inside: str,
+    card: str,
+    *,
+    revision: str | None,
+    private: bool,
+    token_env: str,
+    pid: int | None,
+) -> str:
+    """Return the job's command: find token and tool, upload, add the card if there is one, list what arrived."""
+    options = (["--private"] if private else []) + (["--revision", revision] if revision else [])
+    return format_call(
+        "hub",
+        "upload",
+        _path=quote_path(path),
+        _arguments=shlex.join([*options, "--", repo_id]),
+        _inside=inside,
+        _card=card,
+        _plan=json.dumps({"repo": repo_id, "inside": inside, "revision": revision}),
+        _token_name=token_env,
+        _pid=pid or "",
+        _program=read_file("hub.py"),
+    )
 
 
 def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str | None) -> None:
@@ -121,7 +237,7 @@ def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str
 
 
 def _look_question(path: str) -> Question[_Source | str]:
-    """The file or folder; a text says why it cannot be uploaded."""
+    """Ask about the file or folder; a text as answer says why it cannot be uploaded."""
 
     def parse(reply: Reply) -> _Source | str:
         fields, _ = parse_fields(reply.output)
@@ -131,11 +247,11 @@ def _look_question(path: str) -> Question[_Source | str]:
             return problems.get(state, "the target does not say what it is")
         return _Source(state == "file", fields["identity"])
 
-    return Question("model", _LOOK.replace("PATH_ON_TARGET", quote_path(path), 1), parse, 60.0)
+    return Question("model", format_call("upload_sources", "look_at_model", path=quote_path(path)), parse, 60.0)
 
 
 def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubListing:
-    """Upload until what the hub lists is what is here; three failures, or one that will not get better, end it."""
+    """Upload until the hub lists what is on the target; give up after three failures, or a final one."""
     earlier = job.settle()
     if earlier is not None and earlier.status is JobStatus.SUCCEEDED:
         listing = _read(job, earlier)
@@ -151,3 +267,65 @@ def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubLis
 
 def _read(job: DetachedUpload, view: JobView) -> HubListing:
     return parse_listing(job.results(newest_only=True), view.log_tail)
+
+
+# ---------------------------------------------------------------- the results of a try
+
+
+@dataclass(frozen=True, slots=True)
+class HubListing:
+    """The result of one try: `files` are listed by the hub as they are on the target; `error` is about the others.
+
+    `final`: a retry would not help.
+    """
+
+    files: tuple[UploadedFile, ...] = ()
+    error: str | None = None
+    final: bool = False
+
+
+def parse_listing(text: str, log: str = "") -> HubListing:
+    """Parse the result of one try; `log` is the end of its output, which tells why it failed."""
+    lines = text.split("\n")
+    state = next((line for line in reversed(lines) if line and not line.startswith("{")), "")
+    if state in _FINAL:
+        return HubListing(error=_FINAL[state], final=True)
+    if state != "listed":
+        said = _explain(log)
+        error = f"{_UNLISTED}: {said}" if state == "unlisted" else f"it was not uploaded: {said}"
+        return HubListing(error=error, final=_REFUSED.search(_COLOUR.sub("", log)) is not None)
+    rows = [row for line in lines if line.startswith("{") and (row := _row(line)) is not None]
+    if not rows:
+        return HubListing(error="there is no file to upload", final=True)
+    wrong = [str(row["path"]) for row in rows if not _arrived(row)]
+    files = tuple(UploadedFile(row["path"], row["size"], row["hash"]) for row in rows if _arrived(row))
+    return HubListing(files, _describe(wrong, len(rows)) if wrong else None)
+
+
+def _row(line: str) -> Mapping[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {"path": line[:100]}  # a broken line means that a file did not arrive
+    if not isinstance(row, dict) or not isinstance(row.get("path"), str):
+        return None
+    return {**row, "path": row["path"].encode("utf-8", "replace").decode()}
+
+
+def _arrived(row: Mapping[str, Any]) -> bool:
+    held = row.get("held")
+    here = {"size": row.get("size"), "hash": row.get("hash")}
+    return isinstance(here["size"], int) and isinstance(here["hash"], str) and held == here
+
+
+def _describe(wrong: list[str], total: int) -> str:
+    named = ", ".join(name[:100] for name in wrong[:MOST_NAMED]) + (", ..." if len(wrong) > MOST_NAMED else "")
+    return f"{len(wrong)} of {total} files are missing at the hub or differ there: {named}"
+
+
+def _explain(log: str) -> str:
+    """Return hf's error in one line: the text after its last `Error:`, without advice."""
+    text = _COLOUR.sub("", log)[-16000:]
+    said = _ERROR.split(text)[-1]
+    plain = "\n".join([line for line in said.splitlines() if line.strip() and not _CHATTER.match(line)][:5])
+    return redact(last_lines(plain, 5)) or "it said nothing"

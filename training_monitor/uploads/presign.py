@@ -1,7 +1,7 @@
-"""Presigned URLs of S3 and of what speaks its protocol (Cloudflare R2): Signature Version 4, computed here.
+"""Compute presigned URLs for S3 and compatible storage (Cloudflare R2): Signature Version 4.
 
-A presigned URL lets whoever holds it make one request until it expires, without any credentials: it is a secret.
-Nothing here makes a request, and no error carries a key.
+Anyone who has a presigned URL can make one request until it expires, without any credentials: it is a secret. Nothing
+here makes a request, and no error contains a key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import quote, urlsplit
 
-from training_monitor.errors import SettingsError
+from training_monitor.core.errors import SettingsError
 
 DEFAULT_EXPIRES = 900
 MAX_EXPIRES = 604_800
@@ -29,12 +29,12 @@ _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """One object of a bucket, and the credentials to reach it. None is taken from the environment when it is used.
+    """One object of a bucket, and the credentials to reach it. None is taken from the environment on use.
 
     The variables are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (only together with the keys),
     AWS_REGION and AWS_ENDPOINT_URL. `endpoint_url` is for storage other than Amazon's:
     https://ACCOUNT.r2.cloudflarestorage.com, with the region `auto`. `path_style` puts the bucket into the path; None
-    does so with an endpoint of your own, and where the bucket's name cannot be part of a host name.
+    does so with a custom endpoint, and if the bucket's name cannot be part of a host name.
     """
 
     bucket: str
@@ -64,13 +64,13 @@ class Storage:
 
     @property
     def endpoint(self) -> str | None:
-        """The storage's URL where it is not Amazon's: the argument, else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
+        """The storage's URL if it is not Amazon's: the argument, else AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
         named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         return self.endpoint_url or named or None
 
     @property
     def address(self) -> str:
-        """Where the object is, for people: no secret."""
+        """The object's address for people, without secrets."""
         if self.endpoint is None:
             return f"s3://{self.bucket}/{self.key}"
         return f"{self.endpoint.rstrip('/')}/{self.bucket}/{self.key}"
@@ -87,7 +87,7 @@ class Storage:
         """Presign one request.
 
         Args:
-            query: further parameters of the request, signed with it; an empty value is one too (`uploads`).
+            query: further parameters of the request, signed with it; a parameter may be empty (`uploads`).
             expires: seconds, 1 to 604800 (a week).
             now: the moment of signing, epoch seconds; default: this machine's clock.
             whole_bucket: the request is about the bucket and not about the object.
@@ -96,7 +96,7 @@ class Storage:
             The URL, to be kept secret.
 
         Raises:
-            SettingsError: a method or a time that is none, or no credentials.
+            SettingsError: an invalid method or time, or no credentials.
         """
         _check_request(method, expires)
         access_key, secret_key, token = _credentials(self)
@@ -139,15 +139,15 @@ def presign_upload(
     Args:
         bucket, key, region, endpoint_url, path_style: see `Storage`. R2: the endpoint of your account, region `auto`.
         access_key, secret_key, session_token: default: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.
-        expires: seconds until the URL is worthless, 1 to 604800; default: 15 minutes.
+        expires: seconds until the URL expires, 1 to 604800; default: 15 minutes.
         now: the moment of signing, epoch seconds; default: now.
         method: GET, HEAD, PUT, POST or DELETE.
 
     Returns:
-        The URL. Whoever has it can make the request: treat it as a secret.
+        The URL. Anyone who has it can make the request: treat it as a secret.
 
     Raises:
-        SettingsError: something is not what it should be, or there are no credentials.
+        SettingsError: an invalid argument, or no credentials.
     """
     storage = Storage(bucket, key, region, endpoint_url, access_key, secret_key, session_token, path_style)
     return storage.sign(method, expires=expires, now=now)
@@ -159,14 +159,15 @@ def presign_multipart(
     """Presign the upload (PUT) of one part of a multipart upload that has been created.
 
     Args:
-        upload_id: what creating the upload gave; its POST is presigned by `storage.sign("POST", {"uploads": ""})`.
+        upload_id: the id of the created upload; the POST that creates it is presigned by
+            `storage.sign("POST", {"uploads": ""})`.
         part_number: 1 to 10000.
 
     Returns:
         The URL, to be kept secret.
 
     Raises:
-        SettingsError: as of `Storage.sign`, and for a part number that is none.
+        SettingsError: as for `Storage.sign`, and for an invalid part number.
     """
     if not 1 <= part_number <= 10_000 or not upload_id:
         raise SettingsError("part_number", part_number, "1 to 10000, of an upload that has an id")
@@ -194,7 +195,7 @@ def _credentials(storage: Storage) -> tuple[str, str, str | None]:
 
 
 def _place(storage: Storage, region: str, key: str) -> tuple[str, str, str]:
-    """What is before the path, the host and the encoded path of a request."""
+    """Return a request's scheme and authority, its host, and its encoded path."""
     address = urlsplit(storage.endpoint or f"https://{_amazon_host(region)}")
     in_path = storage.path_style
     if in_path is None:
@@ -216,7 +217,7 @@ def _encode(key: str) -> str:
 
 
 def _query(parameters: Mapping[str, str]) -> str:
-    """The canonical query: encoded, then sorted."""
+    """Return the canonical query: encoded, then sorted."""
     pairs = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in parameters.items())
     return "&".join(f"{name}={value}" for name, value in pairs)
 

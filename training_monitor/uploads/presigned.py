@@ -1,4 +1,4 @@
-"""One file from a target to object storage (S3, Cloudflare R2, whatever takes a presigned PUT), with curl.
+"""Send one file from a target to object storage (S3, Cloudflare R2, anything that takes a presigned PUT), with curl.
 
 The target gets no credentials: every request is a presigned URL, made here.
 
@@ -7,38 +7,191 @@ The target gets no credentials: every request is a presigned URL, made here.
     on the wire      presigned URLs, on the stdin of `sh -s`
     on the target    presigned URLs in the environment of the job that sends and on curl's stdin, neither in an argv nor
                      in a file; in the run directory (0700) the command and, of each piece, its MD5, ETag and status
+
+A large file is sent in parts. The storage remembers which arrived, so an interrupted upload is resumed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from html import escape, unescape
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandFailed, SettingsError
-from training_monitor.models import Question, Reply
-from training_monitor.parse.process_job import parse_fields
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandFailed, SettingsError
+from training_monitor.core.models import Question, Reply
+from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import quote_path
+from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.curl import NO_CURL
 from training_monitor.uploads.detached import DetachedUpload, Way
-from training_monitor.uploads.multipart import MAX_PART_BYTES, MIN_PART_BYTES, upload_in_parts
-from training_monitor.uploads.pieces import MIB, WHOLE, Sent, parse_sent
-from training_monitor.uploads.presign import DEFAULT_EXPIRES, Storage
-from training_monitor.uploads.sending import ObjectStore, SourceFile, difference, send_pieces, whole
-from training_monitor.watching import UploadedFile, UploadReport
+from training_monitor.uploads.pieces import (
+    MIB,
+    NO_CURL,
+    WHOLE,
+    ObjectStore,
+    Piece,
+    Sent,
+    SourceFile,
+    difference,
+    parse_begun,
+    parse_sent,
+    read_tag,
+    send_pieces,
+    split,
+    whole,
+)
+from training_monitor.uploads.presign import DEFAULT_EXPIRES, Storage, presign_multipart
+
+MIN_PART_BYTES = 5 * MIB
+MAX_PART_BYTES = 5 * 1024 * MIB
+USUAL_PART_BYTES = 64 * MIB
+MOST_PARTS = 1000  # the storage accepts 10000, but lists this many in one answer and completes them in one request
+COMPLETE_SECONDS = 600.0
+
+Parts = Mapping[int, tuple[str, int]]
+
+
+def upload_in_parts(source: SourceFile, store: ObjectStore, part_bytes: int | None) -> UploadReport:
+    """Send a file in parts, verify each, and complete the multipart upload; abort it at the storage when giving up.
+
+    An upload of this object that another caller began is resumed, but never aborted.
+
+    Raises:
+        CommandFailed: it was given up, and why.
+    """
+    pieces = split(source.size_bytes, part_size(source.size_bytes, part_bytes))
+    store.job.settle()
+    results = store.job.results()
+    sent = {number: each for number, each in parse_sent(results).items() if each.ok}
+    if any(piece.number not in sent for piece in pieces) or _difference_of_pieces(source, store, pieces, sent):
+        begun = parse_begun(results)
+        upload_id = _find(store, begun)
+        if upload_id is None:
+            upload_id = _create(store)
+            begun.append(upload_id)
+        try:
+            sent = _send_missing(source, store, pieces, upload_id, sent, is_ours=upload_id in begun)
+            _complete(source, store, pieces, upload_id, sent)
+        except CommandFailed:
+            if upload_id in begun:
+                store.request("DELETE", {"uploadId": upload_id})
+            raise
+    file = UploadedFile(source.path, source.size_bytes, _expected_etag(pieces, sent))
+    return UploadReport(store.storage.address, True, (file,), store.job.attempts)
+
+
+def part_size(size_bytes: int, chosen: int | None = None) -> int:
+    """Return the bytes per part, whole MiB: the chosen size, else 64 MiB, or more to stay within 1000 parts."""
+    least = -(-size_bytes // (MOST_PARTS * MIB)) * MIB
+    return max(chosen or USUAL_PART_BYTES, least)
+
+
+def parse_upload_id(text: str, key: str) -> str | None:
+    """Return the newest upload of exactly this object from a storage's list of unfinished ones."""
+    uploads = re.findall(r"<Upload>.{0,20000}?</Upload>", text, re.DOTALL)
+    mine = [read_tag(upload, "UploadId") for upload in uploads if read_tag(upload, "Key") == key]
+    return mine[-1] if mine else None
+
+
+def parse_parts(text: str) -> dict[int, tuple[str, int]]:
+    """Parse the ETag and size in bytes of each part that the storage holds, by its number."""
+    parts = {}
+    for part in re.findall(r"<Part>.{0,20000}?</Part>", text, re.DOTALL):
+        number, size = read_tag(part, "PartNumber"), read_tag(part, "Size")
+        if re.fullmatch(r"\d{1,5}", number or "") and re.fullmatch(r"\d{1,15}", size or ""):
+            etag = unescape(read_tag(part, "ETag") or "").strip('"')
+            parts[int(number or 0)] = (etag, int(size or 0))
+    return parts
+
+
+def _find(store: ObjectStore, begun: Sequence[str]) -> str | None:
+    """Return an unfinished upload of this object; if listing them is not permitted, one that we began."""
+    key = store.storage.key
+    listed = store.request("GET", {"uploads": "", "prefix": key}, whole_bucket=True)
+    if listed.ok:
+        return parse_upload_id(listed.body, key)
+    return next((each for each in reversed(begun) if store.request("GET", {"uploadId": each}).ok), None)
+
+
+def _create(store: ObjectStore) -> str:
+    created = store.request("POST", {"uploads": ""})
+    upload_id = read_tag(created.body, "UploadId") if created.ok else None
+    if not upload_id:
+        raise CommandFailed(f"the upload in parts was not begun: {created.error or 'no upload id in the answer'}")
+    return upload_id
+
+
+def _list(store: ObjectStore, upload_id: str) -> Parts:
+    listed = store.request("GET", {"uploadId": upload_id})
+    if not listed.ok:
+        raise CommandFailed(f"the parts that arrived could not be listed: {listed.error}")
+    return parse_parts(listed.body)
+
+
+def _send_missing(
+    source: SourceFile,
+    store: ObjectStore,
+    pieces: Sequence[Piece],
+    upload_id: str,
+    sent: Mapping[int, Sent],
+    *,
+    is_ours: bool,
+) -> dict[int, Sent]:
+    """Send every part that the storage does not hold as it is on the target."""
+    held = _list(store, upload_id)
+    kept = {piece.number: sent[piece.number] for piece in pieces if _is_held(piece, sent, held)}
+    missing = [piece for piece in pieces if piece.number not in kept]
+    store.job.tell(f"{len(kept)} of {len(pieces)} parts have arrived")
+
+    def sign(piece: Piece) -> str:
+        now = store.clock.time()
+        return presign_multipart(store.storage, upload_id, piece.number, expires=store.expires, now=now)
+
+    return {**kept, **send_pieces(source, missing, sign, store.job, begun=upload_id if is_ours else "")}
+
+
+def _is_held(piece: Piece, sent: Mapping[int, Sent], held: Parts) -> bool:
+    here = sent.get(piece.number)
+    return here is not None and held.get(piece.number) == (here.etag, piece.size_bytes)
+
+
+def _complete(
+    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent]
+) -> None:
+    """Complete the upload once all parts have arrived as sent; the object itself proves that it worked."""
+    held = _list(store, upload_id)
+    if wrong := [piece.number for piece in pieces if not _is_held(piece, sent, held)]:
+        raise CommandFailed(f"part {wrong[0]} did not arrive as it was sent")
+    parts = "".join(
+        f"<Part><PartNumber>{piece.number}</PartNumber><ETag>{escape(held[piece.number][0])}</ETag></Part>"
+        for piece in pieces
+    )
+    body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>"
+    done = store.request("POST", {"uploadId": upload_id}, body, limit=COMPLETE_SECONDS)
+    if problem := _difference_of_pieces(source, store, pieces, sent):
+        raise CommandFailed(problem if done.ok else f"the parts were not put together: {done.error}")
+
+
+def _difference_of_pieces(
+    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], sent: Mapping[int, Sent]
+) -> str | None:
+    return difference(store.request("HEAD"), source.size_bytes, _expected_etag(pieces, sent))
+
+
+def _expected_etag(pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | None:
+    """Return the ETag of the whole object: the MD5 of the parts' MD5s; None if the storage's ETags are not MD5s."""
+    sums = [sent[piece.number].md5 for piece in pieces if sent[piece.number].comparable]
+    if len(sums) < len(pieces):
+        return None
+    return f"{hashlib.md5(bytes.fromhex(''.join(each or '' for each in sums))).hexdigest()}-{len(pieces)}"
+
 
 GIB = 1024**3
 _URL = re.compile(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
-_LOOK = r"""
-file=FILE
-command -v curl >/dev/null || { echo state=no-curl; exit 0; }
-[ -e "$file" ] || { echo state=missing; exit 0; }
-[ -f "$file" ] || { echo state=other; exit 0; }
-[ -r "$file" ] || { echo state=denied; exit 0; }
-echo state=file; stat -L -c 'size=%s' "$file"; stat -L -c 'identity=%s %Y %y %i' "$file"
-"""
 _PROBLEMS = {
     "no-curl": NO_CURL,
     "missing": "there is no such file",
@@ -61,31 +214,31 @@ def upload_to_presigned_url(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UploadReport:
-    """Send a file from a target to object storage, and look at what arrived.
+    """Send a file from a target to object storage, and verify what arrived.
 
-    It runs there as a process job named after file and destination: it goes on when this process or the connection
-    ends, and the same call again, also after a crash, waits for what runs and sends nothing that has arrived. An upload
-    in parts that is given up is aborted; one that nobody calls for again stays at the storage until a lifecycle rule of
-    the bucket (AbortIncompleteMultipartUpload) ends it.
+    It runs on the target as a process job named after file and destination: it continues when this process or the
+    connection ends, and the same call again, also after a crash, waits for it and sends nothing that has arrived. A
+    multipart upload that is given up is aborted; one for which nobody calls again stays at the storage until a
+    lifecycle rule of the bucket (AbortIncompleteMultipartUpload) ends it.
 
     Args:
         path: a file on the target; `~/` is its home folder.
-        destination: where it goes: a `Storage` with credentials (here or in the environment), or the presigned URL of
-            a PUT. With a URL nothing can be signed again, and only the ETag tells what arrived.
+        destination: a `Storage` with credentials (here or in the environment), or the presigned URL of a PUT. A URL
+            cannot be signed again, and only its ETag tells what arrived.
         multipart_above: larger files, in bytes, are sent in parts, each verified; needs a Storage.
-        part_bytes: size of a part, whole MiB, 5 MiB to 5 GiB; default: 64 MiB, more where it would be over 1000 parts.
-            A part is held in memory there.
-        expires: seconds for which each URL is good; one that expired is signed again.
-        timeout: seconds to wait at most; the upload itself goes on.
-        on_progress: called with a line of plain text when there is something new.
+        part_bytes: size of a part, whole MiB, 5 MiB to 5 GiB; default: 64 MiB, or more to stay within 1000 parts. The
+            target holds one part in memory.
+        expires: seconds for which each URL is valid; an expired one is signed again.
+        timeout: seconds to wait at most; the upload itself continues.
+        on_progress: called with a line of plain text when there is news.
 
     Returns:
-        UploadReport. `verified`: size and MD5 of what the storage holds are those of the file (under SSE-KMS the size:
-        ETags are no MD5 then). Otherwise `error` says why: no curl, no such file, a refusal, something else arrived.
+        UploadReport. `verified`: size and MD5 of the stored object are those of the file (under SSE-KMS only the size:
+        its ETags are not MD5s). Otherwise `error` says why: no curl, no such file, a refusal, something else arrived.
 
     Raises:
         SettingsError: wrong arguments, or no credentials.
-        CommandTimedOut: `timeout` passed and it runs on, or the target was silent: call again.
+        CommandTimedOut: `timeout` passed and it is still running, or the target was silent: call again.
         CommandError: the target could not be asked: nothing is known.
     """
     _check(destination, part_bytes)
@@ -115,7 +268,7 @@ def _check(destination: str | Storage, part_bytes: int | None) -> None:
 
 
 def _look_question(path: str) -> Question[SourceFile | str]:
-    """The file; a text says why it cannot be sent."""
+    """Ask about the file; a text as answer says why it cannot be sent."""
 
     def parse(reply: Reply) -> SourceFile | str:
         fields, _ = parse_fields(reply.output)
@@ -126,11 +279,11 @@ def _look_question(path: str) -> Question[SourceFile | str]:
             return "stat on the target does not tell its size"
         return SourceFile(path, int(fields["size"]), fields.get("identity", ""))
 
-    return Question("file", _LOOK.replace("FILE", quote_path(path), 1), parse)
+    return Question("file", format_call("upload_sources", "look_at_file", path=quote_path(path)), parse)
 
 
 def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedUpload, limit: int) -> UploadReport:
-    """All of the file to one URL; only its ETag tells what arrived."""
+    """Send all of the file to one URL; only its ETag tells what arrived."""
     if source.size_bytes > limit:
         raise CommandFailed(f"{source.path}: {source.size_bytes} bytes are too many for one URL", hint="use a Storage")
     job.settle()
@@ -143,7 +296,7 @@ def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedUpload
 
 
 def _upload_whole(source: SourceFile, store: ObjectStore) -> UploadReport:
-    """All of the file in one request, unless an earlier call has done that; then what the storage says it holds."""
+    """Send all of the file in one request, unless an earlier call has done that; then verify the stored object."""
     store.job.settle()
     sent = parse_sent(store.job.results()).get(WHOLE)
     if sent is None or not sent.ok or _difference(source, store, sent):
@@ -155,7 +308,7 @@ def _upload_whole(source: SourceFile, store: ObjectStore) -> UploadReport:
 
 
 def _difference(source: SourceFile, store: ObjectStore, sent: Sent) -> str | None:
-    """What is wrong with what arrived; where nobody may look at it, the ETag of the PUT has to tell."""
+    """Return what is wrong with what arrived; without permission to look at it, the ETag of the PUT has to tell."""
     held = store.request("HEAD")
     if held.status == 403 and sent.comparable:
         return None

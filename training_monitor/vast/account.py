@@ -1,8 +1,8 @@
-"""The account by the vastai CLI: its money and its ssh keys.
+"""The money and the ssh keys of a vast.ai account, through the vastai CLI.
 
-Measured with vastai 1.9.1 (tests/recorded/vastai): `show user --raw` drops the API key from what it prints.
-`create ssh-key` takes the text of a key, registers a path as if it were one, and without an argument replaces
-~/.ssh/id_ed25519; like everything else it exits 0 when it was refused, so that only the list tells what is registered.
+Measured with vastai 1.9.1 (tests/recorded/vastai): `show user --raw` drops the API key from its output.
+`create ssh-key` takes the text of a key, registers a path as if it were a key, and without an argument replaces
+~/.ssh/id_ed25519; like every other command it exits 0 when refused, so only the list tells what is registered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import stat
 from dataclasses import dataclass
 
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     CommandError,
     CommandFailed,
     LocalFailure,
@@ -20,28 +20,28 @@ from training_monitor.errors import (
     TargetUnreachable,
     last_lines,
 )
-from training_monitor.settings import vast_key_path
+from training_monitor.core.settings import vast_key_path
+from training_monitor.core.units import known_number
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.units import known_number
 from training_monitor.vast.asking import ask_vastai, find_denial, last_words
 
 _WHAT = "ssh key"
 KEYGEN_TIMEOUT = 30.0
 _KEY_TEXT = re.compile(r"((?:ssh|ecdsa|sk)-[\w@.-]+)\s+([A-Za-z0-9+/]{16,}={0,2})(?:\s.*)?")
 _KEY_NAMES = ("public_key", "ssh_key", "key")
-_LISTS = ("ssh_keys", "results", "keys")  # should the list ever come wrapped
+_LISTS = ("ssh_keys", "results", "keys")  # in case the list ever comes wrapped
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The account's money in dollars, each number under the name that the API gives it; None is not known.
+    """The account's money in dollars, under the names of the API; None is unknown.
 
     Attributes:
-        credit: what was paid in and not used up: what instances are paid from. At 0 they are stopped.
-        balance: what the account owes or is owed at the next settlement; 0 for one that pays in advance.
+        credit: the prepaid money that is left, from which instances are paid. At 0 they are stopped.
+        balance: what the account owes or is owed at the next settlement; 0 for a prepaid account.
         balance_threshold: the credit at which the service warns, or charges the card.
-        can_pay: whether a means of payment is on file and good.
+        can_pay: whether a valid means of payment is on file.
     """
 
     credit: float
@@ -52,7 +52,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredKey:
-    """A public key of the account: its number there and its text."""
+    """A public key of the account: its id and its text."""
 
     id: int
     public_key: str
@@ -60,14 +60,14 @@ class RegisteredKey:
 
 @dataclass(frozen=True, slots=True)
 class SshKeyReport:
-    """Whether instances will let this key in.
+    """Whether instances will accept this key.
 
     Attributes:
-        private_key: the file.
-        public_key: what belongs to it.
+        private_key: its file.
+        public_key: the text of the public key.
         registered: the account has it: each new instance gets it.
-        key_id: its number in the account.
-        open_to_others: others may read the file, and so ssh refuses to use it (chmod 600).
+        key_id: its id in the account.
+        open_to_others: others may read the file, so ssh refuses to use it (chmod 600).
         made: the pair was made by this call.
     """
 
@@ -84,7 +84,7 @@ class SshKeyReport:
 
 
 def account_balance(*, transport: Transport | None = None) -> Balance:
-    """The account's money. Raises CommandError when nobody knows: an unknown credit is never 0."""
+    """Return the account's balance. Raises CommandError if it could not be asked: an unknown credit is never 0."""
     user = ask_vastai("show", "user", transport=transport)
     credit = known_number(user.get("credit")) if isinstance(user, dict) else None
     if credit is None:
@@ -102,7 +102,7 @@ def account_balance(*, transport: Transport | None = None) -> Balance:
 
 
 def list_ssh_keys(*, transport: Transport | None = None) -> list[RegisteredKey]:
-    """The public keys of the account. Raises CommandError when nobody knows."""
+    """Return the public keys of the account. Raises CommandError if they are unknown."""
     answer = ask_vastai("show", "ssh-keys", transport=transport)
     rows = next((answer[name] for name in _LISTS if name in answer), None) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):
@@ -124,14 +124,14 @@ def _key_of(row: object) -> str | None:
 
 
 def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport | None = None) -> SshKeyReport:
-    """Whether the account has the public key of a private key.
+    """Check whether the account has the public key of a private key.
 
     Args:
         private_key_path: default VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519.
 
     Raises:
-        SettingsError: there is no such key, or nobody can tell its public part.
-        CommandError: nobody knows, the account's keys could not be had.
+        SettingsError: there is no such key, or its public part cannot be found.
+        CommandError: the account's keys could not be listed.
     """
     runner = transport or LocalTransport()
     path = _private_key(private_key_path)
@@ -139,19 +139,18 @@ def check_ssh_keys(private_key_path: str | None = None, *, transport: Transport 
 
 
 def setup_ssh_key(path: str | None = None, *, transport: Transport | None = None) -> SshKeyReport:
-    """Have a key pair that instances let in: made if there is none, registered if it is not.
+    """Make sure that there is a key pair that instances accept: create it if missing, register it if needed.
 
-    Nothing is overwritten, and calling it again does nothing more. The private key has no passphrase: it is used
-    while nobody watches.
+    Nothing is overwritten; idempotent. The private key has no passphrase: it is used unattended.
 
     Args:
         path: of the private key; default VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519.
 
     Raises:
-        SettingsError: what is there is no key pair.
-        AccessDenied: the key of vast.ai may not do it.
-        CommandFailed: ssh-keygen made none, or the account does not list it afterwards.
-        CommandError: nobody knows.
+        SettingsError: the existing file is not a key pair.
+        AccessDenied: the key of vast.ai does not permit it.
+        CommandFailed: ssh-keygen made no key, or the account does not list it afterwards.
+        CommandError: the account's keys could not be listed.
     """
     runner = transport or LocalTransport()
     path = _private_key(path)
@@ -190,7 +189,7 @@ def _report(path: str, public: str, runner: Transport, made: bool = False) -> Ss
 
 
 def _body(public_key: str) -> tuple[str, str] | None:
-    """What makes a key the same: its kind and its number, not the comment behind them."""
+    """Return what identifies a key: its kind and its number, not the comment behind them."""
     found = _KEY_TEXT.fullmatch(public_key.strip())
     return found and (found[1], found[2].rstrip("="))
 
@@ -200,7 +199,7 @@ def _make_pair(path: str, runner: Transport) -> None:
         raise SettingsError(_WHAT, path, f"a private key, but there is only {path}.pub, which is not overwritten")
     folder = os.path.dirname(path)
     try:
-        for each in (os.path.dirname(folder), folder):  # the mode is only that of the last one made
+        for each in (os.path.dirname(folder), folder):  # makedirs applies the mode only to the last one
             os.makedirs(each, mode=0o700, exist_ok=True)
     except OSError as error:
         raise SettingsError(_WHAT, path, f"a file in a folder that can be made ({error.strerror})") from None
@@ -215,7 +214,7 @@ def _make_pair(path: str, runner: Transport) -> None:
 
 
 def _public_key(path: str, runner: Transport) -> str:
-    """From the private key itself; from PATH.pub where it does not say (a passphrase, or open to others)."""
+    """Read the public key from the private key; if that fails (a passphrase, open to others), from PATH.pub."""
     if not os.path.isfile(path):
         raise SettingsError(_WHAT, path, "the file of a private key (setup_ssh_key makes one)")
     said = "ssh-keygen is not installed"

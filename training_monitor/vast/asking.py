@@ -1,4 +1,4 @@
-"""The vastai CLI, whose exit status says nothing: an answer is well-formed JSON without a refusal."""
+"""Call the vastai CLI. Its exit status means nothing: an answer is well-formed JSON that is not a refusal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
-from training_monitor.models import CommandResult
+from training_monitor.core.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
+from training_monitor.core.models import CommandResult
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames
 
-OTHER_KEY_NEXT = "Trying again with your normal API Key"  # a 2FA session ended: this goes before the JSON, once
+OTHER_KEY_NEXT = "Trying again with your normal API Key"  # printed once before the JSON when a 2FA session ended
 _REFUSAL = re.compile(r"""^\{"error": true, "status_code": (\d{3}), "msg": "?(.*?)"?\}\s*$""", re.MULTILINE)
 _DENIED = re.compile(
     r"^.*(?:\"status_code\": |failed with error |HTTPError: )40[13]\b.*$|^.*session (?:has )?expired.*$",
@@ -21,18 +21,18 @@ _DENIED = re.compile(
 
 
 def ask_vastai(*words: str, transport: Transport | None = None) -> Any:
-    """What `vastai WORDS --raw` answers. Raises CommandError for anything but well-formed JSON without a refusal."""
+    """Return what `vastai WORDS --raw` answers. Raises CommandError unless it is JSON and not a refusal."""
     return read_answer(run_vastai(["vastai", *words, "--raw"], transport or LocalTransport()))
 
 
 def run_vastai(argv: Sequence[str], runner: Transport) -> CommandResult:
-    """Run a command that only asks; once more where a session's end spoils what it prints."""
+    """Run a read-only command; run it again if the end of a session spoiled its output."""
     result = runner.run(argv, timeout=VAST_TIMEOUT)
     return runner.run(argv, timeout=VAST_TIMEOUT) if OTHER_KEY_NEXT in result.stdout else result
 
 
 def read_answer(result: CommandResult) -> Any:
-    """The JSON it printed. Raises CommandError where that is none, or a refusal."""
+    """Return the JSON that a command printed. Raises CommandError if there is none, or it is a refusal."""
     try:
         answer = json.loads(result.stdout)
     except (ValueError, RecursionError):
@@ -43,7 +43,7 @@ def read_answer(result: CommandResult) -> Any:
 
 
 def explain(result: CommandResult) -> CommandError:
-    """The error that an answer stands for which is none."""
+    """Return the error behind an invalid answer."""
     said = _REFUSAL.search(result.stderr)
     if denial := find_denial(result):
         return denial
@@ -54,7 +54,7 @@ def explain(result: CommandResult) -> CommandError:
 
 
 def find_denial(result: CommandResult) -> AccessDenied | None:
-    """What it says when the key is not good enough, whatever the version and the form."""
+    """Return the error for an answer that the key is not good enough, in the words of any version; None for others."""
     found = _DENIED.search(f"{result.stderr}\n{result.stdout}")
     return found and AccessDenied(
         last_lines(found[0]),
@@ -66,5 +66,10 @@ def find_denial(result: CommandResult) -> AccessDenied | None:
 
 
 def last_words(result: CommandResult) -> str:
-    """What it said to a command that acts, on one line."""
+    """Return the last output of a command that acts, on one line."""
     return last_lines(f"{result.stdout}\n{without_frames(result.stderr)}", 2)
+
+
+def clean_line(text: str, most: int = 300) -> str:
+    """Return a text on one line, without control characters."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * most]).split())[:most]

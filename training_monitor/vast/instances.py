@@ -1,12 +1,13 @@
-"""The account's instances by the vastai CLI, whose exit status says nothing.
+"""List, show, stop and destroy the account's instances through the vastai CLI, and wait until one answers over ssh.
 
-A complete listing proves what is there. That something is gone it does not prove alone: a well-formed listing may be
-empty, or lack half of the rows. Gone is what `show instance` and, some seconds later, a complete listing do not know.
+A complete listing proves that an instance exists. It does not prove that one is gone: a well-formed listing may be
+empty, or lack half of the rows. An instance is gone if neither `show instance` nor, some seconds later, a complete
+listing has it.
 
-Measured with vastai 1.9.1 (tests/recorded/vastai): an API that refuses (401, 403, 404, 500, `success: false`) exits 0,
-and a CLI that asks and hears no answer exits 0 after `Aborted.`. The flat listing prints `[]` for a refusal in an
-answer of status 200, and fails as a whole on one row without a start date; the paged one does neither. Older versions
-have no pages, no `-y`, and print errors on stdout.
+Measured with vastai 1.9.1 (tests/recorded/vastai): if the API refuses (401, 403, 404, 500, `success: false`), the CLI
+exits 0; if it asks for confirmation and gets none, it exits 0 after `Aborted.`. The flat listing prints `[]` for a
+refusal with HTTP status 200, and fails as a whole on one row without a start date; the paged one does neither. Older
+versions have no pages, no `-y`, and print errors on stdout. A running instance takes another minute until ssh answers.
 """
 
 from __future__ import annotations
@@ -16,27 +17,48 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import CommandError, CommandFailed, InstanceNotFound, SettingsError, TargetUnreachable
-from training_monitor.models import CommandResult
-from training_monitor.targets.connect import VAST_TIMEOUT
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import (
+    AccessDenied,
+    CommandError,
+    CommandFailed,
+    CommandTimedOut,
+    InstanceNotFound,
+    SettingsError,
+    TargetUnreachable,
+    ToolNotFound,
+    TrainingMonitorError,
+)
+from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.units import format_duration
+from training_monitor.targets.asking import ask, read_text
+from training_monitor.targets.connect import VAST_TIMEOUT, read_address
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.vast.asking import OTHER_KEY_NEXT, explain, find_denial, last_words, read_answer, run_vastai
+from training_monitor.vast.asking import (
+    OTHER_KEY_NEXT,
+    clean_line,
+    explain,
+    find_denial,
+    last_words,
+    read_answer,
+    run_vastai,
+)
 
 PAGE, MOST_PAGES = 25, 400
 GONE_SECONDS = 120.0
-APART_SECONDS = 5.0  # between the two answers that say that an instance is gone
+APART_SECONDS = 5.0  # between the two answers that prove that an instance is gone
 FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
 STOPPED = ("stopped", "exited")
 _OLD_CLI = "unrecognized arguments"
-_NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions end over an instance that is not there
+_NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail on an instance that does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class Destruction:
-    """An instance that was asked to be destroyed, and is gone by two answers that do not depend on one another.
+    """A destroyed instance, verified as gone by two independent answers.
 
-    `acknowledged` says that the service took the request; else the instance was gone before, or the answer was lost.
+    `acknowledged`: the service accepted the request; otherwise the instance was gone before, or the reply was lost.
     """
 
     instance_id: int
@@ -44,7 +66,7 @@ class Destruction:
 
 
 def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]]:
-    """All instances of the account, as the service describes them. Raises CommandError when nobody knows."""
+    """Return all instances of the account, as the service describes them. Raises CommandError if they are unknown."""
     runner = transport or LocalTransport()
     rows: dict[int, dict[str, Any]] = {}
     seen: set[str | None] = set()
@@ -62,7 +84,7 @@ def list_instances(*, transport: Transport | None = None) -> list[dict[str, Any]
 
 
 def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any]], str | None, int]:
-    """One page, the token of the next one, and how many instances there are at least."""
+    """Return one page, the token of the next one, and a lower bound for the number of instances."""
     argv = ["vastai", "show", "instances", "--raw"]
     paged = [*argv, "--limit", str(PAGE), *([f"--next-token={token}"] if token else [])]
     result = run_vastai(paged, runner)
@@ -82,16 +104,16 @@ def _list_page(token: str | None, runner: Transport) -> tuple[list[dict[str, Any
 
 
 def list_instances_at_once(known: Collection[int] = (), *, transport: Transport | None = None) -> list[dict[str, Any]]:
-    """All instances of the account by one command, for a refresh every few seconds.
+    """Return all instances of the account by one command, for a refresh every few seconds.
 
-    The flat listing proves little: where it fails, is empty, has a row that is none or lacks one of `known`, the
-    complete one decides.
+    The flat listing is unreliable: if it fails, is empty, has an invalid row or lacks one of `known`, the complete
+    listing decides.
 
     Args:
-        known: the instances that are taken to be there.
+        known: the instances that should exist.
 
     Raises:
-        CommandError: nobody knows.
+        CommandError: the instances are unknown.
     """
     runner = transport or LocalTransport()
     result = run_vastai(["vastai", "show", "instances", "--raw"], runner)
@@ -111,24 +133,24 @@ def _is_row(row: object) -> bool:
 
 
 def _number(instance_id: str) -> int:
-    """The id as the service counts: what is no number would never be listed, and so pass for destroyed."""
+    """Return the id as a number: anything else would never be listed, and so would seem to be destroyed."""
     if not re.fullmatch(r"[0-9]{1,18}", instance_id):
         raise SettingsError("instance_id", instance_id, "a number, as in `vastai show instances`")
     return int(instance_id)
 
 
 def show_instance(instance_id: str, *, transport: Transport | None = None) -> dict[str, Any]:
-    """One instance, as the service describes it.
+    """Return one instance, as the service describes it.
 
     Raises:
         InstanceNotFound: the service says that there is no such instance.
-        CommandError: nobody knows.
+        CommandError: it is unknown whether there is.
     """
     number, runner = _number(instance_id), transport or LocalTransport()
     result = run_vastai(["vastai", "show", "instance", str(number), "--raw"], runner)
     if result.exit_code and _NULL_ROW in result.stderr:
         raise _not_found(number)
-    if result.exit_code:  # the CLI ends like this over a row without a start date, which the list has
+    if result.exit_code:  # the CLI also fails like this on a row without a start date, which the list has
         if row := _listed_row(number, runner):
             return row
         raise explain(result)
@@ -143,9 +165,10 @@ def show_instance(instance_id: str, *, transport: Transport | None = None) -> di
 def find_instance(
     instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> dict[str, Any] | None:
-    """One instance, as the service describes it; None when two answers agree that there is none.
+    """Return one instance, as the service describes it; None if two answers agree that there is none.
 
-    The answers are that of `show instance` and, 5 s later, a complete listing. Raises CommandError when nobody knows.
+    The answers are those of `show instance` and, 5 s later, a complete listing. Raises CommandError if they are
+    unknown.
     """
     try:
         return show_instance(instance_id, transport=transport)
@@ -155,7 +178,7 @@ def find_instance(
 
 
 def _listed_row(number: int, runner: Transport) -> dict[str, Any] | None:
-    """Its row in a complete listing; None is no proof that it is gone. Raises CommandError."""
+    """Return its row in a complete listing; None does not prove that it is gone. Raises CommandError."""
     return next((row for row in list_instances(transport=runner) if row["id"] == number), None)
 
 
@@ -170,45 +193,45 @@ def destroy_instance(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Destruction:
-    """Destroy an instance with all that is on its disk, and see it gone by two answers, see `find_instance`.
+    """Destroy an instance with its disk, and verify by two answers that it is gone, see `find_instance`.
 
-    The request is always sent, also for one that seems to be gone. Whoever was interrupted calls again.
+    The request is always sent, even if the instance seems to be gone. If interrupted, call again.
 
     Args:
-        on_event: is told what is waited for, in a line.
+        on_event: called with a line that says what is waited for.
 
     Raises:
-        CommandFailed: it is still there after two minutes: it goes on costing money.
-        AccessDenied: the key may not list or not destroy.
-        CommandError: nobody knows whether it is gone.
+        CommandFailed: it still exists after two minutes, and still costs money.
+        AccessDenied: the key does not permit listing or destroying.
+        CommandError: it is unknown whether it is gone.
     """
     number, runner = _number(instance_id), transport or LocalTransport()
 
     def is_gone() -> bool:
         return find_instance(instance_id, transport=runner, clock=clock) is None
 
-    what = f"instance {number} to be gone"
-    asked = _ask_until(lambda: _ask_to_destroy(number, runner), is_gone, what, on_event, clock)
-    if not asked.done:
-        raise CommandFailed(
-            f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed"
-            f" (vastai said: {asked.said or 'nothing'})",
-            target="vast.ai",
-            hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
-        )
-    return Destruction(number, asked.acknowledged)
+    acknowledged = _ask_until(
+        lambda: _ask_to_destroy(number, runner),
+        is_gone,
+        f"waiting for instance {number} to be gone",
+        f"instance {number} is still there {GONE_SECONDS:g} s after it was to be destroyed",
+        hint=f"vastai destroy instance {number} -y, or https://cloud.vast.ai/instances/",
+        on_event=on_event,
+        clock=clock,
+    )
+    return Destruction(number, acknowledged)
 
 
 def stop_instance(instance_id: str, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Stop an instance and see it stopped: its GPUs cost nothing more, its disk is kept and goes on costing money.
+    """Stop an instance and verify it: its GPUs no longer cost anything, its disk is kept and still costs money.
 
-    Whoever was interrupted calls again.
+    If interrupted, call again.
 
     Raises:
         InstanceNotFound: it is gone, with its disk.
         CommandFailed: it is not stopped after two minutes.
-        AccessDenied: the key may not list or not stop.
-        CommandError: nobody knows, the list could not be had.
+        AccessDenied: the key does not permit listing or stopping.
+        CommandError: the instances could not be listed.
     """
     number, runner = _number(instance_id), transport or LocalTransport()
 
@@ -218,57 +241,55 @@ def stop_instance(instance_id: str, *, transport: Transport | None = None, clock
             raise _not_found(number)
         return is_stopped(row)
 
-    is_down()  # one that is gone cannot be stopped
-    asked = _ask_until(lambda: _ask_to_stop(number, runner), is_down, f"instance {number} to stop", None, clock)
-    if not asked.done:
-        raise CommandFailed(
-            f"instance {number} is not stopped {GONE_SECONDS:g} s after it was to be"
-            f" (vastai said: {asked.said or 'nothing'})",
-            target="vast.ai",
-            hint=f"vastai stop instance {number}, or https://cloud.vast.ai/instances/",
-        )
+    is_down()  # raises if it is gone
+    _ask_until(
+        lambda: _ask_to_stop(number, runner),
+        is_down,
+        f"waiting for instance {number} to stop",
+        f"instance {number} is not stopped {GONE_SECONDS:g} s after it was to be",
+        hint=f"vastai stop instance {number}, or https://cloud.vast.ai/instances/",
+        on_event=None,
+        clock=clock,
+    )
 
 
 def is_stopped(row: Mapping[str, Any]) -> bool:
-    """Whether the service says that an instance is stopped, and is to be."""
+    """Return whether the service says that an instance is stopped, and intended to be."""
     status = row.get("actual_status")
     stopped = status in STOPPED or row.get("cur_state") in STOPPED
     return stopped and status != "running" and row.get("intended_status") != "running"
 
 
-@dataclass(slots=True)
-class _Asked:
-    """What became of a request that was sent until it was seen done, or two minutes long."""
-
-    done: bool = False
-    acknowledged: bool = False  # the service took one of the requests
-    said: str = ""  # by vastai, to the last of them that it said anything to
-
-
 def _ask_until(
     ask: Callable[[], tuple[bool, str]],
     is_done: Callable[[], bool],
-    what: str,
+    waiting: str,
+    undone: str,
+    *,
+    hint: str,
     on_event: Callable[[str], None] | None,
     clock: Clock,
-) -> _Asked:
-    """Ask for something until it is seen done, for at most two minutes; `what` says what is waited for."""
-    deadline, wait, asked = clock.monotonic() + GONE_SECONDS, FIRST_WAIT, _Asked()
+) -> bool:
+    """Repeat a request until its effect is seen; True if the service accepted one of the requests.
+
+    `waiting` is the message meanwhile. Raises CommandFailed with `undone` after two minutes.
+    """
+    deadline, wait, acknowledged, said = clock.monotonic() + GONE_SECONDS, FIRST_WAIT, False, ""
     while True:
-        taken, said = ask()
-        asked.acknowledged, asked.said = asked.acknowledged or taken, said or asked.said
+        taken, newest = ask()
+        acknowledged, said = acknowledged or taken, newest or said
         clock.sleep(min(wait, deadline - clock.monotonic()))
-        asked.done = is_done()
-        left = deadline - clock.monotonic()
-        if asked.done or left <= 0:
-            return asked
+        if is_done():
+            return acknowledged
+        if (left := deadline - clock.monotonic()) <= 0:
+            raise CommandFailed(f"{undone} (vastai said: {said or 'nothing'})", target="vast.ai", hint=hint)
         wait = min(2 * wait, LONGEST_WAIT)
         if on_event:
-            on_event(f"waiting for {what}, for {left:.0f} s at most; vastai said: {asked.said or 'nothing'}")
+            on_event(f"{waiting}, for {left:.0f} s at most; vastai said: {said or 'nothing'}")
 
 
 def _ask_to_destroy(number: int, runner: Transport) -> tuple[bool, str]:
-    """Whether the service took it, and what the CLI says. Raises AccessDenied: to ask again would be no use."""
+    """Return whether the service accepted it, and the CLI's output. Raises AccessDenied: a retry would not help."""
     argv = ["vastai", "destroy", "instance", str(number)]
     result = runner.run([*argv, "-y"], timeout=VAST_TIMEOUT, input="y\n")
     if result.exit_code == 2 and _OLD_CLI in result.stderr:
@@ -277,13 +298,110 @@ def _ask_to_destroy(number: int, runner: Transport) -> tuple[bool, str]:
 
 
 def _ask_to_stop(number: int, runner: Transport) -> tuple[bool, str]:
-    """Whether the service took it, and what the CLI says. Raises AccessDenied: to ask again would be no use."""
+    """Return whether the service accepted it, and the CLI's output. Raises AccessDenied: a retry would not help."""
     result = runner.run(["vastai", "stop", "instance", str(number)], timeout=VAST_TIMEOUT)
     return _read_reply(result, f"stopping instance {number}.")
 
 
 def _read_reply(result: CommandResult, expected: str) -> tuple[bool, str]:
-    """Whether it ends with what the CLI prints when the service said yes, and its last words."""
+    """Return whether the output ends with what the CLI prints on success, and its last words."""
     if OTHER_KEY_NEXT not in result.stdout and (denial := find_denial(result)):
         raise denial
     return result.exit_code == 0 and result.stdout.rstrip().endswith(expected), last_words(result)
+
+
+READY_EVERY, READY_AT_MOST = 5.0, 30.0
+TOLD_EVERY = 60.0  # seconds between two lines that report the wait
+_NEVER_RUNNING = ("exited", "offline", "unknown", "stopped")
+_NO_IMAGE = re.compile(
+    r"manifest unknown|manifest for \S+ not found|pull access denied|repository does not exist|no matching manifest"
+    r"|invalid reference format|no space left on device",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Boot:
+    """The progress of an instance's boot: `target` once ssh answers, `end` if it will never run."""
+
+    seen: str
+    target: Target | None = None
+    end: TrainingMonitorError | None = None
+    known: bool = True
+
+
+def wait_until_ready(
+    instance_id: str,
+    *,
+    timeout: float = 900.0,
+    ssh_timeout: float = 20.0,
+    on_event: Callable[[str], None] | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Target:
+    """Wait until an instance runs and answers over ssh.
+
+    Args:
+        ssh_timeout: seconds for one try over ssh.
+        on_event: called with a line for each change, and once a minute while waiting.
+
+    Returns:
+        The target, with its ssh address.
+
+    Raises:
+        InstanceNotFound: it is gone, by two answers, see `find_instance`.
+        CommandFailed: it will never run, seen twice: exited, offline, unknown, stopped, or no such image.
+        CommandTimedOut: it is not ready; the text says how far it got.
+        TargetUnreachable: its status is unknown, the service did not answer in the end.
+        AccessDenied: the key of vast.ai is not good enough.
+    """
+    runner, deadline, wait = transport or LocalTransport(), clock.monotonic() + timeout, READY_EVERY
+    last: _Boot | None = None
+    told_at = clock.monotonic()
+    while True:
+        boot = _look_at(instance_id, ssh_timeout, runner, clock)
+        is_new, left = last is None or last.seen != boot.seen, format_duration(deadline - clock.monotonic())
+        if on_event and (is_new or clock.monotonic() - told_at >= TOLD_EVERY):
+            on_event(f"instance {instance_id}: {boot.seen}{'' if is_new else f'; waiting for ssh, for {left} at most'}")
+            told_at = clock.monotonic()
+        if boot.target:
+            return boot.target
+        if boot.end and last and last.end:
+            raise boot.end
+        now, last = clock.monotonic(), boot
+        if now >= deadline:
+            what = f"instance {instance_id} is not ready after {timeout:g} s: {boot.seen}"
+            if not boot.known:
+                raise TargetUnreachable(what, target="vast.ai")
+            raise CommandTimedOut(what, hint="another machine, or a longer timeout")
+        wait = READY_EVERY if boot.known else min(2 * wait, READY_AT_MOST)
+        clock.sleep(min(wait, deadline - now))
+
+
+def _look_at(instance_id: str, ssh_timeout: float, runner: Transport, clock: Clock) -> _Boot:
+    try:
+        row = find_instance(instance_id, transport=runner, clock=clock)
+    except (AccessDenied, ToolNotFound):
+        raise
+    except CommandError as error:
+        return _Boot(f"its status is unknown ({clean_line(error.what)})", known=False)
+    if row is None:
+        return _Boot("gone", end=InstanceNotFound(f"instance {instance_id} is gone", hint="another machine"))
+    status, said = row.get("actual_status"), row.get("status_msg")
+    seen = clean_line(f"{status or 'no status yet'}{f': {said}' if said else ''}")
+    if status in _NEVER_RUNNING or (status != "running" and _NO_IMAGE.search(f"{said}")):
+        return _Boot(seen, end=CommandFailed(f"instance {instance_id} will not run: {seen}", hint="another machine"))
+    return _try_ssh(instance_id, row, ssh_timeout, runner) if status == "running" else _Boot(seen)
+
+
+def _try_ssh(instance_id: str, row: dict[str, Any], ssh_timeout: float, runner: Transport) -> _Boot:
+    question = Question("ready", "echo ready", read_text, min(10.0, ssh_timeout))
+    try:
+        target = read_address(Target("vast", instance_id), row)
+        [answer] = ask(target, question, timeout=ssh_timeout, transport=runner)
+        answer.get()
+    except ToolNotFound:
+        raise
+    except CommandError as error:
+        return _Boot(f"running, but not over ssh ({clean_line(error.what)})")
+    return _Boot("ready", target)

@@ -1,29 +1,34 @@
-"""What is for rent on vast.ai, best first, by the vastai CLI.
+"""Search vast.ai for offers, best first, through the vastai CLI, and check a request against the market.
 
-Measured with vastai 1.9.1 (tests/recorded/vastai): the query names GPUs only in full (`A100` finds nothing, where
-`A100 SXM4` is for rent), so GPUs are chosen here. A refusal in an answer of status 200 that has `offers: []` is
-printed as `[]`, like an empty market; every other answer that is none prints nothing, or a traceback.
+Measured with vastai 1.9.1 (tests/recorded/vastai): a query matches only full GPU names (`A100` finds nothing when
+`A100 SXM4` is for rent), so GPUs are chosen here. A refusal with HTTP status 200 and `offers: []` is printed as `[]`,
+like an empty market; every other invalid answer prints nothing, or a traceback.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
-from math import isfinite
-from typing import Any
+from math import ceil, inf
+from typing import Annotated, Any
 
-from training_monitor.errors import SettingsError, TargetUnreachable
+from training_monitor.core.errors import SettingsError, TargetUnreachable, closest
+from training_monitor.core.settings_table import SWITCH, Place, check_fields, choice, items, number, text, whole
+from training_monitor.core.units import format_duration, known_number, name_some, plural
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.units import known_number
-from training_monitor.vast.asking import ask_vastai
+from training_monitor.vast.asking import ask_vastai, clean_line
+from training_monitor.vast.cost import HOUR, estimate_cost, least_seconds
+from training_monitor.vast.renting import TrainingRequest
 
 MOST_ROWS, MOST_PAGES = 1000, 5
 KINDS = ("on-demand", "bid")
-_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.+/-]{0,59}")
-_WITH_NUMBERS = ("max_price_per_hour", "min_vram_gb", "disk_gb", "min_reliability", "min_cuda", "min_down_mbps")
+_GPUS = items(text("the name of a GPU, such as RTX 4090", r"[A-Za-z0-9][A-Za-z0-9 _.+/-]{0,59}"), least=0)
+_COUNTRIES = items(text("two capital letters", "[A-Z]{2}"), least=0)
+_ABOVE_ZERO, _FROM_ZERO = number("a number above 0", above=0), number("a number, 0 or more", least=0)
 _VARIABLES = {
     "max_price_per_hour": "VASTAI_MAX_BID_PER_HOUR",
     "min_vram_gb": "VASTAI_MIN_VRAM_GB",
@@ -34,7 +39,7 @@ _PREFERRED = "VASTAI_PREFERRED_GPUS"
 
 @dataclass(frozen=True, slots=True)
 class OfferQuery:
-    """What is wanted. What an offer does not say counts as not good enough.
+    """The requirements for an offer. A value that an offer does not state counts as not good enough.
 
     Attributes:
         preferred_gpus: most wanted first: full names or parts (`4090` is `RTX 4090`, `A100` any A100).
@@ -45,85 +50,64 @@ class OfferQuery:
         blocked_countries: two letters each.
         kind: `bid` is cheaper and may be taken away at any time.
         verified: only machines that vast.ai has verified.
-        only_preferred: other GPUs are not taken; else they come after the preferred ones.
+        only_preferred: reject other GPUs; otherwise they come after the preferred ones.
     """
 
-    preferred_gpus: tuple[str, ...] = ("RTX 4090", "A100")
-    max_price_per_hour: float = 4.5
-    min_vram_gb: float = 24.0
-    disk_gb: float = 64.0
-    num_gpus: int = 1
-    min_reliability: float = 0.95
-    min_cuda: float = 12.0
-    min_down_mbps: float = 0.0
-    blocked_countries: tuple[str, ...] = ("CN", "HK")
-    kind: str = "on-demand"
-    verified: bool = True
-    only_preferred: bool = False
+    preferred_gpus: Annotated[tuple[str, ...], _GPUS] = ("RTX 4090", "A100")
+    max_price_per_hour: Annotated[float, _ABOVE_ZERO] = 4.5
+    min_vram_gb: Annotated[float, _FROM_ZERO] = 24.0
+    disk_gb: Annotated[float, _ABOVE_ZERO] = 64.0
+    num_gpus: Annotated[int, whole("1 or more", least=1)] = 1
+    min_reliability: Annotated[float, number("a part of 1, such as 0.95", least=0, most=1)] = 0.95
+    min_cuda: Annotated[float, _FROM_ZERO] = 12.0
+    min_down_mbps: Annotated[float, _FROM_ZERO] = 0.0
+    blocked_countries: Annotated[tuple[str, ...], _COUNTRIES] = ("CN", "HK")
+    kind: Annotated[str, choice(*KINDS, expected=" or ".join(KINDS))] = "on-demand"
+    verified: Annotated[bool, SWITCH] = True
+    only_preferred: Annotated[bool, SWITCH] = False
 
     def __post_init__(self) -> None:
-        for name in _WITH_NUMBERS:
-            value = getattr(self, name)
-            if known_number(value) is None or value < 0:
-                raise SettingsError(name, value, "a number, 0 or more")
-        for name in ("max_price_per_hour", "disk_gb"):
-            if not getattr(self, name):
-                raise SettingsError(name, getattr(self, name), "a number above 0")
-        if type(self.num_gpus) is not int or self.num_gpus < 1:
-            raise SettingsError("num_gpus", self.num_gpus, "1 or more")
-        if self.min_reliability > 1:
-            raise SettingsError("min_reliability", self.min_reliability, "a part of 1, such as 0.95")
-        if self.kind not in KINDS:
-            raise SettingsError("kind", self.kind, " or ".join(KINDS))
-        _check_names("preferred_gpus", self.preferred_gpus, _GPU, "names of GPUs, such as RTX 4090")
-        _check_names("blocked_countries", self.blocked_countries, re.compile("[A-Z]{2}"), "two capital letters each")
+        check_fields(self)
         if self.only_preferred and not self.preferred_gpus:
             raise SettingsError("preferred_gpus", self.preferred_gpus, "at least one, where no other is taken")
 
 
-def _check_names(key: str, names: object, pattern: re.Pattern[str], expected: str) -> None:
-    if not isinstance(names, tuple) or not all(isinstance(name, str) and pattern.fullmatch(name) for name in names):
-        raise SettingsError(key, names, f"a tuple of {expected}")
-
-
 def load_offer_query(environ: Mapping[str, str] = os.environ, **overrides: Any) -> OfferQuery:
-    """What the environment wants: VASTAI_PREFERRED_GPUS (comma list), VASTAI_MAX_BID_PER_HOUR, VASTAI_MIN_VRAM_GB,
-    VASTAI_DEFAULT_DISK_GB. `overrides` are fields of OfferQuery and win.
+    """Return the query that the environment asks for: VASTAI_PREFERRED_GPUS (comma list), VASTAI_MAX_BID_PER_HOUR,
+    VASTAI_MIN_VRAM_GB, VASTAI_DEFAULT_DISK_GB. `overrides` are fields of OfferQuery and win.
     """
     found: dict[str, Any] = {}
     for name, variable in _VARIABLES.items():
-        if name not in overrides and (text := environ.get(variable, "").strip()):
-            found[name] = _positive(variable, text)
-    if "preferred_gpus" not in overrides and (text := environ.get(_PREFERRED, "").strip()):
-        names = tuple(name.strip() for name in text.split(",") if name.strip())
-        _check_names(_PREFERRED, names, _GPU, "names of GPUs with commas between, such as 4090,A100")
-        found["preferred_gpus"] = names
+        if name not in overrides and (given := environ.get(variable, "").strip()):
+            found[name] = _positive(variable, given)
+    if "preferred_gpus" not in overrides and (given := environ.get(_PREFERRED, "").strip()):
+        place = Place(_PREFERRED)
+        found["preferred_gpus"] = place.read(_GPUS, [name.strip() for name in given.split(",") if name.strip()])
+        for fault in place.faults:
+            raise SettingsError(_PREFERRED, fault.value, "names of GPUs with commas between, such as 4090,A100")
     return OfferQuery(**found, **overrides)
 
 
-def _positive(variable: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not isfinite(number) or number <= 0:
-        raise SettingsError(variable, text, "a number above 0")
-    return number
+def _positive(variable: str, given: str) -> float:
+    with suppress(ValueError):
+        if 0 < (known := float(given)) < inf:
+            return known
+    raise SettingsError(variable, given, _ABOVE_ZERO.expected)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A machine, or a part of one, for rent. None is not known.
+    """A machine, or a part of one, for rent. None is unknown.
 
     Attributes:
-        id: what is rented: `vastai create instance ID`.
+        id: the argument of `vastai create instance ID`.
         vram_gb: of each GPU.
-        price_per_hour: in dollars, for all GPUs with the disk that was asked for; of a bid, at the price to beat.
+        price_per_hour: in dollars, for all GPUs with the requested disk; of a bid, at the price to beat.
         reliability: 0 to 1, the service's estimate.
         country: two letters.
-        cuda: the newest version that the driver bears.
+        cuda: the newest version that the driver supports.
         min_bid: the price to beat, in dollars, without the disk.
-        max_days: for how long at most.
+        max_days: the longest rental.
     """
 
     id: int
@@ -146,19 +130,19 @@ class Offer:
 
 
 def search_offers(query: OfferQuery, *, transport: Transport | None = None) -> list[Offer]:
-    """What is for rent and good enough, best first: by preference of GPU, then by price.
+    """Return the offers that are good enough, best first: by preference of GPU, then by price.
 
     Returns:
-        The offers; none when the market has none. Another may take one first.
+        The offers; none when the market has none. Someone else may take one first.
 
     Raises:
         AccessDenied: the key of vast.ai is not good enough.
-        CommandError: nobody knows.
+        CommandError: the offers are unknown.
     """
     runner = transport or LocalTransport()
     found: dict[int, Offer] = {}
     dearest = 0.0
-    for _ in range(MOST_PAGES):  # by price: what one answer has no room for begins at its dearest
+    for _ in range(MOST_PAGES):  # by price: the next page begins at the dearest offer of this one
         rows = _search(query, dearest, runner)
         offers = [offer for row in rows if (offer := read_offer(row))]
         new = {offer.id: offer for offer in offers if offer.id not in found}
@@ -181,7 +165,7 @@ def _search(query: OfferQuery, min_price: float, runner: Transport) -> list[obje
 
 
 def search_words(query: OfferQuery, min_price: float = 0.0) -> str:
-    """The query in the words of the CLI, which multiplies gigabytes of GPU memory by 1000."""
+    """Return the query in the syntax of the CLI, which multiplies gigabytes of GPU memory by 1000."""
     words = [
         f"num_gpus={query.num_gpus}",
         f"gpu_ram>={_plain(query.min_vram_gb)}",
@@ -202,12 +186,12 @@ def search_words(query: OfferQuery, min_price: float = 0.0) -> str:
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, and 64 instead of 64.0."""
+    """Format a number without an exponent, and 64 instead of 64.0."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def read_offer(row: object) -> Offer | None:
-    """An offer out of a row of the service; None for what is no offer, whatever it is."""
+    """Return an offer from a row of the service; None for anything that is not an offer."""
     if not isinstance(row, dict):
         return None
     number, gpu = row.get("id"), row.get("gpu_name")
@@ -236,7 +220,7 @@ def read_offer(row: object) -> Offer | None:
 
 
 def _known(row: dict[str, Any], *names: str) -> float | None:
-    """The first of these that is a number above 0: nothing that is for rent costs or has 0."""
+    """Return the first of these that is a number above 0: no real offer costs or has 0."""
     numbers = (known_number(row.get(name)) for name in names)
     return next((number for number in numbers if number is not None and number > 0), None)
 
@@ -247,7 +231,7 @@ def _whole(row: dict[str, Any], name: str) -> int | None:
 
 
 def _country(place: object) -> str | None:
-    """`Sweden, SE`, `SE` -> `SE`."""
+    """Return the country code: `Sweden, SE`, `SE` -> `SE`."""
     found = re.fullmatch(r"(?:.*,)?\s*([A-Za-z]{2})\s*", place, re.DOTALL) if isinstance(place, str) else None
     return found[1].upper() if found else None
 
@@ -265,7 +249,7 @@ def _rentable(row: dict[str, Any]) -> bool | None:
 
 
 def rank_offers(offers: Iterable[Offer], query: OfferQuery) -> list[Offer]:
-    """Those that are good enough, best first: by preference of GPU, price, reliability."""
+    """Return the offers that are good enough, best first: by preference of GPU, price, reliability."""
     chosen = []
     for offer in offers:
         place = _preference(offer.gpu_name, query.preferred_gpus)
@@ -278,7 +262,7 @@ def rank_offers(offers: Iterable[Offer], query: OfferQuery) -> list[Offer]:
 
 
 def is_good_enough(offer: Offer, query: OfferQuery) -> bool:
-    """Whether an offer is known to have all that is asked; which GPU it is does not matter here."""
+    """Return whether an offer is known to meet the requirements, apart from the model of its GPU."""
     price = offer.price_per_hour
     if price is None or price > query.max_price_per_hour or offer.num_gpus != query.num_gpus:
         return False
@@ -299,12 +283,12 @@ def is_good_enough(offer: Offer, query: OfferQuery) -> bool:
 
 
 def has_gpu(offer: Offer, name: str) -> bool:
-    """Whether an offer's GPU is meant by a name as `preferred_gpus` has them."""
+    """Return whether a name, as in `preferred_gpus`, means an offer's GPU."""
     return _preference(offer.gpu_name, (name,)) is not None
 
 
 def _preference(gpu: str, preferred: tuple[str, ...]) -> int | None:
-    """The place of a GPU among the preferred: of its full name, else of whole words of it."""
+    """Return the place of a GPU among the preferred: by its full name, else by whole words of it."""
     words = _words(gpu)
     wanted = [_words(name) for name in preferred]
     exact = (place for place, name in enumerate(wanted) if "".join(name) == "".join(words))
@@ -318,3 +302,154 @@ def _words(name: str) -> list[str]:
 
 def _has_words(words: list[str], wanted: list[str]) -> bool:
     return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
+
+
+MOST_GPUS = 10  # GPU names in a message
+# The value that switches off each wish. The disk is missing, since its size is part of every price.
+GIVEN_UP: dict[str, dict[str, Any]] = {
+    "--max-price": {"max_price_per_hour": 1000.0},
+    "--min-vram": {"min_vram_gb": 0.0},
+    "--reliability": {"min_reliability": 0.0},
+    "--country-not": {"blocked_countries": ()},
+    "--gpu": {"only_preferred": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MarketCheck:
+    """The result of checking a request against the market.
+
+    Attributes:
+        obstacles: why it cannot be done as things are, each with what to change.
+        notes: what else to know before it is queued.
+    """
+
+    obstacles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check_market(
+    request: TrainingRequest,
+    query: OfferQuery,
+    *,
+    balance: float | None = None,
+    daily_budget: float | None = None,
+    transport: Transport | None = None,
+) -> MarketCheck:
+    """Search once for offers, and judge the request by them.
+
+    Args:
+        query: what the request wants to rent.
+        balance: of the paying account, dollars; None: no account pays.
+        daily_budget: of all jobs together, dollars; None: there is no limit.
+
+    Raises:
+        CommandError: the offers are unknown.
+    """
+    everything = search_offers(give_up_wishes(query), transport=transport)
+    return judge_request(request, query, everything, balance=balance, daily_budget=daily_budget)
+
+
+def judge_request(
+    request: TrainingRequest,
+    query: OfferQuery,
+    everything: Sequence[Offer],
+    *,
+    balance: float | None = None,
+    daily_budget: float | None = None,
+) -> MarketCheck:
+    """Judge the request by known offers: all that there are without the wishes. Pure.
+
+    An empty list proves nothing: the CLI prints some refusals like that.
+    """
+    if not everything:
+        wanted = f"{plural(query.num_gpus, 'GPU')} and {query.disk_gb:g} GB of disk"
+        return MarketCheck(notes=(f"vast.ai tells of no machine with {wanted} for rent",))
+    obstacles, notes = _judge_gpus(request, everything)
+    good = rank_offers(everything, query)
+    if not good:
+        return MarketCheck((*obstacles, _why_nothing(query, everything)), notes)
+    cost = _judge_cost(request, [offer.price_per_hour or 0.0 for offer in good])
+    price = good[0].price_per_hour or query.max_price_per_hour
+    estimate = estimate_cost(request, price)
+    needed = min(estimate, request.budget or estimate)
+    if balance is not None and balance < needed:
+        cost.append(f"{request.account} has ${balance:.2f}, and ${needed:.2f} has to be reserved: credits --deposit")
+    if daily_budget is not None and daily_budget < needed:
+        cost.append(f"${needed:.2f} is more than the daily budget of ${daily_budget:.2f}: raise it in the settings")
+    notes += (f"best now: {clean_line(good[0].gpu_name, 60)} for ${price:.3f} per hour, ${estimate:.2f} at most",)
+    if (seconds := least_seconds(request)) > request.hard_timeout:
+        notes += (
+            f"at {request.seconds_per_step:g} s a step it takes {format_duration(seconds)}, and is ended after"
+            f" {format_duration(request.hard_timeout)}: fewer --steps, or a longer --hard-limit",
+        )
+    return MarketCheck((*obstacles, *cost), notes)
+
+
+def _judge_gpus(request: TrainingRequest, everything: Sequence[Offer]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return obstacles and notes about the GPUs that the request itself prefers."""
+    wanted = [str(name) for name in request.offers.get("preferred_gpus") or ()]
+    missing = [name for name in wanted if not any(has_gpu(offer, name) for offer in everything)]
+    if not missing:
+        return (), ()
+    names = sorted({clean_line(offer.gpu_name, 60) for offer in everything})
+    told = tuple(f"no {name} is for rent now, but {_similar(name, names)} (--gpu)" for name in missing)
+    is_cut = len(everything) >= MOST_ROWS * (MOST_PAGES - 1)  # the listing may be incomplete
+    return ((), told) if is_cut or len(missing) < len(wanted) else (told, ())
+
+
+def _similar(name: str, names: Sequence[str]) -> str:
+    """Return the GPUs that may be meant."""
+    by_lower = {each.lower(): each for each in names}
+    found = closest(name.lower(), list(by_lower))
+    if found in by_lower:
+        return by_lower[found]
+    return name_some(names, MOST_GPUS)
+
+
+def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
+    loose = find_loose_wishes(query, everything)
+    if "--max-price" in loose:
+        least = _cheapest(loose["--max-price"])
+        return f"nothing costs at most ${query.max_price_per_hour:g} per hour: --max-price {_cents_up(least)} or more"
+    if "--min-vram" in loose:
+        most = max(offer.vram_gb or 0.0 for offer in loose["--min-vram"])
+        return f"no GPU has {query.min_vram_gb:g} GB at that price: --min-vram {int(10 * most) / 10:g} or less"
+    if loose:
+        return f"nothing for rent is good enough; without {', or without '.join(loose)} there would be something"
+    return "nothing for rent is good enough, whichever wish is given up: loosen several, see training-monitor offers"
+
+
+def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
+    """Return what is wrong with the budget, by plain arithmetic."""
+    least = min(prices) * min(least_seconds(request), request.hard_timeout) / HOUR
+    if request.budget is None or request.budget >= least:
+        return []
+    return [
+        f"a budget of ${request.budget:g} is less than it costs: the cheapest is ${min(prices):.3f} per hour, for "
+        f"{format_duration(least_seconds(request))} at least: --budget {_cents_up(least)} or more"
+    ]
+
+
+def _cheapest(offers: Iterable[Offer]) -> float:
+    return min(offer.price_per_hour or 0.0 for offer in offers)
+
+
+def _cents_up(dollars: float) -> str:
+    """Round up to cents, so that the shown amount is enough."""
+    return f"{ceil(dollars * 100 - 1e-9) / 100:.2f}"
+
+
+# ---------------------------------------------------------------- wishes given up
+
+
+def give_up_wishes(query: OfferQuery) -> OfferQuery:
+    """Return the same query without its wishes."""
+    return replace(query, **{name: value for wish in GIVEN_UP.values() for name, value in wish.items()})
+
+
+def find_loose_wishes(query: OfferQuery, everything: Iterable[Offer]) -> dict[str, list[Offer]]:
+    """Return the wishes, by option, that alone exclude all offers, with the offers found without each."""
+    there = list(everything)
+    found = {option: rank_offers(there, replace(query, **wish)) for option, wish in GIVEN_UP.items()}
+    return {option: offers for option, offers in found.items() if offers}

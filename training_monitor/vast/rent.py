@@ -1,25 +1,26 @@
-"""Rent a machine under a label, at most one for each label whoever is killed when.
+"""Rent a machine under a label, at most one per label, even if the caller is killed at any point.
 
-What a `create` did that was killed, timed out or got a broken answer, nobody knows: only complete listings tell,
-several in a row, and only once it can take effect no more. Before that nothing else is asked for.
+After a `create` that was killed, timed out or got a broken answer, its effect is unknown: only several complete
+listings in a row tell, and only once it can no longer take effect. Until then nothing else is requested.
 
-An offer that could not be had because too much was asked, or that has no answer, is asked for again; the next one,
-which is dearer, only when it is refused.
+An offer is requested again after a rate limit or a missing answer; the next offer, which is dearer, only after a
+refusal.
 
-Measured with vastai 1.9.1: it exits 0 whatever the service says, and of a refusal with --raw it prints status and
-message as JSON on stderr. Left alone it sends a create up to three times when it hears nothing, or 429 or 502 to 504;
+Measured with vastai 1.9.1: it exits 0 whatever the service says, and for a refusal with --raw it prints status and
+message as JSON on stderr. By default it sends a create up to three times after no answer, 429 or 502 to 504;
 `--retry 1` sends it once.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from training_monitor.clock import SYSTEM_CLOCK, Clock
-from training_monitor.errors import (
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandFailed,
@@ -31,32 +32,38 @@ from training_monitor.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
+from training_monitor.core.models import CommandResult
+from training_monitor.core.units import format_duration, known_number
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.units import format_duration, known_number
-from training_monitor.vast.creating import CreateAnswer, clean_line, create_words, read_create_answer
+from training_monitor.vast.asking import OTHER_KEY_NEXT, clean_line, find_denial, last_words
 from training_monitor.vast.instances import destroy_instance, find_instance, list_instances, show_instance
 from training_monitor.vast.offers import Offer, OfferQuery, search_offers
 
 MOST_OFFERS = 10
 LOOK_EVERY, REFUSED_LOOK = 2.0, 2.0
-LEAST_LOOKS = 2  # listings in a row without the label before something is asked for
-RECOVERY_LOOKS = 8  # the same where somebody may have asked already: one machine too many costs more than 14 s
+LEAST_LOOKS = 2  # listings in a row without the label before a request is sent
+RECOVERY_LOOKS = 8  # the same if a request may have been sent already: a surplus machine costs more than 14 s
 LATE = 10.0  # seconds after the end of a create in which it may still take effect
 PATIENCE, FIRST_WAIT, LONGEST_WAIT = 120.0, 2.0, 30.0
-MOST_UNANSWERED = 3  # requests for one offer, before the next one is asked for
+MOST_UNANSWERED = 3  # requests for one offer before the next one is tried
 MOST_ONSTART_BYTES = 100_000
 _LABEL = re.compile(r"[A-Za-z0-9](?:[!-~ ]{0,198}[!-~])?")
 _IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,255}")
 _QUOTA = re.compile(r"\bquota\b", re.IGNORECASE)
+_IDS = ("new_contract", "instance_id", "id")
+_STATUS = re.compile(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re.IGNORECASE)
+_LATER = (425, 429)  # refused without effect: too early or too often
+_UNSURE = (408, 409)  # the statuses from 400 to 499 that leave the effect unknown
+_CREDIT = re.compile(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class RentedInstance:
-    """An instance that was seen in a listing under its label; None is not known.
+    """An instance that was seen in a listing under its label; None is unknown.
 
     Attributes:
-        offer_id: what it was rented by; None where it was found, by this call or because an answer was lost.
+        offer_id: the offer that it was rented by; None if the instance was found instead, or the answer was lost.
         price_per_hour: in dollars, with its disk.
         started_at: epoch seconds, by the service.
     """
@@ -72,7 +79,7 @@ class RentedInstance:
 
 
 def find_rented(label: str, *, transport: Transport | None = None) -> list[dict[str, Any]]:
-    """The instances that carry exactly this label, lowest id first. Raises CommandError when nobody knows."""
+    """Return the instances with exactly this label, lowest id first. Raises CommandError if they are unknown."""
     rows = list_instances(transport=transport)
     return sorted((row for row in rows if row.get("label") == label), key=lambda row: int(row["id"]))
 
@@ -92,28 +99,28 @@ def rent_instance(
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RentedInstance:
-    """Have one instance with this label: the one that is there, else the best offer that can be had.
+    """Make sure that there is one instance with this label: the existing one, else the best offer that can be had.
 
-    Of several with the label the lowest id is kept, the others are destroyed. Whoever was interrupted calls again, with
+    If several have the label, the lowest id is kept and the others are destroyed. If interrupted, call again, with
     `asked_at`.
 
     Args:
-        label: of this purpose alone: printable ASCII that begins with a letter or digit.
-        onstart: a script for the instance's start; no place for secrets, it travels as an argument.
-        bad_machines: machine ids that are not taken.
-        bad_hosts: ids of hosts, who may have several machines, of whom none is taken.
+        label: unique to this purpose: printable ASCII that begins with a letter or digit.
+        onstart: a script for the instance's start; it must not contain secrets, since it travels as an argument.
+        bad_machines: machine ids to avoid.
+        bad_hosts: host ids to avoid, with all their machines.
         create_timeout: seconds in which the service has created an instance, or never will.
-        asked_at: when an earlier call asked for one, epoch seconds; until that can have no effect any more, nothing
-            new is asked for.
-        on_asking: is told each offer before it is asked for: write down when.
-        on_event: is told what happens and what is waited for, in a line.
+        asked_at: when an earlier call requested one, epoch seconds; until that can no longer take effect, no new
+            request is sent.
+        on_asking: called with each offer before it is requested: record the time.
+        on_event: called with a line about each event and each wait.
 
     Raises:
         NoOffers: nothing is left to rent; it says what to change.
         AccessDenied: the key of vast.ai is not good enough.
         CommandFailed: the account has no credit, or an instance came without its label (it was destroyed).
-        TargetUnreachable: too much was asked, for two minutes: call again.
-        CommandError: nobody knows whether something was rented: call again with `asked_at`.
+        TargetUnreachable: rate limited for two minutes: call again.
+        CommandError: it is unknown whether something was rented: call again with `asked_at`.
     """
     _check_words(label, image, onstart)
     tell, taken = on_event or (lambda text: None), on_asking or (lambda offer: None)
@@ -141,7 +148,7 @@ def _check_words(label: str, image: str, onstart: str | None) -> None:
 
 
 def seconds_uncertain(asked_at: float | None, create_timeout: float, clock: Clock) -> float:
-    """How long an earlier create may still take effect; a clock that was set back does not make it longer."""
+    """Return how long an earlier create may still take effect; setting the clock back does not prolong it."""
     if asked_at is None:
         return 0.0
     longest = create_timeout + LATE
@@ -149,7 +156,7 @@ def seconds_uncertain(asked_at: float | None, create_timeout: float, clock: Cloc
 
 
 def each_look(seconds: float, least_looks: int, clock: Clock) -> Iterator[int]:
-    """Count looks with 2 s between them, until so many were made and the last one began after all these seconds."""
+    """Count looks 2 s apart, until enough were made and the last one began after all these seconds."""
     until, looks = clock.monotonic() + seconds, 0
     while True:
         begun, looks = clock.monotonic(), looks + 1
@@ -174,7 +181,7 @@ class _Renter:
     clock: Clock
 
     def look(self, number: int | None = None) -> RentedInstance | None:
-        """What has the label, after which there is at most one: in the listing, or as instance `number` by itself."""
+        """Return the instance with the label, from the listing or as instance `number`; destroy surplus ones."""
         rows = self.patiently(lambda: find_rented(self.label, transport=self.runner))
         if not rows and number is not None and (row := self.patiently(lambda: self.show(number))):
             rows = [row] if row.get("label") == self.label else []
@@ -192,16 +199,16 @@ class _Renter:
     def look_for(
         self, seconds: float, least_looks: int = LEAST_LOOKS, number: int | None = None
     ) -> RentedInstance | None:
-        """Look every 2 s; None once so many looks, the last of them after all these seconds, have found none."""
+        """Look every 2 s; None if enough looks, the last of them after all these seconds, found nothing."""
         for _ in each_look(seconds, least_looks, self.clock):
             if found := self.look(number):
                 return found
         return None
 
     def ask_for(self, offer: Offer) -> RentedInstance | None:
-        """Rent an offer, seen in a listing; None when it is not to be had.
+        """Rent an offer, and verify it in a listing; None if the offer is not available.
 
-        Raises TargetUnreachable where too much was asked, and still is after two minutes.
+        Raises TargetUnreachable if still rate limited after two minutes.
         """
         deadline, wait, unanswered = self.clock.monotonic() + PATIENCE, FIRST_WAIT, 0
         while True:
@@ -225,7 +232,7 @@ class _Renter:
             wait = min(2 * wait, LONGEST_WAIT)
 
     def find_result(self, offer: Offer, answer: CreateAnswer) -> RentedInstance | None:
-        """What a request for an offer has come to; None when nothing was rented."""
+        """Return the instance that a request for an offer led to; None if nothing was rented."""
         number, seconds = answer.instance_id, self.create_timeout
         if answer.outcome in ("refused", "later"):
             seconds = REFUSED_LOOK
@@ -256,7 +263,7 @@ class _Renter:
         return read_create_answer(result)
 
     def give_back(self, number: int) -> None:
-        """Destroy what was created and does not carry the label, or was never seen: nobody would ever find it again.
+        """Destroy a created instance that lacks its label or was never seen: nothing would ever find it again.
 
         Raises CommandFailed for one without its label.
         """
@@ -273,9 +280,9 @@ class _Renter:
         self.tell(f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
 
     def patiently(self, act: Callable[[], T]) -> T:
-        """Do it, and once more after ever longer waits where nobody answers or too much was asked.
+        """Call `act`, and retry with a growing backoff if there is no answer or a rate limit.
 
-        Raises what it raised last, or at once when it is no use to try again.
+        Raises the last error, or at once an error that a retry cannot help.
         """
         deadline, wait = self.clock.monotonic() + PATIENCE, FIRST_WAIT
         while True:
@@ -293,7 +300,7 @@ class _Renter:
 
 
 def read_rented(row: dict[str, Any], label: str) -> RentedInstance:
-    """An instance out of its row in a listing."""
+    """Return an instance from its row in a listing."""
     machine, host, gpu = row.get("machine_id"), row.get("host_id"), row.get("gpu_name")
     return RentedInstance(
         id=row["id"],
@@ -305,6 +312,70 @@ def read_rented(row: dict[str, Any], label: str) -> RentedInstance:
         started_at=known_number(row.get("start_date")),
         host_id=host if type(host) is int else None,
     )
+
+
+# ---------------------------------------------------------------- the create command and its answer
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAnswer:
+    """The answer of vastai to a create.
+
+    `outcome`: created | refused (this offer, for good) | later (refused for now) | unknown. `instance_id`: that of the
+    created instance, if it was stated.
+    """
+
+    said: str
+    outcome: str = "unknown"
+    instance_id: int | None = None
+
+
+def create_words(offer: Offer, query: OfferQuery, label: str, image: str, onstart: str | None) -> list[str]:
+    """Return the command that rents an offer; with `--retry 1` the CLI sends it only once."""
+    words = ["vastai", "create", "instance", str(offer.id), "--image", image, "--disk", f"{query.disk_gb:g}"]
+    words += ["--label", label, "--ssh", "--direct", "--cancel-unavail"]
+    if query.kind == "bid":
+        words += ["--bid_price", repr(choose_bid(offer, query))]
+    if onstart is not None:
+        words.append(f"--onstart-cmd={onstart}")
+    return [*words, "--retry", "1", "--raw"]
+
+
+def choose_bid(offer: Offer, query: OfferQuery) -> float:
+    """Return dollars an hour, a little above the price to beat; with the disk never above the maximum price."""
+    price = offer.price_per_hour or 0.0
+    least = offer.min_bid or price
+    disk = max(0.0, price - least)
+    return max(least, min(least * 1.05, query.max_price_per_hour - disk))
+
+
+def read_create_answer(result: CommandResult) -> CreateAnswer:
+    """Parse vastai's output of a create. Raises AccessDenied; CommandFailed if the account has no credit."""
+    if OTHER_KEY_NEXT not in result.stdout and (denial := find_denial(result)):
+        raise denial
+    try:
+        answer = json.loads(result.stdout)
+    except (ValueError, RecursionError):
+        answer = None
+    said = clean_line(last_words(result)) or "vastai said nothing"
+    if isinstance(answer, dict) and answer.get("success", True) is True:
+        places = [answer, answer["instances"]] if isinstance(answer.get("instances"), dict) else [answer]
+        ids = (place.get(name) for place in places for name in _IDS)
+        found = next((each for each in ids if type(each) is int and each > 0), None)
+        return CreateAnswer(said, "unknown" if found is None else "created", found)
+    outcome = "unknown"
+    if isinstance(answer, dict) and answer.get("success") is False:
+        outcome = "refused"
+        said = clean_line(str(answer.get("msg") or answer.get("error"))) or said
+    elif status := _STATUS.search(result.stderr):
+        code = int(status[1] or status[2])
+        if code in _LATER:
+            outcome = "later"
+        elif 400 <= code < 500 and code not in _UNSURE:
+            outcome = "refused"
+    if outcome == "refused" and _CREDIT.search(f"{said} {result.stdout[:1000]}"):
+        raise CommandFailed(said, target="vast.ai", hint="pay in at https://cloud.vast.ai/billing/", result=result)
+    return CreateAnswer(said, outcome)
 
 
 # ---------------------------------------------------------------- nothing to rent
@@ -331,7 +402,7 @@ _CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def _try_change(query: OfferQuery, change: tuple[dict[str, Any], str], runner: Transport) -> str | None:
-    """What to change, where that finds something; None where it does not, or nobody knows."""
+    """Return advice to make this change, if it finds offers; None if it does not, or that is unknown."""
     fields, text = change
     if (changed := replace(query, **fields)) == query:
         return None

@@ -14,8 +14,8 @@ import pytest
 from training_monitor.cli import output
 from training_monitor.cli.live import LiveDisplay, LiveLine
 from training_monitor.cli.output import complain, hint, print_json, put, say
-from training_monitor.cli.service_display import ServiceDisplay
-from training_monitor.models import Event, RunOutcome
+from training_monitor.cli.service import ServiceDisplay
+from training_monitor.core.models import Event, RunOutcome
 
 THREADS, LINES = 8, 40
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tests.fakes import EPOCH, FakeClock
-from tests.unit.policy.run_world import look, machine, process, run
+from tests.unit.runs.run_world import look, machine, process, run
 from training_monitor.cli.top import document_of, look_with_cpu
-from training_monitor.errors import TargetUnreachable
-from training_monitor.policy.run_values import FINISHED, FolderLook, RunSource
-from training_monitor.supervise.run_collector import RunCollector
+from training_monitor.core.errors import TargetUnreachable
+from training_monitor.runs.collector import RunCollector
+from training_monitor.runs.values import FINISHED, FolderLook, RunSource
 
 
 @dataclass

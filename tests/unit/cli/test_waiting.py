@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes import FakeClock
-from training_monitor.cli.waiting import Waiting
+from training_monitor.cli.live import Waiting
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor import errors
-from training_monitor.errors import (
+from training_monitor.core import errors
+from training_monitor.core.errors import (
     CommandError,
     CommandFailed,
     ParseError,
@@ -17,14 +17,13 @@ from training_monitor.errors import (
     last_lines,
     redact,
 )
-from training_monitor.models import CommandResult
+from training_monitor.core.models import CommandResult
 
 SECRET = "s3cr3tV4lue99"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_secret_becomes_stars(subtests: pytest.Subtests) -> None:
+    for text in [
         f"WANDB_API_KEY={SECRET}",
         f"export HF_TOKEN='{SECRET}'",
         f'env VAST_API_KEY="{SECRET}" vastai',
@@ -50,18 +49,16 @@ SECRET = "s3cr3tV4lue99"
         "hf_abcdefghijklmnop",
         "key sk-proj-abcdefghijkl is wrong",
         "ghp_abcdefghijklmnop0123",
-    ],
-)
-def test_what_is_secret_becomes_stars(text: str) -> None:
-    shown = redact(text)
-    assert "***" in shown
-    for secret in (SECRET, ":pw@", "abcdefghijkl"):
-        assert secret not in shown
+    ]:
+        with subtests.test(text=text):
+            shown = redact(text)
+            assert "***" in shown
+            for secret in (SECRET, ":pw@", "abcdefghijkl"):
+                assert secret not in shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ordinary_words_and_addresses_stay(subtests: pytest.Subtests) -> None:
+    for text in [
         "tokens/s: 1234",
         "tokens/s: 123456.7",
         "token 5 of 9",
@@ -79,10 +76,9 @@ def test_what_is_secret_becomes_stars(text: str) -> None:
         "loss: 0.1234, step: 5000",
         "the tokenizer has 151936 entries",
         "Permission denied (publickey,password).",
-    ],
-)
-def test_ordinary_words_and_addresses_stay(text: str) -> None:
-    assert redact(text) == text
+    ]:
+        with subtests.test(text=text):
+            assert redact(text) == text
 
 
 def test_what_stands_around_a_secret_stays() -> None:

@@ -1,8 +1,10 @@
-"""The flat public API: every name importable, none imported before it is used."""
+"""The public API, flat and by room: every name importable, none imported before it is used."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -34,35 +36,57 @@ DOCUMENTED = {
 }
 
 
-def test_all_is_sorted_and_has_no_name_twice() -> None:
-    assert list(training_monitor.__all__) == sorted(set(training_monitor.__all__))
+PACKAGE = Path(training_monitor.__file__).parent
+ROOMS = sorted(
+    f"training_monitor.{file.parent.name}"
+    for file in PACKAGE.glob("*/__init__.py")
+    if "export_names" in file.read_text(encoding="utf-8")
+)
+PACKAGES = ("training_monitor", *ROOMS)
 
 
 def test_every_documented_function_is_public() -> None:
     assert set(training_monitor.__all__) >= DOCUMENTED
 
 
-@pytest.mark.parametrize("name", training_monitor.__all__)
-def test_every_public_name_is_importable_and_is_what_it_says(name: str) -> None:
-    found = getattr(training_monitor, name)
-    assert found.__name__ == name
-    assert found.__module__.startswith("training_monitor.")
-    assert found.__doc__ or issubclass(found, Exception) or name == "Transport"
+def test_every_public_name_is_importable_and_is_what_it_says(subtests: pytest.Subtests) -> None:
+    for package in map(importlib.import_module, PACKAGES):
+        assert list(package.__all__) == sorted(set(package.__all__))
+        assert set(package.__all__) < set(dir(package))
+        assert all(hasattr(package, name) for name in dir(package))
+        for name in package.__all__:
+            with subtests.test(package=package.__name__, name=name):
+                found = getattr(package, name)
+                assert found.__name__ == {"ProgressSample": "Observation"}.get(name, name)
+                assert found.__module__.startswith("training_monitor.")
+                assert found.__doc__ or issubclass(found, Exception) or name == "Transport"
+
+
+def test_no_public_name_is_that_of_a_module_beside_it() -> None:
+    """Whoever imports the module would find it in place of the name."""
+    for package in map(importlib.import_module, PACKAGES):
+        modules = {each.name for each in pkgutil.iter_modules(package.__path__)}
+        assert modules.isdisjoint(package.__all__), package.__name__
+
+
+def test_a_public_name_means_the_same_in_every_package() -> None:
+    found: dict[str, object] = {}
+    for package in map(importlib.import_module, PACKAGES):
+        for name in package.__all__:
+            assert found.setdefault(name, getattr(package, name)) is getattr(package, name), name
 
 
 def test_a_star_import_gives_all_of_them() -> None:
-    space: dict[str, object] = {}
-    exec("from training_monitor import *", space)
-    assert set(training_monitor.__all__) <= set(space)
-
-
-def test_dir_lists_every_public_name() -> None:
-    assert set(training_monitor.__all__) < set(dir(training_monitor))
+    for package in PACKAGES:
+        space: dict[str, object] = {}
+        exec(f"from {package} import *", space)
+        assert set(importlib.import_module(package).__all__) <= set(space)
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
-    with pytest.raises(AttributeError, match="no_such_thing"):
-        training_monitor.no_such_thing  # noqa: B018
+    for package in PACKAGES:
+        with pytest.raises(AttributeError, match=f"{package}.*no_such_thing"):
+            importlib.import_module(package).no_such_thing  # noqa: B018
     with pytest.raises(ImportError, match="no_such_thing"):
         from training_monitor import no_such_thing  # noqa: F401
 
@@ -70,6 +94,10 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it() -> None:
 def test_what_type_checkers_are_told_is_what_there_is() -> None:
     text = Path(training_monitor.__file__).read_text()
     assert set(re.findall(r"\b(\w+) as \1\b", text)) == set(training_monitor.__all__)
+    for package in ROOMS:
+        text = Path(importlib.import_module(package).__file__ or "").read_text()
+        told = re.findall(r"^    from training_monitor\.(\S+) import \*$", text, re.MULTILINE)
+        assert told == sorted(set(re.findall(r'^ {8}"([a-z_.]+)":', text, re.MULTILINE))), package
 
 
 def test_the_version_is_the_one_of_the_distribution() -> None:
@@ -87,6 +115,13 @@ def test_importing_the_package_loads_no_other_module_of_it() -> None:
     code = "import sys; import training_monitor; print(sorted(m for m in sys.modules if m.startswith('training_mon')))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == "['training_monitor']\n"
+
+
+def test_the_commands_are_declared_without_what_they_do() -> None:
+    code = "import sys; from training_monitor.cli.arguments import build_parser; build_parser(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    own = {name.removeprefix("training_monitor.") for name in loaded if name.startswith("training_monitor.")}
+    assert own == {"cli", "cli.argument_types", "cli.arguments", "cli.options", "core", "core.units"}
 
 
 @pytest.mark.parametrize("file", ["__init__.py", "__main__.py"])

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from training_monitor import settings
-from training_monitor.errors import SettingsError
+from training_monitor.core import settings
+from training_monitor.core.errors import SettingsError
 
 
 def test_the_state_folder_is_the_one_that_the_variable_names() -> None:
@@ -48,9 +48,8 @@ def test_the_variables_are_called_as_documented() -> None:
     assert names == ("TRAINING_MONITOR_STATE_DIR", "TRAINING_MONITOR_LOG_LEVEL", "TRAINING_MONITOR_LOG_FILE")
 
 
-@pytest.mark.parametrize(
-    ("environ", "expected"),
-    [
+def test_the_cli_gets_its_variables_from_those_that_people_set(subtests: pytest.Subtests) -> None:
+    for environ, expected in [
         ({}, {}),
         ({"VASTAI_API_KEY": " abc\n"}, {"VAST_API_KEY": "abc"}),
         ({"VAST_API_KEY": "abc"}, {"VAST_API_KEY": "abc"}),
@@ -61,12 +60,9 @@ def test_the_variables_are_called_as_documented() -> None:
         ({"VASTAI_API_BASE_URL": "http://127.0.0.1:8080"}, {"VAST_URL": "http://127.0.0.1:8080"}),
         ({"VASTAI_API_BASE_URL": "https://proxy/vast/api/v0"}, {"VAST_URL": "https://proxy/vast"}),
         ({"VAST_URL": "https://elsewhere"}, {}),
-    ],
-)
-def test_the_cli_gets_its_variables_from_those_that_people_set(
-    environ: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert settings.vast_environment(environ) == expected
+    ]:
+        with subtests.test(environ=environ, expected=expected):
+            assert settings.vast_environment(environ) == expected
 
 
 @pytest.mark.parametrize("url", ["console.vast.ai", "file:///etc/passwd", "https://", "https://me:secret1@vast.ai"])

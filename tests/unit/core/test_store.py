@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.errors import AlreadySupervised, TrainingMonitorError
-from training_monitor.store import Store
+from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
+from training_monitor.core.store import Store
 
 HOLDER = """
 import sys
-from training_monitor.store import Store
+from training_monitor.core.store import Store
 with Store(sys.argv[1]).hold("local run"):
     print("held", flush=True)
     sys.stdin.read()
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> str:
 def test_a_run_survives_reopening(folder: str) -> None:
     state = {"phase": "watching", "retries": 3, "attempts": [{"reason": "größer ü", "step": None}]}
     Store(folder).save_run("local run", state, finished=False)
-    assert Store(folder).load_run("local run") == state
+    assert Store(folder).load_run("local run", dict) == state
 
 
 def test_the_last_state_counts_and_keys_do_not_mix(folder: str) -> None:
@@ -45,16 +45,16 @@ def test_the_last_state_counts_and_keys_do_not_mix(folder: str) -> None:
     for number in range(3):
         store.save_run("local one", {"number": number}, finished=False)
     store.save_run("local two", {"number": 9}, finished=False)
-    assert store.load_run("local one") == {"number": 2} and store.load_run("local two") == {"number": 9}
-    assert store.load_run("local three") is None
+    assert store.load_run("local one", dict) == {"number": 2} and store.load_run("local two", dict) == {"number": 9}
+    assert store.load_run("local three", dict) is None
 
 
 def test_a_finished_run_is_nothing_to_go_on_with_until_it_begins_again(folder: str) -> None:
     store = Store(folder)
     store.save_run("local run", {"phase": "done"}, finished=True)
-    assert store.load_run("local run") is None
+    assert store.load_run("local run", dict) is None
     store.save_run("local run", {"phase": "starting"}, finished=False)
-    assert store.load_run("local run") == {"phase": "starting"}
+    assert store.load_run("local run", dict) == {"phase": "starting"}
 
 
 def test_many_threads_can_write_at_once(folder: str) -> None:
@@ -73,13 +73,13 @@ def test_many_threads_can_write_at_once(folder: str) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert [store.load_run(f"local {number}") for number in range(4)] == [{"count": 19}] * 4
+    assert [store.load_run(f"local {number}", dict) for number in range(4)] == [{"count": 19}] * 4
 
 
 def test_the_folder_is_the_one_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "elsewhere"))
     Store().save_run("local run", {"phase": "waiting"}, finished=False)
-    assert Store(str(tmp_path / "elsewhere")).load_run("local run") == {"phase": "waiting"}
+    assert Store(str(tmp_path / "elsewhere")).load_run("local run", dict) == {"phase": "waiting"}
 
 
 def test_only_the_owner_can_read_what_is_kept(folder: str) -> None:
@@ -158,7 +158,7 @@ def test_a_damaged_state_file_is_a_clear_error(folder: str, damage: Callable[[Pa
     store.save_run("local run", {"phase": "watching"}, finished=False)
     damage(Path(store.path))
     with pytest.raises(TrainingMonitorError) as caught:
-        Store(folder).load_run("local run")
+        Store(folder).load_run("local run", dict)
     assert store.path in caught.value.what and "move the file away" in (caught.value.hint or "")
 
 
@@ -225,10 +225,10 @@ def test_a_killed_writer_leaves_a_file_that_can_be_read(folder: str) -> None:
     store = Store(folder)
     store.save_run("local run", {"number": 0}, finished=False)
     script = (
-        "import os, signal, sys\nfrom training_monitor.store import Store\nstore = Store(sys.argv[1])\n"
+        "import os, signal, sys\nfrom training_monitor.core.store import Store\nstore = Store(sys.argv[1])\n"
         "store.save_run('local run', {'number': 1}, finished=False)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     path = os.pathsep.join(path for path in sys.path if path) or "."
     done = subprocess.run([sys.executable, "-c", script, folder], env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == -signal.SIGKILL
-    assert Store(folder).load_run("local run") == {"number": 1}
+    assert Store(folder).load_run("local run", dict) == {"number": 1}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.errors import TrainingMonitorError
-from training_monitor.store import MOST_NOTICES, PLAIN_MESSAGE, Store
-from training_monitor.watching import Delivery, Notice
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.store import MOST_NOTICES, PLAIN_MESSAGE, Store
+from training_monitor.core.values import Delivery, Notice
 
 FAILED = Notice("failed", "❌ Failed", (("Job", "run"), ("Log", "größer")), "text", "run", 2, "high")
 SENT = Delivery("slack", True, 1)
@@ -109,7 +109,7 @@ def test_a_file_of_the_first_layout_gains_the_table(tmp_path: Path) -> None:
         database.execute("PRAGMA user_version = 1")
     database.close()
     assert Store(str(tmp_path)).add_notice("", FAILED, now=1.0)
-    assert Store(str(tmp_path)).load_run("local run") == {"phase": "watching"}
+    assert Store(str(tmp_path)).load_run("local run", dict) == {"phase": "watching"}
 
 
 def test_a_damaged_notice_is_a_clear_error(store: Store) -> None:

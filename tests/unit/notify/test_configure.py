@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from training_monitor.errors import SettingsError
-from training_monitor.mail import MailServer
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.mail import MailServer
+from training_monitor.core.store import Store
 from training_monitor.notify.channels import (
     CommandChannel,
     Desktop,
@@ -25,7 +26,6 @@ from training_monitor.notify.channels import (
     WebList,
 )
 from training_monitor.notify.configure import load_channels, load_notifier, load_users
-from training_monitor.store import Store
 
 TOKEN = "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 NOWHERE = {"XDG_CONFIG_HOME": "/nonexistent"}
@@ -107,7 +107,7 @@ def test_secrets_may_be_named_instead_of_written(tmp_path: Path) -> None:
     file = write(tmp_path, text, 0o644)
     environ = {"MY_TOKEN": TOKEN, "MY_URL": "https://hooks.slack.com/x"}
     assert load_channels(environ, file) == [Telegram(TOKEN), SlackWebhook("https://hooks.slack.com/x")]
-    with pytest.raises(SettingsError, match="telegram: token"):
+    with pytest.raises(SettingsError, match="telegram.token"):
         load_channels({}, file)
 
 
@@ -118,39 +118,37 @@ def test_the_environment_wins_value_by_value(tmp_path: Path) -> None:
     assert channels_of(tmp_path, table, **both) == [Telegram("1:file", "2")]
 
 
-@pytest.mark.parametrize(
-    ("notifications", "words"),
-    [
+def test_a_mistake_is_named_and_no_secret_is_shown(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for notifications, words in [
         ([], "notifications: got"),
         ({"telegramm": {}}, "notifications.telegramm"),
         ({"telegram": TOKEN}, "notifications.telegram: got .* expected a table"),
         ({"telegram": {"tokn": TOKEN}}, "notifications.telegram.tokn"),
-        ({"telegram": {"token": "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"}}, "notifications.telegram: token"),
+        ({"telegram": {"token": "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"}}, "notifications.telegram.token"),
         ({"telegram": {"token": TOKEN, "token_env": "X"}}, "not both"),
         ({"telegram": {"token": [TOKEN]}}, "telegram.token"),
-        ({"telegram": {"chat_id": "1"}}, "telegram: token .TRAINING_MONITOR_TELEGRAM_TOKEN."),
+        ({"telegram": {"chat_id": "1"}}, "telegram.token: .* here or in TRAINING_MONITOR_TELEGRAM_TOKEN"),
         ({"telegram": {"token": TOKEN, "chat_id": True}}, "chat_id"),
         ({"telegram": {"token": TOKEN, "minimum_priority": "loud"}}, "minimum_priority: got 'loud'"),
-        ({"discord": {}}, "discord: token .TRAINING_MONITOR_DISCORD_TOKEN."),
-        ({"slack": {"url": "hooks.slack.com/AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"}}, "slack: url"),
-        ({"command": {}}, "command: argv"),
+        ({"discord": {}}, "discord.token: .* here or in TRAINING_MONITOR_DISCORD_TOKEN"),
+        ({"slack": {"url": "hooks.slack.com/AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"}}, "slack.url"),
+        ({"command": {}}, "command.argv"),
         ({"command": {"argv": [1]}}, "command.argv"),
-        ({"email": {"server": "smtp://u:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw@h", "from": "a@b"}}, "email: server"),
+        ({"email": {"server": "smtp://u:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw@h", "from": "a@b"}}, "email.server"),
         ({"email": {"server": "mail.example.org"}}, "smtp"),
-        ({"email": {"server": "smtp://mail.example.org"}}, "TRAINING_MONITOR_EMAIL_FROM"),
+        ({"email": {"server": "smtp://mail.example.org"}}, "email.from: .*TRAINING_MONITOR_EMAIL_FROM"),
         ({"email": {"server": "smtp+plain://u@mail.example.org", "from": "a@b", "password": "x"}}, "starttls or ssl"),
         ({"email": {"server": "smtp://h", "from": "a\nBcc: b@c"}}, "from"),
         ({"order": "telegram"}, "notifications.order"),
         ({"order": ["telegram", "fax"]}, "notifications.order"),
         ({"order": ["slack", "slack"]}, "notifications.order"),
         ({"order": [["slack"]]}, "notifications.order"),
-    ],
-)
-def test_a_mistake_is_named_and_no_secret_is_shown(tmp_path: Path, notifications: Any, words: str) -> None:
-    file = write(tmp_path, {"notifications": notifications})
-    with pytest.raises(SettingsError, match=words) as caught:
-        load_channels({}, file)
-    assert file in str(caught.value) and "AAHdqTcvCH1" not in str(caught.value)
+    ]:
+        with subtests.test(notifications=notifications, words=words):
+            file = write(tmp_path, {"notifications": notifications})
+            with pytest.raises(SettingsError, match=words) as caught:
+                load_channels({}, file)
+            assert file in str(caught.value) and "AAHdqTcvCH1" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -170,21 +168,19 @@ def test_users_have_ids_and_an_address(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("users", "words"),
-    [
+def test_a_mistake_about_a_user_is_named(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    for users, words in [
         ([], "users: got"),
         ({"alice": "7"}, "users.alice"),
         ({"alice": {"phone": "1"}}, "users.alice.phone"),
-        ({"alice": {"email": "nobody"}}, "users.alice: email"),
-        ({"alice": {"discord_id": "x"}}, "users.alice: discord_id"),
-    ],
-)
-def test_a_mistake_about_a_user_is_named(tmp_path: Path, users: Any, words: str) -> None:
-    file = write(tmp_path, {"users": users})
-    with pytest.raises(SettingsError, match=words) as caught:
-        load_users({}, file)
-    assert file in str(caught.value)
+        ({"alice": {"email": "nobody"}}, "users.alice.email"),
+        ({"alice": {"discord_id": "x"}}, "users.alice.discord_id"),
+    ]:
+        with subtests.test(users=users, words=words):
+            file = write(tmp_path, {"users": users})
+            with pytest.raises(SettingsError, match=words) as caught:
+                load_users({}, file)
+            assert file in str(caught.value)
 
 
 def test_the_notifier_knows_the_users_and_ends_with_the_web_list(tmp_path: Path) -> None:

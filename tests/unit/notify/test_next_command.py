@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 from tests.unit.notify.test_templates import every_notice
-from training_monitor.cli.main import build_parser
-from training_monitor.notify.next_command import command_line, next_command, word_for
-from training_monitor.watching import WatchedJob
+from training_monitor.cli.arguments import build_parser
+from training_monitor.core.values import WatchedJob
+from training_monitor.notify.notice_text import command_line, next_command, word_for
 
 KINDS = [notice.kind for notice in every_notice()]
 OTHERS = ["unreachable", "reached", "credit_low", "instance_swept", "listing_failed", "fleet_lost", "fleet_credit"]

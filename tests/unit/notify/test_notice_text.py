@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from training_monitor.core.values import Notice
 from training_monitor.notify.notice_text import (
     DESKTOP,
     DISCORD,
@@ -20,7 +21,6 @@ from training_monitor.notify.notice_text import (
     render,
     render_body,
 )
-from training_monitor.watching import Notice
 
 MARKUPS = {"plain": PLAIN, "telegram": TELEGRAM, "discord": DISCORD, "slack": SLACK, "ntfy": NTFY, "desktop": DESKTOP}
 FAMILY = "👩\u200d👩\u200d👧"
@@ -40,9 +40,8 @@ def test_a_notice_is_its_title_its_fields_and_its_text() -> None:
     assert render(Notice("failed", "Title"), TELEGRAM) == "<b>Title</b>"
 
 
-@pytest.mark.parametrize(
-    ("markup", "text", "expected"),
-    [
+def test_what_means_something_to_a_channel_is_escaped(subtests: pytest.Subtests) -> None:
+    for markup, text, expected in [
         (TELEGRAM, "<b>x & y</b>", "&lt;b&gt;x &amp; y&lt;/b&gt;"),
         (SLACK, "<!channel> & <@U1>", "&lt;!channel&gt; &amp; &lt;@U1&gt;"),
         (DISCORD, "**a** _b_ ~c~ `d` ||e||", r"\*\*a\*\* \_b\_ \~c\~ \`d\` \|\|e\|\|"),
@@ -51,10 +50,9 @@ def test_a_notice_is_its_title_its_fields_and_its_text() -> None:
         (DISCORD, r"\*", r"\\\*"),
         (DISCORD, "see https://x.example/a_b", "see https://x.example/a_b"),
         (PLAIN, "<b> & `x` @everyone", "<b> & `x` @everyone"),
-    ],
-)
-def test_what_means_something_to_a_channel_is_escaped(markup: Markup, text: str, expected: str) -> None:
-    assert render(Notice("message", "", text=text), markup) == expected
+    ]:
+        with subtests.test(markup=markup, text=text, expected=expected):
+            assert render(Notice("message", "", text=text), markup) == expected
 
 
 def test_titles_and_fields_are_escaped_too() -> None:
@@ -64,9 +62,8 @@ def test_titles_and_fields_are_escaped_too() -> None:
     assert render(Notice("failed", "2 * 3"), SLACK) == "2 * 3"  # bold would end at the star
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_control_characters_are_removed(subtests: pytest.Subtests) -> None:
+    for text, expected in [
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b]0;title\x07x", "x"),
         ("a\x00b\x08c\x7fd\x9be", "abcde"),
@@ -74,34 +71,36 @@ def test_titles_and_fields_are_escaped_too() -> None:
         ("\u202eevil\u2066", "evil"),
         ("half \ud83d of one", "half  of one"),
         ("tab\tstays", "tab\tstays"),
-    ],
-)
-def test_control_characters_are_removed(text: str, expected: str) -> None:
-    assert clean(text) == expected
+    ]:
+        with subtests.test(text=text, expected=expected):
+            assert clean(text) == expected
 
 
 COMMAND = "training-monitor check ssh://root@gpu-7:22 '/runs/a b/<x>&y_*.log'"
 
 
-@pytest.mark.parametrize(
-    ("markup", "shown"),
-    [
+def test_where_it_is_and_what_to_type_next_stand_in_every_notice_however_long(subtests: pytest.Subtests) -> None:
+    for markup, shown in [
         (PLAIN, COMMAND),
         (TELEGRAM, f"<code>{html.escape(COMMAND, quote=False)}</code>"),
         (DISCORD, f"```\n{COMMAND}\n```"),
         (SLACK, f"`{html.escape(COMMAND, quote=False)}`"),
-    ],
-)
-@pytest.mark.parametrize("text", ["", "x" * 50_000, "<*@" * 20_000])
-def test_where_it_is_and_what_to_type_next_stand_in_every_notice_however_long(
-    markup: Markup, shown: str, text: str
-) -> None:
-    notice = Notice(
-        "failed", "Title", (("Log", text),), text, training="llama", target="vast://7", command=COMMAND, host="desk"
-    )
-    sent = render(notice, markup)
-    assert "Training: llama\nTarget: vast://7\n" in sent and units(sent) <= markup.limit
-    assert sent.endswith(f"Next, on desk: {shown}")
+    ]:
+        for text in ["", "x" * 50_000, "<*@" * 20_000]:
+            with subtests.test(markup=markup, shown=shown, text=text):
+                notice = Notice(
+                    "failed",
+                    "Title",
+                    (("Log", text),),
+                    text,
+                    training="llama",
+                    target="vast://7",
+                    command=COMMAND,
+                    host="desk",
+                )
+                sent = render(notice, markup)
+                assert "Training: llama\nTarget: vast://7\n" in sent and units(sent) <= markup.limit
+                assert sent.endswith(f"Next, on desk: {shown}")
 
 
 def test_a_command_that_would_break_out_of_its_marks_is_escaped_instead() -> None:
@@ -115,13 +114,14 @@ def test_a_command_that_is_too_long_is_left_out_and_never_cut() -> None:
     assert render(notice, DISCORD) == "**Title**\n\ntext"
 
 
-@pytest.mark.parametrize("text", ["x" * 10_000, "<" * 10_000, "*`" * 5_000, "🧨" * 5_000, "https://x/" + "y" * 9_000])
-@pytest.mark.parametrize("name", MARKUPS)
-def test_a_long_text_is_cut_to_the_limit_and_says_so(name: str, text: str) -> None:
-    markup = MARKUPS[name]
-    cut = render(say(text * 3, "⚠️" * 400), markup)
-    assert cut.endswith("…") and units(cut) <= markup.limit
-    cut.encode()  # no half of a character
+def test_a_long_text_is_cut_to_the_limit_and_says_so(subtests: pytest.Subtests) -> None:
+    for text in ["x" * 10_000, "<" * 10_000, "*`" * 5_000, "🧨" * 5_000, "https://x/" + "y" * 9_000]:
+        for name in MARKUPS:
+            with subtests.test(text=text, name=name):
+                markup = MARKUPS[name]
+                cut = render(say(text * 3, "⚠️" * 400), markup)
+                assert cut.endswith("…") and units(cut) <= markup.limit
+                cut.encode()  # no half of a character
 
 
 def test_no_entity_tag_or_escape_is_broken_by_the_cut() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from training_monitor.errors import CommandFailed, RestError, SettingsError, TrainingMonitorError
-from training_monitor.models import CommandResult
+from training_monitor.core.errors import CommandFailed, RestError, SettingsError, TrainingMonitorError
+from training_monitor.core.models import CommandResult
+from training_monitor.core.store import Store
+from training_monitor.core.values import Delivery, Notice
 from training_monitor.notify.channels import CommandChannel, Desktop, Doors, NotifiedUser, Telegram, WebList
 from training_monitor.notify.notifier import TrainingNotifier
-from training_monitor.store import Store
-from training_monitor.watching import Delivery, Notice
 
 FAILED = Notice("failed", "Failed", job_id="run", priority="high")
 

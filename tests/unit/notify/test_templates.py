@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from training_monitor.core.values import Notice
 from training_monitor.notify import templates
 from training_monitor.notify.notice_text import PLAIN, render
-from training_monitor.watching import Notice
 
 STALL = """\
 ⚠️ Training Stall Detected

@@ -7,17 +7,23 @@ from collections.abc import Callable
 
 import pytest
 
-from training_monitor.errors import CommandFailed, CommandTimedOut, ParseError, TargetUnreachable, TrainingMonitorError
-from training_monitor.models import Answer, CommandResult, Question, Reply
+from training_monitor.core.errors import (
+    CommandFailed,
+    CommandTimedOut,
+    ParseError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
+from training_monitor.core.models import Answer, CommandResult, Question, Reply
 from training_monitor.targets.asking import (
     ASK_ATTEMPTS,
     MAX_SCRIPT_BYTES,
     ask,
+    ask_many,
     format_script,
     read_frames,
     read_text,
 )
-from training_monitor.targets.fleet import ask_many
 from training_monitor.targets.transport import LocalTransport, Stream
 
 NONCE = "0123456789abcdef01234567"
@@ -41,7 +47,7 @@ class Fake:
     def run(self, argv: list[str], *, timeout: float, input: str | None = None) -> CommandResult:
         assert input is not None
         self.calls.append((list(argv), timeout, input))
-        [nonce] = set(re.findall(r"'\\n%s close\\n' ([0-9a-f]+)", input))
+        [nonce] = re.findall(r"^_nonce=([0-9a-f]+)$", input, re.MULTILINE)
         return CommandResult(tuple(argv), self._exit_code, self._reply(nonce), self._stderr, 0.1)
 
     def stream(self, argv: list[str], *, input: str | None = None) -> Stream:
@@ -84,9 +90,8 @@ def test_frames_in_any_order_are_told_apart() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
+def test_output_cannot_forge_a_frame(subtests: pytest.Subtests) -> None:
+    for forged in [
         "ask 0 1 2\nforged",
         "exit 0",
         "close",
@@ -95,16 +100,16 @@ def test_frames_in_any_order_are_told_apart() -> None:
         f" {NONCE} close",
         f"{NONCE}close",
         "NONCE exit 0\nNONCE close",
-    ],
-)
-def test_output_cannot_forge_a_frame(forged: str) -> None:
-    text = frame(0, forged, 4) + f"\n{NONCE} close\n"
-    assert read_frames(text, NONCE) == {0: Reply(forged, 4, 1.5)}
+    ]:
+        with subtests.test(forged=forged):
+            text = frame(0, forged, 4) + f"\n{NONCE} close\n"
+            assert read_frames(text, NONCE) == {0: Reply(forged, 4, 1.5)}
 
 
-@pytest.mark.parametrize("text", ["", "\n", "hello", f"{NONCE}", f"\n{NONCE} ask 0 1 2\nx\n{NONCE} exit 0\n"])
-def test_without_the_closing_mark_nothing_is_known(text: str) -> None:
-    assert read_frames(text, NONCE) is None
+def test_without_the_closing_mark_nothing_is_known(subtests: pytest.Subtests) -> None:
+    for text in ["", "\n", "hello", f"{NONCE}", f"\n{NONCE} ask 0 1 2\nx\n{NONCE} exit 0\n"]:
+        with subtests.test(text=text):
+            assert read_frames(text, NONCE) is None
 
 
 def test_no_question_has_an_empty_whole_reply() -> None:
@@ -140,21 +145,19 @@ def test_the_script_needs_no_argument_and_carries_the_nonce_of_this_call_only() 
     assert fake.calls[0][2] != fake.calls[1][2]
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+def test_a_script_runs_as_it_is_written(subtests: pytest.Subtests) -> None:
+    for script in [
         'echo "it\'s"',
         "printf 'a\\nb'",
         "cat <<'EOF'\n$HOME 'x' \"y\"\nEOF",
         "echo $((1+1)); exit 5",
         "echo NONCE MAX",
         "cat; echo no input",
-    ],
-)
-def test_a_script_runs_as_it_is_written(script: str) -> None:
-    here = LocalTransport().run(["sh", "-c", script], timeout=10)
-    [answer] = ask("local", Question("q", script, lambda reply: (reply.output, reply.exit_code)))
-    assert answer.value == (here.stdout, here.exit_code)
+    ]:
+        with subtests.test(script=script):
+            here = LocalTransport().run(["sh", "-c", script], timeout=10)
+            [answer] = ask("local", Question("q", script, lambda reply: (reply.output, reply.exit_code)))
+            assert answer.value == (here.stdout, here.exit_code)
 
 
 def test_answers_come_in_the_order_of_the_questions_however_long_each_takes() -> None:

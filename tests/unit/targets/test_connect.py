@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeTransport
-from training_monitor.errors import CommandTimedOut, InstanceNotFound, SettingsError, TargetUnreachable, ToolNotFound
-from training_monitor.models import CommandResult
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    InstanceNotFound,
+    SettingsError,
+    TargetUnreachable,
+    ToolNotFound,
+)
+from training_monitor.core.models import CommandResult
 from training_monitor.targets.connect import connect, read_address, resolve_target
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, SshTransport
@@ -78,12 +84,13 @@ def test_an_instance_is_looked_up_when_its_address_is_not_known() -> None:
     assert isinstance(reach, SshTransport) and reach.destination == "root@ssh5.vast.ai"
 
 
-@pytest.mark.parametrize("stdout", ["", "[]", "null", "7", '{"instances": []}', '{"success": false}', "[" * 100_000])
-def test_an_answer_that_is_none_is_no_missing_instance(stdout: str) -> None:
-    with pytest.raises(TargetUnreachable):
-        resolve_target("vast://7", transport=vastai(stdout))
-    with pytest.raises(InstanceNotFound):
-        resolve_target("vast://7", transport=vastai('{"instances": null}'))
+def test_an_answer_that_is_none_is_no_missing_instance(subtests: pytest.Subtests) -> None:
+    for stdout in ["", "[]", "null", "7", '{"instances": []}', '{"success": false}', "[" * 100_000]:
+        with subtests.test(stdout=stdout):
+            with pytest.raises(TargetUnreachable):
+                resolve_target("vast://7", transport=vastai(stdout))
+            with pytest.raises(InstanceNotFound):
+                resolve_target("vast://7", transport=vastai('{"instances": null}'))
 
 
 def test_an_instance_over_which_the_cli_fails_is_looked_for_in_the_pages_of_the_list() -> None:
@@ -102,21 +109,22 @@ def test_an_instance_over_which_the_cli_fails_is_looked_for_in_the_pages_of_the_
         resolve_target("vast://9", transport=transport)
 
 
-@pytest.mark.parametrize("page", ["", "[]", "null", '{"instances": 7}', '{"instances": [], "next_token": {}}'])
-def test_a_list_that_is_none_does_not_make_an_instance_missing(page: str) -> None:
-    def answer(words: tuple[str, ...], said: str | None) -> CommandResult:
-        failed = words[2] == "instance"
-        return CommandResult(words, int(failed), "" if failed else page, "TypeError", 0.1)
+def test_a_list_that_is_none_does_not_make_an_instance_missing(subtests: pytest.Subtests) -> None:
+    for page in ["", "[]", "null", '{"instances": 7}', '{"instances": [], "next_token": {}}']:
+        with subtests.test(page=page):
 
-    transport = FakeTransport(lambda script: ("", 127))
-    transport.register(["vastai"], answer)
-    with pytest.raises(TargetUnreachable, match="TypeError"):
-        resolve_target("vast://7", transport=transport)
+            def answer(words: tuple[str, ...], said: str | None, page: str = page) -> CommandResult:
+                failed = words[2] == "instance"
+                return CommandResult(words, int(failed), "" if failed else page, "TypeError", 0.1)
+
+            transport = FakeTransport(lambda script: ("", 127))
+            transport.register(["vastai"], answer)
+            with pytest.raises(TargetUnreachable, match="TypeError"):
+                resolve_target("vast://7", transport=transport)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_an_address_that_is_none_is_refused_in_few_words(subtests: pytest.Subtests) -> None:
+    for row in [
         {},
         {"ssh_host": "h", "ssh_port": None},
         {"ssh_host": "-oProxyCommand=id", "ssh_port": 22},
@@ -127,12 +135,11 @@ def test_a_list_that_is_none_does_not_make_an_instance_missing(page: str) -> Non
         {"ssh_host": ["h"], "ssh_port": {"a": 1}},
         {"ssh_host": "h" * 9000 + "/", "ssh_port": 22, "actual_status": "x" * 9000},
         {"ssh_host": None, "actual_status": "x" * 9000},
-    ],
-)
-def test_an_address_that_is_none_is_refused_in_few_words(row: dict[str, object]) -> None:
-    with pytest.raises(TargetUnreachable) as caught:
-        read_address(Target("vast", "7"), row)
-    assert len(str(caught.value)) < 300
+    ]:
+        with subtests.test(row=row):
+            with pytest.raises(TargetUnreachable) as caught:
+                read_address(Target("vast", "7"), row)
+            assert len(str(caught.value)) < 300
 
 
 # ---------------------------------------------------------------- the vastai CLI

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.errors import SettingsError
+from training_monitor.core.errors import SettingsError
 from training_monitor.targets.target import Target, parse_target
 
 FORMS = {
@@ -33,26 +33,30 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMS)
-def test_every_documented_form_is_read(text: str) -> None:
-    assert parse_target(text) == FORMS[text]
+def test_every_documented_form_is_read(subtests: pytest.Subtests) -> None:
+    for text in FORMS:
+        with subtests.test(text=text):
+            assert parse_target(text) == FORMS[text]
 
 
-@pytest.mark.parametrize("text", FORMS)
-def test_a_target_is_read_back_from_its_own_text(text: str) -> None:
-    target = parse_target(text)
-    assert parse_target(str(target)) == target
+def test_a_target_is_read_back_from_its_own_text(subtests: pytest.Subtests) -> None:
+    for text in FORMS:
+        with subtests.test(text=text):
+            target = parse_target(text)
+            assert parse_target(str(target)) == target
 
 
-@pytest.mark.parametrize("text", [each for each in FORMS if "://" in each])
-def test_a_target_that_is_spelled_out_is_shown_as_it_was_given(text: str) -> None:
-    assert str(parse_target(text)) == text
+def test_a_target_that_is_spelled_out_is_shown_as_it_was_given(subtests: pytest.Subtests) -> None:
+    for text in [each for each in FORMS if "://" in each]:
+        with subtests.test(text=text):
+            assert str(parse_target(text)) == text
 
 
-@pytest.mark.parametrize("context", ["a&b", "a+b", "a#b", "a%20b", "a?b", "100%"])
-def test_a_context_with_odd_characters_survives_its_own_text(context: str) -> None:
-    target = Target("pod", "pod", namespace="ml", context=context)
-    assert parse_target(str(target)) == target
+def test_a_context_with_odd_characters_survives_its_own_text(subtests: pytest.Subtests) -> None:
+    for context in ["a&b", "a+b", "a#b", "a%20b", "a?b", "100%"]:
+        with subtests.test(context=context):
+            target = Target("pod", "pod", namespace="ml", context=context)
+            assert parse_target(str(target)) == target
 
 
 def test_a_host_keeps_its_case_for_the_users_ssh_config() -> None:
@@ -154,17 +158,19 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        parse_target(text)
-    assert caught.value.key == "target" and "k8s://namespace/pod" in str(caught.value)
+def test_anything_else_is_refused(subtests: pytest.Subtests) -> None:
+    for text in HOSTILE:
+        with subtests.test(text=text):
+            with pytest.raises(SettingsError) as caught:
+                parse_target(text)
+            assert caught.value.key == "target" and "k8s://namespace/pod" in str(caught.value)
 
 
-@pytest.mark.parametrize("namespace", ["", "-n", "a b", "A", "a/b", "a\n"])
-def test_a_hostile_namespace_is_refused(namespace: str) -> None:
-    with pytest.raises(SettingsError):
-        parse_target("pod", namespace=namespace)
+def test_a_hostile_namespace_is_refused(subtests: pytest.Subtests) -> None:
+    for namespace in ["", "-n", "a b", "A", "a/b", "a\n"]:
+        with subtests.test(namespace=namespace):
+            with pytest.raises(SettingsError):
+                parse_target("pod", namespace=namespace)
 
 
 def test_the_refusal_of_a_password_does_not_show_it() -> None:

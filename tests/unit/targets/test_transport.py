@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
-    CommandError,
     CommandTimedOut,
     LocalFailure,
     TargetNotFound,
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.models import CommandResult
+from training_monitor.core.models import CommandResult
 from training_monitor.targets import transport as transport_module
 from training_monitor.targets.transport import (
     KubectlTransport,
@@ -100,21 +99,19 @@ def recorded(comment: str) -> CommandResult:
     raise AssertionError(comment)
 
 
-@pytest.mark.parametrize(
-    ("comment", "kind"),
-    [
+def test_what_kubectl_says_is_understood(subtests: pytest.Subtests) -> None:
+    for comment, kind in [
         ("no such pod", TargetNotFound),
         ("no kubeconfig", TargetUnreachable),
         ("API server down", TargetUnreachable),
         ("each connection closed at once", TargetUnreachable),
         ("closed before the first question", TargetUnreachable),
         ("closed before a later question", TargetUnreachable),
-    ],
-)
-def test_what_kubectl_says_is_understood(comment: str, kind: type[CommandError]) -> None:
-    error = explain_failure(recorded(comment), "k8s://ml/nope")
-    assert type(error) is kind
-    assert str(error).startswith("k8s://ml/nope: ") and error.hint
+    ]:
+        with subtests.test(comment=comment, kind=kind):
+            error = explain_failure(recorded(comment), "k8s://ml/nope")
+            assert type(error) is kind
+            assert str(error).startswith("k8s://ml/nope: ") and error.hint
 
 
 def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
@@ -122,9 +119,8 @@ def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
     assert not isinstance(error, TargetNotFound) and "exit code 3" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("stderr", "kind"),
-    [
+def test_every_usual_message_has_its_meaning(subtests: pytest.Subtests) -> None:
+    for stderr, kind in [
         ('Error from server (NotFound): pods "head" not found', TargetNotFound),
         ('Error from server (NotFound): namespaces "ml" not found', TargetNotFound),
         ('Error from server (Forbidden): pods "head" is forbidden: User "x" cannot create resource', AccessDenied),
@@ -157,13 +153,12 @@ def test_a_failing_command_in_a_pod_is_no_missing_pod() -> None:
         ("Received disconnect from 10.0.0.5 port 22:2: Too many authentication failures", AccessDenied),
         ("Host key verification failed.", AccessDenied),
         ("@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key verification failed.", AccessDenied),
-    ],
-)
-def test_every_usual_message_has_its_meaning(stderr: str, kind: type[CommandError]) -> None:
-    program, code = ("ssh", 255) if "kubectl" not in stderr and "rror" not in stderr else ("kubectl", 1)
-    error = explain_failure(CommandResult((program,), code, "", stderr, 0.1), "there")
-    assert str(error).startswith("there: ")
-    assert type(error) is kind and error.hint
+    ]:
+        with subtests.test(stderr=stderr, kind=kind):
+            program, code = ("ssh", 255) if "kubectl" not in stderr and "rror" not in stderr else ("kubectl", 1)
+            error = explain_failure(CommandResult((program,), code, "", stderr, 0.1), "there")
+            assert str(error).startswith("there: ")
+            assert type(error) is kind and error.hint
 
 
 def test_what_is_not_understood_is_unknown_and_never_not_there() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.errors import SettingsError
-from training_monitor.uploads.hub_listing import parse_listing
-from training_monitor.uploads.hugging_face import upload_to_hugging_face
-from training_monitor.watching import UploadedFile
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.values import UploadedFile
+from training_monitor.uploads.hugging_face import parse_listing, upload_to_hugging_face
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "hf"
 VERSIONS = ("0.24.6", "0.34.4", "2.4.0")
@@ -30,14 +29,15 @@ def row(path: str, size: int = 5, sum_: str = "abc", held: object = "same") -> s
     return json.dumps({"path": path, **here, **more}) + "\n"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", FAILURES)
-def test_what_hf_says_when_it_fails(version: str, name: str) -> None:
-    final, said = FAILURES[name]
-    listing = parse_listing("upload-failed 1\n", (RECORDED / version / f"{name}.txt").read_text("utf-8"))
-    assert listing.error is not None and listing.error.startswith("it was not uploaded: ")
-    assert said in listing.error and listing.final is final
-    assert "\x1b" not in listing.error and "Traceback" not in listing.error and len(listing.error) < 2000
+def test_what_hf_says_when_it_fails(subtests: pytest.Subtests) -> None:
+    for version in VERSIONS:
+        for name in FAILURES:
+            with subtests.test(version=version, name=name):
+                final, said = FAILURES[name]
+                listing = parse_listing("upload-failed 1\n", (RECORDED / version / f"{name}.txt").read_text("utf-8"))
+                assert listing.error is not None and listing.error.startswith("it was not uploaded: ")
+                assert said in listing.error and listing.final is final
+                assert "\x1b" not in listing.error and "Traceback" not in listing.error and len(listing.error) < 2000
 
 
 def test_everything_arrived() -> None:
@@ -46,11 +46,12 @@ def test_everything_arrived() -> None:
     assert listing.files == (UploadedFile("a", 5, "abc"), UploadedFile("b\nc", 5, "abc"))
 
 
-@pytest.mark.parametrize("held", [None, {}, {"size": 4, "hash": "abc"}, {"size": 5, "hash": "abd"}, "x", [], 5])
-def test_what_is_missing_or_differs(held: object) -> None:
-    listing = parse_listing(row("a") + row("b", held=held) + "listed\n")
-    assert listing.error == "1 of 2 files are missing at the hub or differ there: b"
-    assert [file.path for file in listing.files] == ["a"] and not listing.final
+def test_what_is_missing_or_differs(subtests: pytest.Subtests) -> None:
+    for held in [None, {}, {"size": 4, "hash": "abc"}, {"size": 5, "hash": "abd"}, "x", [], 5]:
+        with subtests.test(held=held):
+            listing = parse_listing(row("a") + row("b", held=held) + "listed\n")
+            assert listing.error == "1 of 2 files are missing at the hub or differ there: b"
+            assert [file.path for file in listing.files] == ["a"] and not listing.final
 
 
 def test_not_all_are_named() -> None:
@@ -58,15 +59,17 @@ def test_not_all_are_named() -> None:
     assert (listing.error or "").endswith(", ...") and len(listing.error or "") < 500
 
 
-@pytest.mark.parametrize("state", ["no-token", "no-tool", "no-python", "denied", "disk-full"])
-def test_what_trying_again_does_not_heal(state: str) -> None:
-    assert parse_listing(f"{state}\n").final
+def test_what_trying_again_does_not_heal(subtests: pytest.Subtests) -> None:
+    for state in ["no-token", "no-tool", "no-python", "denied", "disk-full"]:
+        with subtests.test(state=state):
+            assert parse_listing(f"{state}\n").final
 
 
-@pytest.mark.parametrize("text", ["", "\n", row("a"), "unlisted\n", "nonsense\n", '{"path": \n', "upload-failed 137\n"])
-def test_an_unfinished_try(text: str) -> None:
-    listing = parse_listing(text)
-    assert listing.error is not None and listing.files == () and not listing.final
+def test_an_unfinished_try(subtests: pytest.Subtests) -> None:
+    for text in ["", "\n", row("a"), "unlisted\n", "nonsense\n", '{"path": \n', "upload-failed 137\n"]:
+        with subtests.test(text=text):
+            listing = parse_listing(text)
+            assert listing.error is not None and listing.files == () and not listing.final
 
 
 @pytest.mark.parametrize(
@@ -81,9 +84,8 @@ def test_nothing_to_upload() -> None:
     assert parse_listing("listed\n").error == "there is no file to upload"
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_wrong_arguments(subtests: pytest.Subtests) -> None:
+    for wrong in [
         {"repo_id": "name"},
         {"repo_id": "a/b/c"},
         {"repo_id": "-a/b"},
@@ -94,8 +96,7 @@ def test_nothing_to_upload() -> None:
         {"path_in_repo": "/x"},
         {"path_in_repo": ""},
         {"revision": ""},
-    ],
-)
-def test_wrong_arguments(wrong: dict[str, str]) -> None:
-    with pytest.raises(SettingsError):
-        upload_to_hugging_face("local", "/x", **{"repo_id": "me/model", **wrong})  # type: ignore[arg-type]
+    ]:
+        with subtests.test(wrong=wrong):
+            with pytest.raises(SettingsError):
+                upload_to_hugging_face("local", "/x", **{"repo_id": "me/model", **wrong})  # type: ignore[arg-type]

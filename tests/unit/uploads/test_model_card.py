@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.uploads.model_card import IncompleteInfo, format_incomplete_card
+from training_monitor.uploads.hugging_face import IncompleteInfo, format_incomplete_card
 
 CARD = """\
 ---
@@ -52,9 +52,8 @@ def test_the_base_model_is_in_the_front_matter() -> None:
     assert text.startswith("---\ntags:\n  - incomplete\nbase_model: black-forest-labs/FLUX.1-dev\n---\n")
 
 
-@pytest.mark.parametrize(
-    ("tag", "shown"),
-    [
+def test_hostile_tags_stay_one_text(subtests: pytest.Subtests) -> None:
+    for tag, shown in [
         ("base_model:owner/name-1.5", "base_model:owner/name-1.5"),
         ("yes", '"yes"'),
         ("1.5", '"1.5"'),
@@ -67,10 +66,9 @@ def test_the_base_model_is_in_the_front_matter() -> None:
         ("ünïcödé 模型", '"ünïcödé 模型"'),
         ("a\n---\nb", '"a --- b"'),
         ("a\x00\x85\u2028\ud800b", "a b".join(['"', '"'])),
-    ],
-)
-def test_hostile_tags_stay_one_text(tag: str, shown: str) -> None:
-    assert tags(tag)[0] == f"  - {shown}"
+    ]:
+        with subtests.test(tag=tag, shown=shown):
+            assert tags(tag)[0] == f"  - {shown}"
 
 
 def test_hostile_names_stay_one_line() -> None:

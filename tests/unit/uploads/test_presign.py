@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.uploads.botocore_table import ACCESS_KEY, NOW, R2, SECRET_KEY, Request, recorded, requests
-from training_monitor.errors import SettingsError
+from training_monitor.core.errors import SettingsError
 from training_monitor.uploads.presign import Storage, presign_multipart, presign_upload
 
 METHODS = {
@@ -69,9 +69,10 @@ class TestEquality:
             "&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
         )
 
-    @pytest.mark.parametrize(("request_", "url"), recorded())
-    def test_what_botocore_makes_of_the_same_input(self, request_: Request, url: str) -> None:
-        assert presign(request_) == url
+    def test_what_botocore_makes_of_the_same_input(self, subtests: pytest.Subtests) -> None:
+        for request_, url in recorded():
+            with subtests.test(request_=request_, url=url):
+                assert presign(request_) == url
 
     def test_the_record_holds_every_input(self) -> None:
         assert {str(request) for request, _ in recorded()} == {str(request) for request in requests()}
@@ -106,23 +107,23 @@ class TestDefaults:
 
 
 class TestWrongInput:
-    @pytest.mark.parametrize("bucket", ["", "a", "-bucket", "buck et", "a/b/c", "x" * 300, "bucket\n"])
-    def test_buckets(self, bucket: str) -> None:
-        with pytest.raises(SettingsError):
-            Storage(bucket, "k")
+    def test_buckets(self, subtests: pytest.Subtests) -> None:
+        for bucket in ["", "a", "-bucket", "buck et", "a/b/c", "x" * 300, "bucket\n"]:
+            with subtests.test(bucket=bucket):
+                with pytest.raises(SettingsError):
+                    Storage(bucket, "k")
 
     @pytest.mark.parametrize("key", ["", "a\0b", "ü" * 513, "\udcff"])
     def test_keys(self, key: str) -> None:
         with pytest.raises(SettingsError):
             Storage("bucket", key)
 
-    @pytest.mark.parametrize(
-        "url", ["storage.example.com", "ftp://x", "https://u:pw@x", "https://x/?q=1", "https://x y"]
-    )
-    def test_endpoints_are_not_repeated(self, url: str) -> None:
-        with pytest.raises(SettingsError) as caught:
-            Storage("bucket", "k", endpoint_url=url)
-        assert url not in str(caught.value)
+    def test_endpoints_are_not_repeated(self, subtests: pytest.Subtests) -> None:
+        for url in ["storage.example.com", "ftp://x", "https://u:pw@x", "https://x/?q=1", "https://x y"]:
+            with subtests.test(url=url):
+                with pytest.raises(SettingsError) as caught:
+                    Storage("bucket", "k", endpoint_url=url)
+                assert url not in str(caught.value)
 
     @pytest.mark.parametrize("expires", [0, -1, 604_801, True, 1.5, "900"])
     def test_times(self, storage: Storage, expires: int) -> None:

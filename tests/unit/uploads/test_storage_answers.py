@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.errors import CommandFailed, SettingsError
-from training_monitor.models import Reply
+from training_monitor.core.errors import CommandFailed, SettingsError
+from training_monitor.core.models import Reply
 from training_monitor.targets.asking import quote_path
-from training_monitor.uploads.curl import NO_CURL, Response, is_final, parse_response, read_tag, request_question
-from training_monitor.uploads.multipart import parse_parts, parse_upload_id, part_size
-from training_monitor.uploads.pieces import MIB, MOST_URL_BYTES, Piece, format_pieces, parse_sent, split
-from training_monitor.uploads.sending import difference
+from training_monitor.uploads.pieces import (
+    MIB,
+    MOST_URL_BYTES,
+    NO_CURL,
+    Piece,
+    Response,
+    difference,
+    format_pieces,
+    is_final,
+    parse_response,
+    parse_sent,
+    read_tag,
+    request_question,
+    split,
+)
+from training_monitor.uploads.presigned import parse_parts, parse_upload_id, part_size
 
 MD5 = "42d29fbe3e9e2c79e6cfaad94ccfd7cb"
 OTHER = "0" * 32
@@ -50,19 +62,25 @@ class TestResponses:
             response("no-curl\n")
         assert str(caught.value) == NO_CURL
 
-    @pytest.mark.parametrize(
-        "text",
-        ["", "\n", "http=200", "\nhttp=200", "\nhttp=2\ncurl=0", "HTTP/1.1 200", "\nhttp=abc\ncurl=0\n", "x" * 100],
-    )
-    def test_answers_that_are_none(self, text: str) -> None:
-        assert response(text).status == 0
+    def test_answers_that_are_none(self, subtests: pytest.Subtests) -> None:
+        for text in [
+            "",
+            "\n",
+            "http=200",
+            "\nhttp=200",
+            "\nhttp=2\ncurl=0",
+            "HTTP/1.1 200",
+            "\nhttp=abc\ncurl=0\n",
+            "x" * 100,
+        ]:
+            with subtests.test(text=text):
+                assert response(text).status == 0
 
     def test_the_url_is_not_in_the_representation(self) -> None:
         assert "secret" not in repr(request_question("HEAD", "https://host/k?X-Amz-Signature=secret"))
 
-    @pytest.mark.parametrize(
-        ("status", "said", "final"),
-        [
+    def test_which_refusals_are_final(self, subtests: pytest.Subtests) -> None:
+        for status, said, final in [
             (403, "AccessDenied", True),
             (404, "", True),
             (403, "Request has expired", False),
@@ -72,10 +90,9 @@ class TestResponses:
             (429, "SlowDown", False),
             (503, "", False),
             (0, "refused", False),
-        ],
-    )
-    def test_which_refusals_are_final(self, status: int, said: str, final: bool) -> None:
-        assert is_final(status, said) is final
+        ]:
+            with subtests.test(status=status, said=said, final=final):
+                assert is_final(status, said) is final
 
     def test_no_entity_is_expanded(self) -> None:
         assert read_tag("<!DOCTYPE x [<!ENTITY a 'b'>]><Code>&a;</Code>", "Code") == "&a;"
@@ -109,10 +126,11 @@ class TestPieces:
         assert sum(piece.size_bytes for piece in pieces) == 11 * MIB + 7
         assert [(piece.skip, piece.count) for piece in pieces] == [(0, 5), (5, 5), (10, 5)]
 
-    @pytest.mark.parametrize("size", [1, 5 * 1024**3 + 1, 64 * MIB * 1000, 64 * MIB * 1000 + 1, 5 * 1024**4])
-    def test_at_most_a_thousand_parts_of_whole_mib(self, size: int) -> None:
-        each = part_size(size)
-        assert each % MIB == 0 and 64 * MIB <= each <= 6 * 1024**3 and -(-size // each) <= 1000
+    def test_at_most_a_thousand_parts_of_whole_mib(self, subtests: pytest.Subtests) -> None:
+        for size in [1, 5 * 1024**3 + 1, 64 * MIB * 1000, 64 * MIB * 1000 + 1, 5 * 1024**4]:
+            with subtests.test(size=size):
+                each = part_size(size)
+                assert each % MIB == 0 and 64 * MIB <= each <= 6 * 1024**3 and -(-size // each) <= 1000
 
     def test_as_many_urls_as_fit(self) -> None:
         piece = Piece(1, 0, 5, 5 * MIB)
@@ -140,20 +158,18 @@ class TestLists:
 
 
 class TestDifferences:
-    @pytest.mark.parametrize(
-        ("held", "problem"),
-        [
+    def test_what_is_held(self, subtests: pytest.Subtests) -> None:
+        for held, problem in [
             (Response(200, {"content-length": "5", "etag": f'"{MD5}"'}), None),
             (Response(200, {"content-length": "4", "etag": f'"{MD5}"'}), "4 bytes of 5"),
             (Response(200, {"content-length": "5", "etag": f'"{OTHER}"'}), "something else"),
             (Response(200, {}), "? bytes"),
             (Response(404), "does not have it"),
             (Response(500, said="oops"), "could not be looked at: HTTP 500 oops"),
-        ],
-    )
-    def test_what_is_held(self, held: Response, problem: str | None) -> None:
-        found = difference(held, 5, MD5)
-        assert found is None if problem is None else problem in (found or "")
+        ]:
+            with subtests.test(held=held, problem=problem):
+                found = difference(held, 5, MD5)
+                assert found is None if problem is None else problem in (found or "")
 
     def test_without_an_etag_the_size_tells(self) -> None:
         assert difference(Response(200, {"content-length": "5", "etag": '"x"'}), 5, None) is None

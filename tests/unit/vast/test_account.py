@@ -10,8 +10,8 @@ import pytest
 
 from tests.fakes import FakeTransport
 from tests.unit.vast.test_instances import Said, recorded
-from training_monitor.errors import AccessDenied, CommandError, CommandFailed, SettingsError, ToolNotFound
-from training_monitor.models import CommandResult
+from training_monitor.core.errors import AccessDenied, CommandError, CommandFailed, SettingsError, ToolNotFound
+from training_monitor.core.models import CommandResult
 from training_monitor.vast.account import (
     Balance,
     RegisteredKey,
@@ -95,19 +95,25 @@ def test_a_credit_below_zero_is_one_and_the_rest_may_be_unknown() -> None:
     assert balance((0, json.dumps(said), "")) == Balance(-0.25)
 
 
-@pytest.mark.parametrize(
-    "name", ["user_answer_refused", "user_answer_html", "user_answer_list", "user_answer_500", "user_answer_no_credit"]
-)
-def test_an_answer_that_is_none_is_an_error_not_an_account_without_money(name: str) -> None:
-    with pytest.raises(CommandError) as caught:
-        balance(recorded(name))
-    assert type(caught.value) is not AccessDenied
+def test_an_answer_that_is_none_is_an_error_not_an_account_without_money(subtests: pytest.Subtests) -> None:
+    for name in [
+        "user_answer_refused",
+        "user_answer_html",
+        "user_answer_list",
+        "user_answer_500",
+        "user_answer_no_credit",
+    ]:
+        with subtests.test(name=name):
+            with pytest.raises(CommandError) as caught:
+                balance(recorded(name))
+            assert type(caught.value) is not AccessDenied
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "0", '{"credit": "12"}', '{"credit": true}', '{"credit": NaN}'])
-def test_a_credit_that_is_no_number_is_an_error(text: str) -> None:
-    with pytest.raises(CommandError):
-        balance((0, text, ""))
+def test_a_credit_that_is_no_number_is_an_error(subtests: pytest.Subtests) -> None:
+    for text in ["", "{}", "[]", "0", '{"credit": "12"}', '{"credit": true}', '{"credit": NaN}']:
+        with subtests.test(text=text):
+            with pytest.raises(CommandError):
+                balance((0, text, ""))
 
 
 @pytest.mark.parametrize("text", ['{"success": false, "credit": 0}', '{"success": null, "credit": 0}'])
@@ -143,11 +149,12 @@ def test_an_account_without_keys_has_none() -> None:
     assert list_ssh_keys(transport=Tools(says={"show ssh-keys": recorded("ssh_keys_none")}).transport) == []
 
 
-@pytest.mark.parametrize("answer", [None, 1, {}, {"ssh_keys": None}, [None], [{"id": 1}], [{"public_key": PUBLIC}]])
-def test_what_cannot_be_read_is_an_error_not_an_account_without_keys(answer: object) -> None:
-    tools = Tools(says={"show ssh-keys": (0, json.dumps(answer), "")})
-    with pytest.raises(CommandError):
-        list_ssh_keys(transport=tools.transport)
+def test_what_cannot_be_read_is_an_error_not_an_account_without_keys(subtests: pytest.Subtests) -> None:
+    for answer in [None, 1, {}, {"ssh_keys": None}, [None], [{"id": 1}], [{"public_key": PUBLIC}]]:
+        with subtests.test(answer=answer):
+            tools = Tools(says={"show ssh-keys": (0, json.dumps(answer), "")})
+            with pytest.raises(CommandError):
+                list_ssh_keys(transport=tools.transport)
 
 
 # ---------------------------------------------------------------- a key of ours

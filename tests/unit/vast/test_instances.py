@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock, FakeTransport
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandFailed,
@@ -18,7 +18,7 @@ from training_monitor.errors import (
     SettingsError,
     TargetUnreachable,
 )
-from training_monitor.models import CommandResult
+from training_monitor.core.models import CommandResult
 from training_monitor.vast.instances import (
     APART_SECONDS,
     GONE_SECONDS,
@@ -126,20 +126,22 @@ UNKNOWN = ("page_404", "page_429", "page_500", "page_502", "page_down", "list_nu
 GARBAGE = ("html", "empty", "refused", "refused_empty", "null", "list", "instances_null")
 
 
-@pytest.mark.parametrize("name", [*DENIED, "page_tfa_ended_no_key"])
-def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(name: str) -> None:
-    cli = Cli(recorded(name))
-    with pytest.raises(AccessDenied, match="vastai set api-key"):
-        list_instances(transport=cli.transport)
-    assert type(failure(cli)) is AccessDenied
+def test_a_key_that_is_refused_is_access_denied_not_an_empty_account(subtests: pytest.Subtests) -> None:
+    for name in [*DENIED, "page_tfa_ended_no_key"]:
+        with subtests.test(name=name):
+            cli = Cli(recorded(name))
+            with pytest.raises(AccessDenied, match="vastai set api-key"):
+                list_instances(transport=cli.transport)
+            assert type(failure(cli)) is AccessDenied
 
 
-@pytest.mark.parametrize("name", [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)])
-def test_a_service_that_does_not_answer_well_is_unreachable_not_an_empty_account(name: str) -> None:
-    cli = Cli(recorded(name))
-    with pytest.raises(TargetUnreachable):
-        list_instances(transport=cli.transport)
-    assert type(failure(cli)) is TargetUnreachable
+def test_a_service_that_does_not_answer_well_is_unreachable_not_an_empty_account(subtests: pytest.Subtests) -> None:
+    for name in [*UNKNOWN, *(f"page_answer_{each}" for each in GARBAGE)]:
+        with subtests.test(name=name):
+            cli = Cli(recorded(name))
+            with pytest.raises(TargetUnreachable):
+                list_instances(transport=cli.transport)
+            assert type(failure(cli)) is TargetUnreachable
 
 
 def test_a_traceback_is_told_by_its_cause() -> None:
@@ -154,9 +156,8 @@ def test_older_versions_print_a_refused_key_on_stdout() -> None:
         list_instances(transport=Cli((0, "failed with error 401: Invalid user key\n", "")).transport)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_an_answer_of_another_form_is_no_list(subtests: pytest.Subtests) -> None:
+    for said in [
         (1, page()[1], "Traceback"),
         (0, page()[1][:-1], ""),
         (0, '{"instances": ["7"]}', ""),
@@ -168,12 +169,10 @@ def test_older_versions_print_a_refused_key_on_stdout() -> None:
         (0, '{"instances": [], "success": null}', ""),
         (0, "[" * 100_000, ""),
         (0, "0", ""),
-    ],
-    ids=lambda said: f"{said[0]} {said[1][:40]}",
-)
-def test_an_answer_of_another_form_is_no_list(said: Said) -> None:
-    with pytest.raises(TargetUnreachable):
-        list_instances(transport=Cli(said).transport)
+    ]:
+        with subtests.test(said=said):
+            with pytest.raises(TargetUnreachable):
+                list_instances(transport=Cli(said).transport)
 
 
 def test_an_account_without_instances_is_empty() -> None:
@@ -289,14 +288,15 @@ def test_older_versions_end_with_a_traceback_over_an_instance_that_is_gone() -> 
     assert found(cli) is None
 
 
-@pytest.mark.parametrize("instance_id", ["", "7x", "-1", " 7", "1_000", "vast://7", "٧", "all", "7.0", "9" * 19])
-def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(instance_id: str) -> None:
-    cli = Cli()
-    with pytest.raises(SettingsError):
-        destroy_instance(instance_id, transport=cli.transport)
-    with pytest.raises(SettingsError):
-        find_instance(instance_id, transport=cli.transport)
-    assert cli.calls == []
+def test_what_is_no_number_is_refused_before_it_could_pass_for_destroyed(subtests: pytest.Subtests) -> None:
+    for instance_id in ["", "7x", "-1", " 7", "1_000", "vast://7", "٧", "all", "7.0", "9" * 19]:
+        with subtests.test(instance_id=instance_id):
+            cli = Cli()
+            with pytest.raises(SettingsError):
+                destroy_instance(instance_id, transport=cli.transport)
+            with pytest.raises(SettingsError):
+                find_instance(instance_id, transport=cli.transport)
+            assert cli.calls == []
 
 
 # ---------------------------------------------------------------- destroy
@@ -310,31 +310,32 @@ def test_an_instance_is_destroyed_when_that_was_acknowledged_and_two_answers_lac
     assert cli.numbers == [6, 8]
 
 
-@pytest.mark.parametrize("empty", [1, 2, 6])
-@pytest.mark.parametrize("listing", [page(total_instances=0), page(6, total_instances=1)], ids=["empty", "partial"])
 def test_however_often_a_listing_lacks_it_the_request_is_sent_and_one_that_stays_is_not_gone(
-    empty: int, listing: Said
+    subtests: pytest.Subtests,
 ) -> None:
-    cli = Cli(*[listing] * empty, page(6, 7, 8))
-    cli.on_destroy = lambda words, said: recorded("destroy_garbage")
-    assert type(failure(cli)) is CommandFailed and cli.destroys()
-    cli = Cli(*[listing] * empty, page(6, 8))
-    assert destroy_instance("7", transport=cli.transport, clock=FakeClock()).acknowledged and cli.numbers == [6, 8]
+    for empty in [1, 2, 6]:
+        for listing in [page(total_instances=0), page(6, total_instances=1)]:
+            with subtests.test(empty=empty, listing=listing):
+                cli = Cli(*[listing] * empty, page(6, 7, 8))
+                cli.on_destroy = lambda words, said: recorded("destroy_garbage")
+                assert type(failure(cli)) is CommandFailed and cli.destroys()
+                cli = Cli(*[listing] * empty, page(6, 8))
+                assert destroy_instance("7", transport=cli.transport, clock=FakeClock()).acknowledged
+                assert cli.numbers == [6, 8]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [*map(recorded, ("destroy_garbage", "destroy_gone", "destroy_says_no", "page_down")), (0, "", "")],
-)
-def test_one_that_goes_without_an_acknowledgement_is_gone_and_not_destroyed(said: Said) -> None:
-    cli = Cli()
+def test_one_that_goes_without_an_acknowledgement_is_gone_and_not_destroyed(subtests: pytest.Subtests) -> None:
+    for said in [*map(recorded, ("destroy_garbage", "destroy_gone", "destroy_says_no", "page_down")), (0, "", "")]:
+        with subtests.test(said=said):
+            cli = Cli()
 
-    def lost(words: tuple[str, ...], typed: str | None) -> Said:
-        cli.destroyed()
-        return said
+            def lost(words: tuple[str, ...], typed: str | None, cli: Cli = cli, said: Said = said) -> Said:
+                cli.destroyed()
+                return said
 
-    cli.on_destroy = lost
-    assert destroy_instance("7", transport=cli.transport, clock=FakeClock()) == Destruction(7, acknowledged=False)
+            cli.on_destroy = lost
+            destruction = destroy_instance("7", transport=cli.transport, clock=FakeClock())
+            assert destruction == Destruction(7, acknowledged=False)
 
 
 def test_whoever_waits_for_an_instance_to_go_is_told_for_how_long_at_most() -> None:
@@ -373,9 +374,8 @@ def test_a_version_that_asks_in_spite_of_the_option_is_answered() -> None:
     assert cli.numbers == [6, 8]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_an_instance_that_stays_is_not_destroyed_whatever_vastai_said(subtests: pytest.Subtests) -> None:
+    for name, said in [
         ("destroy_aborted", "Aborted."),
         ("destroy_says_no", "cannot destroy"),
         ("destroy_yes", "destroying instance"),
@@ -383,18 +383,17 @@ def test_a_version_that_asks_in_spite_of_the_option_is_answered() -> None:
         ("destroy_garbage", "Expecting value"),
         ("page_down", "Connection refused"),
         ("destroy_option_first", "unrecognized arguments"),
-    ],
-)
-def test_an_instance_that_stays_is_not_destroyed_whatever_vastai_said(name: str, said: str) -> None:
-    cli, clock = Cli(), FakeClock()
-    cli.on_destroy = lambda words, answer: recorded(name)
-    error = failure(cli, clock)
-    assert type(error) is CommandFailed
-    assert "instance 7 is still there 120 s" in str(error) and said in str(error)
-    assert "vastai destroy instance 7 -y" in str(error)
-    assert clock.elapsed == GONE_SECONDS
-    assert len(cli.destroys()) < 40
-    assert error.argv == ()  # a statement about the instance: no command failed
+    ]:
+        with subtests.test(name=name, said=said):
+            cli, clock = Cli(), FakeClock()
+            cli.on_destroy = lambda words, answer, name=name: recorded(name)
+            error = failure(cli, clock)
+            assert type(error) is CommandFailed
+            assert "instance 7 is still there 120 s" in str(error) and said in str(error)
+            assert "vastai destroy instance 7 -y" in str(error)
+            assert clock.elapsed == GONE_SECONDS
+            assert len(cli.destroys()) < 40
+            assert error.argv == ()  # a statement about the instance: no command failed
 
 
 def test_what_vastai_said_last_is_what_the_error_tells() -> None:
@@ -436,10 +435,11 @@ def test_a_2fa_session_that_ended_does_not_keep_an_instance() -> None:
     assert cli.numbers == [6, 8]
 
 
-@pytest.mark.parametrize("name", [*UNKNOWN, "page_wrong_key", "page_answer_refused_empty"])
-def test_a_list_that_fails_after_the_destroy_leaves_it_unknown(name: str) -> None:
-    cli = Cli(recorded(name))
-    assert not isinstance(failure(cli), CommandFailed)
+def test_a_list_that_fails_after_the_destroy_leaves_it_unknown(subtests: pytest.Subtests) -> None:
+    for name in [*UNKNOWN, "page_wrong_key", "page_answer_refused_empty"]:
+        with subtests.test(name=name):
+            cli = Cli(recorded(name))
+            assert not isinstance(failure(cli), CommandFailed)
 
 
 @pytest.mark.parametrize("hanging", ["show", "on_destroy"])
@@ -490,9 +490,8 @@ def test_a_flat_listing_that_has_all_that_is_known_is_enough() -> None:
     assert cli.calls == [("vastai", "show", "instances", "--raw")]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
+def test_a_flat_listing_that_proves_nothing_leaves_it_to_the_complete_one(subtests: pytest.Subtests) -> None:
+    for said in [
         flat(),
         flat(6, 7),
         (1, "", "TypeError: start_date"),
@@ -502,12 +501,11 @@ def test_a_flat_listing_that_has_all_that_is_known_is_enough() -> None:
         (0, '[{"id": 6}, null]', ""),
         (0, '[{"id": "6"}]', ""),
         (0, "[" * 100_000, ""),
-    ],
-)
-def test_a_flat_listing_that_proves_nothing_leaves_it_to_the_complete_one(said: Said) -> None:
-    cli = Cli(said, page(6, 7))
-    assert [row["id"] for row in list_instances_at_once({6, 8}, transport=cli.transport)] == [6, 7]
-    assert len(cli.calls) == 2 and "--limit" in cli.calls[1]
+    ]:
+        with subtests.test(said=said):
+            cli = Cli(said, page(6, 7))
+            assert [row["id"] for row in list_instances_at_once({6, 8}, transport=cli.transport)] == [6, 7]
+            assert len(cli.calls) == 2 and "--limit" in cli.calls[1]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from training_monitor.renting import TrainingRequest, TrainingSpec
-from training_monitor.vast.market_check import MarketCheck, judge_request
-from training_monitor.vast.offers import MOST_PAGES, MOST_ROWS, Offer, OfferQuery
+from training_monitor.vast.offers import MOST_PAGES, MOST_ROWS, MarketCheck, Offer, OfferQuery, judge_request
+from training_monitor.vast.renting import TrainingRequest, TrainingSpec
 
 GOOD = {"num_gpus": 1, "reliability": 0.99, "country": "SE", "cuda": 12.4, "disk_gb": 500.0, "verified": True}
 
@@ -36,9 +35,8 @@ def test_what_can_be_done_is_told_with_what_it_would_cost() -> None:
     assert found == MarketCheck((), ("best now: RTX 4090 for $0.411 per hour, $1.64 at most",))
 
 
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
+def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(subtests: pytest.Subtests) -> None:
+    for query, said in [
         ({"preferred_gpus": ("4O90",)}, "no 4O90 is for rent now, but A100 SXM4, RTX 3090, RTX 4090 (--gpu)"),
         ({"preferred_gpus": ("RTX 4O90",)}, "no RTX 4O90 is for rent now, but RTX 4090 (--gpu)"),
         ({"max_price_per_hour": 0.2}, "nothing costs at most $0.2 per hour: --max-price 0.21 or more"),
@@ -48,11 +46,10 @@ def test_what_can_be_done_is_told_with_what_it_would_cost() -> None:
             {"min_vram_gb": 141.0, "max_price_per_hour": 0.1},
             "nothing for rent is good enough, whichever wish is given up",
         ),
-    ],
-)
-def test_a_wish_that_nothing_meets_is_an_obstacle_with_what_to_change(query: dict[str, Any], said: str) -> None:
-    [obstacle] = judge(query).obstacles
-    assert obstacle.startswith(said)
+    ]:
+        with subtests.test(query=query, said=said):
+            [obstacle] = judge(query).obstacles
+            assert obstacle.startswith(said)
 
 
 def test_one_gpu_of_several_that_is_not_for_rent_is_told_only() -> None:

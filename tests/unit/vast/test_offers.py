@@ -11,8 +11,8 @@ import pytest
 from tests.fakes import FakeTransport
 from tests.loopback.vast import offer as row
 from tests.unit.vast.test_instances import Said, recorded
-from training_monitor.errors import AccessDenied, CommandError, SettingsError
-from training_monitor.models import CommandResult
+from training_monitor.core.errors import AccessDenied, CommandError, SettingsError
+from training_monitor.core.models import CommandResult
 from training_monitor.vast import offers
 from training_monitor.vast.offers import (
     Offer,
@@ -83,9 +83,8 @@ def test_what_the_caller_says_wins_over_the_environment() -> None:
     assert query == OfferQuery(("H100",), 1.0, kind="bid")
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
+def test_a_variable_that_makes_no_sense_is_refused_by_its_name(subtests: pytest.Subtests) -> None:
+    for variable, value in [
         ("VASTAI_MAX_BID_PER_HOUR", "$4"),
         ("VASTAI_MAX_BID_PER_HOUR", "0"),
         ("VASTAI_MAX_BID_PER_HOUR", "inf"),
@@ -93,17 +92,15 @@ def test_what_the_caller_says_wins_over_the_environment() -> None:
         ("VASTAI_DEFAULT_DISK_GB", "-1"),
         ("VASTAI_PREFERRED_GPUS", "4090;A100"),
         ("VASTAI_PREFERRED_GPUS", "4090\nA100"),
-    ],
-)
-def test_a_variable_that_makes_no_sense_is_refused_by_its_name(variable: str, value: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        load_offer_query({variable: value})
-    assert caught.value.key == variable
+    ]:
+        with subtests.test(variable=variable, value=value):
+            with pytest.raises(SettingsError) as caught:
+                load_offer_query({variable: value})
+            assert caught.value.key == variable
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_a_query_that_makes_no_sense_is_refused(subtests: pytest.Subtests) -> None:
+    for field, value in [
         ("preferred_gpus", "4090,A100"),
         ("preferred_gpus", ("",)),
         ("preferred_gpus", (4090,)),
@@ -122,12 +119,11 @@ def test_a_variable_that_makes_no_sense_is_refused_by_its_name(variable: str, va
         ("blocked_countries", ("CN] verified=any",)),
         ("blocked_countries", "CN"),
         ("kind", "reserved"),
-    ],
-)
-def test_a_query_that_makes_no_sense_is_refused(field: str, value: object) -> None:
-    with pytest.raises(SettingsError) as caught:
-        OfferQuery(**{field: value})  # type: ignore[arg-type]
-    assert caught.value.key == field
+    ]:
+        with subtests.test(field=field, value=value):
+            with pytest.raises(SettingsError) as caught:
+                OfferQuery(**{field: value})  # type: ignore[arg-type]
+            assert caught.value.key == field
 
 
 def test_only_preferred_ones_without_any_is_refused() -> None:
@@ -155,9 +151,8 @@ def test_a_row_is_read() -> None:
     assert read == replace(GOOD, id=7, price_per_hour=0.41, max_days=10.0, machine_id=500)
 
 
-@pytest.mark.parametrize(
-    ("place", "country"),
-    [
+def test_the_country_is_the_code_at_the_end(subtests: pytest.Subtests) -> None:
+    for place, country in [
         ("Sweden, SE", "SE"),
         ("SE", "SE"),
         (" hk ", "HK"),
@@ -167,19 +162,19 @@ def test_a_row_is_read() -> None:
         ("", None),
         (None, None),
         (["CN"], None),
-    ],
-)
-def test_the_country_is_the_code_at_the_end(place: object, country: str | None) -> None:
-    read = read_offer(row(7, geolocation=place))
-    assert read and read.country == country
+    ]:
+        with subtests.test(place=place, country=country):
+            read = read_offer(row(7, geolocation=place))
+            assert read and read.country == country
 
 
-@pytest.mark.parametrize("value", [None, "0.4", float("nan"), float("inf"), -1, 0, 10**400, True, [], {}])
-def test_a_price_or_memory_that_is_no_number_is_not_known_and_never_chosen(value: object) -> None:
-    for name in ("dph_total", "gpu_ram"):
-        read = read_offer({**row(7), "dph_total": 0.4, name: value})
-        assert read and (read.price_per_hour is None or read.vram_gb is None)
-        assert rank_offers([read], replace(ANY, min_vram_gb=0, min_reliability=0, min_cuda=0)) == []
+def test_a_price_or_memory_that_is_no_number_is_not_known_and_never_chosen(subtests: pytest.Subtests) -> None:
+    for value in [None, "0.4", float("nan"), float("inf"), -1, 0, 10**400, True, [], {}]:
+        with subtests.test(value=value):
+            for name in ("dph_total", "gpu_ram"):
+                read = read_offer({**row(7), "dph_total": 0.4, name: value})
+                assert read and (read.price_per_hour is None or read.vram_gb is None)
+                assert rank_offers([read], replace(ANY, min_vram_gb=0, min_reliability=0, min_cuda=0)) == []
 
 
 HOSTILE: list[object] = [
@@ -198,9 +193,10 @@ HOSTILE: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
-def test_a_row_that_is_no_offer_is_skipped(hostile: object) -> None:
-    assert read_offer(hostile) is None
+def test_a_row_that_is_no_offer_is_skipped(subtests: pytest.Subtests) -> None:
+    for hostile in HOSTILE:
+        with subtests.test(hostile=hostile):
+            assert read_offer(hostile) is None
 
 
 def test_every_key_of_a_row_may_be_anything() -> None:
@@ -233,9 +229,8 @@ def test_the_preferred_gpu_comes_first_then_the_price_then_the_reliability() -> 
     assert ranked(ANY, *found) == [1, 5, 4, 3, 6, 2]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "gpu", "is_meant"),
-    [
+def test_a_gpu_is_meant_by_its_full_name_or_by_whole_words_of_it(subtests: pytest.Subtests) -> None:
+    for wanted, gpu, is_meant in [
         ("4090", "RTX 4090", True),
         ("RTX_4090", "RTX 4090", True),
         ("rtx4090", "RTX 4090", True),
@@ -249,19 +244,17 @@ def test_the_preferred_gpu_comes_first_then_the_price_then_the_reliability() -> 
         ("L40", "L40S", False),
         ("6000", "RTX A6000", False),
         ("H100 SXM", "H100 NVL", False),
-    ],
-)
-def test_a_gpu_is_meant_by_its_full_name_or_by_whole_words_of_it(wanted: str, gpu: str, is_meant: bool) -> None:
-    assert bool(gpus(gpu, preferred=(wanted,), only_preferred=True)) is is_meant
+    ]:
+        with subtests.test(wanted=wanted, gpu=gpu, is_meant=is_meant):
+            assert bool(gpus(gpu, preferred=(wanted,), only_preferred=True)) is is_meant
 
 
 def test_a_full_name_counts_more_than_a_part() -> None:
     assert gpus("RTX 3090 Ti", "RTX 3090", preferred=("3090", "RTX 4090", "RTX 3090 Ti")) == ["RTX 3090", "RTX 3090 Ti"]
 
 
-@pytest.mark.parametrize(
-    "lack",
-    [
+def test_an_offer_that_lacks_something_or_does_not_say_is_not_chosen(subtests: pytest.Subtests) -> None:
+    for lack in [
         {"price_per_hour": 4.51},
         {"vram_gb": 23.9},
         {"disk_gb": 63.0},
@@ -280,13 +273,11 @@ def test_a_full_name_counts_more_than_a_part() -> None:
         {"verified": False},
         {"verified": None},
         {"rentable": False},
-    ],
-    ids=str,
-)
-def test_an_offer_that_lacks_something_or_does_not_say_is_not_chosen(lack: dict[str, Any]) -> None:
-    query = replace(ANY, min_down_mbps=100.0)
-    assert ranked(query, GOOD) == [1]
-    assert ranked(query, replace(GOOD, **lack)) == []
+    ]:
+        with subtests.test(lack=lack):
+            query = replace(ANY, min_down_mbps=100.0)
+            assert ranked(query, GOOD) == [1]
+            assert ranked(query, replace(GOOD, **lack)) == []
 
 
 def test_what_was_not_asked_need_not_be_known() -> None:
@@ -312,9 +303,8 @@ def test_an_empty_market_is_empty() -> None:
     assert Market(recorded("offers_none")).search() == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_an_answer_that_is_none_is_an_error_not_an_empty_market(subtests: pytest.Subtests) -> None:
+    for name in [
         "offers_bad_query",
         "offers_answer_refused",
         "offers_answer_null",
@@ -322,12 +312,11 @@ def test_an_empty_market_is_empty() -> None:
         "offers_answer_500",
         "offers_answer_dict",
         "offers_answer_quota",
-    ],
-)
-def test_an_answer_that_is_none_is_an_error_not_an_empty_market(name: str) -> None:
-    with pytest.raises(CommandError) as caught:
-        Market(recorded(name)).search()
-    assert type(caught.value) is not AccessDenied
+    ]:
+        with subtests.test(name=name):
+            with pytest.raises(CommandError) as caught:
+                Market(recorded(name)).search()
+            assert type(caught.value) is not AccessDenied
 
 
 def test_a_key_that_is_not_good_enough_is_access_denied() -> None:
@@ -335,10 +324,11 @@ def test_a_key_that_is_not_good_enough_is_access_denied() -> None:
         Market(recorded("offers_wrong_key")).search()
 
 
-@pytest.mark.parametrize("said", [(0, "", ""), (0, "{}", ""), (0, "1", ""), (1, "[]", ""), (0, "[" * 100_000, "")])
-def test_nothing_well_formed_is_an_error(said: Said) -> None:
-    with pytest.raises(CommandError):
-        Market(said).search()
+def test_nothing_well_formed_is_an_error(subtests: pytest.Subtests) -> None:
+    for said in [(0, "", ""), (0, "{}", ""), (0, "1", ""), (1, "[]", ""), (0, "[" * 100_000, "")]:
+        with subtests.test(said=said):
+            with pytest.raises(CommandError):
+                Market(said).search()
 
 
 def test_hostile_rows_among_offers_are_skipped_and_all_rows_hostile_is_an_error() -> None:

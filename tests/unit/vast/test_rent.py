@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import FakeClock, FakeTransport
 from tests.loopback.vast_rows import instance, offer
 from tests.unit.vast.test_instances import Said
-from training_monitor.errors import (
+from training_monitor.core.errors import (
     AccessDenied,
     CommandError,
     CommandFailed,
@@ -25,17 +25,18 @@ from training_monitor.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
-from training_monitor.models import CommandResult
+from training_monitor.core.models import CommandResult
 from training_monitor.targets.target import Target
-from training_monitor.vast.booting import wait_until_ready
-from training_monitor.vast.creating import choose_bid, read_create_answer
+from training_monitor.vast.instances import wait_until_ready
 from training_monitor.vast.offers import Offer, OfferQuery
 from training_monitor.vast.rent import (
     LATE,
     MOST_OFFERS,
     PATIENCE,
     RentedInstance,
+    choose_bid,
     find_rented,
+    read_create_answer,
     rent_instance,
 )
 
@@ -498,21 +499,17 @@ def test_a_create_says_all_and_is_sent_once(market: Market) -> None:
     assert words[13:] == ("--onstart-cmd=-x 'a b'\n\"$c\"", "--retry", "1", "--raw")
 
 
-@pytest.mark.parametrize(
-    ("price", "min_bid", "most", "bid"),
-    [
+def test_a_bid_is_a_little_above_what_it_must_beat_and_never_above_the_price(subtests: pytest.Subtests) -> None:
+    for price, min_bid, most, bid in [
         (0.4, 0.4, 4.5, 0.42),
         (0.45, 0.4, 4.5, 0.42),
         (0.45, 0.4, 0.46, 0.41),
         (0.4, 0.4, 0.4, 0.4),
         (0.3, None, 1, 0.315),
-    ],
-)
-def test_a_bid_is_a_little_above_what_it_must_beat_and_never_above_the_price(
-    price: float, min_bid: float | None, most: float, bid: float
-) -> None:
-    offered = Offer(1, "RTX 4090", price_per_hour=price, min_bid=min_bid)
-    assert choose_bid(offered, OfferQuery(max_price_per_hour=most)) == pytest.approx(bid)
+    ]:
+        with subtests.test(price=price, min_bid=min_bid, most=most, bid=bid):
+            offered = Offer(1, "RTX 4090", price_per_hour=price, min_bid=min_bid)
+            assert choose_bid(offered, OfferQuery(max_price_per_hour=most)) == pytest.approx(bid)
 
 
 def test_a_bid_is_told_as_one(market: Market) -> None:
@@ -622,24 +619,22 @@ def test_an_error_that_may_pass_does_not_end_it() -> None:
     assert boot({"actual_status": "loading", "status_msg": text}, RUNNING).ready().name == "7"
 
 
-@pytest.mark.parametrize(
-    ("steps", "ssh", "said_last"),
-    [
+def test_a_time_out_tells_how_far_it_got(subtests: pytest.Subtests) -> None:
+    for steps, ssh, said_last in [
         ([LOADING], [], "loading: pulling layer 3"),
         ([RUNNING], [REFUSED], "Connection refused"),
         ([{"ssh_host": None}], [], "no ssh address"),
         ([{"ssh_host": "-oProxyCommand=id"}], [], "unusable ssh address"),
         ([{"actual_status": {"a": 1}, "status_msg": ["x"]}], [], "{'a': 1}: ['x']"),
         ([(1, "", "Traceback")], [], "loading"),
-    ],
-)
-def test_a_time_out_tells_how_far_it_got(steps: list[Row | Said], ssh: list[Said], said_last: str) -> None:
-    market = boot(*steps)
-    market.ssh = list(ssh)
-    market.rows[7] = instance(7, actual_status="loading", start_date=None)
-    error = end(market, timeout=100.0)
-    assert type(error) is CommandTimedOut and said_last in str(error)
-    assert market.clock.elapsed == pytest.approx(100.0)
+    ]:
+        with subtests.test(steps=steps, ssh=ssh, said_last=said_last):
+            market = boot(*steps)
+            market.ssh = list(ssh)
+            market.rows[7] = instance(7, actual_status="loading", start_date=None)
+            error = end(market, timeout=100.0)
+            assert type(error) is CommandTimedOut and said_last in str(error)
+            assert market.clock.elapsed == pytest.approx(100.0)
 
 
 def test_a_machine_of_which_nobody_knows_is_not_called_late() -> None:

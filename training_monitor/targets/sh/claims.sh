@@ -1,4 +1,4 @@
-# Claims on trainings; probes/claims.py says how they are kept. Names that begin with `new_` are what is to be written.
+# Claims on trainings; jobs/claims.py says how they are kept. Names that begin with `new_` are what is to be written.
 # uses: jobs_folder
 # needs: key width most number_held token_held new_number new_token new_lease new_owner new_state
 
@@ -6,7 +6,7 @@ umask 077
 read -r up _ </proc/uptime || up=0
 up=${up%%.*}
 read -r here </proc/sys/kernel/random/boot_id || here=-
-dir=$base/.claims/$key
+dir=$_base/.claims/$key
 
 # Read the claim in $dir; its $number is 0 where there is none.
 read_claim() {
@@ -45,7 +45,7 @@ show() {
 
 # Those renewed last come first; what was let go is left out.
 list() {
-  ls -1t "$base"/.claims/*/[0-9]* 2>/dev/null | {
+  ls -1t "$_base"/.claims/*/[0-9]* 2>/dev/null | {
     count=0
     while read -r file; do
       dir=${file%/*} found=$(show)

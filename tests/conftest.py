@@ -1,0 +1,59 @@
+"""What every test may count on, and how tests are shared out where pytest-xdist runs them side by side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Minutes each: they begin, so that all others fill the time beside them.
+FIRST = ("tests/integration/test_ray_restarts.py", "tests/integration/test_training_service.py")
+# Tests of one file use the same names on the same machine and stay together. Not these: each has folders, servers and
+# names of its own.
+APART = ("tests/integration/test_training_service.py",)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_reach_children() -> None:
+    """Start programs with the usual meaning of signals, also under `nohup` and `&`.
+
+    A signal that is ignored stays ignored over exec; one with a handler gets its default back.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """A folder in memory, where it can be: for tests that write thousands of states, each for good."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share tests out by file, and those of APART one by one.
+
+    The groups of pytest-xdist 3.8, which are for this, do nothing under pytest 9.2.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            scope: str = super()._split_scope(nodeid)
+            return nodeid if scope in APART else scope
+
+    return Scheduling(config, log)

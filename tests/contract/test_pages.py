@@ -1,0 +1,57 @@
+"""README.md and the pages of docs/: short enough, and what they name exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from training_monitor.cli.arguments import GROUPS, build_parser
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / name for name in ("README.md", "SKILL.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))
+LINK = re.compile(r"\]\(([^)\s]*)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into a page may name, made from its headings as GitHub does."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for link in LINK.findall(page.read_text()):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if re.match(r"\w+:", link):
+                continue
+            if not target.exists() or anchor and anchor not in anchors(target):
+                broken.append(f"{page.name}: {link}")
+    assert not broken
+
+
+def test_the_readme_says_where_every_page_is() -> None:
+    linked = {link for page in (ROOT / "README.md", *PAGES) for link in LINK.findall(page.read_text())}
+    missing = [page.name for page in PAGES if not any(link.partition("#")[0].endswith(page.name) for link in linked)]
+    assert set(missing) <= {"README.md"}
+
+
+def test_every_command_in_the_table_of_the_readme_exists() -> None:
+    rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    named = {word for row in rows for word in re.findall(r"`([a-z]+)(?=[ `])", row)} - {"from"}
+    assert len(named) > 12 and named <= {name for group in GROUPS.values() for name in group}
+
+
+def test_every_example_of_a_command_is_one_that_it_takes() -> None:
+    for group in GROUPS.values():
+        for name, command in group.items():
+            assert command.examples, name
+            for example in command.examples:
+                words = shlex.split(example.partition(" && ")[0])
+                assert build_parser().parse_args([name, *words]).subcommand == name

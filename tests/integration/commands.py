@@ -1,0 +1,33 @@
+"""The command line without starting Python for it: for what is not about signals, terminals or processes."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
+
+from training_monitor.cli.main import main
+
+
+def run_command(*argv: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """What `training-monitor ARGV` answers, with an empty stdin, in this environment with `changes`."""
+    encoding = changes.get("PYTHONIOENCODING", "utf-8")
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors, write_through=True)
+        for errors in ("strict", "backslashreplace")
+    )
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with patch.dict(os.environ, {"COLUMNS": "80", **changes}), patch("sys.stdin", io.StringIO()):
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                status = main(argv)
+            except SystemExit as end:  # as argparse does
+                status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            finally:
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+    texts = [each.buffer.getvalue().decode() for each in (out, err)]
+    return subprocess.CompletedProcess(argv, status, *texts)

@@ -1,0 +1,775 @@
+"""Which steps a listing holds, and which checkpoints are complete: every layout, every reason, hostile names."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from training_monitor.checkpoints.completeness import group_checkpoints
+from training_monitor.checkpoints.listing import format_ranking, parse_listing
+from training_monitor.core.errors import ParseError
+from training_monitor.core.models import Checkpoint
+from training_monitor.core.values import CheckpointListing
+
+
+def listing(*files: str, size: int = 100, more: str = "", now: int = 2000, time: int = 1000) -> str:
+    """A reply with these files, each of `size` bytes unless it says `SIZE:path`."""
+    lines = []
+    for file in files:
+        given, colon, path = file.partition(":") if file.partition(":")[0].isdigit() else ("", ":", file)
+        lines.append(f"file {given or size} {time} ./{path}")
+    return "\n".join(["state=there", f"now {now}", *lines, "looked .", more])
+
+
+def read(*files: str, more: str = "", **options: int) -> list[Checkpoint]:
+    found = parse_listing(listing(*files, more=more))
+    assert found is not None
+    return list(group_checkpoints(found, "/c", **options).checkpoints)
+
+
+def shown(*files: str, more: str = "") -> list[tuple[str, int, str | None]]:
+    return [(each.path, each.step, each.problem) for each in read(*files, more=more)]
+
+
+def problem(*files: str, more: str = "") -> str | None:
+    """The problem of the last checkpoint."""
+    last = read(*files, more=more)[-1]
+    assert last.complete == (last.problem is None)
+    return last.problem
+
+
+# ---------------------------------------------------------------- layouts
+
+
+def test_every_usual_name_is_understood(subtests: pytest.Subtests) -> None:
+    for file, root, step in [
+        ("step_500/model.pt", "step_500", 500),
+        ("step-500/model.pt", "step-500", 500),
+        ("global_step_500/actor/model_world_size_8_rank_0.pt", "global_step_500", 500),
+        ("global_step500/mp_rank_00_model_states.pt", "global_step500", 500),
+        ("checkpoint-500/model.safetensors", "checkpoint-500", 500),
+        ("checkpoint-500/global_step500/zero_pp_rank_0.pt", "checkpoint-500", 500),
+        ("iter_0000500/mp_rank_00/model_optim_rng.pt", "iter_0000500", 500),
+        ("iter_0000500/__0_0.pt", "iter_0000500", 500),
+        ("500/default/data.bin", "500", 500),
+        ("my-run/step_500/model.pt", "my-run/step_500", 500),
+        ("lightning_logs/version_0/checkpoints/epoch=1-step=500.ckpt",) * 2 + (500,),
+        ("epoch=1-step=500.ckpt", "epoch=1-step=500.ckpt", 500),
+        ("epoch_3/model.pt", "epoch_3", 3),
+        ("my_lora_000000500.safetensors", "my_lora_000000500.safetensors", 500),
+        ("my-lora-step00000500.safetensors", "my-lora-step00000500.safetensors", 500),
+        ("my-lora-000010.safetensors", "my-lora-000010.safetensors", 10),
+        ("model_500.pth", "model_500.pth", 500),
+        ("ckpt-50.pt", "ckpt-50.pt", 50),
+        ("step_500.safetensors", "step_500.safetensors", 500),
+        ("a folder/step_500/model.pt", "a folder/step_500", 500),
+        ("epoch=1-step=500-v1.ckpt", "epoch=1-step=500-v1.ckpt", 500),
+        ("epoch=1-step=500.ckpt/checkpoint/mp_rank_00_model_states.pt", "epoch=1-step=500.ckpt", 500),
+        ("epoch=03-val_loss=0.25.ckpt", "epoch=03-val_loss=0.25.ckpt", 3),
+        ("model_name=0--val_loss=0.00-step=18-consumed_samples=9728.0-last.ckpt",) * 2 + (18,),
+        ("n=0--step=18-consumed_samples=9.0-last/weights/common.pt", "n=0--step=18-consumed_samples=9.0-last", 18),
+        ("_actor/global_step20/mp_rank_00_model_states.pt", "_actor/global_step20", 20),
+        ("iter_0000500/mp_rank_00_000/model_optim_rng.pt", "iter_0000500", 500),
+        ("global_step_500/data.pt", "global_step_500", 500),
+        ("my-lora-000004-state/model.safetensors", "my-lora-000004-state", 4),
+        ("my-lora-step00000500-state/model.safetensors", "my-lora-step00000500-state", 500),
+        ("epoch_0/model-00001-of-00001.safetensors", "epoch_0", 0),
+        ("step_50/model.safetensors", "step_50", 50),
+        ("checkpoint/step-500/.metadata", "checkpoint/step-500", 500),
+        ("TorchTrainer_7f8e9_00000_0_2024-01-01/checkpoint_000012/a.pt",)
+        + ("TorchTrainer_7f8e9_00000_0_2024-01-01/checkpoint_000012", 12),
+        ("1000/_CHECKPOINT_METADATA", "1000", 1000),
+        ("ep1-ba100-rank0.pt", "ep1-ba100-rank0.pt", 100),
+        ("ep1-ba100/.metadata", "ep1-ba100", 100),
+        ("checkpoint1.pt", "checkpoint1.pt", 1),
+        ("checkpoint_1_50.pt", "checkpoint_1_50.pt", 50),
+        ("checkpoint_1_1000.pt", "checkpoint_1_1000.pt", 1000),
+        ("epoch_1.pth", "epoch_1.pth", 1),
+        ("iter_1000.pth", "iter_1000.pth", 1000),
+        ("best_coco_epoch_7.pth", "best_coco_epoch_7.pth", 7),
+        ("model_0004999.pth", "model_0004999.pth", 4999),
+        ("checkpoint-12.pth.tar", "checkpoint-12.pth.tar", 12),
+        ("recovery-3-500.pth.tar", "recovery-3-500.pth.tar", 3),
+        ("weights/epoch5.pt", "weights/epoch5.pt", 5),
+        ("rl_model_1000_steps.zip", "rl_model_1000_steps.zip", 1000),
+    ]:
+        with subtests.test(file=file, root=root, step=step):
+            assert shown(file) == [(f"/c/{root}", step, None)]
+
+
+def test_what_carries_no_step_is_no_checkpoint(subtests: pytest.Subtests) -> None:
+    for file in [
+        "config.json",
+        "README.md",
+        "model.safetensors",
+        "best.pt",
+        "checkpoint_best.pt",
+        "model_best.pth.tar",
+        "tmp.pth.tar",
+        "last.ckpt.tmp",
+        "optimizer.pt",
+        "recipe_state/recipe_state.pt",
+        "step_500.safetensors.lock",
+        "latest",
+        "model_last-unfinished",
+        "model-00001-of-00005.safetensors",
+        "runs/events.out.tfevents.1700000000.host",
+        "logs/version_0/hparams.yaml",
+        "checkpoints/config.yaml",
+        "stepping/x.pt",
+        "v2/model.pt",
+        "train_500.log",
+    ]:
+        with subtests.test(file=file):
+            assert shown(file) == []
+
+
+def test_what_is_overwritten_in_place_counts_only_where_nothing_has_a_number(subtests: pytest.Subtests) -> None:
+    for file, step in [
+        ("last.ckpt", 0),
+        ("lightning_logs/version_0/checkpoints/last-v1.ckpt", 0),
+        ("last.ckpt/checkpoint/mp_rank_00_model_states.pt", 0),
+        ("weights/last.pt", 0),
+        ("last.pth.tar", 0),
+        ("ckpt.pt", 0),
+        ("checkpoint_last.pt", 0),
+        ("latest-rank0.pt", 0),
+        ("model_final.pth", 0),
+        ("final_model.zip", 0),
+        ("my_lora.safetensors", 3000),
+    ]:
+        with subtests.test(file=file, step=step):
+            more = f"step ./{file}\t{step}" if step else ""
+            root = file.partition("/checkpoint/")[0]
+            assert shown(file, more=more) == [(f"/c/{root}", step, None)]
+            assert shown(file, "step_5/a.pt", more=more) == [("/c/step_5", 5, None)]
+            assert problem(file, more=f"{more}\nbad truncated ./{file}") == f"{file}: truncated"
+
+
+def test_of_those_in_place_the_last_version_is_the_newest() -> None:
+    found = shown("version_10/last.ckpt", "version_9/last-v1.ckpt", "version_9/last.ckpt")
+    paths = ["/c/version_9/last.ckpt", "/c/version_9/last-v1.ckpt", "/c/version_10/last.ckpt"]
+    assert [path for path, _, _ in found] == paths
+
+
+def test_a_folder_that_a_tracker_names_needs_no_number() -> None:
+    assert shown("release/mp_rank_00/a.pt", more=f"tracker ./{NAMED}\trelease") == [("/c/release", 0, None)]
+    assert shown("mine/mp_rank_00_model_states.pt", more="tracker ./latest\tmine") == [("/c/mine", 0, None)]
+    assert shown("mine/mp_rank_00_model_states.pt") == []
+
+
+def test_the_final_file_has_the_step_of_its_header_beside_those_with_a_number() -> None:
+    more = "step ./lora.safetensors\t3000\nstep ./other.safetensors\t9000"
+    found = shown("lora_000002750.safetensors", "lora.safetensors", "other.safetensors", more=more)
+    assert [(path, step) for path, step, _ in found] == [
+        ("/c/lora_000002750.safetensors", 2750),
+        ("/c/lora.safetensors", 3000),
+    ]
+
+
+def test_the_step_that_kohya_writes_counts_and_not_the_epoch_in_the_name() -> None:
+    more = "step ./a-000004.safetensors\t2000\nstep ./a-000004-state/train_state.json\t2000"
+    more += "\nstep ./a-state/train_state.json\t2500\nstep ./a-step00000500.safetensors\t499"
+    files = ("a-000004.safetensors", "a-000004-state/train_state.json", "a-state/train_state.json")
+    found = [(path, step) for path, step, _ in shown(*files, "a-step00000500.safetensors", more=more)]
+    steps = [("a-step00000500.safetensors", 499), ("a-000004.safetensors", 2000), ("a-000004-state", 2000)]
+    assert found == [(f"/c/{path}", step) for path, step in [*steps, ("a-state", 2500)]]
+
+
+def test_at_one_step_a_best_or_recovery_file_is_not_the_newest() -> None:
+    files = ("epoch_7.pth", "best_x_epoch_7.pth", "checkpoint-7.pth.tar", "recovery-7-900.pth.tar", "global_step7/a.pt")
+    found = [path.removeprefix("/c/") for path, _, _ in shown(*files)]
+    assert set(found[:2]) == {"best_x_epoch_7.pth", "recovery-7-900.pth.tar"} and found[-1] == "global_step7/a.pt"[:12]
+    assert shown("recovery-7-90.pth.tar", "recovery-7-900.pth.tar")[-1][0] == "/c/recovery-7-900.pth.tar"
+
+
+def test_the_ranks_and_companions_of_a_single_file_are_one_checkpoint() -> None:
+    composer = [f"ep1-ba100-rank{rank}.pt" for rank in range(4)]
+    [only] = read(*composer)
+    assert (only.path, only.step, only.size_bytes) == ("/c/ep1-ba100-rank0.pt", 100, 400)
+    steps = [(f"m_{n}_steps.zip", f"m_replay_buffer_{n}_steps.pkl", f"m_vecnormalize_{n}_steps.pkl") for n in (50, 100)]
+    assert shown(*steps[0], *steps[1]) == [("/c/m_50_steps.zip", 50, None), ("/c/m_100_steps.zip", 100, None)]
+    assert problem(*steps[0], steps[1][0]) == "replay_buffer.pkl is missing, which the one before has"
+    assert problem(*steps[0], steps[1][1]) == "m_100_steps.zip is missing"
+
+
+def test_steps_are_numbers_and_never_sorted_as_text() -> None:
+    found = shown("step_1000/a.pt", "step_90/a.pt", "step_200/a.pt")
+    assert [step for _, step, _ in found] == [90, 200, 1000]
+
+
+def test_times_do_not_decide_the_order() -> None:
+    text = "state=there\nnow 9\nfile 1 900 ./step_1/a.pt\nfile 1 100 ./step_2/a.pt"
+    found = parse_listing(text)
+    assert found and [each.step for each in group_checkpoints(found, "/c").checkpoints] == [1, 2]
+
+
+def test_the_size_is_the_sum_of_its_files_and_the_path_has_no_double_slash() -> None:
+    found = parse_listing(listing("10:step_5/a.pt", "20:step_5/b/c.json"))
+    assert found and group_checkpoints(found, "/c/").checkpoints == (Checkpoint("/c/step_5", 5, 30, True),)
+
+
+def test_an_empty_directory_has_none_and_a_missing_one_is_told_apart() -> None:
+    assert read() == []
+    assert parse_listing("state=missing\n") is None
+
+
+@pytest.mark.parametrize("text", ["", "sh: syntax error", "state=no permission to enter it", "state=not a directory"])
+def test_a_directory_that_could_not_be_read_is_an_error_and_not_empty(text: str) -> None:
+    with pytest.raises(ParseError, match="checkpoint directory"):
+        parse_listing(text)
+
+
+# ---------------------------------------------------------------- refusals
+
+GOOD = "step_1/model.safetensors"
+
+
+@pytest.mark.parametrize(
+    "reason", ["truncated:_474_of_948_bytes", "truncated:_no_zip_end_record", "no_safetensors_header"]
+)
+def test_what_a_look_at_the_bytes_found_is_the_reason(reason: str) -> None:
+    found = problem(GOOD, "step_2/model.safetensors", more=f"bad {reason} ./step_2/model.safetensors")
+    assert found == f"step_2/model.safetensors: {reason.replace('_', ' ')}"
+
+
+def test_damage_of_one_checkpoint_is_not_that_of_another() -> None:
+    found = shown(GOOD, "step_2/model.safetensors", more="bad truncated ./step_1/model.safetensors")
+    assert [reason is None for _, _, reason in found] == [False, True]
+
+
+def test_an_empty_weights_file_is_refused(subtests: pytest.Subtests) -> None:
+    for name in ["model.safetensors", "model.pt", "x.ckpt", "x.bin", "__0_0.distcp", "optimizer.pth"]:
+        with subtests.test(name=name):
+            assert problem("step_5/config.json", f"0:step_5/{name}") == f"step_5/{name}: empty file"
+
+
+def test_a_folder_with_only_empty_files_is_refused_but_one_empty_marker_is_fine() -> None:
+    assert problem("0:step_5/done", "0:step_5/x.json") == "only empty files"
+    assert problem("0:step_5/done", "step_5/x.pt") is None
+
+
+def test_a_temporary_name_is_refused_with_its_step(subtests: pytest.Subtests) -> None:
+    for files in [
+        ("tmp-checkpoint-500/model.pt",),
+        ("checkpoint-500.tmp/model.pt",),
+        ("checkpoint-500-tmp/model.pt",),
+        ("500.orbax-checkpoint-tmp-1712345678/a.bin",),
+        ("step_500-unfinished/model.pt",),
+        ("step_500/model.pt.tmp", "step_500/config.json"),
+        ("step_500/model.safetensors.part", "step_500/config.json"),
+        ("step_500/model.safetensors.incomplete", "step_500/config.json"),
+        ("step_500.safetensors.tmp",),
+        ("step_500.pt.part",),
+        ("checkpoint_1_500.pt.tmp",),
+        ("500/default.orbax-checkpoint-tmp-17/a.bin", "500/_CHECKPOINT_METADATA"),
+        ("500.partial_save.orbax-checkpoint-tmp/a.bin",),
+        ("step_500/.metadata.tmp", "step_500/__0_0.distcp"),
+    ]:
+        with subtests.test(files=files):
+            [(_, step, reason)] = shown(*files)
+            assert step == 500 and str(reason).startswith("unfinished: ")
+
+
+def test_a_missing_shard_of_a_numbered_set_is_refused() -> None:
+    shards = [f"checkpoint-5/model-0000{number}-of-00005.safetensors" for number in (1, 2, 4, 5)]
+    assert problem(*shards) == "shard 3 of 5 is missing"
+    assert problem(*shards, "checkpoint-5/model-00003-of-00005.safetensors") is None
+
+
+def test_a_shard_that_the_index_names_and_that_is_missing_is_refused() -> None:
+    index = "checkpoint-5/model.safetensors.index.json"
+    more = f"shard ./{index}\ta.safetensors\nshard ./{index}\tb.safetensors"
+    assert problem(index, "checkpoint-5/a.safetensors", more=more) == f"b.safetensors is named in {index} and missing"
+    assert problem(index, "checkpoint-5/a.safetensors", "checkpoint-5/b.safetensors", more=more) is None
+
+
+def test_a_distributed_checkpoint_without_its_metadata_is_refused() -> None:
+    assert problem("step_5/__0_0.distcp", "step_5/__1_0.distcp") == "no .metadata: torch writes it last"
+    assert problem("step_5/__0_0.distcp", "step_5/.metadata") is None
+
+
+def test_every_distributed_part_needs_metadata_of_its_own() -> None:
+    model = ["step_5/model_0/__0_0.distcp", "step_5/model_0/.metadata"]
+    assert problem(*model, "step_5/optimizer_0/__0_0.distcp") == "no .metadata: torch writes it last"
+    assert problem(*model, "step_5/optimizer_0/__0_0.distcp", "step_5/optimizer_0/.metadata") is None
+
+
+NAMED = "latest_checkpointed_iteration.txt"
+
+
+@pytest.mark.parametrize(("file", "folder"), [("iter_0000500/a.pt", ""), ("run/global_step_500/a.pt", "run/")])
+def test_what_is_newer_than_the_tracker_file_is_refused(file: str, folder: str) -> None:
+    tracker = f"tracker ./{folder}latest_checkpointed_iteration.txt\t"
+    assert problem(file, more=tracker + "400") == "newer than latest_checkpointed_iteration.txt, which says 400"
+    assert problem(file, more=tracker + "500") is None
+    assert shown(file, more=tracker + "600") == [
+        (f"/c/{file.partition('/a.pt')[0]}", 500, None),
+        (f"/c/{folder}latest_checkpointed_iteration.txt", 600, f"{NAMED} names 600, which is missing"),
+    ]
+
+
+def test_a_tracker_file_without_a_number_decides_nothing(subtests: pytest.Subtests) -> None:
+    for content in ["release", "", "²", "４００", "-5", "4e2"]:
+        with subtests.test(content=content):
+            assert problem("iter_5/a.pt", more=f"tracker ./latest_checkpointed_iteration.txt\t{content}") is None
+
+
+def test_a_weights_file_that_the_one_before_has_must_be_there() -> None:
+    found = shown("step_5/model.pt", "step_5/optimizer.pt", "step_6/model.pt", "step_7/model.pt", "step_7/optimizer.pt")
+    assert [reason for _, _, reason in found] == [None, "optimizer.pt is missing, which the one before has", None]
+
+
+def test_other_files_may_differ_and_a_first_one_has_none_before_it() -> None:
+    assert problem("step_5/a.pt", "step_5/eval.json", "step_6/a.pt") is None
+    assert problem("step_5/a.pt") is None
+
+
+def test_a_damaged_one_is_no_measure_for_the_next() -> None:
+    files = ("step_5/a.pt", "step_6/a.pt", "step_6/b.pt", "step_7/a.pt")
+    assert problem(*files, more="bad truncated ./step_6/b.pt") is None
+
+
+def test_a_name_that_carries_the_step_is_the_same_file_in_the_next() -> None:
+    assert problem("step_500/model_500.pt", "step_1000/model_1000.pt") is None
+    assert problem("checkpoint-5/global_step5/x.pt", "checkpoint-10/global_step10/x.pt") is None
+    assert problem("step_500/model_500.pt", "step_500/opt_500.pt", "step_1000/model_1000.pt") is not None
+
+
+@pytest.mark.parametrize("steps", [(8, 16), (1, 2), (2, 5), (0, 8)])
+def test_a_step_that_is_also_a_rank_or_world_size_is_no_lost_file(steps: tuple[int, int]) -> None:
+    names = [f"model_world_size_8_rank_{rank}.pt" for rank in range(8)]
+    names += [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    found = shown(*[f"global_step_{step}/{name}" for step in steps for name in names])
+    assert [reason for _, _, reason in found] == [None, None]
+
+
+def test_what_was_written_just_now_may_be_unfinished_where_that_is_asked() -> None:
+    found = parse_listing(listing("step_5/a.pt", now=1030))
+    assert found
+    assert group_checkpoints(found, "/c").checkpoints[0].complete
+    assert group_checkpoints(found, "/c", quiet_seconds=30).checkpoints[0].complete
+    [early] = group_checkpoints(found, "/c", quiet_seconds=60).checkpoints
+    assert early.problem == "written 30 s ago: may not be finished"
+
+
+# ---------------------------------------------------------------- ranks
+
+ZERO = [
+    f"global_step9/bf16_zero_pp_rank_{rank}_mp_rank_0{part}_optim_states.pt" for part in (0, 1) for rank in range(4)
+]
+MODEL = [f"global_step9/mp_rank_0{part}_model_states.pt" for part in (0, 1)]
+ZERO_3 = [name.replace("bf16_", "").replace("optim", "model") for name in ZERO]
+FSDP = [
+    f"global_step_9/actor/{what}_world_size_4_rank_{n}.pt" for what in ("model", "optim", "extra") for n in range(4)
+]
+
+
+def test_all_ranks_there_is_complete(subtests: pytest.Subtests) -> None:
+    for files in [
+        ZERO + MODEL,
+        ZERO + ZERO_3,
+        FSDP,
+        [f"checkpoint-9/rng_state_{rank}.pth" for rank in range(4)],
+        [f"checkpoint-9/rng_state_{rank}.pth" for rank in range(8, 16)],
+        [f"iter_0000009/mp_rank_0{a}_00{b}/model_optim_rng.pt" for a in (0, 1) for b in (0, 1, 2)],
+        [f"step_9/__{rank}_0.distcp" for rank in (0, 2)] + ["step_9/.metadata"],
+        ["step_9/lora_rank_16.safetensors", "step_9/lora_rank_64.safetensors"],
+        ["step_9/model_rank_0.pt", "step_9/model_rank_1.pt", "step_9/loader_rank_0.pt"],
+        ["step_9/layer_01-model_00-model_states.pt", "step_9/layer_03-model_00-model_states.pt"],
+        ["step_9/x_rank_999999999.pt", "step_9/x_rank_999999.pt"],
+    ]:
+        with subtests.test(files=files):
+            assert problem(*files) is None
+
+
+def test_a_gap_in_the_ranks_or_a_rank_of_one_kind_only_is_refused(subtests: pytest.Subtests) -> None:
+    for files, lost, reason in [
+        (ZERO + MODEL, ZERO[1], "7 of 8 files global_step9/bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt"),
+        (ZERO + MODEL, ZERO[7], "7 of 8 files global_step9/bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt"),
+        (ZERO + MODEL, MODEL[1], "1 ranks of global_step9/mp_rank_*_model_states.pt, but 2 of global_step9/bf16_zero"),
+        (
+            ZERO[:4] + ZERO_3[:4],
+            ZERO[3],
+            "3 ranks of global_step9/bf16_zero_pp_rank_*_mp_rank_*_optim_states.pt, but 4",
+        ),
+        (FSDP, FSDP[1], "3 of 4 files global_step_9/actor/model_world_size_4_rank_*.pt"),
+        (
+            FSDP,
+            FSDP[7],
+            "3 ranks of global_step_9/actor/optim_world_size_4_rank_*.pt, but 4 of global_step_9/actor/mod",
+        ),
+        ([f"checkpoint-9/rng_state_{n}.pth" for n in range(4)], "checkpoint-9/rng_state_2.pth", "3 of 4 files check"),
+        (["ep1-ba9-rank0.pt", "ep1-ba9-rank1.pt", "ep1-ba9-rank2.pt"], "ep1-ba9-rank0.pt", "2 of 3 files ep1-ba9-rank"),
+        (["ep1-ba9-rank0.pt", "ep1-ba9-rank1.pt", "ep1-ba9-rank2.pt"], "ep1-ba9-rank1.pt", "2 of 3 files ep1-ba9-rank"),
+        ([f"iter_0000009/mp_rank_0{n}/a.pt" for n in range(3)], "iter_0000009/mp_rank_01/a.pt", "2 of 3 files iter"),
+    ]:
+        with subtests.test(files=files, lost=lost, reason=reason):
+            assert problem(*files) is None
+            assert (problem(*[file for file in files if file != lost]) or "").startswith(reason)
+
+
+def test_the_parts_of_deepspeed_have_one_size() -> None:
+    large = [f"100000:{name}" for name in ZERO]
+    assert problem(*large, *MODEL) is None
+    assert "has 50000 bytes, another 100000" in (problem(f"50000:{ZERO[0]}", *large[1:], *MODEL) or "")
+
+
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_another_number_of_ranks_of_the_same_weight_is_no_lost_file(ranks: int) -> None:
+    def distributed(step: int, count: int, total: int = 8_000_000) -> list[str]:
+        return [f"{total // count}:step_{step}/__{n}_0.distcp" for n in range(count)] + [f"step_{step}/.metadata"]
+
+    before = distributed(5, 8)
+    assert problem(*before, *distributed(6, ranks)) is None
+    lost = problem(*before, *distributed(6, 4, 4_000_000))
+    assert lost == "__4_0.distcp is missing, which the one before has"
+
+
+# ---------------------------------------------------------------- what others of its kind have
+
+
+def test_a_marker_that_others_of_its_kind_have_must_be_there(subtests: pytest.Subtests) -> None:
+    for marker in [
+        "trainer_state.json",
+        "train_state.json",
+        "_CHECKPOINT_METADATA",
+        "commit_success.txt",
+        "weights/metadata.json",
+    ]:
+        with subtests.test(marker=marker):
+            steps = [f"step_{step}/{name}" for step in (5, 6, 7) for name in ("a.pt", marker)]
+            assert problem(*steps) is None
+            assert problem(*steps[:-1]) == f"{marker} is missing, which others have"
+            assert shown(*steps[:2], *steps[3:])[0][2] is None
+            assert problem("other-5/a.pt", "step_7/a.pt", "epoch_7/a.pt", f"epoch_8/{marker}", "epoch_8/a.pt") is None
+
+
+def test_a_trainer_folder_without_its_state_is_refused_even_alone() -> None:
+    files = ("checkpoint-5/training_args.bin", "checkpoint-5/model.safetensors")
+    assert problem(*files) == "no trainer_state.json: transformers writes it last"
+    assert problem(*files, "checkpoint-5/trainer_state.json") is None
+
+
+def test_a_file_much_smaller_than_before_is_refused_once() -> None:
+    sizes = {5: 1_000_000, 6: 950_000, 7: 500_000, 8: 500_000}
+    found = shown(*[f"{size}:step_{step}/model.pt" for step, size in sizes.items()])
+    reason = "step_7/model.pt: 500000 bytes, where the one before has 950000"
+    assert [each for _, _, each in found] == [None, None, reason, None]
+
+
+@pytest.mark.parametrize("name", ["data.pt", "scheduler.pt", "replay.json", "metrics.bin"])
+def test_other_files_may_shrink(name: str) -> None:
+    assert problem(f"900000:step_5/{name}", f"100000:step_6/{name}") is None
+
+
+def test_single_files_are_compared_with_those_of_their_name_only() -> None:
+    assert problem("900000:a_000000500.safetensors", "100000:b_000001000.safetensors") is None
+    assert "where the one before has" in str(
+        problem("900000:a_000000500.safetensors", "100000:a_000001000.safetensors")
+    )
+    assert problem("step_5/model.pt", "lora_000000500.safetensors") is None
+
+
+def test_the_shards_must_have_the_bytes_that_the_index_says() -> None:
+    index = "checkpoint-5/model.safetensors.index.json"
+    shards = "".join(f"\nshard ./{index}\t{name}" for name in ("a.safetensors", "b.safetensors"))
+    files = (index, "500:checkpoint-5/a.safetensors", "500:checkpoint-5/b.safetensors")
+    assert problem(*files, more=f"total ./{index}\t1000{shards}") is None
+    assert problem(*files, more=f"total ./{index}\t1001{shards}") == (
+        f"the shards have 1000 of the 1001 bytes that {index} says"
+    )
+    assert problem(*files, more=f"total ./{index}\t{shards}") is None
+
+
+# ---------------------------------------------------------------- trackers
+
+
+def test_what_is_newer_than_deepspeeds_latest_is_refused() -> None:
+    steps = ("run/global_step100/a.pt", "run/global_step200/a.pt", "run/best_global_step300/a.pt")
+    found = shown(*steps, more="tracker ./run/latest\tglobal_step100")
+    assert [each for _, _, each in found] == [None, "newer than latest, which says global_step100", None]
+
+
+def test_deepspeeds_latest_inside_a_checkpoint_names_what_must_be_in_it() -> None:
+    more = "tracker ./checkpoint-5/latest\tglobal_step5"
+    files = ("checkpoint-5/latest", "checkpoint-5/model.pt")
+    assert problem(*files, more=more) == "checkpoint-5/latest names global_step5, which is missing"
+    assert shown(*files, "checkpoint-5/global_step5/a.pt", more=more) == [("/c/checkpoint-5", 5, None)]
+
+
+def test_what_a_tracker_names_and_is_missing_is_listed_as_that(subtests: pytest.Subtests) -> None:
+    for line, there, missing, step in [
+        ("tracker ./latest\tglobal_step300", "global_step200/a.pt", "global_step300", 300),
+        ("tracker ./_actor/latest\tglobal_step300", "_actor/global_step200/a.pt", "_actor/global_step300", 300),
+        ("tracker ./last_checkpoint\t/elsewhere/work/epoch_12.pth", "epoch_11.pth", "epoch_12.pth", 12),
+        ("tracker ./last_checkpoint\tmodel_0004999.pth", "model_0003999.pth", "model_0004999.pth", 4999),
+        ("link lrwxrwxrwx 1 a a 18 ./latest-rank0.pt -> ep1-ba100-rank0.pt",)
+        + ("ep1-ba90-rank0.pt", "ep1-ba100-rank0.pt", 100),
+    ]:
+        with subtests.test(line=line, there=there, missing=missing, step=step):
+            before, after = shown(there, more=line)
+            assert before[2] is None and after[:2] == (f"/c/{missing}", step)
+            assert str(after[2]).endswith(", which is missing")
+            file = missing if "." in missing else f"{missing}/a.pt"
+            assert shown(there, file, more=line)[-1] == (f"/c/{missing}", step, None)
+
+
+def test_a_tracker_without_a_known_name_adds_nothing(subtests: pytest.Subtests) -> None:
+    for content in ["", "mine", "5", "model_final.pth", "best.pth", "\0", "../.."]:
+        for tracker in ["latest", "last_checkpoint"]:
+            with subtests.test(content=content, tracker=tracker):
+                assert shown("step_4/a.pt", more=f"tracker ./{tracker}\t{content}") == [("/c/step_4", 4, None)]
+
+
+def test_the_marker_of_an_unfinished_nemo_checkpoint_refuses_it() -> None:
+    for root, file in (
+        ("a--step=18-last", "a--step=18-last.ckpt"),
+        ("a--step=18-last", "a--step=18-last/weights/x.pt"),
+    ):
+        assert problem(file, f"0:{root}-unfinished") == f"unfinished: {root}-unfinished is there"
+        assert problem(file, "0:a--step=9-last-unfinished") is None
+
+
+# ---------------------------------------------------------------- holes
+
+
+def test_a_file_with_a_hole_is_refused_on_a_local_disk(subtests: pytest.Subtests) -> None:
+    for disk, size, blocks, name, reason in [
+        ("ext2/ext3", 1_000_000, 100, "a.pt", "step_5/a.pt: has a hole: 51200 of 1000000 bytes are on the disk"),
+        ("xfs", 1_000_000, 0, "a.safetensors", "step_5/a.safetensors: has a hole: 0 of 1000000 bytes are on the disk"),
+        ("tmpfs", 1_000_000, 1700, "a.pt", "step_5/a.pt: has a hole: 870400 of 1000000 bytes are on the disk"),
+        ("xfs", 1_000_000, 1953, "a.pt", None),
+        ("zfs", 1_000_000, 100, "a.pt", None),
+        ("btrfs", 1_000_000, 100, "a.pt", None),
+        ("nfs", 1_000_000, 100, "a.pt", None),
+        ("", 1_000_000, 100, "a.pt", None),
+        ("xfs", 1000, 0, "a.pt", None),
+        ("xfs", 1_000_000, 100, "a.log", None),
+    ]:
+        with subtests.test(disk=disk, size=size, blocks=blocks, name=name, reason=reason):
+            found = parse_listing(
+                f"state=there\nnow 2000\ndisk {disk}\nfile {size} 1000 {blocks} ./step_5/{name}\nlooked ."
+            )
+            assert found and [each.problem for each in group_checkpoints(found, "/c").checkpoints] == [reason]
+
+
+# ---------------------------------------------------------------- hostile names
+
+
+def test_odd_names_stay_what_they_are(subtests: pytest.Subtests) -> None:
+    for name in [
+        "with space",
+        "it's",
+        '"',
+        "$(id)",
+        "a\tb",
+        "-rf",
+        "ü",
+        "\udcff",
+        "x ./y",
+        "..",
+        "a=b",
+        "*",
+        "\u2028",
+        "\r",
+        "\x0b",
+        "\x85",
+    ]:
+        with subtests.test(name=name):
+            file = f"{name}/step_5/model {name}.pt"
+            [(path, step, reason)] = shown(file, more=f"bad truncated ./{file}")
+            assert (path, step) == (f"/c/{name}/step_5", 5) and reason == f"{file}: truncated"
+
+
+def test_no_name_can_forge_another_line(subtests: pytest.Subtests) -> None:
+    for mark in ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]:
+        with subtests.test(mark=mark):
+            found = shown("step_5/a.pt", f"logs/x{mark}file 100 1000 ./step_999/a.pt")
+            assert all(step == 5 or mark in path for path, step, _ in found)
+            assert (
+                problem("step_5/a.pt", f"step_5/x{mark}bad truncated .", f"step_5/x{mark}bad truncated ./step_5/a.pt")
+                is None
+            )
+
+
+def test_a_line_that_is_cut_adds_nothing_and_breaks_nothing(subtests: pytest.Subtests) -> None:
+    for line in [
+        "file",
+        "file x y ./step_5/a.pt",
+        "file 5 ./step_5/a.pt",
+        "bad",
+        "shard",
+        "tracker x",
+        "now",
+        "total",
+        "step x",
+        "link x",
+    ]:
+        with subtests.test(line=line):
+            assert [step for _, step, _ in shown("step_4/a.pt", more=line)] == [4]
+
+
+def test_a_number_too_long_for_a_step_is_no_step() -> None:
+    assert shown("step_" + "9" * 5000 + "/a.pt") == []
+
+
+# ---------------------------------------------------------------- names of models that end in digits
+
+
+def saved(*files: tuple[str, int | None]) -> list[tuple[str, int]]:
+    """Path and step of what a listing with these files, and the steps in their headers, makes."""
+    headers = "\n".join(f"step ./{name}\t{step}" for name, step in files if step is not None)
+    return [(path, step) for path, step, _ in shown(*(name for name, _ in files), more=headers)]
+
+
+def test_the_header_outranks_digits_that_belong_to_the_name_of_the_model(subtests: pytest.Subtests) -> None:
+    for name in ["lora-001", "portrait_2024", "flux_v2-000100", "2024", "step_5", "run-step00000099"]:
+        with subtests.test(name=name):
+            found = saved(
+                (f"{name}_000000010.safetensors", 10),
+                (f"{name}_000000030.safetensors", 30),
+                (f"{name}.safetensors", 40),
+            )
+            assert found[-1] == (f"/c/{name}.safetensors", 40)
+            assert [step for _, step in found] == [10, 30, 40]
+            assert saved((f"{name}.safetensors", 40)) == [(f"/c/{name}.safetensors", 40)]
+
+
+@pytest.mark.parametrize("name", ["lora-001", "portrait_2024", "lora"])
+def test_at_the_same_step_the_final_file_is_the_newest(name: str) -> None:
+    found = saved((f"{name}.safetensors", 40), (f"{name}_000000040.safetensors", 40))
+    assert found[-1] == (f"/c/{name}.safetensors", 40)
+
+
+@pytest.mark.parametrize("name", ["lora-001", "portrait_2024"])
+@pytest.mark.parametrize("extension", ["safetensors", "pt"])
+def test_a_final_file_without_a_header_is_as_far_as_those_with_a_number(name: str, extension: str) -> None:
+    names = [f"{name}_000000010.{extension}", f"{name}_000000030.{extension}", f"{name}.{extension}"]
+    assert [(each.path, each.step) for each in read(*names)][-1] == (f"/c/{names[-1]}", 30)
+
+
+def test_a_final_file_without_a_header_that_is_older_than_a_numbered_one_is_left_over() -> None:
+    more = "file 100 1500 ./lora-001_000000030.safetensors"
+    assert [each.path for each in read("lora-001.safetensors", more=more)] == ["/c/lora-001_000000030.safetensors"]
+
+
+# ---------------------------------------------------------------- listings that were cut, and files not looked into
+
+
+def seen(*lines: str, up_to: int | None = None) -> CheckpointListing:
+    found = parse_listing("\n".join(["state=there", "now 2000", *lines]))
+    assert found is not None
+    return group_checkpoints(found, "/c", up_to=up_to)
+
+
+def states(listing: CheckpointListing) -> dict[int, bool | None]:
+    return {each.step: each.complete for each in listing.checkpoints}
+
+
+STEP_8 = ("file 100 1000 ./step_8/a.pt", "file 100 1000 ./step_8/b.pt", "listed ./step_8", "looked ./step_8")
+
+
+def test_in_a_cut_listing_only_what_was_listed_whole_is_judged() -> None:
+    found = seen("cut", *STEP_8, "file 100 1000 ./step_7/a.pt", "file 100 1000 ./step_6.pt", "rest 5 7")
+    assert states(found) == {6: None, 7: None, 8: True}
+    assert found.checkpoints[0].size_bytes is None and found.checkpoints[0].problem
+    assert (found.unlisted, found.unknown, found.unlooked_step) == (5, 7, 7)
+
+
+def test_the_one_below_the_last_looked_into_is_a_measure_and_stays_unknown() -> None:
+    below = ("file 100 1000 ./step_7/a.pt", "file 100 1000 ./step_7/b.pt", "file 9 1 ./step_7/c.pt", "listed ./step_7")
+    found = seen("cut", *STEP_8, *below, "rest 5 7")
+    assert states(found) == {7: None, 8: False}
+    assert found.checkpoints[1].problem == "c.pt is missing, which the one before has"
+
+
+def test_what_was_not_looked_into_is_not_called_complete_and_may_be_called_broken() -> None:
+    old = ("file 0 1000 ./step_3/a.pt", "file 100 1000 ./step_5/a.pt", "file 100 1000 ./step_5/b.pt", "rest 2 5")
+    found = seen(*STEP_8, *old)
+    assert states(found) == {3: False, 5: None, 8: True} and found.newest_complete == found.checkpoints[-1]
+    assert (found.unlisted, found.unknown) == (0, 1)
+
+
+def test_a_complete_one_below_a_step_that_was_not_looked_at_is_not_the_newest() -> None:
+    found = seen("cut", *STEP_8, "rest 5 9")
+    assert states(found) == {8: True} and found.newest_complete is None
+
+
+def test_a_checkpoint_of_too_many_files_is_unknown() -> None:
+    found = seen("cut", "over ./a/step_9", "over ./step_10_steps.pkl.step_7.pt", *STEP_8)
+    assert states(found) == {7: None, 8: True, 9: None}
+    assert {each.problem for each in found.checkpoints if each.complete is None} == {
+        "not looked into: it has too many files"
+    }
+
+
+def test_a_tracker_that_names_what_a_cut_listing_left_out_does_not_make_it_missing() -> None:
+    tracker = "tracker ./latest_checkpointed_iteration.txt\t{}"
+    assert states(seen("cut", *STEP_8, tracker.format(5), "rest 5 7")) == {8: False}
+    assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7")) == {8: True, 9: False}
+    assert states(seen("cut", *STEP_8, tracker.format(9), "rest 5 7", up_to=8)) == {8: True}
+
+
+def test_a_file_in_place_does_not_count_where_those_with_a_number_were_cut() -> None:
+    last = ("file 100 1000 ./last.ckpt", "listed ./last.ckpt", "looked ./last.ckpt")
+    assert states(seen("cut", *last)) == {0: True}
+    assert states(seen("cut", *last, "rest 5 7")) == {}
+
+
+# ---------------------------------------------------------------- the ranking that sed makes of the same names
+
+
+def test_folders_have_the_step_in_the_ranking_that_they_have_here(subtests: pytest.Subtests) -> None:
+    for name in [
+        "step_500",
+        "global_step500",
+        "checkpoint-00500",
+        "iter_0000500",
+        "epoch=3",
+        "1000",
+        "1000.orbax-checkpoint-tmp-7",
+        "run_epoch50_bs16",
+        "n=0--step=18-consumed_samples=9.0-last",
+        "TMP-Checkpoint-60",
+        "my-lora-000004-state",
+        "version",
+        "ep1-ba100",
+        "checkpoint-5.tmp",
+        "step_7.part",
+        "model-2",
+        "checkpoint_000012",
+        "Step 5",
+        "epoch=1-step=500.ckpt",
+    ]:
+        with subtests.test(name=name):
+            assert ranked(f"d ./a b/{name}") == [each.step for each in read(f"a b/{name}/model.pt")]
+
+
+def test_files_have_the_step_in_the_ranking_that_they_have_here(subtests: pytest.Subtests) -> None:
+    for name in [
+        "epoch=1-step=500-val_loss=0.25-last.ckpt",
+        "lora_000000250.safetensors",
+        "ep1-ba100-rank0.pt",
+        "checkpoint_1_50.pt",
+        "rl_model_1000_steps.zip",
+        "checkpoint-12.pth.tar",
+        "recovery-3-500.pth.tar",
+        "best_coco_epoch_7.pth",
+        "ckpt-50.pt",
+        "model_0004999.pth",
+        "step_5.pt.tmp.part",
+        "epoch=03-val_loss=0.25.ckpt",
+        "rl_model_replay_buffer_9_steps.pkl",
+    ]:
+        with subtests.test(name=name):
+            assert ranked(f"f ./a b/{name}") == [each.step for each in read(f"a b/{name}")]
+
+
+def ranked(line: str) -> list[int]:
+    """The steps that the program for sed finds in a line."""
+    command = ["sed", "-nE", format_ranking()]
+    done = subprocess.run(command, input=f"{line}\n", capture_output=True, text=True, check=True)
+    found = (each.partition("/")[0] for each in done.stdout.splitlines())
+    return [int(step) for step in found if step.isdigit()]

@@ -1,0 +1,52 @@
+"""Options that mean the same have one name and one reader; earlier names are taken, and not shown."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from training_monitor.cli.argument_types import HARD_LIMIT, INTERVAL, SOFT_LIMIT, STALL_AFTER, STOP_GRACE
+from training_monitor.cli.arguments import build_parser
+
+COMMANDS = {
+    STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
+    INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "top x"],
+    STOP_GRACE: ["stop local x", "watch local", "terminate local"],
+    SOFT_LIMIT: ["watch local", "launch"],
+    HARD_LIMIT: ["watch local", "launch"],
+}
+
+
+def parse(words: str) -> argparse.Namespace:
+    return build_parser().parse_args(words.split())
+
+
+def test_every_name_of_an_option_takes_seconds_and_durations(subtests: pytest.Subtests) -> None:
+    for names, commands in COMMANDS.items():
+        for words in (f"{command} {name}" for command in commands for name in names):
+            with subtests.test(words=words):
+                field = names[0].removeprefix("--").replace("-", "_")
+                assert getattr(parse(f"{words} 90"), field) == getattr(parse(f"{words} 1m30s"), field) == 90
+
+
+def test_only_the_first_name_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for names, commands in COMMANDS.items():
+        for command in commands:
+            with pytest.raises(SystemExit):
+                parse(f"{command} --help")
+            shown = capsys.readouterr().out
+            assert f"{names[0]} DURATION" in shown and not [name for name in names[1:] if f"{name} " in shown]
+
+
+def test_the_last_of_several_names_counts() -> None:
+    assert parse("stall local --threshold 5 --stall-after 6").stall_after == 6
+    assert parse("stall local --stall-after 6 --threshold 5").stall_after == 5
+    assert parse("stall local").stall_after is None and parse("top x -i 5s").interval == 5
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "1e9", "15min", "m", ""])
+def test_what_is_no_duration_is_wrong_use(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["wait", "local", f"--timeout={text}"])
+    assert "expected seconds, from 0, or a duration such as 15m" in capsys.readouterr().err

@@ -1,0 +1,209 @@
+"""Who is asked next: once a round, never twice at a time, the silent ones rarely and never before the others.
+
+What else an engine does is shown by those who inherit it: test_fleet*.py, test_run_collector.py, test_mock_fleet.py.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.fakes import FakeClock
+from training_monitor.core.engine import (
+    LEAST_AT_WORK,
+    MOST_FOR_SILENT,
+    MOST_THREADS,
+    SLOW_SECONDS,
+    Engine,
+    Schedule,
+    wait_after,
+)
+from training_monitor.core.errors import TrainingMonitorError
+
+
+def taken(schedule: Schedule) -> list[str]:
+    """All that one thread after another gets to ask now."""
+    found = []
+    for _ in range(schedule.missing_threads(0)):
+        while key := schedule.take(0):
+            found.append(key)
+    return found
+
+
+def test_each_is_asked_once_in_a_round_however_often_it_is_added() -> None:
+    schedule = Schedule(10)
+    schedule.begin_round(forced=False)
+    schedule.add(["a", "b", "a"], 0)
+    schedule.add(["b"], 0)
+    assert taken(schedule) == ["a", "b"]
+    for key in "ab":
+        schedule.end(key, 1, answered=True)
+    schedule.add(["a"], 1)
+    assert schedule.is_idle
+    schedule.begin_round(forced=False)
+    schedule.add(["a"], 10)
+    assert taken(schedule) == ["a"]
+
+
+def test_one_that_is_being_asked_is_not_asked_again_at_the_same_time() -> None:
+    schedule = Schedule(10)
+    schedule.add(["a"], 0)
+    assert taken(schedule) == ["a"]
+    schedule.begin_round(forced=False)
+    schedule.add(["a"], 10)
+    assert taken(schedule) == [] and not schedule.is_idle
+    schedule.end("a", 11, answered=True)
+    assert schedule.is_idle
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_one_that_is_being_asked_when_a_round_is_forced_is_asked_once_more_after_that(answered: bool) -> None:
+    schedule = Schedule(10)
+    schedule.add(["a"], 0)
+    assert taken(schedule) == ["a"]
+    schedule.begin_round(forced=True)
+    schedule.add(["a"], 10)
+    assert taken(schedule) == [] and not schedule.is_idle
+    schedule.end("a", 11, answered=answered)
+    assert taken(schedule) == ["a"]
+    schedule.end("a", 12, answered=True)
+    assert schedule.is_idle
+
+
+def test_one_that_is_urgent_neither_waits_for_others_when_it_failed_nor_counts_as_silent() -> None:
+    schedule = Schedule(10, urgent=("now",))
+    silent = [f"silent {number}" for number in range(MOST_FOR_SILENT + 1)]
+    keys = [*silent, "now"]
+    schedule.add(keys, 0)
+    taken_with_failures(schedule, keys)
+    schedule.begin_round(forced=True)
+    schedule.add(keys, 100)
+    schedule.threads = len(keys)
+    assert [schedule.take(100) for _ in keys] == ["now", *silent[:MOST_FOR_SILENT], None]
+
+
+def test_one_that_fails_waits_twice_as_long_each_time_up_to_five_minutes() -> None:
+    assert [wait_after(count, 10) for count in range(7)] == [0, 20, 40, 80, 160, 300, 300]
+    assert wait_after(10_000, 10) == 300 and wait_after(3, 600) == 600
+    schedule = Schedule(10)
+    schedule.add(["a"], 0)
+    taken(schedule)
+    schedule.end("a", 5, answered=False)
+    for now, expected in ((24.9, []), (25, ["a"])):
+        schedule.begin_round(forced=False)
+        schedule.add(["a"], now)
+        assert taken(schedule) == expected
+
+
+def test_a_forced_round_asks_those_that_are_to_wait_and_an_answer_ends_the_waiting() -> None:
+    schedule = Schedule(10)
+    schedule.add(["a"], 0)
+    taken(schedule)
+    schedule.end("a", 0, answered=False)
+    schedule.begin_round(forced=True)
+    schedule.add(["a"], 1)
+    assert taken(schedule) == ["a"]
+    schedule.end("a", 2, answered=True)
+    schedule.begin_round(forced=False)
+    schedule.add(["a"], 2)
+    assert taken(schedule) == ["a"]
+
+
+def test_those_that_did_not_answer_come_last_and_never_hold_all_threads() -> None:
+    schedule = Schedule(10)
+    silent = [f"silent {number}" for number in range(50)]
+    schedule.add(silent, 0)
+    for key in taken_with_failures(schedule, silent):
+        assert key in silent
+    schedule.begin_round(forced=True)
+    schedule.add([*silent, "good"], 100)
+    asked = []
+    for now in range(100, 150):  # a second after the other, while all that are asked hang
+        asked += [schedule.take(now) for _ in range(schedule.missing_threads(now))]
+    assert schedule.threads <= MOST_THREADS
+    assert asked[0] == "good" and len([key for key in asked if key]) == MOST_FOR_SILENT + 1
+    schedule.add(["another"], 100)
+    assert schedule.missing_threads(150) and schedule.take(150) == "another"
+
+
+def taken_with_failures(schedule: Schedule, keys: list[str]) -> list[str]:
+    schedule.missing_threads(0)
+    found = []
+    for _ in keys:
+        key = schedule.take(0)
+        assert key
+        found.append(key)
+        schedule.end(key, 0, answered=False)
+    schedule.threads = 0
+    return found
+
+
+def test_nothing_is_kept_of_those_that_are_forgotten() -> None:
+    schedule = Schedule(10)
+    schedule.add(["a", "b"], 0)
+    schedule.missing_threads(0)
+    assert schedule.take(0) == "a"
+    schedule.end("a", 0, answered=False)
+    schedule.forget(["a", "b"])
+    assert schedule.take(0) is None and schedule.is_idle
+    schedule.begin_round(forced=False)
+    schedule.add(["a"], 0)
+    assert not schedule.is_idle
+
+
+def test_few_threads_work_and_those_that_wait_for_slow_members_get_others_beside_them() -> None:
+    schedule = Schedule(10)
+    schedule.add([f"member {number}" for number in range(50)], 0)
+    first = schedule.missing_threads(0)
+    assert first == LEAST_AT_WORK + 3
+    assert all(schedule.take(0) for _ in range(first))
+    assert schedule.missing_threads(SLOW_SECONDS - 0.1) == 0
+    assert schedule.missing_threads(SLOW_SECONDS) == first
+    assert Schedule(10, threads=MOST_THREADS).missing_threads(0) == 0
+
+
+# ---------------------------------------------------------------- an engine
+
+
+class Counter(Engine):
+    """Counts looks at one thing; `fault` is raised by whatever takes in a failure."""
+
+    subject, most_threads = "counters", 0
+
+    def __init__(self) -> None:
+        super().__init__(10.0, FakeClock())
+        self.count = 0
+
+    def keys(self) -> list[str]:
+        return ["a"]
+
+    def look(self, key: str) -> None:
+        self.count += 1
+        raise TrainingMonitorError("no answer")
+
+    def fail(self, key: str, error: str) -> None:
+        raise ZeroDivisionError(error)
+
+
+def test_where_no_thread_is_left_starting_says_so_and_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, told = Counter(), threading.Event()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(TrainingMonitorError, match="no thread left to look at the counters"):
+            engine.start()
+    engine.listen(told.set)
+    engine.listen(engine.close)
+    engine.start()
+    assert told.wait(20) and engine.count == 1
+
+
+def test_a_failure_that_cannot_be_taken_in_ends_nothing() -> None:
+    engine = Counter()
+    engine.ask_all()
+    engine.ask_all()
+    assert engine.count == 2 and not engine.is_refreshing

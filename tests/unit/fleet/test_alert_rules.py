@@ -1,0 +1,381 @@
+"""Alert rules: the grammar, what is refused and where, three-valued judgement, and when a rule is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.fleet import config as alert_rules
+from training_monitor.fleet.config import (
+    MOST_DEPTH,
+    MOST_TEXT,
+    AlertRule,
+    AllOf,
+    Answer,
+    AnyOf,
+    Comparison,
+    RuleState,
+    advance_rule,
+    judge,
+    parse_condition,
+)
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.values import REPORTED, FleetSample, sample_of
+
+NAN, INF = float("nan"), float("inf")
+GAP = 60.0
+
+
+def sample(at: float = 0.0, status: str | None = "running", **values: float | None) -> FleetSample:
+    return FleetSample(at, values, status)
+
+
+def holds(when: str, status: str | None = "running", **values: float | None) -> bool | None:
+    return judge(parse_condition(when).test, sample(0.0, status, **values))
+
+
+def told(when: str, samples: list[FleetSample], *, gap: float = GAP) -> list[float]:
+    """The times at which a rule is told."""
+    rule, state, times = AlertRule("r", when), RuleState(), []
+    for each in samples:
+        state, fires = advance_rule(rule, state, each, gap=gap)
+        times += [each.timestamp] if fires else []
+    return times
+
+
+# ---------------------------------------------------------------- grammar
+
+
+def test_the_documented_example_is_read() -> None:
+    condition = parse_condition("gpu_utilization < 5 for 10m")
+    assert condition.test == Comparison("gpu_utilization", "<", 5.0) and condition.duration == 600
+
+
+def grammar(text: str) -> dict[str, str]:
+    """The rules that a text documents, by their names."""
+    return dict(re.findall(r"^    ([a-z-]+) += (.+)$", text, re.MULTILINE))
+
+
+def test_the_document_has_the_grammar_and_the_fields_of_the_reader() -> None:
+    document = (Path(__file__).parents[3] / "docs" / "fleet.md").read_text(encoding="utf-8")
+    conditions = document[document.index("### Conditions") : document.index("## History")]
+    assert grammar(conditions) == grammar(alert_rules.__doc__ or "") != {}
+    fields = conditions[conditions.index("`FIELD`: ") :].partition(". A test of")[0]
+    assert re.findall(r"`([a-z_]+)`", fields) == [*REPORTED]
+    assert f"At most {MOST_TEXT} characters, and {MOST_DEPTH} parentheses" in " ".join(conditions.split())
+
+
+def sentence(rules: dict[str, str], rule: str, chance: random.Random, depth: int = 0) -> str:
+    """A sentence made by the documented rules."""
+    if rule == "any" and depth > 12:
+        return "loss > 1"
+    words = {
+        "FIELD": [*REPORTED],
+        "NUMBER": ["5", "0.5", ".5", "5.", "1e-4", "2E3"],
+        "WORD": ["running", "für", "_x1"],
+        "QUOTED": ['"a b"', '"("', '"for 5m"'],
+    }
+    stack: list[list[list[str]]] = [[[]]]  # alternatives of each bracket that is open, each a list of texts
+    for token in re.findall(r'"[^"]+"|[A-Za-z-]+|[][{}()|]', rules[rule]):
+        if token in "([{":
+            stack.append([[]])
+        elif token == "|":
+            stack[-1].append([])
+        elif token in ")]}":
+            chosen = " ".join(chance.choice(stack.pop()))
+            often = 1 if token == ")" else chance.choice((0, 0, 1) if token == "]" else (0, 0, 1, 2))
+            stack[-1][-1] += [chosen] * often
+        elif token.startswith('"'):
+            stack[-1][-1].append(token[1:-1])
+        elif token in words:
+            stack[-1][-1].append(chance.choice(words[token]))
+        else:
+            stack[-1][-1].append(f"<{token}>")
+    chosen = " ".join(chance.choice(stack[0]))
+    return re.sub("<([a-z-]+)>", lambda found: sentence(rules, found[1], chance, depth + 1), chosen)
+
+
+def test_all_that_the_document_allows_is_read() -> None:
+    rules, chance = grammar(alert_rules.__doc__ or ""), random.Random(7)
+    read = 0
+    for _ in range(2000):
+        text = sentence(rules, "condition", chance)
+        if len(text) > MOST_TEXT or re.search(r"(?<!_utilization) (?:[<>=!]=?) \S+ %", text):
+            continue
+        parse_condition(text)
+        read += 1
+    assert read > 1000
+
+
+def test_durations_are_seconds_minutes_hours_and_days(subtests: pytest.Subtests) -> None:
+    for text, seconds in [("30s", 30), ("10m", 600), ("2h", 7200), ("1d", 86400), ("0.5h", 1800), ("10 m", 600)]:
+        with subtests.test(text=text, seconds=seconds):
+            assert parse_condition(f"loss > 1 for {text}").duration == seconds
+
+
+def test_numbers_are_written_as_everywhere(subtests: pytest.Subtests) -> None:
+    for text, number in [("5", 5), ("0.5", 0.5), ("1e-4", 1e-4), ("-3", -3), ("+3", 3), (".5", 0.5), ("5.", 5)]:
+        with subtests.test(text=text, number=number):
+            assert parse_condition(f"loss>{text}").test == Comparison("loss", ">", number)
+
+
+def test_every_reported_field_can_be_asked_for(subtests: pytest.Subtests) -> None:
+    for field in REPORTED:
+        with subtests.test(field=field):
+            metrics = TrainingMetrics(1, None, "running", **{REPORTED[field]: 3})
+            assert judge(parse_condition(f"{field} == 3").test, sample_of(metrics, 1.0)) is True
+
+
+def test_per_cent_signs_are_for_what_is_in_per_cent() -> None:
+    assert parse_condition("gpu_utilization < 5%").test == parse_condition("gpu_utilization < 5").test
+    with pytest.raises(SettingsError, match="at column 9, where '%' is"):
+        parse_condition("loss > 5%")
+
+
+def test_and_binds_stronger_than_or_and_parentheses_strongest() -> None:
+    a, b, c = Comparison("step", ">", 1), Comparison("loss", ">", 2), Comparison("epoch", ">", 3)
+    assert parse_condition("step > 1 or loss > 2 and epoch > 3").test == AnyOf((a, AllOf((b, c))))
+    assert parse_condition("step > 1 and loss > 2 or epoch > 3").test == AnyOf((AllOf((a, b)), c))
+    assert parse_condition("(step > 1 or loss > 2) and epoch > 3").test == AllOf((AnyOf((a, b)), c))
+    assert parse_condition("((step > 1))").test == a
+
+
+def test_a_status_is_a_word_or_in_quotes() -> None:
+    assert parse_condition("status == exited").test == parse_condition('status=="exited"').test
+    assert parse_condition('status != "not here, and no"').test == Comparison("status", "!=", "not here, and no")
+
+
+def test_words_may_be_asked_of_a_field() -> None:
+    assert parse_condition("loss is nan for 1m").test == Answer("loss", "nan")
+    assert parse_condition("status is unknown").test == Answer("status", "unknown")
+
+
+def test_what_is_no_condition_is_refused_with_its_place(subtests: pytest.Subtests) -> None:
+    for text, words in [
+        ("", "one of gpu_utilization, .* at column 1, where the end is"),
+        ("   ", "at column 4, where the end is"),
+        ("gpu_utilisation < 5", "expected gpu_utilization at column 1, where 'gpu_utilisation' is"),
+        ("progress_percent > 5", "at column 1, where 'progress_percent' is"),
+        ("LOSS > 3", "at column 1, where 'LOSS' is"),
+        ("5 > loss", "one of .*, status at column 1, where '5' is"),
+        ("loss", "expected < <= > >= == != or `is` at column 5, where the end is"),
+        ("loss = 3", "at column 6, where '=' is"),
+        ("loss <> 3", "a number at column 7, where '>' is"),
+        ("loss < step", "a number at column 8, where 'step' is"),
+        ("loss < nan", "`loss is nan` asks for nan at column 8"),
+        ("loss < 1e999", "a number at column 8, where '1e999' is"),
+        ("loss < 5 5", "and, or, for, or the end at column 10"),
+        ("loss < 5 AND step > 1", "and, or, for, or the end at column 10, where 'AND' is"),
+        ("loss < 5 and", "at column 13, where the end is"),
+        ("(loss < 5", r"`\)` at column 10, where the end is"),
+        ("loss < 5)", "at column 9, where '\\)' is"),
+        ("()", "at column 2"),
+        ("loss < 5 for", "a duration such as 30s, 10m, 2h, 1d at column 13"),
+        ("loss < 5 for 10", "a duration .* at column 16, where the end is"),
+        ("loss < 5 for 10min", "at column 16, where 'min' is"),
+        ("loss < 5 for -10m", "a duration .* at column 17, where 'm' is"),
+        ("loss < 5 for 10m and step > 1", "nothing more: .* at column 18, where 'and' is"),
+        ("(loss < 5 for 10m)", "at column 11, where 'for' is"),
+        ("status < running", "expected == != or `is` at column 8"),
+        ("status == 5", "a status, .* at column 11, where '5' is"),
+        ('status == ""', "a status"),
+        ('status == "', "a status"),
+        ("status == unknown", "`status is unknown` asks for that at column 11"),
+        ("status is nan", "known, unknown at column 11, where 'nan' is"),
+        ("loss is broken", "known, unknown, nan at column 9"),
+        ("löss > 3", "expected loss at column 1, where 'löss' is"),
+        ("loss > ٣", "a number at column 8"),
+        ("loss > 3; import os", "at column 9, where ';' is"),
+        ("__import__('os').system('true')", "at column 1"),
+        ("loss > 3\0", "at column 9"),
+    ]:
+        with subtests.test(text=text, words=words):
+            with pytest.raises(SettingsError, match=words) as raised:
+                parse_condition(text)
+            assert (raised.value.key, raised.value.value) == ("when", text)
+
+
+def test_conditions_are_bounded() -> None:
+    deep = "(" * MOST_DEPTH + "loss > 1" + ")" * MOST_DEPTH
+    assert parse_condition(deep).test == Comparison("loss", ">", 1)
+    with pytest.raises(SettingsError, match="at most 20 parentheses"):
+        parse_condition(f"({deep})")
+    with pytest.raises(SettingsError, match="at most 1000 characters") as raised:
+        parse_condition("(" * (MOST_TEXT + 1))
+    assert len(str(raised.value)) < 200
+
+
+def test_no_text_makes_anything_but_a_condition_or_a_settings_error() -> None:
+    words = 'loss is < == 5 % nan status "x" é unknown for 10m 1e999 \n'.split(" ")
+    words += ["loss < 5", "step > 1", "and", "or", "(", ")"] * 4
+    chance, read = random.Random(7), 0
+    for _ in range(5000):
+        text = chance.choice(("", " ")).join(chance.choices(words, k=chance.randrange(8)))
+        try:
+            judge(parse_condition(text).test, sample(loss=NAN))
+            read += 1
+        except SettingsError as error:
+            assert "column" in error.expected
+    assert read > 100
+
+
+# ---------------------------------------------------------------- rules
+
+
+def test_a_rule_is_a_frozen_slotted_value() -> None:
+    rule = AlertRule("idle", "loss > 3")
+    assert (rule.priority, rule.message, rule) == ("normal", None, AlertRule("idle", "loss > 3"))
+    assert not hasattr(rule, "__dict__")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        rule.when = "loss > 4"  # type: ignore[misc]
+
+
+def test_a_rule_names_what_is_wrong_with_it(subtests: pytest.Subtests) -> None:
+    for changes, key in [
+        ({"name": ""}, "name"),
+        ({"name": "two\nlines"}, "name"),
+        ({"name": "\x1b[31m"}, "name"),
+        ({"name": None}, "name"),
+        ({"when": None}, "when"),
+        ({"when": ["loss > 3"]}, "when"),
+        ({"when": "loss"}, "when"),
+        ({"priority": "loud"}, "priority"),
+        ({"priority": []}, "priority"),
+        ({"message": ""}, "message"),
+        ({"message": 5}, "message"),
+    ]:
+        with subtests.test(changes=changes, key=key):
+            with pytest.raises(SettingsError) as raised:
+                AlertRule(**{"name": "x", "when": "loss > 3", **changes})
+            assert raised.value.key == key
+
+
+# ---------------------------------------------------------------- judgement
+
+
+def test_known_values_are_compared(subtests: pytest.Subtests) -> None:
+    for when, answer in [
+        ("loss < 3", False),
+        ("loss <= 3", True),
+        ("loss > 3", False),
+        ("loss >= 3", True),
+        ("loss == 3", True),
+        ("loss != 3", False),
+        ("status == running", True),
+        ("status != running", False),
+    ]:
+        with subtests.test(when=when, answer=answer):
+            assert holds(when, loss=3.0) is answer
+
+
+def test_a_nan_is_known_and_beside_no_number() -> None:
+    assert [holds(f"loss {each} 3", loss=NAN) for each in ("<", "<=", ">", ">=", "==", "!=")] == [False] * 5 + [True]
+    assert holds("loss is nan", loss=NAN) is True and holds("loss is known", loss=NAN) is True
+    assert holds("loss is nan", loss=3.0) is False and holds("step is nan", step=3) is False
+    assert holds("loss > 1e300", loss=INF) is True and holds("loss is nan", loss=INF) is False
+
+
+@pytest.mark.parametrize("when", ["loss > 3", "loss != 3", "loss == 0", "loss is nan"])
+def test_what_is_not_known_is_neither_true_nor_false(when: str) -> None:
+    assert holds(when, loss=None) is None and holds(when) is None
+
+
+def test_whether_something_is_known_is_always_known() -> None:
+    assert holds("loss is unknown") is True and holds("loss is known") is False
+    assert holds("loss is unknown", loss=0.0) is False and holds("loss is known", loss=0.0) is True
+
+
+@pytest.mark.parametrize("status", [None, "unknown"])
+def test_an_unknown_status_is_no_other_status(status: str | None) -> None:
+    assert holds("status != running", status) is None and holds("status == exited", status) is None
+    assert holds("status is unknown", status) is True
+
+
+def test_and_and_or_are_those_of_kleene(subtests: pytest.Subtests) -> None:
+    for when, answer in [
+        ("step > 0 and loss > 0", None),
+        ("step < 0 and loss > 0", False),
+        ("loss > 0 and step < 0", False),
+        ("step > 0 or loss > 0", True),
+        ("loss > 0 or step > 0", True),
+        ("step < 0 or loss > 0", None),
+        ("(loss > 0 or step < 0) and step > 0", None),
+        ("(loss > 0 and step < 0) or step > 0", True),
+    ]:
+        with subtests.test(when=when, answer=answer):
+            assert holds(when, step=1, loss=None) is answer
+
+
+# ---------------------------------------------------------------- when a rule is told
+
+
+def test_a_rule_without_a_duration_is_told_at_once_and_once() -> None:
+    losses = [1, 5, 6, 5, 1, 5, 5]
+    assert told("loss > 3", [sample(10.0 * at, loss=loss) for at, loss in enumerate(losses)]) == [10, 50]
+
+
+def test_a_rule_is_told_when_it_held_for_its_duration() -> None:
+    assert told("loss > 3 for 30s", [sample(at, loss=5) for at in (100, 110, 120, 129.9, 130, 140, 900)]) == [130]
+    assert told("loss > 3 for 30s", [sample(at, loss=5) for at in (100, 110, 120)]) == []
+
+
+def test_one_sample_that_says_no_begins_the_time_anew() -> None:
+    samples = [sample(at, loss=5) for at in (0, 10, 20)] + [sample(29, loss=1)]
+    assert told("loss > 3 for 30s", samples + [sample(at, loss=5) for at in (30, 40, 50, 59, 60)]) == [60]
+
+
+def test_what_is_unknown_for_a_short_time_changes_nothing() -> None:
+    values = [5, None, 5, None, 5]
+    assert told("loss > 3 for 40s", [sample(10.0 * at, loss=loss) for at, loss in enumerate(values)]) == [40]
+
+
+def test_what_is_unknown_is_never_the_sample_that_tells() -> None:
+    assert told("loss > 3 for 10s", [sample(0, loss=5), sample(10, loss=None), sample(20)]) == []
+    assert told("loss > 3", [sample(at) for at in range(5)]) == []
+
+
+def test_time_that_was_not_watched_does_not_count() -> None:
+    samples = [sample(0, loss=5), sample(GAP + 1, loss=5), sample(GAP + 31, loss=5), sample(GAP + 61, loss=5)]
+    assert told("loss > 3 for 60s", samples) == [GAP + 61]
+    asleep = [sample(0, loss=5), *(sample(at, loss=None) for at in range(10, 1000, 10)), sample(1000, loss=5)]
+    assert told("loss > 3 for 60s", asleep) == []
+    assert told("loss > 3 for 60s", [sample(0, loss=5), sample(GAP, loss=5)]) == [GAP]
+
+
+def test_an_outage_is_no_end_of_what_was_told() -> None:
+    samples = [sample(0, loss=5), *(sample(at) for at in range(10, 1000, 10)), sample(1000, loss=5)]
+    assert told("loss > 3", samples) == [0]
+    assert told("loss > 3", [*samples, sample(1010, loss=1), sample(1020, loss=5)]) == [0, 1020]
+
+
+def test_a_clock_that_is_set_back_tells_nothing() -> None:
+    assert told("loss > 3 for 30s", [sample(1000, loss=5), sample(0, loss=5), sample(29, loss=5)]) == []
+    assert told("loss > 3 for 30s", [sample(1000, loss=5), sample(0, loss=5), sample(30, loss=5)]) == [30]
+    assert told("loss > 3", [sample(1000, loss=1), sample(0, loss=5)]) == []
+    assert told("loss > 3", [sample(1000, loss=1), sample(0, loss=5), sample(0, loss=5)]) == [0]
+
+
+def test_a_clock_that_jumps_ahead_is_time_that_was_not_watched() -> None:
+    assert told("loss > 3 for 30s", [sample(0, loss=5), sample(86400, loss=5)]) == []
+
+
+def test_an_absence_can_be_told_of() -> None:
+    assert told("loss is unknown for 20s", [sample(at) for at in (0, 10, 20, 30)]) == [20]
+
+
+def test_judging_many_samples_reads_the_condition_once() -> None:
+    parse_condition.cache_clear()
+    assert told("(loss > 3 and step > 0) or loss is nan for 2h", [sample(at, loss=5) for at in range(20000)]) == []
+    assert parse_condition.cache_info().misses == 1
+
+
+def test_a_state_does_not_grow() -> None:
+    rule, state = AlertRule("r", "loss > 3"), RuleState()
+    for at in range(1000):
+        state, _ = advance_rule(rule, state, sample(at, loss=at % 7), gap=GAP)
+    assert state == RuleState(since=998.0, known_at=999.0, fired=True)

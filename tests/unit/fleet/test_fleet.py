@@ -1,0 +1,427 @@
+"""FleetMonitor with machines in memory: what follows from a listing, a failure or a hang, and what is told."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH
+from tests.unit.fleet.fleet_world import World, eventually, row, unreachable
+from training_monitor.core.clock import SYSTEM_CLOCK
+from training_monitor.core.errors import CommandTimedOut, SettingsError, TrainingMonitorError
+from training_monitor.core.values import Notice
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.fleet import MOST_LOST, FleetMonitor, VastAIMonitor
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.mock import MockFleet
+from training_monitor.fleet.values import FleetEntry, FleetSample, FleetSnapshot
+
+
+def fleet(world: World, *entries: FleetEntry, **options: Any) -> FleetMonitor:
+    return FleetMonitor(entries, **{"transport": world, "clock": world.clock, **options})
+
+
+def account(world: World, **options: Any) -> FleetMonitor:
+    return fleet(world, whole_account=True, **options)
+
+
+def update(monitor: FleetMonitor, world: World, after: float = 10) -> dict[str, TrainingMetrics]:
+    world.clock.sleep(after)
+    return monitor.update_all_metrics()
+
+
+def kinds(snapshot: FleetSnapshot) -> list[str]:
+    return [alert.kind for alert in snapshot.alerts]
+
+
+# ---------------------------------------------------------------- one refresh
+
+
+def test_one_listing_tells_of_all_instances_and_each_that_runs_is_asked_once() -> None:
+    world = World(1, 2, 3)
+    world.rows[3] |= {"actual_status": "loading", "ssh_host": None}
+    rows = update(account(world), world)
+    assert list(rows) == ["vast://1", "vast://2", "vast://3"] and world.listings() == 1
+    assert [world.machine(number).asked for number in (1, 2, 3)] == [1, 1, 0]
+    assert (rows["vast://1"].step, rows["vast://1"].status, rows["vast://3"].status) == (1, "running", "loading")
+    assert rows["vast://1"].total_cost == pytest.approx(0.5, rel=0.01) and rows["vast://3"].error is None
+    assert ("show", "instance") not in {words[1:3] for words in world.said}
+
+
+def test_stopped_instances_are_hidden_until_they_run_and_stay_when_they_are_stopped() -> None:
+    world = World(1, 2)
+    world.rows[2] |= {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.01}
+    monitor = account(world)
+    assert list(update(monitor, world)) == ["vast://1"]
+    assert monitor.snapshot().summary.hidden == 1
+    world.rows[2] = row(2)
+    assert list(update(monitor, world)) == ["vast://1", "vast://2"]
+    world.rows[2] |= {"actual_status": "exited", "intended_status": "stopped"}
+    assert update(monitor, world)["vast://2"].status == "stopped" and monitor.snapshot().summary.hidden == 0
+
+
+def test_without_an_instance_the_account_is_not_asked() -> None:
+    world = World()
+    rows = update(fleet(world, FleetEntry("local", groups=("a",)), FleetEntry("local", groups=("b",))), world)
+    assert world.listings() == 0 and rows["local"].groups == ("a", "b")
+
+
+def test_the_credit_is_asked_rarely_and_unknown_when_nobody_tells() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    world.credit = None
+    update(monitor, world)
+    assert monitor.snapshot().summary.credit == 12.5
+    update(monitor, world, after=300)
+    assert monitor.snapshot().summary.credit is None and monitor.snapshot().error is None
+    assert len([words for words in world.said if words[1:3] == ("show", "user")]) == 2
+
+
+# ---------------------------------------------------------------- gone, failed, unknown
+
+
+def test_an_instance_that_a_complete_listing_lacks_is_lost_and_told_once() -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    del world.rows[2]
+    for _ in range(3):
+        rows = update(monitor, world)
+    assert rows["vast://2"].status == "lost" and rows["vast://2"].step == 1
+    assert kinds(monitor.snapshot()).count("lost") == 1
+    assert world.listings() == 1 + 2 + 1 + 1  # only the first time the complete listing decides
+    world.rows[2] = row(2)
+    assert update(monitor, world)["vast://2"].status == "running"
+
+
+def test_from_a_listing_that_failed_nothing_follows_but_that_it_failed(subtests: pytest.Subtests) -> None:
+    for listing in ["", "null", "{}", "<html>", '[{"id": null}]', '{"success": false, "msg": "Invalid user key"}']:
+        with subtests.test(listing=listing):
+            world = World(1, 2)
+            monitor = account(world)
+            update(monitor, world)
+            world.listing = listing
+            rows = update(monitor, world)
+            snapshot = monitor.snapshot()
+            assert {each.status for each in rows.values()} == {"running"} and rows["vast://1"].error is None
+            assert snapshot.error and snapshot.stale_since == snapshot.listed_at == EPOCH + 10
+            assert "lost" not in kinds(snapshot)
+            world.listing = None
+            update(monitor, world)
+            assert monitor.snapshot().error is None and monitor.snapshot().stale_since is None
+
+
+def test_an_empty_flat_listing_is_not_believed_and_a_complete_empty_one_is() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    world.rows.clear()
+    before = world.listings()
+    assert update(monitor, world)["vast://1"].status == "lost" and world.listings() == before + 2
+
+
+@pytest.mark.parametrize("listing", [[], [row(1)]], ids=["empty", "partial"])
+def test_an_instance_that_a_listing_lacks_and_that_is_there_is_not_lost(listing: list[dict[str, Any]]) -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    for _ in range(6):
+        world.lying = listing
+        assert update(monitor, world)["vast://2"].status == "running"
+    world.lying = None
+    assert update(monitor, world)["vast://2"].status == "running"
+    assert "lost" not in kinds(monitor.snapshot())
+
+
+def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    world.lying, world.show_fails = [row(1)], True
+    assert update(monitor, world)["vast://2"].status == "running"
+    rows = update(fleet(world, FleetEntry("vast://9"), FleetEntry("vast://1")), world)
+    assert rows["vast://9"].status == "unknown" and "nobody knows yet" in (rows["vast://9"].error or "")
+
+
+def test_an_account_that_was_never_listed_says_so_in_every_row_of_it() -> None:
+    world = World()
+    world.listing = CommandTimedOut("vastai: no answer within 60 s")
+    rows = update(fleet(world, FleetEntry("vast://5"), FleetEntry("local")), world)
+    assert rows["vast://5"].status == "unknown" and "no answer" in (rows["vast://5"].error or "")
+    assert rows["local"].step == 1 and rows["local"].error is None
+
+
+def test_an_instance_that_the_account_never_had_is_lost_with_that_reason() -> None:
+    world = World(1)
+    rows = update(fleet(world, FleetEntry("vast://99"), FleetEntry("vast://1")), world)
+    assert rows["vast://99"].status == "lost" and "no such instance" in (rows["vast://99"].error or "")
+    assert list(rows) == ["vast://99", "vast://1"]
+
+
+def test_one_that_does_not_answer_keeps_its_row_and_is_asked_ever_less() -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    world.machine(1).error = unreachable("no route to host")
+    rows = update(monitor, world)
+    assert rows["vast://1"].step == 1 and "no route" in (rows["vast://1"].error or "")
+    assert rows["vast://1"].stale_since == EPOCH + 10 and rows["vast://2"].error is None
+    assert len(monitor.recent("vast://1")) == 1 and len(monitor.recent("vast://2")) == 2
+
+
+def test_rows_of_the_service_may_hold_anything() -> None:
+    world = World(*range(1, 9))
+    odd: list[dict[str, Any]] = [
+        {"start_date": None}, {"dph_total": "free"}, {"gpu_name": ["x"]}, {"actual_status": 7, "ssh_port": "x"},
+        {"ssh_host": {"a": 1}}, {"label": "\x1b[2J\n"}, {"gpu_util": float("nan")}, {"id": -5},
+    ]  # fmt: skip
+    for number, details in enumerate(odd, 1):
+        world.rows[number] |= details
+    rows = update(account(world), world)
+    assert len(rows) == 7 and rows["vast://1"].total_cost is None and rows["vast://2"].cost_per_hour is None
+
+
+def test_what_is_gone_does_not_pile_up() -> None:
+    world = World()
+    monitor = account(world)
+    for number in range(1, 2 * MOST_LOST):
+        world.rows = {number: row(number, actual_status="loading")}
+        rows = update(monitor, world)
+    assert len(rows) == MOST_LOST + 1
+
+
+# ---------------------------------------------------------------- hangs
+
+
+def test_a_machine_that_hangs_delays_nobody_and_is_not_asked_twice() -> None:
+    world = World(1, 2)
+    release = world.machine(1).hang = threading.Event()
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1.0))
+    monitor.start()
+    assert eventually(lambda: world.machine(2).asked >= 3)
+    rows = {each.key: each for each in monitor.snapshot().rows}
+    assert world.machine(1).asked == 1 and rows["vast://2"].step == 1 and rows["vast://1"].step is None
+    assert eventually(lambda: len(monitor.recent("vast://2")) >= 2)
+    release.set()
+    assert eventually(lambda: monitor.snapshot().rows[0].step == 1)
+    monitor.close()
+
+
+def test_while_the_listing_hangs_other_targets_are_asked_and_a_snapshot_comes_at_once() -> None:
+    world = World(1)
+    release = world.listing_hangs = threading.Event()
+    monitor = fleet(world, FleetEntry("local"), FleetEntry("vast://1"), clock=SYSTEM_CLOCK)
+    monitor.start()
+    assert eventually(lambda: monitor.snapshot().rows[0].step == 1)
+    snapshot = monitor.snapshot()
+    assert snapshot.refreshing and snapshot.listed_at is None and snapshot.rows[1].status == "unknown"
+    release.set()
+    assert eventually(lambda: monitor.snapshot().rows[1].step == 1)
+    monitor.close()
+
+
+def test_a_refresh_while_the_account_is_listed_lists_it_once_more_afterwards() -> None:
+    world = World(1)
+    release = world.listing_hangs = threading.Event()
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1000))
+    monitor.start()
+    assert eventually(lambda: world.listings() == 1)
+    monitor.refresh()
+    assert eventually(lambda: monitor._forced_at == math.inf)  # it was taken up, while the first one hangs
+    release.set()
+    assert eventually(lambda: world.listings() == 2 and not monitor.snapshot().refreshing)
+    monitor.close()
+
+
+def test_while_paused_nobody_is_asked_but_by_a_refresh() -> None:
+    world = World(1)
+    monitor = account(world, clock=SYSTEM_CLOCK, config=FleetConfig(interval=1.0))
+    monitor.set_paused(True)
+    monitor.start()
+    monitor.refresh()
+    assert eventually(lambda: world.machine(1).asked == 1 and not monitor.snapshot().refreshing)
+    assert monitor.snapshot().paused
+    monitor.refresh()
+    assert eventually(lambda: world.machine(1).asked == 2)
+    monitor.close()
+
+
+def test_after_it_was_closed_an_update_returns_what_is_known() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    monitor.close()
+    assert monitor.update_all_metrics()["vast://1"].step == 1
+
+
+def test_a_bug_in_the_reading_of_one_member_is_an_error_of_that_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, 2)
+    world.machine(1).answer = lambda script: 1 / 0  # type: ignore[assignment, return-value]
+    rows = update(account(world), world)
+    assert "ZeroDivisionError" in (rows["vast://1"].error or "") and rows["vast://2"].step == 1
+
+
+# ---------------------------------------------------------------- telling and remembering
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.samples: list[dict[str, FleetSample]] = []
+        self.error: TrainingMonitorError | None = None
+        self.before: list[FleetSample] = []
+
+    def add(self, samples: Mapping[str, FleetSample]) -> None:
+        if self.error:
+            raise self.error
+        self.samples.append(dict(samples))
+
+    def read(self, key: str, since: float) -> list[FleetSample]:
+        if self.error:
+            raise self.error
+        return [each for each in self.before if each.timestamp >= since]
+
+
+def test_a_refresh_adds_the_samples_of_all_in_one_call_and_reads_the_past_once() -> None:
+    world, kept = World(1, 2), Kept()
+    kept.before = [FleetSample(EPOCH - 60, {"loss": 2.0})]
+    monitor = account(world, history=kept)
+    update(monitor, world)
+    update(monitor, world)
+    assert [sorted(each) for each in kept.samples] == [["vast://1", "vast://2"]] * 2
+    assert [each.values["loss"] for each in monitor.recent("vast://1")] == [2.0, 0.5, 0.5]
+    assert monitor.recent("nobody") == ()
+
+
+def test_a_history_that_fails_is_told_once_and_the_rest_goes_on() -> None:
+    world, kept = World(1), Kept()
+    monitor = account(world, history=kept)
+    kept.error = TrainingMonitorError("the disk is full")
+    for _ in range(3):
+        rows = update(monitor, world)
+    told = [alert.text for alert in monitor.snapshot().alerts]
+    assert len(told) == 1 and "the disk is full" in told[0] and rows["vast://1"].step == 1
+
+
+def test_alerts_are_told_as_notices_that_are_known_again() -> None:
+    world = World(1)
+    notices: list[Notice] = []
+    monitor = account(world, tell=notices.append, config=replace(FleetConfig(), budget=0.1))
+    update(monitor, world)
+    world.machine(1).log += "step 2/100 loss nan\n"
+    update(monitor, world)
+    kinds = {notice.kind: notice for notice in notices}
+    assert set(kinds) == {"fleet_budget", "fleet_nan"} and kinds["fleet_nan"].priority == "high"
+    assert kinds["fleet_nan"].job_id == "vast://1" and kinds["fleet_nan"].text
+
+
+def test_somebody_who_cannot_be_told_does_not_end_the_watching() -> None:
+    world = World(1)
+
+    def tell(notice: Notice) -> None:
+        raise RuntimeError("no")
+
+    monitor = account(world, tell=tell, config=replace(FleetConfig(), budget=0.1))
+    assert update(monitor, world)["vast://1"].step == 1 and kinds(monitor.snapshot()) == ["budget"]
+
+
+def test_listeners_hear_of_new_snapshots_and_what_was_shown_does_not_change() -> None:
+    world, heard = World(1), []
+    monitor = account(world)
+    monitor.listen(lambda: heard.append(monitor.snapshot().rows))
+    update(monitor, world)
+    [before] = monitor.snapshot().rows
+    world.machine(1).log += "step 50/100 loss 0.1\n"
+    update(monitor, world)
+    assert heard and (before.step, list(before.recent_logs)) == (1, ["step 1/100 loss 0.5"])
+    assert monitor.snapshot().rows[0].step == 50
+
+
+def test_cleared_logs_are_gone_at_once_and_stay_away() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    monitor.clear_logs()
+    assert not monitor.snapshot().rows[0].recent_logs and monitor.snapshot().rows[0].step == 1
+    world.machine(1).log += "step 2/100 loss 0.4\n"
+    assert list(update(monitor, world)["vast://1"].recent_logs) == ["step 2/100 loss 0.4"]
+
+
+# ---------------------------------------------------------------- acting
+
+
+def acted(monitor: FleetMonitor, action: str, *keys: str) -> list[tuple[str, str, str]]:
+    before = len(monitor.snapshot().alerts)
+    monitor.act(action, keys)
+    assert eventually(lambda: len(monitor.snapshot().alerts) >= before + len(keys))
+    return [(alert.key, alert.kind, alert.level) for alert in monitor.snapshot().alerts[before:]]
+
+
+def test_an_instance_is_destroyed_and_seen_gone_and_that_is_not_a_loss() -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    assert acted(monitor, "destroy", "vast://1") == [("vast://1", "destroyed", "info")]
+    assert update(monitor, world)["vast://1"].status == "lost"
+    assert kinds(monitor.snapshot()) == ["destroyed"]
+
+
+def test_an_instance_is_stopped_and_seen_stopped() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    assert acted(monitor, "stop", "vast://1") == [("vast://1", "stopped", "info")]
+    assert update(monitor, world)["vast://1"].status == "stopped"
+
+
+def test_what_could_not_be_done_is_told_with_the_reason() -> None:
+    world = World(1)
+    monitor = account(world)
+    update(monitor, world)
+    world.refuses = True
+    assert acted(monitor, "destroy", "vast://1") == [("vast://1", "failed", "error")]
+    assert "still there" in monitor.snapshot().alerts[-1].text and "500" in monitor.snapshot().alerts[-1].text
+    del world.rows[1]
+    update(monitor, world)
+    assert kinds(monitor.snapshot())[-1] == "lost"  # nobody destroyed it
+
+
+def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
+    world = World()
+    monitor = fleet(world, FleetEntry("local"), FleetEntry("local", "process:run"))
+    assert acted(monitor, "destroy", "local") == [("local", "refused", "warning")]
+    assert acted(monitor, "stop", "local", "nobody") == [
+        ("local", "refused", "warning"),
+        ("nobody", "refused", "warning"),
+    ]
+    assert acted(monitor, "stop", "local#process:run") == [("local#process:run", "failed", "error")]
+    assert "there is no job" in monitor.snapshot().alerts[-1].text
+    with pytest.raises(SettingsError):
+        monitor.act("reboot", ["local"])
+
+
+def test_an_instance_is_not_stopped_and_destroyed_at_once_by_whatever_names() -> None:
+    world = World(1)
+    monitor = fleet(world, FleetEntry("vast://1"), FleetEntry("vast://1", "process:run"))
+    release = world.listing_hangs = threading.Event()
+    monitor.act("stop", ["vast://1"])
+    assert acted(monitor, "destroy", "vast://1#process:run")[0][1] == "refused"
+    release.set()
+    assert eventually(lambda: "stopped" in kinds(monitor.snapshot())) and 1 in world.rows
+
+
+# ---------------------------------------------------------------- the documented name
+
+
+def test_the_earlier_name_watches_some_instances_all_or_made_up_ones() -> None:
+    world = World(1, 2)
+    options: dict[str, Any] = {"transport": world, "clock": world.clock}
+    assert list(VastAIMonitor([2], **options).update_all_metrics()) == ["vast://2"]
+    assert list(VastAIMonitor(**options).update_all_metrics()) == ["vast://1", "vast://2"]
+    mock = VastAIMonitor([30007012], use_mock=True, clock=world.clock)
+    assert isinstance(mock, MockFleet) and list(mock.update_all_metrics()) == ["vast://30007012"]

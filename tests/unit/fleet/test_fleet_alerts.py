@@ -1,0 +1,436 @@
+"""What is told of a member and of the account, once, and what is no event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any
+
+import pytest
+
+from training_monitor.core.values import LossAnalysis, Verdict
+from training_monitor.fleet.alerts import ToldAccount, ToldMember, decide_account_alerts, decide_fleet_alerts
+from training_monitor.fleet.config import AlertRule, FleetConfig
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
+from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSummary, sample_of
+from training_monitor.vast.cost import DAY
+
+NOW = 1_750_000_000.0
+CONFIG = FleetConfig()
+
+
+def row(status: str = "running", **values: Any) -> TrainingMetrics:
+    return TrainingMetrics(7, "H100", status, key="vast://7", **values)
+
+
+RUNS = Verdict("running", "ok", "step 70 of 100")
+SLOW = Verdict("slow", "warning", "half as fast as before")
+HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
+ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
+DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
+GONE = Verdict("unknown", "unknown", "it ended; its log does not tell how")
+SILENT = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
+DONE = {"finished": True, "verdict": ENDED}
+
+
+def watch(
+    rows: Sequence[TrainingMetrics], config: FleetConfig = CONFIG, told: ToldMember | None = None, every: float = 10.0
+) -> list[list[FleetAlert]]:
+    """What is told at each of these looks."""
+    told, before, found = told or ToldMember(), None, []
+    for number, metrics in enumerate(rows):
+        now = NOW + every * number
+        sample = FleetSample(now, {}) if metrics.error else sample_of(metrics, now)
+        told, alerts = decide_fleet_alerts(told, before, metrics, sample, config, now)
+        before = metrics
+        found.append(alerts)
+    return found
+
+
+def kinds(rows: Sequence[TrainingMetrics], **options: Any) -> list[str]:
+    """At which look (from 0) which kind is told on which level."""
+    found = watch(rows, **options)
+    return [f"{number} {each.kind} {each.level}" for number, alerts in enumerate(found) for each in alerts]
+
+
+AT_WORK = row(step=10, total_steps=100, loss=2.0, is_running=True, gpu_util=90.0, epoch=1.0, total_epochs=3)
+
+
+def test_a_training_at_work_is_no_news() -> None:
+    assert kinds([row(step=each, loss=2.0, is_running=True, verdict=RUNS) for each in (10, 20, 30)]) == []
+
+
+def test_an_alert_says_when_of_whom_and_what() -> None:
+    alert = watch([row("exited", message="OOM", step=40)])[0][0]
+    assert alert == FleetAlert(NOW, "vast://7", "failed", "exited: OOM", "error", 40)
+
+
+# ---------------------------------------------------------------- lost, failed, finished
+
+
+def test_what_is_bad_is_told_at_the_first_look_too_and_once(subtests: pytest.Subtests) -> None:
+    for bad, kind in [
+        (row("lost"), "lost"),
+        (row("exited"), "failed"),
+        (row("offline"), "failed"),
+        (row("failed"), "failed"),
+        (row(job_status="failed"), "failed"),
+        (row(is_running=False, step=10, verdict=DIED), "failed"),
+        (row(verdict=HANGS), "stall"),
+        (row(loss=nan), "nan"),
+    ]:
+        with subtests.test(bad=bad, kind=kind):
+            assert kinds([bad, bad, bad]) == [f"0 {kind} error"]
+            assert kinds([AT_WORK, bad, bad]) == [f"1 {kind} error"]
+
+
+def test_a_machine_that_is_up_again_and_fails_again_is_told_again() -> None:
+    assert kinds([row("exited"), row(), row("exited")]) == ["0 failed error", "2 failed error"]
+    assert kinds([row("lost"), row(), row("lost")]) == ["0 lost error", "2 lost error"]
+
+
+def test_a_training_whose_process_is_not_known_for_a_moment_has_not_failed_again() -> None:
+    gone = row(is_running=False, step=10, verdict=DIED)
+    assert kinds([gone, row(is_running=None, step=10), gone]) == ["0 failed error"]
+    assert kinds([gone, row(is_running=True, step=10), gone]) == ["0 failed error", "2 failed error"]
+
+
+def test_an_end_of_which_nothing_tells_how_it_came_is_a_warning_until_that_is_known() -> None:
+    gone, died = row(is_running=False, step=10, verdict=GONE), row(is_running=False, step=10, verdict=DIED)
+    assert kinds([AT_WORK, gone, gone, died, died]) == ["1 failed warning", "3 failed error"]
+    assert watch([gone])[0][0].text == GONE.reason
+    assert kinds([AT_WORK, row(is_running=False, absent="its process and its log are gone")]) == ["1 failed warning"]
+    assert kinds([AT_WORK, row(absent="its log is there no more")]) == []
+    assert kinds([AT_WORK, row(is_running=None, step=10, verdict=SILENT)]) == []
+
+
+def test_one_that_exits_and_then_goes_is_told_of_both() -> None:
+    assert kinds([AT_WORK, row("exited"), row("lost"), row("lost")]) == ["1 failed error", "2 lost error"]
+
+
+def test_what_somebody_stops_has_not_failed() -> None:
+    assert kinds([AT_WORK, row("stopped"), row("stopped")]) == []
+    assert kinds([AT_WORK, row(job_status="stopped", is_running=False)]) == []
+
+
+def test_what_somebody_destroys_is_not_lost() -> None:
+    assert kinds([row("exited"), row("lost")], told=ToldMember(ending=True)) == []
+
+
+def test_a_training_is_told_to_have_finished_once_and_only_if_it_was_seen_at_work() -> None:
+    done = row(step=100, loss=0.5, is_running=False, **DONE)
+    assert kinds([AT_WORK, done, done]) == ["1 finished info"]
+    assert watch([AT_WORK, done])[1][0].text == "the training has finished at step 100, loss 0.5"
+    assert kinds([done, done]) == []
+    assert kinds([row(), done, done]) == []
+
+
+def test_a_log_that_shows_the_end_while_its_process_still_saves_is_told_once() -> None:
+    saving = row(step=100, is_running=True, **DONE)
+    assert kinds([AT_WORK, saving, saving, saving]) == ["1 finished info"]
+    assert kinds([saving, saving]) == []
+
+
+def test_a_log_without_a_process_is_seen_at_work_by_its_steps() -> None:
+    looks = [row(step=10), row(step=20), row(step=100, **DONE), row(step=100, **DONE)]
+    assert kinds(looks) == ["2 finished info"]
+
+
+def test_a_second_training_in_the_same_place_finishes_too() -> None:
+    done = row(step=100, is_running=False, **DONE)
+    assert kinds([AT_WORK, done, AT_WORK, done]) == ["1 finished info", "3 finished info"]
+
+
+# ---------------------------------------------------------------- stalls
+
+
+def at(step: int | None, verdict: Verdict | None = RUNS, **values: Any) -> TrainingMetrics:
+    return row(step=step, verdict=verdict, **values)
+
+
+def test_a_stall_is_told_with_its_step_and_is_over_when_a_step_was_made() -> None:
+    looks = [AT_WORK, at(70, HANGS), at(70, HANGS), at(71)]
+    assert kinds(looks) == ["1 stall error", "3 recovered info"]
+    assert [each.generation for alerts in watch(looks) for each in alerts] == [70, 71]
+    assert watch(looks)[1][0].text == f"stalled: {HANGS.reason}"
+
+
+def test_a_stall_that_is_not_seen_any_more_without_a_step_is_not_over(subtests: pytest.Subtests) -> None:
+    for seen in [at(70), at(70, None), at(71, None), at(70, SILENT), at(71, SILENT), at(None)]:
+        with subtests.test(seen=seen):
+            assert kinds([at(70, HANGS), seen, at(70, HANGS)]) == ["0 stall error"]
+
+
+def test_slowness_is_a_warning_and_a_hang_after_it_is_told_as_worse() -> None:
+    assert kinds([at(70, SLOW), at(70, SLOW), at(72, HANGS), at(72, HANGS), at(73, SLOW)]) == [
+        "0 stall warning",
+        "2 stall error",
+    ]
+
+
+def test_a_run_that_is_slow_has_not_recovered_until_its_speed_is_back() -> None:
+    looks = [at(70, HANGS), at(71, SLOW), at(72, SLOW), at(73, SILENT), at(74, SLOW), at(75), at(76)]
+    assert kinds(looks) == ["0 stall error", "5 recovered info"]
+    assert kinds([at(70, SLOW), at(71, SLOW), at(72), at(73, SLOW)]) == [
+        "0 stall warning",
+        "2 recovered info",
+        "3 stall warning",
+    ]
+
+
+def test_a_stall_that_ends_with_the_training_has_not_recovered() -> None:
+    assert kinds([at(70, HANGS, is_running=True), at(100, **{**DONE, "is_running": False})]) == [
+        "0 stall error",
+        "1 finished info",
+    ]
+    assert kinds([at(70, HANGS), at(71, DIED), at(72)]) == ["0 stall error", "1 failed error"]
+
+
+def test_a_run_that_stalls_again_where_the_one_before_it_ended_is_told_again() -> None:
+    hung, ended = at(70, HANGS, is_running=True), row(step=70, is_running=False, job_status="stopped")
+    assert kinds([hung, hung, ended, hung, hung]) == ["0 stall error", "3 stall error"]
+
+
+def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
+    assert watch([at(None, HANGS)])[0][0].generation == 0
+
+
+# ---------------------------------------------------------------- loss, disk
+
+
+def test_each_run_of_nan_is_told_once() -> None:
+    looks = [row(loss=each, step=step) for step, each in enumerate((1.0, nan, nan, None, nan, 1.0, nan))]
+    assert kinds(looks) == ["1 nan error", "6 nan error"]
+    assert watch(looks)[1][0].text == "the loss is nan"
+
+
+@pytest.mark.parametrize("kind", ["divergence", "spike"])
+def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
+    rising, calm = LossAnalysis(kind, "the loss rises", 3.0, 1.0), LossAnalysis(None, "calm", 1.0, 1.0)
+    looks = [row(loss=1.0, loss_analysis=each) for each in (calm, rising, rising, None, rising, calm, rising)]
+    assert kinds(looks) == [f"1 {kind} warning", f"6 {kind} warning"]
+
+
+def test_a_plateau_is_no_alert() -> None:
+    assert kinds([row(loss=1.0, loss_analysis=LossAnalysis("plateau", "flat", 1.0, 1.0))]) == []
+
+
+def test_a_full_disk_is_told_again_only_after_it_was_emptied_by_more_than_a_little() -> None:
+    looks = [row(disk_util=each) for each in (90.0, 96.0, 94.5, 96.0, None, 97.0, 80.0, 96.0)]
+    assert kinds(looks) == ["1 disk warning", "7 disk warning"]
+    assert kinds(looks, config=FleetConfig(thresholds=Thresholds(full_disk=None))) == []
+
+
+# ---------------------------------------------------------------- epochs
+
+
+def epochs(*seen: Any, total: int | None = 3) -> list[tuple[int, str, int]]:
+    """At which look which text with which generation; a look is how many epochs are done, or (epochs done, step)."""
+    looks = [each if isinstance(each, tuple) else (each, None) for each in seen]
+    found = watch([row(epochs_done=done, step=step, total_epochs=total) for done, step in looks])
+    return [(number, each.text, each.generation) for number, alerts in enumerate(found) for each in alerts]
+
+
+def test_each_epoch_that_is_done_is_told_once() -> None:
+    assert epochs(0.0, 0.0, 1.0, 1.0, 2.0) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
+
+
+def test_a_log_that_shows_parts_of_epochs_counts_those_that_are_done() -> None:
+    assert epochs(0.5, 0.98, 1.0, 1.5, 2.01) == [(2, "epoch 1 of 3 is done", 1), (4, "epoch 2 of 3 is done", 2)]
+    assert epochs(0.5, 1.5, total=None) == [(1, "epoch 1 is done", 1)]
+
+
+def test_of_several_epochs_at_once_the_last_is_told() -> None:
+    assert epochs(0.0, 2.0) == [(1, "epoch 2 of 3 is done", 2)]
+
+
+def test_epochs_done_long_before_the_first_look_are_not_told() -> None:
+    assert epochs(2.0, 2.0) == []
+    assert epochs(None, None, 2.0) == []
+
+
+def test_a_training_begun_anew_has_done_no_epoch_by_that() -> None:
+    assert epochs((2.0, 900), (0.0, 10), (0.0, 20), (1.0, 400)) == [(3, "epoch 1 of 3 is done", 1)]
+
+
+def test_a_training_resumed_within_an_epoch_does_not_tell_it_twice() -> None:
+    assert epochs((2.1, 700), (2.3, 750), (2.05, 690), (2.2, 720), (1.9, 650), (2.0, 660)) == []
+
+
+def test_epochs_of_another_run_are_its_own() -> None:
+    seen = [(2.1, 1), (3.0, 1), (None, 0), (1.2, 2), (2.0, 2), (2.1, 0), (2.2, 2)]
+    found = watch([row(epochs_done=done, run=run, total_epochs=3) for done, run in seen])
+    told = [(number, each.text, each.generation % 2**32) for number, alerts in enumerate(found) for each in alerts]
+    assert told == [(1, "epoch 3 of 3 is done", 3), (4, "epoch 2 of 3 is done", 2)]
+
+
+def test_epochs_that_are_no_numbers_are_no_epochs() -> None:
+    assert epochs(1.0, nan, float("inf"), -1.0, 1e300) == []
+
+
+def test_the_loss_is_told_with_an_epoch() -> None:
+    looks = [row(epochs_done=0.0, total_epochs=3), row(epochs_done=1.0, total_epochs=3, loss=1.23456)]
+    assert watch(looks)[1][0].text == "epoch 1 of 3 is done, loss 1.235"
+
+
+# ---------------------------------------------------------------- price
+
+
+def test_a_price_that_rises_is_told_against_the_one_seen_first() -> None:
+    looks = [row(cost_per_hour=each) for each in (0.50, 0.504, 0.55, 0.55, None, 0.551, 0.60)]
+    found = [each for alerts in watch(looks) for each in alerts]
+    assert [(each.text, each.generation) for each in found] == [
+        ("its price rose from $0.500 to $0.550 an hour", 550),
+        ("its price rose from $0.500 to $0.600 an hour", 600),
+    ]
+
+
+def test_a_price_that_fell_may_rise_again() -> None:
+    assert kinds([row(cost_per_hour=each) for each in (0.5, 0.6, 0.5, 0.6)]) == ["1 price warning", "3 price warning"]
+
+
+def test_a_price_that_trembles_is_told_once() -> None:
+    trembling = [0.5, 0.5051, 0.5049, 0.5051, 0.5049, 0.5051]
+    assert kinds([row(cost_per_hour=each) for each in trembling]) == ["1 price warning"]
+    config = FleetConfig(thresholds=Thresholds(price_rise=0.0))
+    assert kinds([row(cost_per_hour=each) for each in (0.3, 0.1 + 0.2, 0.30001)], config=config) == []
+    assert kinds([row(cost_per_hour=each) for each in (0.3, 0.31, 0.3, 0.31)], config=config) == [
+        "1 price warning",
+        "3 price warning",
+    ]
+
+
+def test_a_machine_that_was_stopped_did_not_become_dearer_by_running() -> None:
+    looks = [row("stopped", cost_per_hour=0.01), row(cost_per_hour=0.5), row("stopped", cost_per_hour=0.9)]
+    assert kinds(looks) == []
+
+
+def test_nobody_is_told_of_prices_who_does_not_want_to_be() -> None:
+    config = FleetConfig(thresholds=Thresholds(price_rise=None))
+    assert kinds([row(cost_per_hour=0.5), row(cost_per_hour=5.0)], config=config) == []
+
+
+# ---------------------------------------------------------------- what was not seen
+
+
+def test_a_look_that_failed_begins_nothing_and_ends_nothing() -> None:
+    stale = {"error": "ssh: timed out", "stale_since": NOW}
+    nothing = row(**stale, loss=nan, verdict=HANGS, is_running=False, disk_util=99.0, cost_per_hour=9.0, finished=True)
+    assert kinds([AT_WORK, nothing]) == []
+    assert kinds([at(70, HANGS), at(90, **stale), at(70, HANGS)]) == ["0 stall error"]
+    assert kinds([row("lost"), row(**stale), row("lost")]) == ["0 lost error"]
+
+
+def test_a_machine_that_does_not_answer_because_it_exited_is_told() -> None:
+    stale = {"error": "ssh: refused", "stale_since": NOW}
+    assert kinds([AT_WORK, row(**stale), row("exited", **stale), row("exited", **stale)]) == ["2 failed error"]
+
+
+def test_a_row_of_which_nothing_is_known_tells_nothing() -> None:
+    assert kinds([row("unknown"), row("loading"), row(), row("unknown")]) == []
+
+
+def test_steps_beyond_all_numbers_are_bounded_generations() -> None:
+    assert watch([at(10**30, HANGS)])[0][0].generation == 2**53
+    assert watch([row("exited", step=-5)])[0][0].generation == 0
+
+
+def test_a_name_of_what_happened_is_one_of_its_run() -> None:
+    looks = [row(epochs_done=each, step=step, total_epochs=3, run=7) for each, step in ((0.0, 5), (1.0, 9))]
+    assert [each.generation for each in watch(looks)[1]] == [7 * 2**32 + 1]
+    largest = watch([at(10**30, HANGS, run=2**20 - 1)])[0][0].generation
+    assert 2**52 - 2**32 <= largest < 2**53
+
+
+def test_texts_are_bounded() -> None:
+    assert len(watch([row("exited", message="x" * 9000)])[0][0].text) <= 300
+
+
+# ---------------------------------------------------------------- the user's own rules
+
+
+@pytest.mark.parametrize(
+    ("priority", "level"), [("low", "info"), ("normal", "warning"), ("high", "error"), ("urgent", "error")]
+)
+def test_a_rule_is_told_on_the_level_of_its_priority(priority: str, level: str) -> None:
+    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5", priority),))
+    alert = watch([row(gpu_util=3.0)], config)[0][0]
+    assert (alert.kind, alert.level, alert.text) == ("rule:idle", level, "gpu_utilization < 5")
+
+
+def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
+    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s", message="it idles"),))
+    looks = [row(gpu_util=each) for each in (3.0, 3.0, 3.0, 3.0, 3.0, 90.0, 3.0)]
+    found = watch(looks, config)
+    assert [[each.text for each in alerts] for alerts in found] == [[], [], [], ["it idles"], [], [], []]
+    assert found[3][0].generation == NOW
+
+
+def test_a_rule_does_not_count_what_was_not_seen() -> None:
+    config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s"),))
+    stale = row(gpu_util=3.0, error="ssh: timed out")
+    assert kinds([row(gpu_util=3.0), *[stale] * 9, row(gpu_util=3.0)], config=config) == []
+
+
+def test_a_rule_may_ask_for_what_is_not_known() -> None:
+    config = FleetConfig(rules=(AlertRule("silent", "step is unknown for 30s"),))
+    looks = [row(step=5), *[row(step=5, error="ssh: timed out")] * 6, row(step=6)]
+    assert kinds(looks, config=config) == ["4 rule:silent warning"]
+
+
+def test_two_rules_stand_apart() -> None:
+    rules = AlertRule("a", "loss > 5"), AlertRule("b", "gpu_utilization < 5")
+    looks = [row(loss=6.0, gpu_util=90.0), row(loss=6.0, gpu_util=1.0)]
+    assert kinds(looks, config=FleetConfig(rules=rules)) == ["0 rule:a warning", "1 rule:b warning"]
+
+
+# ---------------------------------------------------------------- the account
+
+
+def account(*seen: FleetSummary, config: FleetConfig, every: float = 10.0) -> list[str]:
+    told, found = ToldAccount(), []
+    for number, summary in enumerate(seen):
+        told, alerts = decide_account_alerts(told, summary, config, NOW + every * number)
+        found += [f"{number} {each.kind} {each.level} {each.generation} {each.text}" for each in alerts]
+        assert all(each.key == "" for each in alerts)
+    return found
+
+
+def test_a_budget_is_told_once_when_it_is_passed() -> None:
+    spent = [FleetSummary(dollars_spent=each) for each in (9.0, 10.0, 11.0)]
+    assert account(*spent, config=FleetConfig(budget=10.0)) == [
+        "1 budget error 10000 the budget of $10.00 is passed: $10.00 spent"
+    ]
+    assert account(*spent, config=CONFIG) == []
+
+
+def test_a_budget_stays_passed_when_the_cost_of_a_machine_is_known_no_more() -> None:
+    spent = [FleetSummary(dollars_spent=each) for each in (11.0, 2.0, 12.0)]
+    assert len(account(*spent, config=FleetConfig(budget=10.0))) == 1
+
+
+def test_credit_that_does_not_last_is_told_once_a_day() -> None:
+    short = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0)
+    day = int(NOW // DAY)
+    text = "the credit of $5.00 lasts 2h30m at $2.00/h"
+    assert account(short, short, short, config=CONFIG, every=DAY / 4) == [
+        f"0 credit warning {day} {text}",
+        f"2 credit warning {day + 1} {text}",
+    ]
+
+
+def test_sums_in_which_something_is_not_known_are_told_as_the_least_that_they_can_be() -> None:
+    credit = FleetSummary(credit=5.0, credit_hours=2.5, dollars_per_hour=2.0, unpriced=1)
+    [told] = account(credit, config=CONFIG)
+    assert told.endswith("the credit of $5.00 lasts at most 2h30m at $2.00/h or more")
+    [told] = account(FleetSummary(dollars_spent=12.0, without_total=2), config=FleetConfig(budget=10.0))
+    assert told.endswith("the budget of $10.00 is passed: at least $12.00 spent")
+
+
+@pytest.mark.parametrize("hours", [None, 12.5, 1e9])
+def test_credit_that_lasts_or_is_not_known_is_no_alert(hours: float | None) -> None:
+    assert account(FleetSummary(credit=5.0, credit_hours=hours), config=CONFIG) == []
+
+
+def test_nobody_is_told_of_credit_who_does_not_want_to_be() -> None:
+    assert account(FleetSummary(credit=0.0, credit_hours=0.0), config=FleetConfig(warn_hours_left=0.0)) == []

@@ -1,0 +1,297 @@
+"""One member of a fleet: each line once, a new run as one, what failed kept apart from what is not there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH, is_call
+from tests.unit.fleet.fleet_world import Machine, World, row, unreachable
+from training_monitor.core.errors import SettingsError, TargetUnreachable, TrainingMonitorError
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember, LastLines
+from training_monitor.fleet.rows import Listed, Seen
+from training_monitor.fleet.values import REPORTED, FleetEntry, FleetSample
+from training_monitor.logs.patterns import LogPattern
+from training_monitor.watch import state as watch_state
+
+
+class Bench:
+    """A member that is this machine."""
+
+    def __init__(self, entry: FleetEntry | None = None, patterns: tuple[LogPattern, ...] = ()) -> None:
+        self.world, self.now = World(), EPOCH
+        self.member = FleetMember(entry or FleetEntry("local"), FleetConfig(), patterns, "default")
+
+    @property
+    def machine(self) -> Machine:
+        return self.world.machine("local")
+
+    def look(self, after: float = 10) -> Any:
+        self.now += after
+        try:
+            self.member.look(self.now, self.world)
+        except TrainingMonitorError as error:
+            self.member.fail(str(error), self.now)
+        return self.member.seen
+
+
+# ---------------------------------------------------------------- a look
+
+
+def test_one_round_trip_tells_of_log_process_gpus_disk_and_memory() -> None:
+    bench = Bench()
+    reading = bench.look().reading
+    assert bench.machine.asked == 1 and len(bench.machine.scripts) == 6
+    assert reading.status.progress.step == 1 and reading.status.is_running
+    assert [gpu.utilization for gpu in reading.gpus] == [97]
+    assert (reading.disk_percent, reading.ram_percent) == (30.0, 75.0)
+    assert reading.log_lines == ("step 1/100 loss 0.5",) and reading.timestamp == bench.now
+
+
+def test_lines_come_once_and_only_what_is_new_is_read() -> None:
+    bench = Bench()
+    bench.look()
+    assert bench.look().logs == ("step 1/100 loss 0.5",)
+    bench.machine.log += "".join(f"step {number}/100 loss 0.4\n" for number in range(2, 30))
+    seen = bench.look()
+    assert seen.logs == tuple(f"step {number}/100 loss 0.4" for number in range(20, 30))
+    assert seen.reading.status.progress.step == 29
+
+
+def bar(step: int) -> str:
+    return f"{step:3}%|####      | {step}/100 [00:{step % 60:02}<01:00,  1.00it/s]"
+
+
+def test_a_bar_drawn_over_by_carriage_returns_is_one_line_at_most() -> None:
+    bench = Bench()
+    bench.machine.log = "start\n" + "".join(f"\r{bar(step)}" for step in range(1, 60))
+    seen = bench.look()
+    assert seen.logs == ("start", bar(59)) and seen.reading.status.progress.step == 59
+    bench.machine.log += f"\r{bar(60)}\r{bar(61)}\nsaved\r\nnext"
+    seen = bench.look()
+    assert seen.logs == ("start", bar(61), "saved", "next")
+    assert seen.reading.status.progress.step == 61
+
+
+def test_lines_are_put_together_whatever_they_end_with(subtests: pytest.Subtests) -> None:
+    for pieces, shown in [
+        (["a\r", "b\r", "c\n", "d\n"], ("c", "d")),
+        (["a\r\n", "b\r\n"], ("a", "b")),
+        (["a\r", "\n", "b\n"], ("a", "b")),
+        (["\r\r\n\n  \n"], ()),
+        (["x" * 5000 + "\n"], ("x" * 1000,)),
+        (["é\u2028line\n", "\x1b[31mred\n"], ("é\u2028line", "\x1b[31mred")),
+    ]:
+        with subtests.test(pieces=pieces, shown=shown):
+            lines = LastLines()
+            for piece in pieces:
+                lines.add(piece)
+            assert lines.shown() == shown
+
+
+def test_cleared_lines_do_not_come_back_and_an_unfinished_one_only_when_it_changes() -> None:
+    lines = LastLines()
+    lines.add("a\nb\n", "50%")
+    assert lines.shown() == ("a", "b", "50%")
+    lines.clear()
+    lines.add("", "50%")
+    assert lines.shown() == ()
+    lines.add("", "60%")
+    assert lines.shown() == ("60%",)
+
+
+def test_of_a_log_that_says_much_the_end_is_parsed_and_the_last_ten_lines_are_shown() -> None:
+    bench = Bench()
+    bench.look()
+    bench.machine.log += "".join(f"step {number}/9000 loss 0.4 {'x' * 400}\n" for number in range(2, 2000))
+    seen = bench.look()
+    assert seen.reading.status.progress.step == 1999
+    assert [line.split()[1] for line in seen.logs] == [f"{number}/9000" for number in range(1990, 2000)]
+    bench.machine.log += f"step 2000/9000 loss 0.3 {'x' * 5000}\n"
+    assert bench.look().logs[-1].startswith("step 2000/9000")
+
+
+def test_a_megabyte_in_one_line_without_an_end_costs_no_more_than_its_length() -> None:
+    bench = Bench()
+    bench.machine.log = "x" * 1_000_000 + "\rstep 5/100 loss 0.1\n"
+    assert bench.look().reading.status.progress.step == 5
+
+
+def test_patterns_of_the_user_are_looked_for_in_new_lines_and_stay_known() -> None:
+    bench = Bench(patterns=(LogPattern("reward", r"reward (\S+)"), LogPattern("who", r"by (\w+)", "str")))
+    bench.machine.log += "reward 0.25 by me\n" + "noise\n" * 4000
+    assert bench.look().reading.extra == {}  # further back than what is searched
+    bench.machine.log += "reward 0.5 by me\n"
+    assert bench.look().reading.extra == {"reward": 0.5}
+    assert bench.look().reading.extra == {"reward": 0.5}
+    bench.machine.log += "reward nan\n"
+    assert math.isnan(bench.look().reading.extra["reward"])
+
+
+# ---------------------------------------------------------------- what failed, what is not there
+
+
+def test_a_look_that_fails_keeps_the_last_reading_and_says_since_when() -> None:
+    bench = Bench()
+    good = bench.look()
+    bench.machine.error = unreachable("no route")
+    first, second = bench.look(), bench.look()
+    assert first.reading is good.reading and first.logs == good.logs
+    assert "no route" in first.error and first.stale_since == second.stale_since == EPOCH + 10
+    bench.machine.error = None
+    assert bench.look().error is None and bench.member.seen.stale_since is None
+
+
+def test_one_that_never_answered_is_stale_since_the_first_try() -> None:
+    bench = Bench()
+    bench.machine.error = unreachable()
+    bench.look()
+    seen = bench.look()
+    assert seen.reading is None and seen.stale_since == EPOCH + 10
+
+
+def test_a_job_that_is_not_there_is_unknown_and_the_machine_is_seen_nevertheless() -> None:
+    bench = Bench(FleetEntry("local", "process:nobody"))
+    seen = bench.look()
+    assert seen.error is None and [gpu.utilization for gpu in seen.reading.gpus] == [97]
+    assert seen.reading.status.is_running is None and "process:nobody" in seen.reading.status.message
+    assert bench.member.metrics(bench.now).status == "unknown"
+
+
+def test_a_log_that_is_not_there_is_absent_no_error() -> None:
+    bench = Bench()
+    bench.machine.path = ""
+    seen = bench.look()
+    assert seen.error is None and seen.reading.log_lines == () and seen.reading.status.progress.step is None
+
+
+def test_an_answer_of_df_and_meminfo_that_is_none_is_not_known() -> None:
+    bench = Bench()
+    bench.machine.answer = lambda script: ("garbage", 1) if is_call(script, "host") else Machine().answer(script)
+    reading = bench.look().reading
+    assert (reading.disk_percent, reading.ram_percent) == (None, None) and reading.status.progress.step == 1
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_another_file_is_another_run_and_nothing_of_the_old_one_stays() -> None:
+    bench = Bench()
+    bench.machine.log = "step 99/100 loss 0.1\nTraining finished\n"
+    assert bench.look().reading.status.progress.finished
+    bench.machine.log, bench.machine.inode, bench.machine.path = "step 2/50 loss 3\n", 8, "/workspace/b.log"
+    status = bench.look().reading.status
+    assert (status.progress.step, status.progress.total_steps, status.progress.finished) == (2, 50, None)
+    assert status.generation == 1 and status.is_running is None  # the process may be that of the old one
+
+
+def test_a_log_that_was_rotated_is_the_same_run() -> None:
+    bench = Bench()
+    bench.machine.log = "step 50/100 loss 0.1\n"
+    bench.look()
+    bench.machine.log, bench.machine.inode = "step 51/100 loss 0.1\n", 8
+    assert bench.look().reading.status.generation == 0
+
+
+def test_another_process_is_another_run_also_in_the_same_log() -> None:
+    bench = Bench()
+    bench.machine.log = "step 100/100 loss 0.1\nTraining finished\n"
+    bench.look()
+    bench.machine.pid, bench.machine.log = 200, bench.machine.log + "step 1/100 loss 2\n"
+    status = bench.look().reading.status
+    assert (status.generation, status.progress.finished, status.progress.step) == (1, None, 1)
+
+
+def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    real = watch_state.judge
+    monkeypatch.setattr(watch_state, "judge", lambda *a, **b: judged.append(1) or real(*a, **b))
+    bench = Bench()
+    for number in range(2, 8):  # 10 to 60 s
+        bench.machine.log += f"step {number}/100 loss 0.4\n"
+        assert bench.look().reading.status.progress.step == number
+    assert len(judged) == 2
+    bench.machine.pid = None
+    assert bench.look().reading.status.is_running is False
+    assert bench.member.seen.reading.status.verdict.reason.startswith("failed at step 7 of 100")
+
+
+# ---------------------------------------------------------------- rented ones, rows and samples
+
+
+def rented(**details: Any) -> FleetMember:
+    member = FleetMember(FleetEntry("vast://7"), FleetConfig(), (), "default")
+    member.listed = Listed(row(7, **details), EPOCH)
+    return member
+
+
+def test_an_instance_that_is_not_up_is_not_asked_and_that_is_no_error(subtests: pytest.Subtests) -> None:
+    for details in [
+        {"actual_status": "exited"},
+        {"actual_status": None},
+        {"ssh_host": None},
+        {"ssh_port": None},
+        {"actual_status": "loading", "ssh_host": ""},
+        {"actual_status": ["running"]},
+    ]:
+        with subtests.test(details=details):
+            member = rented(**details)
+            member.look(EPOCH, World())
+            assert not member.is_asked and member.seen == Seen()
+
+
+def test_an_address_that_is_none_is_a_failure_to_ask() -> None:
+    member = rented(ssh_host="-oProxyCommand=id")
+    assert member.is_asked
+    with pytest.raises(TargetUnreachable, match="unusable ssh address"):
+        member.look(EPOCH, World())
+
+
+def test_the_address_is_that_of_the_newest_listing() -> None:
+    member = rented()
+    assert member.address().port == 10007
+    member.listed = Listed(row(7, ssh_port=22000), EPOCH)
+    assert member.address().port == 22000
+
+
+def test_only_what_is_new_is_remembered_and_what_failed_is_not_known() -> None:
+    bench = Bench()
+    bench.look()
+    metrics = bench.member.metrics(bench.now)
+    sample, is_new = bench.member.sample(metrics, bench.now)
+    assert is_new and sample.values["loss"] == 0.5
+    assert bench.member.sample(metrics, bench.now)[1] is False
+    bench.machine.error = unreachable()
+    bench.look()
+    sample, is_new = bench.member.sample(bench.member.metrics(bench.now), bench.now)
+    assert not is_new and set(sample.values.values()) == {None}
+    assert [each.values["loss"] for each in bench.member.recent()] == [0.5]
+
+
+def test_what_was_remembered_stands_in_front_of_what_was_seen_and_is_bounded() -> None:
+    bench = Bench()
+    bench.look()
+    bench.member.sample(bench.member.metrics(bench.now), bench.now)
+    old = [FleetSample(EPOCH - 8000 + number, {"loss": float(number), "odd": 1.0}) for number in range(2000)]
+    bench.member.remember([*old, FleetSample(bench.now + 5, {"loss": 9.0})])
+    recent = bench.member.recent()
+    assert len(recent) == KEPT_SAMPLES and recent[-1].values["loss"] == 0.5
+    assert recent[-2].values["loss"] == 1999.0 and set(recent[0].values) == set(REPORTED)
+    assert [each.timestamp for each in recent] == sorted(each.timestamp for each in recent)
+
+
+def test_clearing_the_logs_keeps_the_rest() -> None:
+    bench = Bench()
+    reading = bench.look().reading
+    bench.member.clear_logs()
+    assert bench.member.seen.logs == () and bench.member.seen.reading is reading
+    assert bench.look().logs == ()
+
+
+@pytest.mark.parametrize("entry", [FleetEntry("vast://x"), FleetEntry("local", log_paths=("",)), FleetEntry("a b")])
+def test_what_is_no_target_or_pattern_is_refused(entry: FleetEntry) -> None:
+    with pytest.raises(SettingsError):
+        FleetMember(entry, FleetConfig(), (), "default")

@@ -1,0 +1,261 @@
+"""A fleet that is made up: it moves, shows every state, and takes acts."""
+
+from __future__ import annotations
+
+import threading
+from math import isnan
+
+import pytest
+
+from tests.fakes import FakeClock
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.mock import FIRST_ID, SCENARIOS, MockFleet
+from training_monitor.fleet.record import KEPT_ALERTS
+
+
+def key(scenario: str) -> str:
+    return f"vast://{FIRST_ID + SCENARIOS.index(scenario)}"
+
+
+def row(fleet: MockFleet, scenario: str) -> TrainingMetrics:
+    return fleet.update_all_metrics()[key(scenario)]
+
+
+def alerts(fleet: MockFleet) -> list[tuple[str, str]]:
+    return [(each.key, each.kind) for each in fleet.snapshot().alerts]
+
+
+def test_it_is_a_fleet_and_asks_nothing() -> None:
+    fleet: FleetMonitor = MockFleet(clock=FakeClock())
+    seen = fleet.snapshot()
+    assert len(seen.rows) == 12 and seen.error is None and not seen.paused
+    assert seen.groups == ("llama", "vision", "lora")
+
+
+def test_every_state_is_there_from_the_start() -> None:
+    fleet = MockFleet(clock=FakeClock())
+    health = {scenario: row(fleet, scenario).health(now=fleet.snapshot().timestamp) for scenario in SCENARIOS}
+    assert {scenario: each.level for scenario, each in health.items()} == {
+        "healthy": "healthy",
+        "starting": "unknown",
+        "hanging": "error",
+        "exited": "error",
+        "finished": "warning",
+        "nan": "error",
+        "idle": "warning",
+        "unreachable": "unknown",
+        "full": "warning",
+        "stopped": "warning",
+        "silent": "unknown",
+        "lost": "healthy",
+    }
+    assert health["unreachable"].reason == "no answer for 2m10s: ssh: no answer within 15 s"
+    finished = health["finished"].reason
+    assert finished.startswith("finished at step ") and "and still costs $" in finished
+    assert isnan(row(fleet, "nan").loss or 0.0)
+
+
+def test_states_change_with_time() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    statuses, seen = [], []
+    for elapsed in (0.0, 10.0, 21.0, 50.0):
+        clock.elapsed = elapsed
+        statuses.append(row(fleet, "starting").status)
+        seen.append(row(fleet, "lost").status)
+    assert statuses == ["created", "loading", "running", "running"]
+    assert seen == ["running", "running", "running", "lost"]
+    told = alerts(fleet)
+    assert {(key("lost"), "lost"), (key("full"), "price"), (key("healthy"), "epoch")} <= set(told)
+    assert len(told) == len(set(told)), "each is told once"
+
+
+def test_what_a_machine_came_to_grows_at_its_price_also_when_that_rises_or_it_is_stopped() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    clock.elapsed = 39.0
+    before = row(fleet, "full")
+    clock.elapsed = 41.0
+    after = row(fleet, "full")
+    assert (before.cost_per_hour or 0.0) < (after.cost_per_hour or 0.0)
+    assert after.total_cost == pytest.approx((before.total_cost or 0.0) + 0.0003, abs=1e-4)
+    fleet.act("stop", [key("full")])
+    clock.elapsed = 3643.0
+    stopped = row(fleet, "full")
+    assert (stopped.status, stopped.cost_per_hour) == ("stopped", 0.012)
+    assert stopped.total_cost == pytest.approx((after.total_cost or 0.0) + 0.012, abs=1e-3)
+
+
+def test_a_training_moves_plausibly() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    before = row(fleet, "healthy")
+    clock.elapsed = 600.0
+    after = row(fleet, "healthy")
+    assert None not in (before.step, after.step, before.total_cost, after.total_cost, after.loss, after.gpu_util)
+    assert (before.step or 0) < (after.step or 0) < (after.total_steps or 0)
+    assert (before.total_cost or 0.0) < (after.total_cost or 0.0)
+    assert 0.0 < (after.loss or 0.0) < 4.0 and 85.0 <= (after.gpu_util or 0.0) <= 99.0
+    assert len(after.recent_logs) == 10 and len(set(after.recent_logs)) == 10
+    assert not set(before.recent_logs) & set(after.recent_logs)
+    assert after.recent_logs[-1].startswith("Epoch ") and "Loss = " in after.recent_logs[-1]
+
+
+def test_over_a_day_trainings_end_and_then_their_gpus_rest() -> None:
+    clock, before = FakeClock(), dict[str, TrainingMetrics]()
+    fleet = MockFleet(count=40, clock=clock)
+    for _ in range(48):
+        for name, seen in fleet.update_all_metrics().items():
+            last = before.get(name, seen)
+            assert (seen.step or 0) >= (last.step or 0) and (seen.epoch or 0) >= (last.epoch or 0)
+            assert seen.total_cost is None or seen.total_cost >= (last.total_cost or 0.0)
+            if seen.finished:
+                assert not seen.gpu_util and seen.estimated_completion_time() is None
+            before[name] = seen
+        clock.elapsed += 1800.0
+    assert sum(bool(each.finished) for each in before.values()) > 20
+
+
+def test_the_same_seed_and_time_are_the_same_fleet() -> None:
+    one, two, other = (MockFleet(count=40, clock=FakeClock(), seed=seed) for seed in (3, 3, 4))
+    assert [each.step for each in one.snapshot().rows] == [each.step for each in two.snapshot().rows]
+    assert [each.step for each in one.snapshot().rows] != [each.step for each in other.snapshot().rows]
+
+
+def test_members_have_the_numbers_that_were_asked_for_and_gpus_by_them() -> None:
+    rows = MockFleet([5, 6, 5, 7], clock=FakeClock()).update_all_metrics()
+    assert [each.instance_id for each in rows.values()] == [5, 6, 7]
+    assert [each.gpu_type for each in rows.values()] == ["RTX 4090", "RTX 3090", "A100"]
+
+
+@pytest.mark.parametrize("count", [1, 5, 50, 500])
+def test_any_number_of_members_is_mostly_healthy_beyond_the_first_twelve(count: int) -> None:
+    seen = MockFleet(count=count, clock=FakeClock()).snapshot()
+    assert len(seen.rows) == sum(seen.summary.levels.values()) == count
+    assert seen.summary.levels["healthy"] >= 0.6 * (count - 12)
+    assert len({each.key for each in seen.rows}) == count
+
+
+def test_the_summary_adds_it_up_with_what_is_hidden() -> None:
+    seen = MockFleet(clock=FakeClock()).snapshot().summary
+    assert seen.dollars_per_hour > 1.0 and seen.credit_hours and seen.dollars_spent > 0
+    assert (seen.hidden, seen.hidden_dollars_per_hour, seen.unpriced) == (2, 0.04, 0)
+    assert seen.dollars_to_completion and seen.seconds_to_completion and seen.without_eta >= 1
+
+
+# ---------------------------------------------------------------- acts
+
+
+def test_a_member_is_stopped_after_two_seconds() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    fleet.act("stop", [key("healthy")])
+    assert row(fleet, "healthy").status == "running"
+    clock.elapsed = 2.0
+    stopped = row(fleet, "healthy")
+    assert stopped.status == "stopped" and stopped.health_status() == "warning"
+    assert (key("healthy"), "stopped") in alerts(fleet)
+
+
+def test_a_destroyed_member_is_gone_and_not_lost() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    fleet.act("destroy", [key("healthy"), key("idle")])
+    clock.elapsed = 5.0
+    assert row(fleet, "healthy").status == row(fleet, "idle").status == "lost"
+    told = [each for each in alerts(fleet) if each[0] in (key("healthy"), key("idle"))]
+    assert told == [(key("healthy"), "destroyed"), (key("idle"), "destroyed")]
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    fleet.act("destroy", [key("healthy")])
+    fleet.act("stop", [key("healthy"), "vast://1"])
+    fleet.act("paint", [key("idle")])
+    clock.elapsed = 3.0
+    fleet.refresh()
+    fleet.act("stop", [key("healthy")])
+    assert [who for who, kind in alerts(fleet) if kind == "refused"] == [
+        key("healthy"), "vast://1", key("idle"), key("healthy")
+    ]  # fmt: skip
+
+
+def test_a_stopped_member_can_be_destroyed() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    for action in ("stop", "destroy"):
+        fleet.act(action, [key("healthy")])
+        clock.elapsed += 3.0
+        fleet.refresh()
+    assert row(fleet, "healthy").status == "lost"
+
+
+# ---------------------------------------------------------------- what a screen asks
+
+
+def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    clock.elapsed = 35.0
+    fleet.refresh()
+    for scenario in SCENARIOS:
+        samples = fleet.recent(key(scenario))
+        times = [each.timestamp for each in samples]
+        assert times == sorted(set(times)) and times[-1] == clock.time() and times[0] >= clock.time() - 7200.0
+    full = fleet.recent(key("healthy"))
+    assert len(full) > 100 and all(each.values["loss"] for each in full[-50:])
+    assert fleet.recent(key("healthy")) is full
+    assert fleet.recent("vast://1") == ()
+
+
+def test_cleared_logs_fill_up_again() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    fleet.clear_logs()
+    assert all(not each.recent_logs for each in fleet.snapshot().rows)
+    clock.elapsed = 25.0
+    assert len(row(fleet, "healthy").recent_logs) == 2
+
+
+def test_alerts_are_bounded_however_often_something_is_refused() -> None:
+    fleet = MockFleet(clock=FakeClock())
+    fleet.act("stop", ["nothing"] * 1000)
+    assert len(fleet.snapshot().alerts) == KEPT_ALERTS
+
+
+def test_whoever_listens_is_told() -> None:
+    fleet, told = MockFleet(clock=FakeClock()), []
+    fleet.listen(lambda: told.append(fleet.snapshot().paused))
+    fleet.refresh()
+    fleet.set_paused(True)
+    assert told == [False, True]
+
+
+def test_once_started_it_moves_by_itself_until_it_is_closed() -> None:
+    fleet, moved = MockFleet(config=FleetConfig(interval=1.0)), threading.Event()
+    fleet.listen(moved.set)
+    fleet.start()
+    assert moved.wait(30.0)
+    fleet.set_paused(True)
+    before = fleet.snapshot().timestamp
+    moved.clear()
+    fleet.refresh()
+    assert moved.wait(30.0) and fleet.snapshot().timestamp > before
+    fleet.close()
+    assert fleet._thread is not None
+    fleet._thread.join(30.0)
+    assert not fleet._thread.is_alive()
+
+
+def test_an_hour_does_not_make_it_grow() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(count=20, clock=clock)
+    for _ in range(360):
+        clock.elapsed += 10.0
+        fleet.refresh()
+    seen = fleet.snapshot()
+    assert len(seen.alerts) <= KEPT_ALERTS and len(seen.rows) == 20
+    assert all(len(each.recent_logs) <= 10 for each in seen.rows)

@@ -1,0 +1,291 @@
+"""One row of a fleet: how far it is, when it is done, and whether it is healthy."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from training_monitor.core.values import LossAnalysis, Verdict
+from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics, failure_of
+from training_monitor.judging.judge import NOBODY_LOOKED, STATES
+
+
+def row(status: str = "running", **values: Any) -> TrainingMetrics:
+    return TrainingMetrics(30007001, "RTX 4090", status, **values)
+
+
+BUSY: dict[str, Any] = {"step": 70, "total_steps": 100, "loss": 2.3, "gpu_util": 85.0}
+RUNS = Verdict("running", "ok", "step 70 of 100")
+SLOW = Verdict("slow", "warning", "step 70 of 100: half as fast as before")
+HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
+ENDED = Verdict("finished", "ok", "finished at step 100 of 100")
+DIED = Verdict("failed", "failed", "failed at step 40 of 200: CUDA error: device-side assert")
+STOPPED = Verdict("stopped", "warning", "stopped at step 70 of 100")
+SILENT = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
+DONE: dict[str, Any] = {"finished": True, "verdict": ENDED}
+NAN = LossAnalysis("nan", "the loss is nan", nan, 1.0)
+FLAT = LossAnalysis("plateau", "flat", 1.0, 1.0)
+
+
+# ---------------------------------------------------------------- progress
+
+
+def test_progress_is_that_of_the_steps_or_else_of_the_epochs(subtests: pytest.Subtests) -> None:
+    for values, percent in [
+        ({"step": 0, "total_steps": 1000}, 0.0),
+        ({"step": 500, "total_steps": 1000}, 50.0),
+        ({"step": 1000, "total_steps": 1000}, 100.0),
+        ({"step": 1500, "total_steps": 1000}, 100.0),
+        ({"step": -5, "total_steps": 1000}, 0.0),
+        ({"step": 5, "total_steps": 0}, 0.0),
+        ({"total_steps": -1}, 0.0),
+        ({"epochs_done": 1.5, "total_epochs": 3}, 50.0),
+        ({"epochs_done": 1.5, "total_epochs": 3, "step": 7}, 50.0),
+        ({"epochs_done": 7.0, "total_epochs": 3}, 100.0),
+        ({"step": 10, "total_steps": 100, "epochs_done": 1.5, "total_epochs": 3}, 10.0),
+        ({"epochs_done": nan, "total_epochs": 3}, None),
+        ({"epochs_done": inf, "total_epochs": 3}, None),
+        ({"epochs_done": 1.0, "total_epochs": 0}, None),
+        ({"epoch": 3.0, "total_epochs": 3}, None),
+        ({"step": 10}, None),
+        ({}, None),
+    ]:
+        with subtests.test(values=values, percent=percent):
+            assert row(**values).progress_percentage() == percent
+
+
+# ---------------------------------------------------------------- how long it takes
+
+
+def seconds(**values: Any) -> float | None:
+    left = row(**values).estimated_completion_time()
+    return None if left is None else left.total_seconds()
+
+
+def test_halfway_through_an_hour_of_training_another_hour_is_left() -> None:
+    left = row(step=500, total_steps=1000, runtime_seconds=3600.0).estimated_completion_time()
+    assert left == timedelta(seconds=3600)
+
+
+def test_the_speed_comes_before_what_the_log_says_and_that_before_the_run_time() -> None:
+    assert seconds(step=50, total_steps=100, eta_seconds=12.0, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
+    assert seconds(step=50, total_steps=100, eta_seconds=12.0, runtime_seconds=9.0) == 12.0
+    assert seconds(step=50, total_steps=100, steps_per_second=2.0, runtime_seconds=9.0) == 25.0
+    assert seconds(step=50, total_steps=100, steps_per_second=0.0, runtime_seconds=9.0) == 9.0
+    assert seconds(eta_seconds=12.0) == 12.0
+
+
+def test_a_run_past_its_last_step_has_nothing_left() -> None:
+    assert seconds(step=120, total_steps=100, steps_per_second=2.0) == 0.0
+
+
+def test_what_cannot_be_told_is_not_told(subtests: pytest.Subtests) -> None:
+    for values in [
+        {},
+        {"step": 5, "runtime_seconds": 9.0},
+        {"total_steps": 5, "runtime_seconds": 9.0},
+        {"step": 0, "total_steps": 100, "runtime_seconds": 9.0},
+        {"step": 5, "total_steps": 0, "runtime_seconds": 9.0},
+        {"step": 5, "total_steps": 100},
+        {"step": 5, "total_steps": 100, "runtime_seconds": nan},
+        {"step": 5, "total_steps": 100, "runtime_seconds": inf},
+        {"step": 1, "total_steps": 10**15, "steps_per_second": 1e-9},
+        {"eta_seconds": nan},
+        {"eta_seconds": inf},
+        {"eta_seconds": -1.0},
+    ]:
+        with subtests.test(values=values):
+            assert seconds(**values) is None
+
+
+def test_of_a_training_that_ended_or_may_hang_nobody_knows_how_long_it_takes(subtests: pytest.Subtests) -> None:
+    for values in [
+        {"status": "exited"},
+        {"status": "lost"},
+        {"status": "stopped"},
+        {"job_status": "failed"},
+        {"is_running": False},
+        {"finished": True},
+        *({"verdict": each} for each in (HANGS, ENDED, DIED, STOPPED, SILENT)),
+    ]:
+        with subtests.test(values=values):
+            assert seconds(eta_seconds=60.0, **values) is None
+
+
+def test_a_slow_training_still_comes_to_its_end() -> None:
+    assert seconds(eta_seconds=60.0, verdict=SLOW) == 60.0
+    assert seconds(eta_seconds=60.0, verdict=RUNS) == 60.0
+
+
+# ---------------------------------------------------------------- health
+
+
+def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
+    for values, expected in [
+        ({"status": "lost", **BUSY}, Health("error", "it is gone from the account")),
+        ({"status": "lost", "error": "vast://7: no such instance"}, Health("error", "vast://7: no such instance")),
+        ({"status": "exited"}, Health("error", "exited")),
+        ({"status": "exited", "message": "OOM"}, Health("error", "exited: OOM")),
+        ({"status": "exited", **DONE}, Health("healthy", "finished at step 100 of 100")),
+        ({"status": "offline", **DONE}, Health("error", "the machine is offline")),
+        ({"status": "failed", "message": "rc 1"}, Health("error", "failed: rc 1")),
+        ({"status": "failed", "message": "rc 1", "verdict": DIED}, Health("error", DIED.reason)),
+        ({"job_status": "failed", **BUSY}, Health("error", "failed")),
+        ({"verdict": DIED, "is_running": False, **BUSY}, Health("error", DIED.reason)),
+        ({"verdict": HANGS, **BUSY}, Health("error", f"stalled: {HANGS.reason}")),
+        ({"verdict": SLOW, **BUSY}, Health("warning", f"slow: {SLOW.reason}")),
+        ({"verdict": SILENT, **BUSY}, Health("unknown", SILENT.reason)),
+        ({"verdict": RUNS, **BUSY}, Health("healthy", "step 70 of 100")),
+        ({**DONE, "cost_per_hour": 0.467}, Health("warning", "finished at step 100 of 100, and still costs $0.467/h")),
+        ({**DONE, "gpu_util": 0.0}, Health("healthy", "finished at step 100 of 100")),
+        ({"status": "succeeded", "is_running": False, **DONE}, Health("healthy", "finished at step 100 of 100")),
+        ({"status": "stopped", "cost_per_hour": 0.012}, Health("warning", "stopped, and its disk costs $0.012/h")),
+        ({"status": "stopped", "is_running": False}, Health("warning", "stopped")),
+        ({"verdict": STOPPED, "cost_per_hour": 1.0}, Health("warning", f"{STOPPED.reason}, and still costs $1.000/h")),
+        ({"status": "frozen"}, Health("warning", "the machine is frozen")),
+        ({"status": "rebooting"}, Health("warning", "the machine is rebooting")),
+        ({"status": "loading", "gpu_util": 0.0}, Health("unknown", "starting (loading)")),
+        ({"status": "created", "gpu_util": 0.0}, Health("unknown", "starting (created)")),
+        ({"status": "pending", "is_running": False}, Health("unknown", "starting (pending)")),
+        ({"error": "ssh: no answer", "verdict": HANGS}, Health("unknown", "no answer: ssh: no answer")),
+        ({"absent": "no job process:x", "verdict": RUNS}, Health("unknown", "no job process:x")),
+    ]:
+        with subtests.test(values=values, expected=expected):
+            assert row(**values).health() == expected
+
+
+def test_every_state_of_the_judge_has_a_level() -> None:
+    levels = {"ok": "healthy", "warning": "warning", "failed": "error", "unknown": "unknown"}
+    for state in STATES:
+        for verdict, level in levels.items():
+            found = row(verdict=Verdict(state, verdict, "for a reason")).health()
+            assert found.level == ("error" if state == "failed" else "warning" if state == "stopped" else level)
+            assert "for a reason" in found.reason
+
+
+@pytest.mark.parametrize("status", ["recycling", "ok", "", "x" * 9000])
+def test_a_status_nobody_has_heard_of_is_unknown(status: str) -> None:
+    found = row(status, verdict=RUNS, **BUSY).health()
+    assert found.level == "unknown" and "is not known here" in found.reason and len(found.reason) < 100
+
+
+def test_what_nobody_has_looked_at_is_unknown() -> None:
+    for seen in (row(), row(gpu_util=85.0), row(verdict=NOBODY_LOOKED, **BUSY), row("unknown", gpu_util=3.0)):
+        assert seen.health().level == "unknown" and "nobody has looked yet" in seen.health().reason
+
+
+def test_values_make_what_is_healthy_a_warning_and_nothing_better(subtests: pytest.Subtests) -> None:
+    for values, warning in [
+        ({"loss_analysis": LossAnalysis("spike", "it jumped", 9.0, 1.0)}, "it jumped"),
+        ({"loss": 15.0}, "the loss of 15 is high"),
+        ({"gpu_util": 5.0}, "GPU at only 5 %"),
+        ({"disk_util": 97.0}, "disk 97 % full"),
+        ({"loss": 15.0, "gpu_util": 0.0}, "the loss of 15 is high; GPU at only 0 %"),
+    ]:
+        with subtests.test(values=values, warning=warning):
+            seen = {**BUSY, **values}
+            assert row(verdict=RUNS, **seen).health() == Health("warning", f"{warning}; step 70 of 100")
+            assert row(verdict=HANGS, **seen).health() == Health("error", f"stalled: {HANGS.reason}; {warning}")
+            assert row(verdict=SILENT, **seen).health() == Health("unknown", f"{SILENT.reason}; {warning}")
+            assert row(**seen).health().level == "warning"
+
+
+def test_a_loss_that_is_no_number_is_an_error_before_the_judge_says_so_too() -> None:
+    told = Verdict("running", "failed", "the loss is nan; step 70 of 100")
+    for verdict in (RUNS, told):
+        for values in ({"loss": nan}, {"loss": inf}, {"loss": None, "loss_analysis": NAN}):
+            assert row(verdict=verdict, **{**BUSY, **values}).health() == Health("error", told.reason)
+
+
+def test_values_as_they_should_be_are_no_warning(subtests: pytest.Subtests) -> None:
+    for values in [{"gpu_util": 99.0}, {"loss_analysis": FLAT}, {"loss": 0.0}, {"loss": None}, {"gpu_util": None}]:
+        with subtests.test(values=values):
+            assert row(verdict=RUNS, **{**BUSY, **values}).health() == Health("healthy", "step 70 of 100")
+
+
+def test_the_reason_of_a_run_that_makes_steps_names_the_step_that_the_row_shows() -> None:
+    sure = replace(RUNS, reason="step 68 of 100", confidence="high")
+    assert row(verdict=sure, **BUSY).health() == Health("healthy", "step 70 of 100")
+    assert row(verdict=sure).health() == Health("healthy", "step 68 of 100")
+    doubtful = replace(RUNS, reason="step 68 of 100: its GPUs compute", confidence="low")
+    assert row(verdict=doubtful, **BUSY).health() == Health("healthy", doubtful.reason)
+
+
+def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
+    assert row(**BUSY).health() == Health("healthy", "step 70 of 100")
+    assert row(epoch=1.5, total_epochs=3).health() == Health("healthy", "epoch 1.5 of 3")
+    assert row(loss=0.5).health() == Health("healthy", "loss 0.5")
+    assert row(step=5, loss=nan).health() == Health("error", "the loss is nan; step 5")
+    assert row(gpu_util=5.0).health() == Health("warning", "GPU at only 5 %; nobody has looked yet")
+
+
+def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(subtests: pytest.Subtests) -> None:
+    for status in ["created", "loading", "exited", "stopped", "offline", "lost", "rebooting"]:
+        with subtests.test(status=status):
+            assert "GPU" not in row(status, gpu_util=0.0).health().reason
+
+
+def test_a_machine_that_does_not_answer_is_unknown_whatever_was_seen_before_it() -> None:
+    stale = row(error="ssh: timed out", stale_since=1000.0, loss=nan, verdict=HANGS)
+    assert stale.health(now=1120.0) == Health("unknown", "no answer for 2m: ssh: timed out")
+    assert stale.health(now=900.0).reason == "no answer for 0s: ssh: timed out"
+
+
+@pytest.mark.parametrize(("status", "level"), [("exited", "error"), ("offline", "error"), ("stopped", "warning")])
+def test_what_the_service_says_of_a_machine_needs_no_look_at_it(status: str, level: str) -> None:
+    assert row(status, error="ssh: timed out", stale_since=1.0).health(now=60.0).level == level
+
+
+def test_an_end_that_was_seen_holds_while_nobody_answers() -> None:
+    for verdict, level in ((DIED, "error"), (STOPPED, "warning")):
+        assert row(error="ssh: timed out", stale_since=1.0, verdict=verdict).health(now=60.0).level == level
+    assert row(error="ssh: timed out", stale_since=1.0, **DONE).health(now=60.0).level == "healthy"
+
+
+def test_thresholds_decide_and_none_means_never() -> None:
+    seen = row(**{**BUSY, "loss": 15.0, "gpu_util": 5.0, "disk_util": 99.0}, verdict=RUNS)
+    assert seen.health(Thresholds(None, None, None)).level == "healthy"
+    assert seen.health(Thresholds(5.0, 15.0, 99.0)).level == "healthy"
+    assert seen.health(Thresholds(5.1, None, None)).reason == "GPU at only 5 %; step 70 of 100"
+
+
+def test_health_status_is_the_level_by_the_default_thresholds() -> None:
+    levels = [row(gpu_util=each, step=5).health_status() for each in (85.0, 5.0)]
+    assert [*levels, row().health_status()] == ["healthy", "warning", "unknown"]
+
+
+def test_reasons_are_bounded_whatever_was_said() -> None:
+    long = [Verdict(state, "failed", "x" * 9000) for state in STATES]
+    for seen in (row("exited", message="x" * 9000), row(error="x" * 9000), *(row(verdict=each) for each in long)):
+        assert len(seen.health(now=5.0).reason) <= 220
+
+
+def test_a_failure_is_only_what_is_known_to_be_one() -> None:
+    assert failure_of(row(is_running=None)) is None
+    assert failure_of(row(is_running=False)) is None
+    assert failure_of(row("stopped", is_running=False)) is None
+    assert failure_of(row("loading", is_running=False)) is None
+    assert failure_of(row(is_running=False, **DONE)) is None
+    assert failure_of(row(is_running=False, verdict=DIED)) == DIED.reason
+    assert failure_of(row(verdict=HANGS)) is None
+
+
+# ---------------------------------------------------------------- the documented fields
+
+
+def test_a_row_nothing_is_known_of_has_no_zeros() -> None:
+    empty = row()
+    for name in ("epoch", "step", "total_steps", "loss", "gpu_util", "memory_util", "disk_util", "cost_per_hour"):
+        assert getattr(empty, name) is None
+    assert empty.recent_logs == deque() and empty.recent_logs is not row().recent_logs
+
+
+def test_the_last_ten_lines_of_a_log_are_kept() -> None:
+    seen = row()
+    seen.recent_logs.extend(f"line {number}" for number in range(15))
+    assert list(seen.recent_logs) == [f"line {number}" for number in range(5, 15)]

@@ -1,0 +1,208 @@
+"""Where a training goes, what it will cost, and how it stands beside others."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from training_monitor.fleet.trends import COMPARED, MOST_POINTS, compare_runs, project_cost, series, trend
+from training_monitor.fleet.values import FleetSample
+
+BEGIN = 1_750_000_000.0
+
+
+def seen(*rows: dict[str, float | None], every: float = 60.0) -> list[FleetSample]:
+    return [FleetSample(BEGIN + every * at, values) for at, values in enumerate(rows)]
+
+
+# ---------------------------------------------------------------- one field
+
+
+def test_a_trend_tells_first_last_bounds_and_how_much_is_known() -> None:
+    found = trend(seen({"loss": 4.0}, {"loss": None}, {}, {"loss": 1.0}, {"loss": 2.0}), "loss")
+    assert (found.first, found.last, found.low, found.high) == (4, 2, 1, 4)
+    assert found.known == pytest.approx(0.6) and found.mean == pytest.approx(7 / 3)
+
+
+@pytest.mark.parametrize("samples", [[], seen({}, {"loss": None}, {"step": 4})])
+def test_what_was_never_known_has_no_trend(samples: list[FleetSample]) -> None:
+    found = trend(samples, "loss")
+    assert (found.known, found.first, found.last, found.low, found.high) == (0, None, None, None, None)
+    assert (found.mean, found.per_hour) == (None, None)
+
+
+def test_one_value_has_no_slope() -> None:
+    assert trend(seen({"loss": 2.0}), "loss").per_hour is None
+    again = [FleetSample(BEGIN, {"loss": 1.0}), FleetSample(BEGIN, {"loss": 2.0})]
+    assert trend(again, "loss").per_hour is None
+
+
+def test_a_few_wild_values_do_not_move_the_slope() -> None:
+    chance = random.Random(1)
+    rows = [{"total_cost": 1e9 if at % 7 == 3 else at / 60 * 2.5 + chance.gauss(0, 0.01)} for at in range(150)]
+    assert trend(seen(*rows), "total_cost").per_hour == pytest.approx(2.5, rel=0.02)
+
+
+def test_a_nan_is_seen_at_the_end_and_counts_nowhere_else() -> None:
+    found = trend(seen({"loss": 3.0}, {"loss": math.inf}, {"loss": 1.0}, {"loss": math.nan}), "loss")
+    assert found.last is not None and math.isnan(found.last)
+    assert (found.low, found.high, found.mean, found.per_hour) == (1, 3, 2, pytest.approx(-60))
+
+
+def test_the_densely_seen_end_does_not_outweigh_the_rest() -> None:
+    old = [FleetSample(BEGIN + 300 * at, {"gpu_utilization": 0.0}) for at in range(288)]
+    new = [FleetSample(BEGIN + 86_400 + 10 * at, {"gpu_utilization": 100.0}) for at in range(8640)]
+    assert trend([*old, *new], "gpu_utilization").mean == pytest.approx(50, abs=1)
+
+
+def test_the_largest_numbers_have_a_mean_and_a_slope_that_is_no_number_is_not_known() -> None:
+    found = trend(seen({"loss": 1.7e308}, {"loss": -1.7e308}), "loss")
+    assert (found.mean, found.per_hour) == (0, None)
+    many = trend(seen(*({"loss": 1.7e308} for _ in range(5 * MOST_POINTS))), "loss")
+    assert many.mean == pytest.approx(1.7e308) and many.per_hour == 0
+
+
+# ---------------------------------------------------------------- parts of a time
+
+
+def test_a_series_has_a_blank_where_nothing_was_seen() -> None:
+    rows: list[dict[str, float | None]] = [{"loss": 1.0}] * 4 + [{"loss": None}] * 4 + [{"loss": math.nan}, {}, {}, {}]
+    samples = seen(*rows, every=10)
+    first, middle, last = series(samples, "loss", 3, BEGIN, BEGIN + 120)
+    assert first == 1 and middle is None and last is not None and math.isnan(last)
+
+
+def test_few_samples_make_few_parts_without_gaps() -> None:
+    found = series(seen(*({"step": float(at)} for at in range(10))), "step", 40, BEGIN, BEGIN + 540)
+    assert len(found) == 6 and None not in found and found == sorted(found, key=lambda value: value or 0)
+
+
+def test_what_is_outside_of_the_time_is_left_out() -> None:
+    samples = seen({"step": 1}, {"step": 2}, {"step": 3})
+    assert series(samples, "step", 1, BEGIN + 60, BEGIN + 60) == [2]
+    assert series(samples, "step", 5, BEGIN + 500, BEGIN + 600) == [None]
+    assert series([], "step", 5, BEGIN, BEGIN) == [None]
+
+
+# ---------------------------------------------------------------- money
+
+
+def test_the_newest_price_is_projected() -> None:
+    samples = seen(
+        {"cost_per_hour": 1.0, "total_cost": 1.0},
+        {"cost_per_hour": 2.0, "total_cost": 1.1, "eta_seconds": 7200.0},
+    )
+    found = project_cost(samples, hours=24)
+    assert (found.dollars_per_hour, found.spent, found.hours, found.dollars) == (2, 1.1, 24, 48)
+    assert found.to_completion == 4
+
+
+def test_without_a_price_the_slope_of_the_total_is_it() -> None:
+    found = project_cost(seen(*({"total_cost": 5 + at / 60} for at in range(90))), hours=2)
+    assert found.dollars_per_hour == pytest.approx(1) and found.dollars == pytest.approx(2)
+    assert found.to_completion is None
+
+
+def test_a_cost_that_is_not_known_is_none_and_never_zero(subtests: pytest.Subtests) -> None:
+    for samples in [
+        [],
+        seen({}),
+        seen({"total_cost": 5.0}),
+        seen({"total_cost": 5.0}, {"total_cost": 1.0}),
+        seen({"cost_per_hour": -1}),
+    ]:
+        with subtests.test(samples=samples):
+            found = project_cost(samples, hours=24)
+            assert (found.dollars_per_hour, found.dollars, found.to_completion) == (None, None, None)
+
+
+def test_an_eta_of_an_earlier_sample_is_over() -> None:
+    assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": 60.0}, {}), hours=1).to_completion is None
+
+
+def test_an_eta_below_zero_is_none() -> None:
+    assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": -60.0}), hours=1).to_completion is None
+
+
+# ---------------------------------------------------------------- side by side
+
+
+def test_a_comparison_looks_at_no_other_fields_than_it_says() -> None:
+    whole = run(1, 20)
+    asked = [FleetSample(each.timestamp, {name: each.values.get(name) for name in COMPARED}) for each in whole]
+    assert compare_runs({"a": asked}) == compare_runs({"a": whole})
+
+
+def run(speed: float, count: int, *, loss: float = 4.0, price: float = 3.6, first: int = 0) -> list[FleetSample]:
+    rows: list[dict[str, float | None]] = [
+        {
+            "step": first + int(speed * 10 * at),
+            "loss": loss - 0.001 * (first + speed * 10 * at),
+            "steps_per_second": speed,
+            "gpu_utilization": 90.0,
+            "total_cost": 1 + price * 10 * at / 3600,
+        }
+        for at in range(count)
+    ]
+    return seen(*rows, every=10)
+
+
+def test_runs_are_compared_at_the_highest_step_that_all_have_reached() -> None:
+    slow, fast = compare_runs({"slow": run(1, 31), "fast": run(4, 31, loss=3.0)})
+    assert [each.key for each in (slow, fast)] == ["slow", "fast"]
+    assert (slow.last_step, fast.last_step) == (300, 1200) and slow.common_step == fast.common_step == 300
+    assert slow.loss_at_common_step == slow.last_loss == pytest.approx(3.7)
+    assert fast.loss_at_common_step == pytest.approx(2.7)  # between the samples at 280 and 320
+    assert fast.best_loss == pytest.approx(1.8) and fast.best_loss_step == 1200
+    assert (slow.median_steps_per_second, slow.mean_gpu_utilization, slow.samples) == (1, pytest.approx(90), 31)
+    assert slow.dollars_per_1000_steps == pytest.approx(1) and fast.dollars_per_1000_steps == pytest.approx(0.25)
+    assert slow.total_cost == pytest.approx(1.3)
+    assert slow.loss_trend_per_1000_steps == pytest.approx(-1)
+
+
+def test_a_run_that_was_not_watched_at_the_common_step_has_no_loss_there() -> None:
+    early, late = compare_runs({"early": run(1, 31), "late": run(1, 31, first=5000)})
+    assert late.common_step == 300 and late.loss_at_common_step is None and early.loss_at_common_step is not None
+
+
+def test_a_run_that_went_back_to_a_checkpoint_forgets_what_was_after_it() -> None:
+    samples = [*run(1, 51, loss=4.0), *run(1, 11, loss=2.0, first=200)]
+    [found] = compare_runs({"run": samples})
+    assert (found.last_step, found.common_step) == (300, 300) and found.loss_at_common_step == pytest.approx(1.7)
+    assert found.best_loss == pytest.approx(1.7) and found.best_loss_step == 300
+
+
+def test_a_step_that_stands_keeps_its_loss_while_none_is_seen() -> None:
+    [found] = compare_runs({"run": seen({"step": 5, "loss": 2.0}, {"step": 5, "loss": None}, {"step": 5})})
+    assert (found.last_loss, found.best_loss, found.best_loss_step, found.loss_at_common_step) == (2, 2, 5, 2)
+
+
+def test_a_loss_of_nan_is_the_last_and_not_the_best() -> None:
+    [found] = compare_runs({"run": seen({"step": 1, "loss": 2.0}, {"step": 2, "loss": math.nan})})
+    assert found.last_loss is not None and math.isnan(found.last_loss)
+    assert (found.best_loss, found.best_loss_step, found.loss_at_common_step) == (2, 1, None)
+
+
+def test_of_a_run_of_which_nothing_is_known_all_is_unknown() -> None:
+    nothing, other = compare_runs({"nothing": [], "other": run(1, 3)})
+    assert (nothing.samples, nothing.last_step, nothing.best_loss, nothing.loss_at_common_step) == (0, None, None, None)
+    assert (nothing.median_steps_per_second, nothing.mean_gpu_utilization, nothing.total_cost) == (None, None, None)
+    assert (nothing.dollars_per_1000_steps, nothing.loss_trend_per_1000_steps) == (None, None)
+    assert other.common_step == 20 and compare_runs({}) == ()
+
+
+def test_steps_that_cost_nothing_known_or_were_not_made_have_no_price() -> None:
+    standing, refunded = compare_runs(
+        {
+            "standing": seen({"step": 5, "total_cost": 1.0}, {"step": 5, "total_cost": 2.0}),
+            "refunded": seen({"step": 5, "total_cost": 2.0}, {"step": 6, "total_cost": 1.0}),
+        }
+    )
+    assert standing.dollars_per_1000_steps is None and refunded.dollars_per_1000_steps is None
+
+
+def test_a_loss_without_steps_has_a_best_value_and_no_step() -> None:
+    [found] = compare_runs({"run": seen({"loss": 3.0}, {"loss": 2.0}, {"loss": 2.5})})
+    assert (found.best_loss, found.best_loss_step, found.common_step, found.last_loss) == (2, None, None, 2.5)

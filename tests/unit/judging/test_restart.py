@@ -1,0 +1,206 @@
+"""How soon a job is started again, and from which checkpoint."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import Checkpoint, Failure
+from training_monitor.core.values import CheckpointListing
+from training_monitor.judging.restart import LedgerEntry, RestartPolicy, choose_resume, decide_restart, restart_delay
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    policy = RestartPolicy()
+    assert (policy.max_retries, policy.retry_delay, policy.stagnation_threshold, policy.check_interval) == (
+        10,
+        60,
+        300,
+        30,
+    )
+    assert policy.fresh_start is False
+
+
+def test_the_delay_doubles_up_to_the_most() -> None:
+    policy = RestartPolicy(retry_delay=60, max_delay=500)
+    assert [restart_delay(policy, retry) for retry in range(1, 6)] == [60, 120, 240, 480, 500]
+
+
+def test_the_first_delay_is_kept_where_it_is_longer_than_the_most() -> None:
+    assert restart_delay(RestartPolicy(retry_delay=3600, max_delay=900), 1) == 3600
+
+
+def test_no_delay_stays_none_and_a_thousandth_restart_overflows_nothing() -> None:
+    assert restart_delay(RestartPolicy(retry_delay=0), 5) == 0
+    assert restart_delay(RestartPolicy(retry_delay=60), 5000) == 900
+
+
+def test_a_negative_number_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for name in ["max_retries", "retry_delay", "max_delay", "jitter"]:
+        for value in [-1, -0.001, math.nan]:
+            with subtests.test(name=name, value=value):
+                with pytest.raises(SettingsError, match=name):
+                    RestartPolicy(**{name: value})  # type: ignore[arg-type]
+                RestartPolicy(**{name: 0})  # type: ignore[arg-type]
+
+
+def test_a_threshold_or_interval_of_nothing_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for name in ["stagnation_threshold", "check_interval"]:
+        for value in [0, -1, math.nan]:
+            with subtests.test(name=name, value=value):
+                with pytest.raises(SettingsError, match=f"{name}.*more than 0"):
+                    RestartPolicy(**{name: value})  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- whether to restart
+
+POLICY = RestartPolicy(max_retries=4)
+CRASH = Failure("segfault", "ambiguous", "restart", "Segmentation fault", fingerprint="a")
+OTHER = Failure("unknown", "ambiguous", "restart", "something else", fingerprint="b")
+USER = Failure("python_exception", "user", "stop", "KeyError: 'x'", fingerprint="c")
+ECC = Failure("ecc_error", "hardware", "restart_elsewhere", "uncorrectable ECC error", fingerprint="d")
+CORRUPT = Failure("checkpoint_corrupt", "transient", "restart_previous_checkpoint", "bad zip", fingerprint="e")
+HUB = Failure("network_error", "transient", "restart", "503", fingerprint="f")
+NAN = Failure("loss_nan", "user", "stop", "loss is nan", fingerprint="g")
+PERSON = Failure("interrupted", "external_stop", "stop", "KeyboardInterrupt", fingerprint="h")
+
+
+def entries(*failures: Failure, progress: bool | None = False, checkpoint: str | None = None) -> list[LedgerEntry]:
+    return [LedgerEntry(each, progress, checkpoint) for each in failures]
+
+
+def test_the_same_failure_three_times_without_progress_stops() -> None:
+    assert decide_restart(entries(CRASH), CRASH, False, POLICY).restart
+    found = decide_restart(entries(CRASH, CRASH), CRASH, False, POLICY)
+    assert not found.restart and "3 times without progress: segfault (Segmentation fault)" in found.reason
+
+
+def test_unknown_progress_is_not_no_progress() -> None:
+    assert decide_restart(entries(CRASH, CRASH, progress=None), CRASH, None, POLICY).restart
+
+
+def test_another_failure_in_between_is_counted_by_the_budget_alone() -> None:
+    assert decide_restart(entries(CRASH, OTHER), CRASH, False, POLICY).restart
+    found = decide_restart(entries(CRASH, OTHER, CRASH, OTHER), ECC, False, POLICY)
+    assert not found.restart and found.reason.startswith("max_retries_reached: 4 restarts without progress")
+
+
+def test_progress_refills_the_budget_and_resets_the_delay() -> None:
+    many = entries(CRASH, OTHER, CRASH, OTHER, CRASH, OTHER)
+    assert not decide_restart(many, ECC, False, POLICY).restart
+    found = decide_restart(many, CRASH, True, POLICY)
+    assert found.restart and found.delay == POLICY.retry_delay
+    assert decide_restart([*many, LedgerEntry(CRASH, True)], OTHER, False, POLICY).delay == 2 * POLICY.retry_delay
+
+
+@pytest.mark.parametrize("category", ["network_error", "nccl_network_error", "nccl_timeout"])
+def test_what_comes_from_outside_is_limited_by_the_budget_alone(category: str) -> None:
+    failure = replace(HUB, category=category)
+    assert decide_restart(entries(*[failure] * 3), failure, False, POLICY).restart
+    assert not decide_restart(entries(*[failure] * 4), failure, False, POLICY).restart
+
+
+def test_a_users_error_is_tried_once_more_only_after_progress() -> None:
+    refused = decide_restart([], USER, False, POLICY)
+    assert not refused.restart and refused.reason.startswith("restart_failed: python_exception (KeyError: 'x')")
+    assert decide_restart([], USER, True, POLICY).restart
+    assert decide_restart(entries(CRASH, progress=True), USER, False, POLICY).restart
+    assert not decide_restart(entries(USER, progress=True), USER, True, POLICY).restart
+
+
+@pytest.mark.parametrize("failure", [NAN, PERSON])
+def test_nan_and_a_persons_stop_are_never_restarted(failure: Failure) -> None:
+    assert not decide_restart(entries(CRASH, progress=True), failure, True, POLICY).restart
+
+
+def test_a_hardware_fault_names_the_node_to_avoid() -> None:
+    found = decide_restart([LedgerEntry(ECC, True, node="gpu-7")], ECC, True, POLICY, node="gpu-8")
+    assert found.restart and found.excluded_nodes == ("gpu-7", "gpu-8") and "another node" in found.reason
+    assert decide_restart([], CRASH, True, POLICY, node="gpu-7").excluded_nodes == ()
+
+
+def test_a_checkpoint_that_does_not_load_is_bad_at_once() -> None:
+    assert decide_restart([], CORRUPT, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ("/c/step_5",)
+
+
+def test_a_checkpoint_from_which_two_attempts_died_is_bad() -> None:
+    before = entries(CRASH, checkpoint="/c/step_5")
+    assert decide_restart([], CRASH, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ()
+    assert decide_restart(before, OTHER, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ("/c/step_5",)
+    assert decide_restart(before, OTHER, True, POLICY, checkpoint="/c/step_5").bad_checkpoints == ()
+    assert decide_restart(before, HUB, False, POLICY, checkpoint="/c/step_9").bad_checkpoints == ()
+    assert decide_restart(before, ECC, False, POLICY, checkpoint="/c/step_5").bad_checkpoints == ()
+
+
+def test_a_bad_checkpoint_is_passed_over() -> None:
+    found = [Checkpoint("/c/step_5", 5, 9, True), Checkpoint("/c/step_9", 9, 9, True)]
+    choice = choose_resume(listing(found), wrote_one=True, fresh_start=False, bad=("/c/step_9",))
+    assert choice.checkpoint == found[0] and [each.problem for each in choice.refused] == [
+        "attempts that resumed from it died"
+    ]
+
+
+# ---------------------------------------------------------------- where to resume
+
+
+def good(step: int) -> Checkpoint:
+    return Checkpoint(f"/c/step_{step}", step, 1, True)
+
+
+def bad(step: int) -> Checkpoint:
+    return Checkpoint(f"/c/step_{step}", step, 1, False, "truncated")
+
+
+def unknown(step: int) -> Checkpoint:
+    return Checkpoint(f"/c/step_{step}", step, None, None, "not looked into")
+
+
+def listing(checkpoints: list[Checkpoint], unlisted: int = 0) -> CheckpointListing:
+    return CheckpointListing(tuple(checkpoints), unlisted)
+
+
+def test_the_newest_complete_checkpoint_is_chosen_and_the_damaged_newer_ones_are_named() -> None:
+    choice = choose_resume(listing([bad(10), good(20), bad(30), bad(40)]), wrote_one=True, fresh_start=False)
+    assert (choice.checkpoint, choice.refused, choice.refusal) == (good(20), (bad(30), bad(40)), None)
+
+
+def test_it_is_chosen_also_when_a_fresh_start_is_allowed() -> None:
+    assert choose_resume(listing([good(20)]), wrote_one=True, fresh_start=True).checkpoint == good(20)
+
+
+def test_a_job_that_never_wrote_one_starts_from_the_start() -> None:
+    choice = choose_resume(listing([]), wrote_one=False, fresh_start=False)
+    assert (choice.checkpoint, choice.refused, choice.refusal) == (None, (), None)
+
+
+@pytest.mark.parametrize("wrote_one", [True, False])
+def test_where_all_are_damaged_it_does_not_start_from_zero(wrote_one: bool) -> None:
+    choice = choose_resume(listing([bad(10), bad(20)]), wrote_one=wrote_one, fresh_start=False)
+    assert choice.checkpoint is None and choice.refused == (bad(10), bad(20))
+    assert "none of 2 checkpoints is complete" in str(choice.refusal) and "step 20: truncated" in str(choice.refusal)
+
+
+def test_where_all_are_gone_it_does_not_start_from_zero() -> None:
+    assert "now there is none" in str(choose_resume(listing([]), wrote_one=True, fresh_start=False).refusal)
+
+
+@pytest.mark.parametrize("found", [[], [bad(10)]])
+def test_a_fresh_start_must_be_allowed(found: list[Checkpoint]) -> None:
+    choice = choose_resume(listing(found), wrote_one=True, fresh_start=True)
+    assert (choice.checkpoint, choice.refusal, choice.refused) == (None, None, tuple(found))
+
+
+def test_a_newer_one_that_was_not_looked_at_whole_is_passed_over_and_named() -> None:
+    choice = choose_resume(listing([unknown(10), good(20), unknown(30)], 5), wrote_one=True, fresh_start=False)
+    assert (choice.checkpoint, choice.refused, choice.refusal) == (good(20), (unknown(30),), None)
+
+
+@pytest.mark.parametrize("found", [listing([bad(10), unknown(20)]), listing([], 7)])
+@pytest.mark.parametrize("fresh_start", [True, False])
+def test_nothing_starts_from_zero_while_some_were_not_looked_at(found: CheckpointListing, fresh_start: bool) -> None:
+    choice = choose_resume(found, wrote_one=False, fresh_start=fresh_start)
+    assert choice.checkpoint is None and "is known to be complete" in str(choice.refusal)
+    assert f"{found.unknown} not looked at" in str(choice.refusal)

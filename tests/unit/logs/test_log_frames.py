@@ -1,0 +1,114 @@
+"""Frames of a followed log: whole lines, once each, however the connection cuts them."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+
+from training_monitor.core.errors import ParseError
+from training_monitor.core.models import LogCursor
+from training_monitor.logs.following import HELD_BYTES, FrameReader, LineCutter
+
+NONCE = "0123456789abcdef01234567"
+
+
+def frame(offset: int, data: bytes) -> bytes:
+    return b"%s %d %d\n%s\n%s end\n" % (NONCE.encode(), offset, len(data), data, NONCE.encode())
+
+
+def alive() -> bytes:
+    return NONCE.encode() + b" alive\n"
+
+
+def cursor_at(file: bytes, offset: int) -> LogCursor:
+    before = file[max(0, offset - 256) : offset]
+    return LogCursor(offset, 7, hashlib.md5(before).hexdigest())
+
+
+def read(cursor: LogCursor, wire: bytes, cuts: list[int]) -> tuple[str, LogCursor]:
+    frames, lines, text = FrameReader(NONCE), LineCutter(cursor), ""
+    for begin, end in zip([0, *cuts], [*cuts, len(wire)]):
+        for each in frames.feed(wire[begin:end]):
+            new = lines.cut(each)
+            text, cursor = text + new.text, new.cursor or cursor
+    return text, cursor
+
+
+def test_every_line_comes_once_however_frames_and_chunks_are_cut(subtests: pytest.Subtests) -> None:
+    for seed in range(30):
+        with subtests.test(seed=seed):
+            chance = random.Random(seed)
+            lines = [
+                chance.choice(["step 1\n", "█▌ 10%\r", "\n", "x" * chance.randrange(600) + "\n"]) for _ in range(200)
+            ]
+            file = "".join(lines).encode()
+            start = len("".join(lines[: chance.randrange(100)]).encode())
+            cursor, wire, at = cursor_at(file, start), b"", LineCutter.begin(cursor_at(file, start))
+            while at < len(file):
+                data = file[at : at + chance.randrange(1, 500)]
+                wire += alive() * chance.randrange(2) + frame(at, data)
+                at += len(data)
+            cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
+            text, end = read(cursor, wire, cuts)
+            assert text == file[start:].decode()
+            assert end == cursor_at(file, len(file))
+
+
+def test_a_connection_that_breaks_anywhere_is_gone_on_with_from_the_last_cursor(subtests: pytest.Subtests) -> None:
+    for seed in range(30):
+        with subtests.test(seed=seed):
+            chance = random.Random(seed)
+            file = "".join(f"step {step}/500 loss 0.5 ±\n" for step in range(500)).encode()
+            cursor, text = LogCursor(0, 7, hashlib.md5(b"").hexdigest()), ""
+            while cursor.offset < len(file):
+                at = LineCutter.begin(cursor)
+                wire = b"".join(frame(begin, file[begin : begin + 100]) for begin in range(at, len(file), 100))
+                more, cursor = read(cursor, wire[: chance.randrange(1, 6000)], [])
+                text += more
+            assert text == file.decode()
+
+
+def test_a_file_that_was_rewritten_before_the_cursor_is_not_read_on() -> None:
+    cursor = cursor_at(b"old text\n", 9)
+    with pytest.raises(ParseError, match="rewritten"):
+        LineCutter(cursor).cut(FrameReader(NONCE).feed(frame(0, b"new text\nmore\n"))[0])
+
+
+def test_without_md5_on_the_target_the_cursor_carries_no_check() -> None:
+    new = LineCutter(LogCursor(4, 7, "1234567")).cut(FrameReader(NONCE).feed(frame(0, b"abc\ndef\n"))[0])
+    assert new.cursor == LogCursor(8, 7, "") and new.text == "def\n"
+
+
+def test_a_frame_whose_bytes_are_missing_is_no_frame() -> None:
+    short = frame(0, b"only four").replace(b"only four", b"only")
+    with pytest.raises(ParseError, match="changed while it was read"):
+        FrameReader(NONCE).feed(short + alive() * 5)
+
+
+def test_what_a_log_says_cannot_pass_for_a_frame() -> None:
+    wrong = f"\n{NONCE} moved\n{NONCE} 0 5\nhello\n{NONCE} end\n".encode()
+    text, _ = read(LogCursor(0, 7, ""), frame(0, wrong), [])
+    assert text == wrong.decode()
+
+
+def test_other_output_is_refused_and_not_gathered_for_ever() -> None:
+    with pytest.raises(ParseError, match="no frame"):
+        FrameReader(NONCE).feed(b"Welcome to this machine\n" * 20)
+    with pytest.raises(ParseError, match="a frame of 99999999 bytes"):
+        FrameReader(NONCE).feed(f"{NONCE} 0 99999999\n".encode())
+
+
+def test_nothing_counts_after_the_file_moved() -> None:
+    frames = FrameReader(NONCE)
+    assert frames.feed(f"{NONCE} moved\n".encode() + frame(0, b"x\n")) == [] and frames.moved
+
+
+def test_an_endless_line_is_given_in_parts() -> None:
+    lines = LineCutter(LogCursor(0, 7, ""))
+    [first] = FrameReader(NONCE).feed(frame(0, b"x" * (HELD_BYTES - 1)))
+    [second] = FrameReader(NONCE).feed(frame(HELD_BYTES - 1, b"xy\n"))
+    held = lines.cut(first)
+    assert (held.text, len(held.partial), held.cursor) == ("", HELD_BYTES - 1, LogCursor(0, 7, ""))
+    assert len(lines.cut(second).text) == HELD_BYTES + 2

@@ -1,0 +1,529 @@
+"""What a training log says about progress: newest in text order, and nothing that is not progress."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from training_monitor.core.models import Progress
+from training_monitor.logs.training_log import parse_progress
+
+BAR = "{name} {percent}%|###       | {count}/{total} [00:10<01:30, {rate}{notes}]"
+
+
+def bar(count: int, total: int, *, name: str = "", rate: str = "1.00it/s", notes: str = "") -> str:
+    return BAR.format(name=name, percent=100 * count // total, count=count, total=total, rate=rate, notes=notes)
+
+
+def test_a_step_is_read_in_every_wording(subtests: pytest.Subtests) -> None:
+    for line, step, total in [
+        ("step 12/400", 12, 400),
+        ("step: 12", 12, None),
+        ("step:12 - actor/pg_loss:0.25 - timing_s/step:96.5", 12, None),
+        ("step=12, lr=[5e-05]", 12, None),
+        ("Step 12", 12, None),
+        ("iteration       12/     400 | lm loss: 2.5E+00 | loss scale: 65536.0 |", 12, 400),
+        ("iter 12: loss 2.5, time 895.0ms", 12, None),
+        ("INFO global_step=12 loss=2.5", 12, None),
+        ("step 12 of 400", 12, 400),
+        ("step 1,200/10,000", 1200, 10000),
+        ('{"current_steps": 12, "total_steps": 400, "loss": 2.5}', 12, 400),
+        ("[rank3]: step 12/400", 12, 400),
+        ("[1,0]<stdout>:step 12/400", 12, 400),
+        ("0: step 12/400", 12, 400),
+        ("(TaskRunner pid=2222) step:12 - actor/pg_loss:0.5", 12, None),
+        ("\x1b[36m(W pid=27, ip=10.0.0.7)\x1b[0m step 12/400\x1b[32m [repeated 3x across cluster]\x1b[0m", 12, 400),
+        ("2030-01-01T10:00:00.123456789Z step 12/400", 12, 400),
+        ("100%|\u00a0\u00a0| 12/400 [00:10<01:30, 1.00it/s]", 12, 400),
+    ]:
+        with subtests.test(line=line, step=step, total=total):
+            found = parse_progress(line)
+            assert (found.step, found.total_steps) == (step, total)
+
+
+def test_settings_echoes_and_resumes_are_not_progress(subtests: pytest.Subtests) -> None:
+    for line in [
+        "total_steps: 4000",
+        "save_steps=500",
+        "max_train_steps: 4000",
+        "steps: 4000",
+        "warmup step 100",
+        "Running entrypoint for job x: python a.py --step 500",
+        "python a.py --step 500",
+        "Resuming from step 5000",
+        "checkpoint step 700",
+        "loading checkpoint at step 700",
+        "step: 1172.13",
+        "timing_s/step:96.5",
+        "Step 2/5: Downloading the data",
+        "Skipping step. Attempted loss scale: 65536",
+        "inference step 20",
+        "Namespace(step=500, lr=0.1)",
+        "next step 900",
+        "Test: [ 10/100] loss: 0.5",
+    ]:
+        with subtests.test(line=line):
+            found = parse_progress(line)
+            assert (found.step, found.loss) == (None, None)
+
+
+def test_other_bars_are_not_progress(subtests: pytest.Subtests) -> None:
+    for name in [
+        "Validation DataLoader 0:",
+        "Generating Samples:",
+        "Loading checkpoint shards:",
+        "Processed prompts:",
+        "Map:",
+        "Tokenizing train:",
+        "Quantizing:",
+        "Downloading data:",
+        "Evaluating:",
+        "Sanity Checking:",
+        "Caching latents:",
+    ]:
+        with subtests.test(name=name):
+            text = f"{bar(10, 100)}\n{bar(3, 7, name=name)}"
+            assert (parse_progress(text).step, parse_progress(text).total_steps) == (10, 100)
+
+
+def test_byte_and_example_bars_are_not_progress() -> None:
+    assert parse_progress("m.safetensors:  7%|#  | 1.95G/26.3G [15:11<2:37:06, 2.58MB/s]").step is None
+    assert parse_progress(bar(500, 1000, rate="900.00 examples/s")).step is None
+
+
+def test_an_unnamed_evaluation_bar_inside_the_job_is_not_progress() -> None:
+    text = f"{bar(500, 1000)}\r{bar(3, 38, rate='40.0it/s')}\r{bar(20, 38, rate='40.0it/s')}"
+    assert (parse_progress(text).step, parse_progress(text).total_steps) == (500, 1000)
+
+
+def test_a_shorter_second_attempt_replaces_the_first() -> None:
+    text = f"{bar(500, 1000)}\nTraceback (most recent call last):\n{bar(3, 800)}"
+    assert (parse_progress(text).step, parse_progress(text).total_steps) == (3, 800)
+
+
+# ------------------------------------------------ the faults of an earlier parser
+
+
+def test_a_setting_does_not_win_over_the_step() -> None:
+    found = parse_progress("max_train_steps: 4000\nsteps: 3/4000 loss: 0.5")
+    assert (found.step, found.total_steps, found.loss) == (3, 4000, 0.5)
+
+
+def test_the_step_a_run_resumed_from_does_not_win() -> None:
+    found = parse_progress("Resuming from step 5000\nstep 10/100")
+    assert (found.step, found.total_steps) == (10, 100)
+
+
+def test_a_slow_down_across_one_iteration_per_second_is_seen() -> None:
+    text = "\r".join([bar(10, 100, rate="3.21it/s"), bar(11, 100, rate="9.00s/it")])
+    assert parse_progress(text).steps_per_second == pytest.approx(1 / 9)
+
+
+def test_a_loss_that_is_not_a_number_is_reported() -> None:
+    found = parse_progress("step 5/10 loss: nan")
+    assert found.step == 5 and found.loss is not None and math.isnan(found.loss)
+    assert parse_progress("loss: inf").loss == math.inf
+
+
+def test_saving_a_file_names_one_checkpoint() -> None:
+    assert parse_progress("saving checkpoint: out/m-1.safetensors").checkpoint_step == 1
+
+
+def test_a_bar_behind_a_carriage_return_is_read() -> None:
+    found = parse_progress(f"tokenizer loaded\r{bar(10, 100)}")
+    assert (found.step, found.total_steps) == (10, 100)
+
+
+def test_the_loss_is_the_newest_in_text_order() -> None:
+    assert parse_progress("loss=0.3\ntrain_loss: 0.5").loss == 0.5
+
+
+def test_an_error_rate_is_nothing() -> None:
+    assert parse_progress("0 errors found, error_rate=0") == Progress()
+
+
+def test_the_newest_step_wins_and_never_the_largest() -> None:
+    assert parse_progress("step 900/1000\nstep 12/1000").step == 12
+
+
+# ------------------------------------------------ fields
+
+
+def test_other_losses_are_not_the_loss(subtests: pytest.Subtests) -> None:
+    for name in ["loss_scale", "loss scale", "eval_loss", "val loss", "loss_cls", "value_loss", "kl_loss"]:
+        with subtests.test(name=name):
+            assert parse_progress(f"step 3 | {name}: 65536.0").loss is None
+
+
+def test_a_trainer_dictionary_is_read_with_numbers_and_with_strings() -> None:
+    numbers = parse_progress("{'loss': 0.5, 'grad_norm': 1.5, 'learning_rate': 2e-05, 'epoch': 0.25}")
+    strings = parse_progress("{'loss': '0.5', 'grad_norm': '1.5', 'learning_rate': '2e-05', 'epoch': '0.25'}")
+    assert numbers == strings == Progress(loss=0.5, grad_norm=1.5, learning_rate=2e-05, epoch=0.25, epochs_done=0.25)
+
+
+def test_a_bar_and_a_dictionary_share_a_line() -> None:
+    found = parse_progress(bar(10, 100) + "{'loss': 0.5, 'epoch': 0.25}" + bar(11, 100, rate="2.00s/it"))
+    assert (found.step, found.loss, found.epoch, found.steps_per_second) == (11, 0.5, 0.25, 0.5)
+
+
+def test_notes_in_a_bar_are_read() -> None:
+    found = parse_progress(bar(10, 100, name="steps:", notes=", avr_loss=nan, lr=1e-4"))
+    assert found.step == 10 and found.learning_rate == 1e-4 and math.isnan(found.loss or 0.0)
+
+
+def test_an_epoch_bar_counts_inside_the_epoch() -> None:
+    found = parse_progress(bar(40, 100, name="Epoch 2/3:", notes=", loss=0.5"))
+    assert (found.epoch, found.total_epochs, found.epoch_step, found.epoch_steps) == (2, 3, 40, 100)
+    assert (found.step, found.total_steps, found.eta_scope, found.loss) == (None, None, "epoch", 0.5)
+
+
+def test_an_epoch_bar_that_notes_the_global_step_gives_both() -> None:
+    found = parse_progress(bar(40, 100, name="Epoch 2:", notes=", loss=0.5, global_step=240"))
+    assert (found.step, found.epoch_step) == (240, 40)
+
+
+def test_a_single_epoch_is_the_job() -> None:
+    assert parse_progress(bar(40, 100, name="Episode [1/1]:")).step == 40
+
+
+def test_epoch_lines_are_read() -> None:
+    found = parse_progress("Epoch 2/3")
+    assert (found.epoch, found.total_epochs) == (2, 3)
+    found = parse_progress("Epoch [4][50/100]  lr: 1.0e-03, eta: 1:00:00, time: 0.5, loss: 0.25")
+    assert (found.epoch, found.epoch_step, found.epoch_steps, found.steps_per_second) == (4, 50, 100, 2.0)
+    assert parse_progress("Epoch [1/5], Step [100/600], Loss: 0.3") == Progress(
+        epoch=1,
+        total_epochs=5,
+        epoch_step=100,
+        epoch_steps=600,
+        loss=0.3,
+        epochs_done=100 / 600,
+        epochs_planned=5,
+    )
+
+
+def test_the_remaining_time_says_whether_it_ends_with_the_job_or_the_epoch() -> None:
+    job = parse_progress(bar(10, 100))
+    assert (job.eta_seconds, job.eta_scope) == (90, "job")
+    meter = parse_progress("Epoch: [0]  [  10/100]  eta: 0:01:30  lr: 0.01  loss: 4.5 (4.6)  time: 1.0  data: 0.1")
+    assert (meter.eta_seconds, meter.eta_scope, meter.loss) == (90, "epoch", 4.5)
+    assert parse_progress("{'loss': 0.5, 'remaining_time': '41m 48s'}").eta_seconds == 41 * 60 + 48
+    assert parse_progress(" 0%|   | 0/300 [00:00<?, ?it/s]") == Progress(step=0, total_steps=300)
+    assert parse_progress("900it [00:03, 300.00it/s]").eta_seconds is None
+
+
+def test_the_speed_is_steps_per_second(subtests: pytest.Subtests) -> None:
+    for line, speed in [
+        ("step 3 | 4.0 it/s", 4.0),
+        ("step 3 (0.25 sec/step)", 4.0),
+        ("iter 3: loss 1.0, time 250.00ms", 4.0),
+        ("iteration 3/ 9 | elapsed time per iteration (ms): 250.0/300.0 |", 4.0),
+        ("step 3 step_time 0.25 s", 4.0),
+    ]:
+        with subtests.test(line=line, speed=speed):
+            assert parse_progress(line).steps_per_second == pytest.approx(speed)
+
+
+def test_throughput_is_read() -> None:
+    assert parse_progress("step: 3  loss:  6.2  tps: 123,400  mfu: 31.5%").tokens_per_second == 123400
+    assert parse_progress("step 3 1,200 tokens/s").tokens_per_second == 1200
+    assert parse_progress("step 3 loss 0.5 Speed: 7.5 samples/sec").samples_per_second == 7.5
+
+
+def test_a_saved_checkpoint_is_a_checkpoint_and_no_step() -> None:
+    found = parse_progress("step 40/100\nsaving checkpoint at step 50")
+    assert (found.step, found.checkpoint_step) == (40, 50)
+    found = parse_progress(bar(60, 100) + "[INFO|trainer.py:1] Saving model checkpoint to out/checkpoint-60")
+    assert (found.step, found.checkpoint_step) == (60, 60)
+
+
+def test_a_checkpoint_named_after_its_epoch_has_no_step() -> None:
+    assert parse_progress("Checkpoint saved to out/model_epoch_12.pth").checkpoint_step is None
+
+
+def test_announced_totals_are_totals() -> None:
+    found = parse_progress("  Num Epochs = 3\n  Total optimization steps = 1,200")
+    assert (found.step, found.total_steps, found.total_epochs) == (None, 1200, 3)
+
+
+# ------------------------------------------------ wordings of frameworks
+
+
+def test_wordings_are_read(subtests: pytest.Subtests) -> None:
+    for line, fields in [
+        # counters without a name, in brackets and first columns
+        ("Iter(train) [  50/ 900]  lr: 1.0e-02  eta: 0:07:05  time: 0.5", {"step": 50, "total_steps": 900}),
+        ("Training  [  50/900]  eta: 0:07:05  total_loss: 2.5 (2.6)", {"step": 50, "total_steps": 900, "loss": 2.5}),
+        (
+            "| [  2/ 4][ 30/ 80] |   60/160 batches | ms/batch 50.0 | train_loss 2.5",
+            {"step": 30, "total_steps": 80, "epoch": 2, "total_epochs": 4, "epoch_step": 60, "steps_per_second": 20},
+        ),
+        ("[2/9][30/80]\tLoss_D: 0.5\tLoss_G: 2.5", {"step": None, "epoch": 2, "total_epochs": 9, "epoch_step": 30}),
+        ("Epoch... (2/9 | Loss: 2.5, Learning Rate: 0.5)", {"epoch": 2, "total_epochs": 9, "loss": 2.5}),
+        ("notes: 2.0 steps/s, 5.0% (40/800), ETA: 6m", {"step": 40, "total_steps": 800, "eta_seconds": 360}),
+        ("I0101 10:00:00.1 77 writer.py:9] [40] accuracy=0.5, loss=2.5", {"step": 40, "loss": 2.5}),
+        ("[40]\tvalid_0's l2: 0.5", {"step": 40, "loss": None}),
+        ("[40]\ttrain-rmse:0.5\ttest-rmse:0.75", {"step": 40}),
+        ("40:\tlearn: 0.5\ttest: 0.75\ttotal: 2s\tremaining: 12.5s", {"step": 40, "eta_seconds": 12.5}),
+        ("40 | loss 2.5 | lr 0.5 | 250.0ms | mfu 9.0%", {"step": 40, "loss": 2.5, "steps_per_second": 4}),
+        ("[1/2][3/4] linking", {"epoch": None}),
+        ("[3] device: 3", {"step": None}),
+        # which counter is the job's
+        ("epoch=1/micro_step=80/global_step=20, RunningAvgSamplesPerSec=4.0", {"step": 20, "epoch": 1}),
+        ("Epoch: 2 | Step: 9 | PPO Epoch: 5 | Actor Loss: 0.5", {"epoch": 2, "step": 9, "loss": None}),
+        ('{"global_step": 9, "max_steps": 90, "train_loss": 2.5}', {"step": 9, "total_steps": 90, "loss": 2.5}),
+        (
+            "[Train][Epoch 2/9][Iter: 30/80] loss: 2.5, batch_cost: 0.5 s, eta: 9:00:00",
+            {"step": None, "epoch_step": 30, "eta_scope": "job", "steps_per_second": 2},
+        ),
+        ('{"epoch": "2/90", "eta": "0:01:00", "iter": "60/80", "loss": 2.5}', {"step": None, "epoch_step": 60}),
+        (
+            "epoch: 2, iter: 300/8000, loss: 2.5, batch_cost: 0.5 | ETA 01:04:10",
+            {"step": 300, "total_steps": 8000, "eta_seconds": 3850, "eta_scope": "job"},
+        ),
+        (
+            "Ep. 2 : Up. 300 : Sen. 4,000 : Cost 2.5 : Time 9.00s : 700.0 words/s : L.r. 5.0e-01",
+            {"step": 300, "epoch": 2, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None},
+        ),
+        (
+            "7epoch:train:1-50batch: iter_time=1.0e-03, forward_time=0.5, loss=2.5, optim0_lr0=0.5",
+            {"epoch": 7, "loss": 2.5, "learning_rate": 0.5, "steps_per_second": None},
+        ),
+        # evaluation on the same line
+        (
+            "Epoch 2 | iter 80 step 20 | loss train: 2.5, val: n/a | iter time: 250.0 ms",
+            {"epoch": 2, "step": 20, "loss": 2.5, "steps_per_second": 4},
+        ),
+        ("7epoch results: [train] loss=2.5, time=9 seconds, [valid] loss=3.5", {"epoch": 7, "loss": 2.5}),
+        # losses and rates
+        ("step 3 loss tensor(2.5, device='cuda:0')", {"loss": 2.5}),
+        ("step 3 | Loss=2.5, Depth Loss=0.0", {"loss": 2.5}),
+        ("{'Loss/total_loss': 2.5,", {"loss": 2.5}),
+        ("train/CrossEntropyLoss=2.5", {"loss": 2.5}),
+        ("| > current_lr: 0.5", {"learning_rate": 0.5}),
+        ("Train lr-DecoupledLionW/group0: 0.5", {"learning_rate": 0.5}),
+        # remaining time
+        ("Train: [2/9][30/80]\teta 0:00:25 lr 0.5\ttime 0.5 (0.5)", {"eta_seconds": 25, "eta_scope": "epoch"}),
+        (
+            "Train: 2/9 ( 22%) [ 30/80 ( 37%)] Loss: 2.5 Time cost: 00:15/00:25 [00:55/05:25] Acc_iter 110",
+            {"step": 110, "eta_seconds": 325, "eta_scope": "job"},
+        ),
+        ("120 iter, 2 epoch / 9 epochs", {"step": 120, "epoch": 2, "total_epochs": 9}),
+        ("Estimated time to finish: 1:00:10.5.", {"eta_seconds": 3610.5, "eta_scope": "job"}),
+        ("300 (1.00%)    250.0 ms    2 m, 5 s    10.0 K", {"step": 300, "eta_seconds": 125, "steps_per_second": 4}),
+    ]:
+        with subtests.test(line=line, fields=fields):
+            found = parse_progress(line)
+            assert {name: getattr(found, name) for name in fields} == fields
+
+
+def test_names_of_the_speed(subtests: pytest.Subtests) -> None:
+    for words in [
+        "train_step_timing in s: 0.25",
+        "iter time (s): 0.25",
+        "time (data): 0.25 (0.01)",
+        "batch_cost: 0.25",
+        "Batch (t): 0.25",
+        "ms/batch 250",
+        "dt: 250.0ms",
+        "step_avg:250.0ms",
+        "per-step time 0.25s",
+        "Time/step: 0.25s",
+        "250000us/step",
+        "interval_steps_per_second: 4.0",
+        "throughput/batches_per_sec: 4.0",
+        "0.25 seconds per step",
+    ]:
+        with subtests.test(words=words):
+            assert parse_progress(f"step: 3 | {words}").steps_per_second == pytest.approx(4)
+
+
+def test_an_evaluation_line_leaves_the_loss_alone(subtests: pytest.Subtests) -> None:
+    for line in [
+        "validate step: 9  loss: 3.5",
+        "INFO eval metrics after step: 9, loss=3.5",
+        "Test: [9/20] loss 3.5",
+        "INFO:x:Saving dict for global step 9: loss = 3.5",
+        "iter 9: val loss 3.5, val time: 90.0 ms",
+        "valid | step 9 | loss 3.5",
+        '{"_type": "val_iter", "loss": 3.5}',
+        "  train_loss    =     3.5",
+    ]:
+        with subtests.test(line=line):
+            found = parse_progress(f"iter 8 step 2 | loss: 2.5\n{line}")
+            assert (found.loss, found.step, found.steps_per_second) == (2.5, 2, None)
+
+
+def test_other_work_is_not_progress(subtests: pytest.Subtests) -> None:
+    for line in [
+        "Preprocessing step 3 of 7: join",
+        "Compiling the graph (step 1/3): wait",
+        "Loaded model weights at step 90",
+        f"{bar(5, 9, name='Merging weights:')}",
+        f"{bar(5, 9, name='train: Scanning labels... 5 images:')}",
+        f"{bar(5, 9, name='reference log probs:')}",
+        f"caching latents...\n{bar(5, 9)}",
+    ]:
+        with subtests.test(line=line):
+            assert parse_progress(line) == Progress()
+
+
+# ------------------------------------------------ one bar beside another
+
+
+def test_a_smaller_bar_does_not_take_the_job_over(subtests: pytest.Subtests) -> None:
+    for other in [bar(3, 20), f"generating sample images at step: 50\n{bar(3, 20)}", bar(3, 20, name="sampler:")]:
+        for step in [50, 100]:
+            with subtests.test(other=other, step=step):
+                found = parse_progress(f"{bar(step, 100, name='steps:', notes=', avr_loss=2.5')}\n{other}")
+                assert (found.step, found.total_steps) == (step, 100)
+
+
+def test_a_final_evaluation_bar_is_not_the_job_but_a_next_training_is() -> None:
+    text = f"{bar(100, 100)}\n{bar(3, 20)}"
+    assert parse_progress(text).step == 100
+    assert parse_progress(f"{text}\n{{'loss': 2.5, 'epoch': 0.5}}").step == 3
+    assert parse_progress(f"{bar(100, 100)}\n{bar(3, 20, name='tune:', notes=', loss=2.5')}").step == 3
+
+
+def test_a_step_bar_under_an_epochs_bar_counts_inside_the_epoch() -> None:
+    found = parse_progress(f"{bar(2, 9, name='Epochs:')}\n{bar(30, 80)}")
+    assert (found.step, found.epoch, found.epoch_step, found.eta_scope) == (None, 2, 30, "epoch")
+
+
+def test_bars_with_thousands_are_read() -> None:
+    found = parse_progress("10% | 12,000/120,000  [ 0:00:10 < 0:01:30 , 1,200 it/s ]")
+    assert (found.step, found.total_steps, found.eta_seconds, found.steps_per_second) == (12000, 120000, 90, 1200)
+    found = parse_progress("10%|# | 1.20k/12.0k [00:10<01:30, 1.50kit/s]")
+    assert (found.step, found.total_steps, found.steps_per_second) == (1200, 12000, 1500)
+    found = parse_progress("Progress on:train 12it/1.50kit rate:2.0it/s remaining:12:24 elapsed:00:06 postfix:loss=2.5")
+    assert (found.step, found.total_steps, found.eta_seconds, found.loss) == (12, 1500, 744, 2.5)
+
+
+def test_bars_drawn_inside_an_epoch(subtests: pytest.Subtests) -> None:
+    for line, eta in [
+        (" 30/80 [==>.....] - ETA: 25s - loss: 2.5", 25),
+        (" 30/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", 25),
+        (" 80/80 ━━━━━━━━━━ 25s 500ms/step - loss: 2.5", None),
+        ("Epoch 2/9 ━━━━━━━━ 30/80 0:00:15 • 0:00:25 2.00it/s train_loss: 2.5", 25),
+        ("  2/9   1.5G   2.5   0.5    20    640: 37% ━━━━──── 30/80 2.0it/s 15.0s<0:25", 25),
+    ]:
+        with subtests.test(line=line, eta=eta):
+            found = parse_progress(line)
+            assert (found.epoch_steps, found.step, found.eta_seconds, found.loss) == (80, None, eta, 2.5)
+            assert found.eta_scope == ("epoch" if eta else None)
+
+
+def test_environment_steps_do_not_replace_counted_iterations() -> None:
+    found = parse_progress("Learning iteration 12/150\n Total timesteps: 98304\n Iteration time: 0.25s\n ETA: 34.5s")
+    assert (found.step, found.total_steps, found.steps_per_second, found.eta_seconds) == (12, 150, 4, 34.5)
+
+
+# ------------------------------------------------ the end
+
+
+def test_an_unmistakable_end_is_finished(subtests: pytest.Subtests) -> None:
+    for line in [
+        "Training completed. Do not forget to share your model",
+        "{'train_runtime': 12.5, 'train_loss': 1.25}",
+        "9 epochs completed in 0.5 hours.",
+        "INFO Total training time: 0:30:12 (0:00:10 on hooks)",
+        "Training time 1 day, 3:12:45",
+        "INFO: The training was finished at 9 epochs",
+        "INFO:x:Loss for final step: 2.5.",
+        "\x1b[32mJob 'x' succeeded\x1b[39m",
+        "[INFO] Local worker group finished (WorkerState.SUCCEEDED).",
+    ]:
+        with subtests.test(line=line):
+            assert parse_progress(f"{{'loss': 0.5}}\n{line}") == Progress(loss=0.5, finished=True)
+
+
+def test_anything_else_is_not_known_to_be_finished(subtests: pytest.Subtests) -> None:
+    for line in [
+        "Training finished iteration 1",
+        "Epoch 3 training complete",
+        "training step 3",
+        "",
+        "Epoch 3 training time: 0:05:00",
+        "Estimated training time: 1:00:00",
+    ]:
+        with subtests.test(line=line):
+            assert parse_progress(line).finished is None
+
+
+def test_steps_after_an_end_are_a_new_run() -> None:
+    assert parse_progress("step 9/9\nTraining completed\nstep 1/9").finished is None
+    assert parse_progress("{'train_runtime': 3.0}\n" + bar(9, 9)).finished is True
+
+
+# ------------------------------------------------ any input
+
+
+def test_any_text_is_read(subtests: pytest.Subtests) -> None:
+    for text in [
+        "",
+        "\x00\x01\x02",
+        "\ud800",
+        "1" * 300_000,
+        "loss" + " " * 50_000,
+        "10/100 [" * 20_000,
+        "\x1b]" * 50_000,
+        "epoch 1e999 step 99999999999999999999 loss 1e999",
+        "step -5",
+        "[" * 50_000,
+        "it/s\r" * 20_000,
+    ]:
+        with subtests.test(text=text):
+            assert isinstance(parse_progress(text), Progress)
+
+
+def test_of_an_over_long_line_the_head_and_the_newest_redraw_count() -> None:
+    metrics = "step:7 - " + " - ".join(f"timing/part_{n}:{n}.0" for n in range(1500))
+    assert parse_progress(metrics).step == 7
+    assert parse_progress(" ".join(bar(n, 999) for n in range(1, 500))).step == 499
+
+
+PREFIXES = [
+    "",
+    "worker-3: ",
+    "trainer-1  | ",
+    "node12: 3: ",
+    "[rank0]: ",
+    "i.pretrain/0 [default0]:",
+    "[pod/a-0/main] ",
+]
+
+
+def test_a_launchers_prefix_hides_neither_training_nor_evaluation(subtests: pytest.Subtests) -> None:
+    for prefix in PREFIXES:
+        with subtests.test(prefix=prefix):
+            lines = ["step: 40  loss:  2.5  lr: 1.0e-4", "validate step: 40  loss:  9.5", "Validation iteration 3/32"]
+            found = parse_progress("\n".join(prefix + line for line in lines))
+            assert (found.step, found.loss) == (40, 2.5)
+
+
+def test_a_short_unnamed_bar_inside_the_jobs_is_not_the_job_under_any_prefix(subtests: pytest.Subtests) -> None:
+    for prefix in PREFIXES:
+        with subtests.test(prefix=prefix):
+            bars = [" 50%|##  | 40/80 [01:20<01:20,  2.00s/it]", "100%|####| 9/9 [00:03<00:00,  3.00it/s]"]
+            found = parse_progress("\n".join(prefix + line for line in bars))
+            assert (found.step, found.total_steps) == (40, 80)
+
+
+def test_a_bar_without_a_rate_still_counts() -> None:
+    found = parse_progress("Epoch 1:   2%|   | 20/900 [05:12<4:15:12, v_num=a, reduced_train_loss=7.1]")
+    assert (found.epoch_step, found.epoch_steps, found.eta_seconds, found.loss) == (20, 900, 15312, 7.1)
+    assert found.steps_per_second is None
+
+
+@pytest.mark.parametrize("name", ["Batches", "Running loglikelihood requests"])
+def test_bars_of_other_work_are_no_steps(name: str) -> None:
+    assert parse_progress(f"{name}:  31%|##  | 41/132 [00:41<01:31,  9.91it/s]").step is None
+
+
+@pytest.mark.parametrize(
+    "line", ["Training time: 583.36s", "[INFO] [launch.py:347:main] Process 77 exits successfully."]
+)
+def test_other_unmistakable_ends(line: str) -> None:
+    assert parse_progress(f"step 5/5 loss 0.5\n{line}").finished is True

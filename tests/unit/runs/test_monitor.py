@@ -1,0 +1,589 @@
+"""The class that a script uses: nothing it is handed raises, what is written is what was said."""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import fractions
+import itertools
+import json
+import math
+import pickle
+import sys
+import threading
+import tracemalloc
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.fakes import FakeClock
+from training_monitor.runs.files import run_files
+from training_monitor.runs.monitor import TrainingMonitor, default_file
+from training_monitor.runs.progress_file import parse_progress_file
+from training_monitor.runs.record import LossHistory, MetricValues, counted, plain_value, written
+
+
+def monitor_in(folder: Path, name: str = "run.json", **options: Any) -> TrainingMonitor:
+    return TrainingMonitor(folder / name, **{"interval": 0.01, "handle_signals": False, **options})
+
+
+def read(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        messages: list[str] = []
+        yield messages
+        messages += [str(each.message) for each in caught]
+
+
+class Raises:
+    def __float__(self) -> float:
+        raise RuntimeError("password=hunter22222")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class BadNumber(int):
+    def __abs__(self) -> int:
+        raise RuntimeError("no size")
+
+
+class BadText(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unbound:
+    """As a proxy for something that is not there."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("unbound")
+
+
+class Scalar:
+    """As a tensor or array of one element."""
+
+    def __init__(self, value: object) -> None:
+        self.value, self.conversions = value, 0
+
+    def item(self) -> object:
+        self.conversions += 1
+        return self.value
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+    __hash__ = object.__hash__
+
+
+# ---------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize(("layout", "file"), [("run.json", "run.json"), ("run", "run/progress.json")])
+def test_a_run_in_either_layout_is_written_and_read_back(tmp_path: Path, layout: str, file: str) -> None:
+    with monitor_in(tmp_path, layout, run_name="my run", wandb_url="https://wandb.ai/x") as monitor:
+        monitor.set_dataset_sizes(1000, 100)
+        monitor.start_epoch(1, 10, 2)
+        for number in range(10):
+            monitor.start_batch()
+            monitor.update_metrics(loss=1.0 / (number + 1), note="a\nb", done=False, bad=math.nan)
+            monitor.end_batch()
+    path = tmp_path / file
+    run = parse_progress_file(path.read_text(), name="run", path=str(path), control_path="")
+    assert (run.status, run.phase, run.epoch, run.batch, run.total_batches, run.step) == (
+        "FINISHED", "training", 1, 10, 10, 10,
+    )  # fmt: skip
+    assert run.metrics == {"loss": 0.1, "note": "a\nb", "done": False, "bad": "nan"} and run.losses[-1] == 0.1
+    assert run.process and run.process.start_ticks and run.wandb_url == "https://wandb.ai/x"
+    document = read(path)
+    assert document["metadata"]["run_name"] == "my run" and document["estimates"]["dataset_ratio"] == 0.1
+    assert document["end_time"] >= document["start_time"] and document["estimates"]["run"]["remaining"] == 0
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_the_first_file_is_there_soon_and_a_heartbeat_keeps_it_young(tmp_path: Path) -> None:
+    monitor = monitor_in(tmp_path)
+    monitor.start_monitoring()
+    monitor.start_monitoring()
+    deadline = threading.Event()
+    while not (tmp_path / "run.json").exists():
+        deadline.wait(0.01)
+    first = read(tmp_path / "run.json")
+    assert first["status"] == "RUNNING" and first["state"]["phase"] == "loading" and first["end_time"] is None
+    while read(tmp_path / "run.json")["updated_at"] == first["updated_at"]:
+        deadline.wait(0.01)
+    while read(tmp_path / "run.json")["resources"]["cpu_percent"] is None:
+        deadline.wait(0.05)
+    resources = read(tmp_path / "run.json")["resources"]
+    assert resources["rss_bytes"] > 1e6 and resources["threads"] >= 2
+    monitor.shutdown()
+    assert read(tmp_path / "run.json")["status"] == "FINISHED"
+
+
+def test_the_old_calls_of_a_training_with_a_progress_bar(tmp_path: Path) -> None:
+    monitor = TrainingMonitor(str(tmp_path / "old"), "wandb name", None, handle_signals=False)
+    monitor.set_dataset_sizes(100, 10)
+    monitor.start_phase("training")
+    monitor.start_epoch(0, 10, 2)
+    monitor.start_training()
+    monitor.update_tqdm_stats(2.5, 4.0, 36.0)
+    monitor.start_batch()
+    monitor.update_metrics(loss=0.5, learning_rate=1e-4, samples_processed=32)
+    monitor.end_training()
+    monitor.start_validation()
+    monitor.end_validation()
+    monitor.end_epoch()
+    monitor.set_failed("out of memory")
+    monitor.shutdown()
+    document = read(tmp_path / "old" / "progress.json")
+    assert (document["status"], document["error_message"]) == ("FAILED", "out of memory")
+    assert document["state"]["epoch"] == 1 and document["metadata"]["wandb_run_name"] == "wandb name"
+    assert document["metrics"]["samples_processed"] == 32
+
+
+def test_validation_batches_are_no_steps(tmp_path: Path) -> None:
+    with monitor_in(tmp_path) as monitor:
+        monitor.start_epoch()
+        for _ in range(3):
+            monitor.start_batch()
+        monitor.start_validation(7)
+        for _ in range(5):
+            monitor.start_batch()
+        monitor.end_validation()
+        monitor.start_batch(4)
+    state = read(tmp_path / "run.json")["state"]
+    assert (state["step"], state["batch"], state["total_validation_batches"]) == (4, 4, 7)
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("finished raise", "FINISHED", None),
+        ("finished canceled", "FINISHED", None),
+        ("finished failed", "FAILED", "ValueError: mine"),
+        ("failed finished", "FAILED", "ValueError: mine"),
+        ("failed canceled", "FAILED", "ValueError: mine"),
+        ("failed raise finished", "FAILED", "ValueError: mine"),
+        ("canceled finished", "CANCELED", None),
+        ("canceled failed", "CANCELED", None),
+        ("canceled raise", "CANCELED", None),
+        ("raise finished", "FAILED", "KeyError: 'theirs'"),
+        ("raise failed finished", "FAILED", "ValueError: mine"),
+        ("raise canceled", "CANCELED", None),
+        ("pass canceled finished", "CANCELED", None),
+        ("pass failed", "FAILED", "ValueError: mine"),
+        ("pass finished failed", "FAILED", "ValueError: mine"),
+    ],
+)
+def test_the_first_word_of_the_script_is_its_last_one_but_no_failure_is_lost(
+    tmp_path: Path, words: str, status: str, message: str | None
+) -> None:
+    monitor = monitor_in(tmp_path)
+    monitor.start_batch()
+    for word in words.split():
+        if word == "raise":
+            with pytest.raises(KeyError), monitor:
+                raise KeyError("theirs")
+        elif word == "pass":
+            with monitor:
+                pass
+        elif word == "failed":
+            monitor.set_failed(ValueError("mine"))
+        else:
+            getattr(monitor, f"set_{word}")()
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["error_message"]) == (status, message)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (ValueError("broken"), "FAILED", "ValueError: broken"),
+        (KeyboardInterrupt(), "CANCELED", "KeyboardInterrupt"),
+        (SystemExit(), "FINISHED", None),
+        (SystemExit(0), "FINISHED", None),
+        (SystemExit(3), "FAILED", None),
+        (SystemExit("no data"), "FAILED", "no data"),
+        (RuntimeError("token=abcdefgh123"), "FAILED", "RuntimeError: token=***"),
+        (RuntimeError(Raises()), "FAILED", "RuntimeError: (its text raises RuntimeError)"),
+    ],
+)
+def test_the_end_of_the_block_is_the_end_of_the_run(
+    tmp_path: Path, error: BaseException, status: str, message: str | None
+) -> None:
+    with pytest.raises(type(error)), monitor_in(tmp_path):
+        raise error
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["error_message"]) == (status, message)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (SystemExit(), 0), (SystemExit(139), 139), (SystemExit(True), 1), (SystemExit(-1), 255), (SystemExit("x"), 1),
+        (SystemExit(2**80 + 7), 255), (ValueError(139), None), (KeyboardInterrupt(), None),
+    ],
+)  # fmt: skip
+def test_an_exit_is_written_down_as_a_shell_tells_it(
+    tmp_path: Path, error: BaseException, exit_code: int | None
+) -> None:
+    with pytest.raises(type(error)), monitor_in(tmp_path):
+        raise error
+    assert read(tmp_path / "run.json")["exit_code"] == exit_code
+
+
+def test_a_script_that_says_that_it_failed_may_hand_over_its_exit(tmp_path: Path) -> None:
+    monitor_in(tmp_path).set_failed(SystemExit(139))
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["exit_code"], document["error_message"]) == ("FAILED", 139, None)
+
+
+def test_shutdown_in_a_finally_sees_the_exception_on_its_way(tmp_path: Path) -> None:
+    monitor = monitor_in(tmp_path)
+    with pytest.raises(ValueError):
+        try:
+            monitor.start_batch()
+            raise ValueError("broken")
+        finally:
+            monitor.shutdown()
+    assert read(tmp_path / "run.json")["error_message"] == "ValueError: broken"
+
+
+def test_what_was_put_into_the_interpreter_is_taken_out(tmp_path: Path) -> None:
+    before = sys.exit, sys.excepthook
+    with monitor_in(tmp_path, "a.json") as first:
+        second = monitor_in(tmp_path, "b.json")
+        second.start_monitoring()
+        first.set_finished()
+        assert (sys.exit, sys.excepthook) != before
+        second.set_finished()
+        with pytest.raises(SystemExit) as ended:
+            sys.exit(4)
+        assert ended.value.code == 4
+    sys.exit, sys.excepthook = before
+    assert read(tmp_path / "a.json")["status"] == read(tmp_path / "b.json")["status"] == "FINISHED"
+
+
+def test_a_message_of_any_length_is_bounded(tmp_path: Path) -> None:
+    monitor = monitor_in(tmp_path)
+    monitor.set_failed("x" * 10**6 + "\ud800")
+    assert len(read(tmp_path / "run.json")["error_message"]) == 2000
+
+
+# ---------------------------------------------------------------- nothing raises
+
+
+def test_calls_that_make_no_sense_warn_once_each_and_raise_nothing(tmp_path: Path) -> None:
+    with told() as messages:
+        monitor: Any = monitor_in(tmp_path)
+        for _ in range(3):
+            monitor.set_dataset_sizes(None, "x")
+            monitor.start_epoch("one", -5, [])
+            monitor.start_epoch(1, 2, 3, 4, 5)
+            monitor.start_batch("x")
+            monitor.start_batch(-1)
+            monitor.update_metrics(5)
+            monitor.update_tqdm_stats("?", None, None)
+            monitor.track_variables(7)
+            monitor.track_variables({5: 5})
+            monitor.start_phase(Raises())
+            monitor.start_training(total_batches=True)
+        monitor.end_validation()
+        monitor.end_epoch()
+        monitor.set_finished()
+    assert read(tmp_path / "run.json")["status"] == "FINISHED"
+    assert all(message.startswith("training_monitor: ") for message in messages)
+    assert len(messages) == len(set(messages)) == 7
+
+
+def test_warnings_that_are_errors_raise_nothing_either(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monitor = monitor_in(tmp_path)
+        monitor.start_epoch("one")  # type: ignore[arg-type]
+        monitor.set_finished()
+    assert read(tmp_path / "run.json")["status"] == "FINISHED"
+
+
+@pytest.mark.parametrize("file", ["", "control_x.json", ".hidden", "a\0b", 5])
+def test_a_path_that_can_be_none_warns_and_nothing_is_written(tmp_path: Path, file: Any) -> None:
+    with told() as messages:
+        with TrainingMonitor(file) as monitor:
+            monitor.start_batch()
+            monitor.update_metrics(loss=1)
+        monitor.set_finished()
+    assert len(messages) == 1 and "progress is not written" in messages[0]
+
+
+@pytest.mark.parametrize("interval", [math.inf, math.nan, -1, "1", None])
+def test_an_interval_that_makes_no_sense_is_none_that_hurts(tmp_path: Path, interval: Any) -> None:
+    with told() as messages, monitor_in(tmp_path, interval=interval) as monitor:
+        pause = threading.Event()
+        while not (tmp_path / "run.json").exists():
+            pause.wait(0.01)
+        monitor.start_batch()
+    assert read(tmp_path / "run.json")["state"]["step"] == 1 and messages == []
+
+
+@pytest.mark.parametrize(
+    ("script", "file"),
+    [
+        ("/a/train.py", "train"),
+        ("/a/evaluation/__main__.py", "evaluation"),
+        ("-c", "run"),
+        ("", "run"),
+        ("/a/control.py", "run_control"),
+        ("control_x.py", "run_control_x"),
+        ("progress.py", "run_progress"),
+    ],
+)
+def test_the_default_file_has_the_name_of_the_script(monkeypatch: pytest.MonkeyPatch, script: str, file: str) -> None:
+    monkeypatch.setattr(sys, "argv", [script])
+    assert default_file() == f"progress/{file}.json"
+    assert run_files(default_file()).name == file
+
+
+@pytest.mark.parametrize(
+    ("environ", "writes"),
+    [
+        ("RANK=1 LOCAL_RANK=0", False),
+        ("RANK=x", False),
+        ("SLURM_PROCID=3", False),
+        ("SLURM_PROCID=0", True),  # also that of a plain step of sbatch or salloc
+        ("OMPI_COMM_WORLD_RANK=2", False),
+        ("PMI_RANK=1", False),
+        ("PMIX_RANK=1", False),
+        ("MV2_COMM_WORLD_RANK=1", False),
+        ("RANK=0 SLURM_PROCID=1", True),  # torchrun in a step of srun
+        ("RANK=5 SLURM_PROCID=0", False),
+        ("RANK= SLURM_PROCID=0 LOCAL_RANK=1", True),
+        ("LOCAL_RANK=1", False),
+        ("LOCAL_RANK=0", True),
+        ("LOCAL_RANK=0 NODE_RANK=1", False),
+    ],
+)
+def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str, writes: bool) -> None:
+    for setting in environ.split():
+        monkeypatch.setenv(*setting.split("="))
+    with monitor_in(tmp_path, "other.json") as monitor:
+        monitor.start_epoch(1)
+        monitor.start_batch(1)
+        monitor.update_metrics(loss=1)
+        assert monitor.is_change() is False and monitor.check_changes() == ()
+    assert [path.name for path in tmp_path.iterdir()] == (["other.json"] if writes else [])
+    with monitor_in(tmp_path, "forced.json", rank=0):
+        pass
+    assert (tmp_path / "forced.json").exists()
+
+
+def test_a_worker_of_a_data_loader_has_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: object()))
+    with monitor_in(tmp_path) as monitor:
+        monitor.start_batch()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pickled_monitor_does_nothing_and_a_copied_one_is_the_same(tmp_path: Path) -> None:
+    monitor = monitor_in(tmp_path)
+    assert copy.deepcopy(monitor) is monitor is copy.copy(monitor)
+    other = pickle.loads(pickle.dumps(monitor))
+    with other:
+        other.start_batch()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_callback_is_told_and_the_value_applied(tmp_path: Path) -> None:
+    monitor, mine = monitor_in(tmp_path), {"batch_size": 8}
+    monitor.track_variables(mine)
+    monitor.register_callback("batch_size", lambda name, old, new: 1 / 0)
+    heard: list[object] = []
+    monitor.register_general_callback(lambda *change: heard.append(change))
+    with told() as messages, monitor:
+        (tmp_path / "control_run.json").write_text('{"batch_size": 16}')
+        pause = threading.Event()
+        while not monitor.is_change("batch_size"):
+            pause.wait(0.01)
+        assert monitor.should_restart_dataloader() and not monitor.should_restart_dataloader()
+        assert monitor.get_change_summary() == "batch_size: 8 -> 16"
+        assert not monitor.is_change("batch_size") and not monitor.is_change()
+    assert mine == {"batch_size": 16} == monitor.variables
+    assert heard == [("batch_size", 8, 16)]
+    assert len(messages) == 1 and "ZeroDivisionError" in messages[0]
+
+
+# ---------------------------------------------------------------- values
+
+
+def test_any_value_becomes_a_number_or_a_short_text(subtests: pytest.Subtests) -> None:
+    for value, plain in [
+        (True, True),
+        (None, None),
+        (3, 3),
+        (2**70, float(2**70)),
+        (-(10**400), -math.inf),
+        (1.5, 1.5),
+        ("x" * 500, "x" * 200),
+        ("api_key=abcdef12345", "api_key=***"),
+        (Scalar(2), 2),
+        (Scalar(2.5), 2.5),
+        (Scalar(decimal.Decimal("0.5")), 0.5),
+        (fractions.Fraction(1, 4), 0.25),
+        ([1, 2], "list: float() argument must be a string or a real number, not 'list'"),
+        (Raises(), "Raises: password=***"),
+        (BadNumber(3), "BadNumber: no size"),
+        (BadText("x"), "BadText: no text"),
+    ]:
+        with subtests.test(value=value, plain=plain):
+            assert plain_value(value) == plain
+
+
+def test_an_object_that_hides_what_it_is_costs_no_status(tmp_path: Path) -> None:
+    with told() as messages, monitor_in(tmp_path) as monitor:
+        monitor.update_metrics(loss=1.0, proxy=Unbound())
+    document = read(tmp_path / "run.json")
+    assert (document["status"], document["metrics"]) == ("FINISHED", {"loss": 1.0, "proxy": "Unbound: unbound"})
+    assert messages == []
+
+
+def test_json_has_no_nan_but_its_text() -> None:
+    assert [written(value) for value in (math.nan, math.inf, -math.inf, 1.0)] == ["nan", "inf", "-inf", 1.0]
+
+
+def test_an_object_that_stays_is_converted_once() -> None:
+    values, loss = MetricValues(), Scalar(0.5)
+    assert values.update({"loss": loss}) and not values.update({"loss": loss})
+    assert loss.conversions == 1 and values.loss() == 0.5
+
+
+def test_nothing_that_was_handed_in_is_kept_alive(tmp_path: Path) -> None:
+    values, loss = MetricValues(), Scalar(0.5)
+    values.update({"loss": loss})
+    kept = weakref.ref(loss)
+    del loss
+    assert kept() is None and values.plain() == {"loss": 0.5}
+    monitor, last = monitor_in(tmp_path), Scalar(0.25)
+    kept = weakref.ref(last)
+    with monitor:
+        monitor.update_metrics(loss=last)
+        del last
+    assert kept() is None and read(tmp_path / "run.json")["metrics"] == {"loss": 0.25}
+
+
+def test_what_is_handed_in_where_nobody_writes_is_not_gathered(tmp_path: Path) -> None:
+    ended, other = monitor_in(tmp_path), monitor_in(tmp_path, rank=3)
+    with ended, other:
+        pass
+    for monitor in (ended, other):
+        monitor.update_metrics({"a": 1}, loss=1.0)
+        assert not monitor._metrics
+
+
+def test_the_losses_of_a_long_run_are_thinned_evenly() -> None:
+    history = LossHistory()
+    for number in range(100_000):
+        history.add(float(number))
+    losses = [loss for loss in history.values() if loss is not None]
+    assert losses[0] == 0.0 and losses[-1] == 99_999.0 and 30 <= len(losses) <= 64
+    gaps = {later - earlier for earlier, later in itertools.pairwise(losses[:-1])}
+    assert len(gaps) == 1
+    history.add(math.nan)
+    assert history.values()[-1] is None
+
+
+def test_a_counter_tells_how_often_it_was_stepped() -> None:
+    counter = itertools.count()
+    assert counted(counter) == 0
+    for _ in range(1234):
+        next(counter)
+    assert counted(counter) == 1234
+
+
+# ---------------------------------------------------------------- threads, memory
+
+
+def test_no_step_of_many_threads_is_lost(tmp_path: Path) -> None:
+    with monitor_in(tmp_path) as monitor:
+
+        def step() -> None:
+            for number in range(20_000):
+                monitor.start_batch()
+                monitor.update_metrics(loss=number)
+
+        threads = [threading.Thread(target=step) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert read(tmp_path / "run.json")["state"]["step"] == 80_000
+
+
+def test_many_steps_and_epochs_take_less_than_a_megabyte(tmp_path: Path) -> None:
+    monitor = monitor_in(tmp_path)
+    with monitor:
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for epoch in range(1, 51):
+            monitor.start_epoch(epoch, 4_000, 50)
+            for number in range(4_000):
+                monitor.start_batch()
+                monitor.update_metrics(loss=number * 0.5)
+            monitor.start_validation(10)
+            monitor.end_validation()
+            monitor.end_epoch()
+        used = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+    assert used < 2**20
+    assert read(tmp_path / "run.json")["state"]["step"] == 200_000
+
+
+def test_metrics_of_ever_new_names_are_cut_and_told(tmp_path: Path) -> None:
+    with told() as messages, monitor_in(tmp_path) as monitor:
+        for number in range(5000):
+            monitor.update_metrics(**{f"loss of {number}": number})
+        pause = threading.Event()
+        while len(monitor._metrics) > 200:
+            pause.wait(0.01)
+    assert len(read(tmp_path / "run.json")["metrics"]) == 200
+    assert messages == ["training_monitor: only the first 200 metrics are kept"]
+
+
+def test_a_lasting_change_of_speed_is_in_the_file_within_a_minute(tmp_path: Path) -> None:
+    clock, path, estimates, done = FakeClock(), tmp_path / "run.json", dict[float, Any](), threading.Event()
+    monitor = monitor_in(tmp_path, interval=0.25, clock=clock)
+
+    def end() -> None:
+        monitor.set_finished()
+        done.set()
+
+    for number in range(40 * 19):
+        clock.at(0.1 + number / 19, monitor.start_batch)
+    for number in range(70 * 2):
+        clock.at(40.1 + number / 2, monitor.start_batch)
+    for seconds in (39.0, 75.0, 100.0):
+        clock.at(seconds, lambda seconds=seconds: estimates.update({seconds: read(path)["estimates"]["run"]}))
+    clock.at(110.0, end)
+    monitor.start_epoch(1, 2000, 1)
+    assert done.wait(60)
+    assert (estimates[39.0]["rate"], estimates[39.0]["remaining"]) == pytest.approx((19.0, 66.0), rel=0.05)
+    assert (estimates[75.0]["rate"], estimates[75.0]["remaining"]) == pytest.approx((2.0, 585.0), rel=0.1)
+    assert (estimates[100.0]["rate"], estimates[100.0]["remaining"]) == pytest.approx((2.0, 560.0), rel=0.05)

@@ -1,0 +1,343 @@
+"""A window on a file of any size: what is read of it, what is kept, what is shown."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.runs.output_pages import BLOCK, MAX_READ, PIECE, OutputPages, find_line_starts, render_line
+from training_monitor.runs.values import OutputChunk
+
+GIB = 1 << 30
+
+
+class File:
+    """A file on disk that counts what is read of it."""
+
+    def __init__(self, path: Path, data: bytes = b"") -> None:
+        self.path, self.reads, self.bytes_read = path, 0, 0
+        path.write_bytes(data)
+
+    def add(self, data: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(data)
+
+    def __call__(self, start: int, length: int) -> OutputChunk:
+        assert 0 < length <= MAX_READ
+        file = os.open(self.path, os.O_RDONLY)
+        size = os.fstat(file).st_size
+        start = max(0, size + start) if start < 0 else start
+        data = os.pread(file, length, start)
+        os.close(file)
+        self.reads, self.bytes_read = self.reads + 1, self.bytes_read + len(data)
+        return OutputChunk(size, start, data)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[bytes], tuple[File, OutputPages]]:
+    def make(data: bytes) -> tuple[File, OutputPages]:
+        file = File(tmp_path / "log", data)
+        pages = OutputPages(file)
+        pages.open_at_end(10)
+        return file, pages
+
+    return make
+
+
+Make = Callable[[bytes], tuple[File, OutputPages]]
+
+
+def numbered(count: int, first: int = 0) -> bytes:
+    return b"".join(b"line %d\n" % number for number in range(first, first + count))
+
+
+def kept(pages: OutputPages) -> int:
+    return sum(len(block) for block in pages._blocks.values())
+
+
+class TestWindow:
+    def test_it_opens_at_the_end(self, make: Make) -> None:
+        _, pages = make(numbered(100))
+        assert pages.lines(3) == ["line 97", "line 98", "line 99"]
+        assert (pages.is_following, pages.position.percent) == (True, 100.0)
+
+    def test_a_file_shorter_than_the_window_is_shown_whole(self, make: Make) -> None:
+        _, pages = make(b"one\ntwo")
+        assert pages.lines(10) == ["one", "two"]
+        pages.scroll(-5)
+        pages.scroll(5)
+        assert pages.lines(10) == ["one", "two"]
+        assert pages.is_following
+
+    def test_an_empty_file_has_no_lines(self, make: Make) -> None:
+        file, pages = make(b"")
+        assert (pages.lines(5), pages.position.percent) == ([], 100.0)
+        assert pages.follow() is False
+        file.add(b"first\n")
+        assert pages.follow() is True
+        assert pages.lines(5) == ["first"]
+
+    def test_scrolling_back_and_forth_comes_back_to_the_same_lines(self, make: Make) -> None:
+        _, pages = make(numbered(1000))
+        pages.lines(10)
+        pages.scroll(-300)
+        assert pages.lines(10)[0] == "line 690"
+        assert (pages.is_following, 68 < pages.position.percent < 70) == (False, True)
+        pages.scroll(-40)
+        pages.scroll(40)
+        assert pages.lines(10)[0] == "line 690"
+        pages.scroll(10_000)
+        assert pages.lines(10)[-1] == "line 999"
+        assert pages.is_following
+
+    def test_the_beginning_and_the_end_are_one_step_away(self, make: Make) -> None:
+        _, pages = make(numbered(100_000))
+        pages.to_start()
+        assert pages.lines(2) == ["line 0", "line 1"]
+        assert pages.position.percent == 0.0
+        pages.scroll(-3)
+        assert pages.lines(1) == ["line 0"]
+        pages.to_end()
+        assert pages.lines(2) == ["line 99998", "line 99999"]
+
+    def test_a_window_that_grows_stays_full_at_the_end(self, make: Make) -> None:
+        _, pages = make(numbered(100))
+        assert pages.lines(2) == ["line 98", "line 99"]
+        assert len(pages.lines(40)) == 40
+        assert pages.lines(40)[-1] == "line 99"
+
+    def test_every_line_is_seen_once_in_pages_of_any_height(self, make: Make) -> None:
+        random.seed(7)
+        lines = ["".join(random.choices("aä█ \t", k=random.choice((0, 3, 80, 900)))) for _ in range(600)]
+        text = "\n".join(lines).encode() + b"\n"
+        _, pages = make(text)
+        for height in (1, 7, 60):
+            pages.lines(height)
+            pages.to_start()
+            seen = [line for line in pages.lines(height)]
+            while not pages.is_following:
+                before = pages.position.start
+                pages.scroll(height)
+                window = pages.lines(height)
+                new = text[before : pages.position.start].count(b"\n")
+                seen += window[height - new :]
+            assert seen == [render_line(line.encode()) for line in lines]
+
+
+class TestFollowing:
+    def test_only_what_was_appended_is_read(self, make: Make) -> None:
+        file, pages = make(numbered(100_000))
+        pages.lines(10)
+        before = file.bytes_read
+        file.add(b"more\n")
+        assert pages.follow() is True
+        assert pages.lines(2) == ["line 99999", "more"]
+        assert file.bytes_read - before <= 256 + len(b"more\n")
+        assert pages.follow() is False
+
+    def test_a_window_that_is_not_at_the_end_stays(self, make: Make) -> None:
+        file, pages = make(numbered(1000))
+        pages.lines(5)
+        pages.scroll(-50)
+        shown = pages.lines(5)
+        file.add(numbered(1000, 1000))
+        assert pages.follow() is True
+        assert pages.lines(5) == shown
+        pages.to_end()
+        assert pages.lines(1) == ["line 1999"]
+
+    def test_more_than_one_read_can_be_appended_at_once(self, make: Make) -> None:
+        file, pages = make(numbered(10))
+        pages.lines(3)
+        file.add(numbered(200_000, 10))
+        pages.follow()
+        assert pages.lines(2) == ["line 200008", "line 200009"]
+        pages.to_start()
+        assert pages.lines(12)[9:] == ["line 9", "line 10", "line 11"]
+
+    def test_a_line_that_is_written_in_parts_is_shown_as_far_as_it_is(self, make: Make) -> None:
+        file, pages = make(b"one\ntw")
+        assert pages.lines(5) == ["one", "tw"]
+        file.add("o ä".encode()[:-1])
+        pages.follow()
+        assert pages.lines(5) == ["one", "two \ufffd"]
+        file.add("ä".encode()[1:] + b"\n")
+        pages.follow()
+        assert pages.lines(5) == ["one", "two ä"]
+
+    def test_a_truncated_file_begins_again_and_it_says_so(self, make: Make) -> None:
+        file, pages = make(numbered(1000))
+        pages.lines(5)
+        file.path.write_bytes(b"new\n")
+        assert pages.follow() is True
+        assert "smaller" in pages.notice
+        assert pages.lines(5) == ["new"]
+        assert pages.notice == ""
+
+    def test_a_file_replaced_by_a_longer_one_begins_again(self, make: Make) -> None:
+        file, pages = make(numbered(100))
+        pages.lines(5)
+        file.path.write_bytes(numbered(500, 7000))
+        assert pages.follow() is True
+        assert "replaced" in pages.notice
+        assert pages.lines(1) == ["line 7499"]
+        pages.to_start()
+        assert pages.lines(1) == ["line 7000"]
+
+    def test_a_truncation_amid_scrolling_is_no_error(self, make: Make) -> None:
+        file, pages = make(numbered(400_000))
+        pages.lines(5)
+        file.path.write_bytes(numbered(3))
+        pages.to_start()
+        assert "smaller" in pages.notice
+        assert pages.lines(5) == ["line 0", "line 1", "line 2"]
+
+    def test_what_cannot_be_read_is_told_and_changes_nothing(self) -> None:
+        answers: list[OutputChunk | Exception] = [OutputChunk(4, 0, b"one\n"), TrainingMonitorError("no answer")]
+
+        def read(start: int, length: int) -> OutputChunk:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        pages = OutputPages(read)
+        pages.open_at_end(5)
+        with pytest.raises(TrainingMonitorError, match="no answer"):
+            pages.follow()
+        assert pages.lines(5) == ["one"]
+
+
+class TestSize:
+    def test_five_gibibytes_are_opened_by_one_read_of_the_end(self, make: Make) -> None:
+        file, _ = make(b"")
+        os.truncate(file.path, 5 * GIB)
+        file.add(b"\n" + numbered(20_000))
+        file.reads = file.bytes_read = 0
+        pages = OutputPages(file)
+        pages.open_at_end(50)
+        assert pages.lines(50)[-1] == "line 19999"
+        assert (file.reads, file.bytes_read) == (1, 2 * BLOCK)
+        pages.scroll(-10_000)
+        assert pages.lines(50)[0] == "line 9950"
+        assert file.bytes_read < 8 * BLOCK
+        pages.to_start()
+        assert pages.position.start == 0
+        assert file.bytes_read < 12 * BLOCK
+
+    def test_memory_is_bounded_whatever_is_scrolled(self, tmp_path: Path) -> None:
+        file = File(tmp_path / "log", numbered(400_000))
+        pages = OutputPages(file, keep_bytes=1)
+        pages.open_at_end(50)
+        while pages.position.start:
+            pages.scroll(-8000)
+            assert kept(pages) <= 512 * 1024
+        pages.search("line 399999")
+        assert kept(pages) <= 512 * 1024
+        assert pages.lines(1) == ["line 399999"]
+
+    def test_a_hundred_megabytes_without_a_line_end_come_in_pieces(self, make: Make) -> None:
+        file, _ = make(b"first\n")
+        os.truncate(file.path, 100_000_000)
+        file.add(b"\nlast\n")
+        pages = OutputPages(file)
+        file.bytes_read = 0
+        pages.open_at_end(20)
+        window = pages.lines(20)
+        assert window[-1] == "last"
+        assert all(len(line) <= 2 * PIECE for line in window)
+        pages.scroll(-5)
+        pages.scroll(5)
+        assert pages.lines(20) == window
+        assert file.bytes_read < 12 * BLOCK
+
+    def test_the_pieces_of_a_long_line_add_up_and_break_no_character(self, make: Make) -> None:
+        line = "ä█x" * 20_000
+        _, pages = make(f"before\n{line}\nafter\n".encode())
+        pages.to_start()
+        window = pages.lines(100)
+        assert (window[0], window[-1], "".join(window[1:-1])) == ("before", "after", line)
+        pages.to_end()
+        pages.lines(3)
+        pages.scroll(-1000)
+        assert pages.lines(100) == window
+
+
+class TestLines:
+    def test_line_starts_are_the_same_wherever_reading_begins(self) -> None:
+        random.seed(3)
+        parts = [random.choice(("\n", "ä" * 5000, "x" * 9000, "short\n", "█")) for _ in range(60)]
+        data = "".join(parts).encode()
+        whole = find_line_starts(data, 0, 0, len(data))
+        assert whole[0] == 0 and all(0 < b - a <= 2 * PIECE + 3 for a, b in zip(whole, whole[1:]))
+        for first in range(0, len(data), 997):
+            begin = max(0, first - PIECE - 4)
+            end = min(len(data), first + 30_000)
+            found = find_line_starts(data[begin:end], begin, first, end)
+            assert found == [start for start in whole if first <= start < end]
+
+    def test_a_line_is_shown_as_it_is_seen_at_last(self, subtests: pytest.Subtests) -> None:
+        for data, shown in [
+            (b" 10%|#\r 20%|##\r 30%|###\n", " 30%|###"),
+            (b" 10%|#\r 20%|##\r", " 20%|##"),
+            (b"dos\r\n", "dos"),
+            (b"\x1b[31mred\x1b[0m \x1b]0;title\x07text\x1b[K\n", "red text"),
+            (b"took [12m]\n", "took [12m]"),
+            (b"a\tb\n", "a       b"),
+            (b"\xff\xfe \xe2\x96\n", "\ufffd\ufffd \ufffd"),
+            (b"\n", ""),
+        ]:
+            with subtests.test(data=data, shown=shown):
+                assert render_line(data) == shown
+
+    def test_escapes_without_an_end_take_linear_time(self) -> None:
+        assert len(render_line(b"\x1b]" * PIECE)) <= 2 * PIECE
+
+
+class TestSearch:
+    def test_words_are_found_from_the_window_on_and_then_behind_the_last_hit(self, make: Make) -> None:
+        _, pages = make(b"".join(b"Error %d\n" % n if n % 1000 == 0 else b"line %d\n" % n for n in range(50_000)))
+        pages.to_start()
+        assert pages.search("error") is True
+        assert pages.lines(3)[0] == "Error 0"
+        assert pages.search("error") is True
+        assert pages.lines(3)[0] == "Error 1000"
+        assert pages.search("error") is True
+        assert pages.lines(3)[0] == "Error 2000"
+        assert pages.search("ERROR", backwards=True) is True
+        assert pages.lines(3)[0] == "Error 1000"
+        assert pages.search("no such thing") is False
+        assert pages.lines(3)[0] == "Error 1000"
+
+    def test_hits_near_the_end_are_passed_one_by_one(self, make: Make) -> None:
+        _, pages = make(numbered(100) + b"bad 1\nbad 2\nfine\n")
+        pages.lines(10)
+        assert pages.search("bad", backwards=True) is True
+        assert pages.search("bad", backwards=True) is True
+        assert pages.search("bad", backwards=True) is False
+        assert pages.search("bad") is True
+        assert pages.search("bad") is False
+
+    def test_it_gives_up_after_a_while_and_goes_on_from_there(self, make: Make) -> None:
+        file, pages = make(numbered(300_000) + b"needle\n" + numbered(300_000))
+        pages.to_start()
+        answers = []
+        file.reads = 0
+        while not (answers and answers[-1]):
+            answers.append(pages.search("needle", limit_bytes=1_000_000))
+            assert len(answers) < 10
+        assert answers == [None, None, True]
+        assert pages.lines(1) == ["needle"]
+        assert file.reads < 40
+
+    def test_it_finds_what_is_seen_not_what_colours_it(self, make: Make) -> None:
+        _, pages = make(b"x\n\x1b[31mlo\x1b[0mss: 5\n" + numbered(50))
+        pages.to_start()
+        assert pages.search("loss: 5") is True
+        assert pages.search("") is False
+        assert pages.search("[31m", backwards=True) is False

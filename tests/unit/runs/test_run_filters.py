@@ -1,0 +1,96 @@
+"""Which runs are shown, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.runs.run_world import run
+from training_monitor.core.errors import SettingsError
+from training_monitor.runs.columns import COLUMNS, DOCUMENTED, filter_rows, loss_of, natural_key, sort_rows
+from training_monitor.runs.values import FAILED, RUNNING, UNKNOWN, RunRow
+
+
+def row(name: str, status: str = RUNNING, **changes: Any) -> RunRow:
+    resources = {key: changes.pop(key) for key in ("cpu_percent", "rate", "eta_seconds") if key in changes}
+    return RunRow(run(name, **changes), status, **resources)
+
+
+def names(rows: Any) -> list[str]:
+    return [each.run.name for each in rows]
+
+
+ROWS = (row("llama-7b"), row("LLAMA 70b", FAILED), row("gpt ünïcode", UNKNOWN), row("\n[31m", RUNNING))
+
+
+def test_status_and_words_are_both_to_fit(subtests: pytest.Subtests) -> None:
+    for status, words, expected in [
+        (None, "", ["llama-7b", "LLAMA 70b", "gpt ünïcode", "\n[31m"]),
+        (FAILED, "", ["LLAMA 70b"]),
+        (UNKNOWN, "", ["gpt ünïcode"]),
+        (None, "LLama", ["llama-7b", "LLAMA 70b"]),
+        (None, " 70  llama ", ["LLAMA 70b"]),
+        (RUNNING, "70", []),
+        (None, "ÜNÏ", ["gpt ünïcode"]),
+        (None, ".*", []),
+    ]:
+        with subtests.test(status=status, words=words, expected=expected):
+            assert names(filter_rows(ROWS, status, words)) == expected
+
+
+def test_names_stand_in_natural_order_whatever_digits_are_in_them() -> None:
+    given = ["run10", "run9", "Run9", "run", "9", "10", "run²", "run٣", "", "run9b10", "run9b9", "1" * 5000]
+    ordered = sorted(given, key=natural_key)
+    assert [each for each in ordered if each in ("run9", "run10", "run")] == ["run", "run9", "run10"]
+    assert ordered.index("run9b9") < ordered.index("run9b10") and ordered[0] == ""
+    assert sorted(reversed(ordered), key=natural_key) == ordered
+
+
+def test_sorting_goes_by_value_then_by_name_and_what_is_unknown_stands_last_both_ways() -> None:
+    rows = [row("c", rate=2.0), row("b10", rate=None), row("b9", rate=None), row("z", rate=2.0), row("a", rate=10.0)]
+    assert names(sort_rows(rows, "Rate", False)) == ["c", "z", "a", "b9", "b10"]
+    assert names(sort_rows(rows, "Rate", True)) == ["a", "c", "z", "b9", "b10"]
+
+
+def test_a_loss_of_another_name_is_the_loss_that_the_curve_is_of() -> None:
+    assert loss_of(row("a", metrics={"train_loss": 0.5, "validation_loss": 9.0})) == 0.5
+    assert loss_of(row("a", metrics={"loss": None, "training_loss": "inf"})) == float("inf")
+    assert loss_of(row("a", metrics={"loss": 2.0, "train_loss": 0.5})) == 2.0
+
+
+def test_a_loss_of_nan_stands_last_and_one_of_infinity_is_the_largest() -> None:
+    rows = [row(name, metrics={"loss": loss}) for name, loss in [("n", "nan"), ("i", "inf"), ("m", "-inf"), ("x", 1)]]
+    rows += [row("f", metrics={"loss": float("nan")}), row("t", metrics={"loss": "low"}), row("b", metrics={})]
+    assert names(sort_rows(rows, "Loss", False))[:3] == ["m", "x", "i"]
+    assert names(sort_rows(rows, "Loss", True))[:3] == ["i", "x", "m"]
+    assert set(names(sort_rows(rows, "Loss", True))[3:]) == {"n", "f", "t", "b"}
+
+
+@pytest.mark.parametrize("value", [True, None, "low", ""])
+def test_a_loss_that_is_no_number_is_not_known(value: Any) -> None:
+    assert loss_of(row("a", metrics={"loss": value})) is None
+
+
+def test_rows_can_be_sorted_by_every_column(subtests: pytest.Subtests) -> None:
+    for column in COLUMNS:
+        with subtests.test(column=column):
+            rows = [row("b"), row("a", epoch=3, batch=10**30, wandb_url="https://x"), row("c", process=None, phase="")]
+            for descending in (False, True):
+                assert sorted(names(sort_rows(rows, column, descending))) == ["a", "b", "c"]
+
+
+def test_a_column_that_is_none_is_named() -> None:
+    with pytest.raises(SettingsError, match="Status"):
+        sort_rows(ROWS, "Sttus", False)
+
+
+def test_the_columns_of_the_document_are_all_there() -> None:
+    assert len(DOCUMENTED) == 25 and list(DOCUMENTED)[:6] == [
+        "Run Name",
+        "Status",
+        "Phase",
+        "Epoch",
+        "Batch",
+        "Run Elapsed",
+    ]

@@ -1,0 +1,386 @@
+"""Alive, killed or not to be known; process trees; CPU from two looks; what all runs use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes import EPOCH
+from tests.unit.runs.run_world import AT, GIB, HERE, look, machine, process, run
+from training_monitor.runs.rows import judge_look
+from training_monitor.runs.values import (
+    CANCELED,
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    UNKNOWN,
+    Estimate,
+    FolderLook,
+    Limits,
+    OwnResources,
+    RunRow,
+    Usage,
+)
+from training_monitor.targets.proc_stat import Identity
+
+NONE = Limits()
+
+
+def judged(now: FolderLook, before: FolderLook | None = None, limits: Limits = NONE) -> RunRow:
+    rows, _ = judge_look(now, before, limits)
+    assert len(rows) == 1
+    return rows[0]
+
+
+def usage(now: FolderLook, before: FolderLook | None = None, limits: Limits = NONE) -> Usage:
+    return judge_look(now, before, limits)[1]
+
+
+def on(**changes: Any) -> Identity:
+    """The identity of the run's process, changed."""
+    return replace(Identity(100, 500_000, "gpu-1", "boot-a", "pid:[1]"), **changes)
+
+
+# ---------------------------------------------------------------- alive, killed, unknown
+
+
+def test_a_run_whose_process_is_there_goes_on() -> None:
+    row = judged(look(run(), machine(process(100))))
+    assert (row.status, row.is_alive, row.reason) == (RUNNING, True, "")
+
+
+def test_a_run_whose_process_is_gone_was_killed(subtests: pytest.Subtests) -> None:
+    for sample in [
+        machine(),
+        machine(process(1), process(101)),
+        machine(process(100, start_ticks=500_001)),
+        machine(process(100, state="Z")),
+        machine(process(100, state="X")),
+    ]:
+        with subtests.test(sample=sample):
+            for updated_at in (EPOCH - 1, EPOCH - 60, None):
+                row = judged(look(run(updated_at=updated_at), sample))
+                assert (row.status, row.is_alive, row.processes, row.cpu_percent) == (KILLED, False, 0, None)
+                assert "process 100" in row.reason
+
+
+def test_a_run_that_ended_after_the_processes_were_read_ended_as_it_wrote() -> None:
+    for status in (FINISHED, FAILED, CANCELED):
+        assert judged(look(run(status=status, updated_at=EPOCH), machine())).status == status
+        assert judged(look(run(status=status, updated_at=EPOCH), machine(process(100)))).status == status
+
+
+def test_a_run_that_began_after_the_processes_were_read_goes_on() -> None:
+    began = on(pid=200, start_ticks=int(AT * 100) + 5)
+    for reused in ((), (process(200, start_ticks=7),)):
+        row = judged(look(run(process=began, updated_at=EPOCH - 0.45), machine(process(1), *reused)))
+        assert (row.status, row.is_alive, row.processes) == (RUNNING, None, None)
+        assert row.reason.startswith("its process 200 was not there when the processes were read")
+
+
+def test_a_run_that_is_killed_amid_a_look_is_killed_in_the_next() -> None:
+    seen = look(run(), machine(process(100)))
+    assert judged(seen).status == RUNNING
+    wrote = run(updated_at=EPOCH - 0.2)
+    amid = look(wrote, machine())
+    assert (judged(amid, seen).status, judged(amid, seen).is_alive) == (RUNNING, None)
+    later = look(wrote, machine(at=AT + 2), timestamp=EPOCH + 2, processes_at=EPOCH + 1.5)
+    assert (judged(later, amid).status, judged(later, amid).is_alive) == (KILLED, False)
+
+
+def test_a_zombie_was_killed_whenever_it_wrote() -> None:
+    assert judged(look(run(updated_at=EPOCH), machine(process(100, state="Z")))).status == KILLED
+
+
+def test_a_missing_process_means_nothing_while_nobody_knows_when_the_processes_were_read() -> None:
+    row = judged(look(run(), machine(), processes_at=None))
+    assert (row.status, row.is_alive) == (RUNNING, None)
+    assert judged(look(run(updated_at=EPOCH - 60), machine(), processes_at=None)).status == UNKNOWN
+
+
+def test_a_clock_that_was_set_back_makes_no_run_killed() -> None:
+    row = judged(look(run(updated_at=EPOCH + 3600), machine()))
+    assert row.status == UNKNOWN and "its clock is 1h00m ahead" in row.reason
+
+
+@pytest.mark.parametrize("status", [FINISHED, FAILED, CANCELED, KILLED])
+def test_what_a_run_wrote_of_its_end_stands(status: str) -> None:
+    row = judged(look(run(status=status), machine()))
+    assert (row.status, row.reason, row.is_alive, row.eta_seconds, row.quiet_seconds) == (status, "", False, None, None)
+    there = judged(look(run(status=status), machine(process(100))))
+    assert (there.status, there.reason, there.is_alive, there.rss_bytes) == (status, "", True, GIB)
+
+
+def test_a_file_without_a_status_or_a_process_says_nothing_of_its_life() -> None:
+    assert judged(look(run(status=None), machine(process(100)))).status == UNKNOWN
+    row = judged(look(run(process=None, updated_at=None), machine()))
+    assert (row.status, row.reason) == (UNKNOWN, "its file names no process")
+
+
+def test_a_file_that_cannot_be_read_any_more_is_no_evidence_of_a_kill() -> None:
+    unread = run(error="no JSON", updated_at=EPOCH - 60)
+    row = judged(look(unread, machine()), look(unread, machine()))
+    assert row.status == UNKNOWN and "cannot be read: no JSON" in row.reason
+    assert judged(look(unread, machine(process(100)))).status == RUNNING
+    assert judged(look(run(error="no JSON", status=None), machine())).reason == "no JSON"
+
+
+ELSEWHERE = [
+    (on(hostname="gpu-7"), "it runs on gpu-7: not to be seen from here"),
+    (on(hostname="gpu-7", boot_id="boot-b"), "it runs on gpu-7: not to be seen from here"),
+    (on(hostname=None), "it runs on a host without a name: not to be seen from here"),
+    (on(pid_namespace="pid:[2]"), "it runs in another pid namespace (a container): not to be seen from here"),
+    (on(boot_id=None), "whether process 100 of this machine was its own is not known"),
+    (on(pid_namespace=None), "whether process 100 of this machine was its own is not known"),
+]
+
+
+def test_a_run_that_cannot_be_seen_goes_on_while_its_file_is_written(subtests: pytest.Subtests) -> None:
+    for process_there, why in ELSEWHERE:
+        for age, status, said in [
+            (2, RUNNING, "its file was written 2s ago"),
+            (29.9, RUNNING, "its file was written"),
+            (-50, RUNNING, "its file was written 0s ago"),
+            (300, UNKNOWN, "no word of it since 5m"),
+            (-600, UNKNOWN, "its clock is 10m ahead of this one"),
+            (None, UNKNOWN, ""),
+        ]:
+            with subtests.test(process_there=process_there, why=why, age=age, status=status, said=said):
+                there = run(process=process_there, updated_at=None if age is None else EPOCH - age)
+                now = look(there, machine(process(1), process(100, start_ticks=7)))
+                row = judged(now, now)
+                assert (row.status, row.is_alive, row.tree) == (status, None, ())
+                assert (
+                    row.reason == (f"{why}; {row.reason.rpartition('; ')[2]}" if said else why) and said in row.reason
+                )
+                assert (row.cpu_percent, row.rss_bytes, row.gpu_mib, row.threads, row.processes) == (
+                    (99.0, 7, 5.0, 3, None) if status == RUNNING else (None, None, None, None, None)
+                )
+
+
+def test_a_run_in_another_pid_namespace_is_not_the_process_that_has_its_number_here() -> None:
+    row = judged(look(run(process=on(pid_namespace="pid:[2]")), machine(process(100))))
+    assert (row.is_alive, row.tree) == (None, ())
+
+
+def test_a_process_is_recognised_although_nobody_can_read_the_namespaces() -> None:
+    assert judged(look(run(process=on(pid_namespace=None)), machine(process(100)))).is_alive is True
+
+
+def test_a_reboot_kills_what_wrote_before_it_and_not_another_machine_of_this_name() -> None:
+    other = on(boot_id="boot-b")
+    row = judged(look(run(process=other, updated_at=EPOCH - AT - 1), machine(process(100))))
+    assert (row.status, row.is_alive, row.reason) == (KILLED, False, "the machine was started again since")
+    twin = judged(look(run(process=other, updated_at=EPOCH - 5), machine(process(100))))
+    assert (twin.status, twin.is_alive) == (RUNNING, None) and "called gpu-1 too" in twin.reason
+    silent = judged(look(run(process=other, updated_at=EPOCH - AT + 1), machine(process(100))))
+    assert silent.status == UNKNOWN
+    just_booted = judged(look(run(process=other, updated_at=EPOCH - 12), machine(process(100), at=10.0)))
+    assert (just_booted.status, just_booted.is_alive) == (RUNNING, None)
+
+
+def test_where_processes_are_hidden_a_missing_one_may_be_alive() -> None:
+    hidden = look(run(updated_at=EPOCH - 60), machine(process(1), sees_all=False))
+    assert judged(hidden, hidden).status == UNKNOWN and "hidepid" in judged(hidden).reason
+    reused = look(run(updated_at=EPOCH - 60), machine(process(100, start_ticks=9), sees_all=False))
+    assert judged(reused).status == KILLED
+
+
+def test_a_file_of_the_earlier_ttop_knows_its_process_by_the_time_it_began(subtests: pytest.Subtests) -> None:
+    for there, started, status in [
+        (process(100), EPOCH - 4990, RUNNING),  # it began 5,000 s ago, and wrote its start 10 s later
+        (process(100), EPOCH - 4998, RUNNING),
+        (process(100), EPOCH - 9000, UNKNOWN),  # another one has its number, or the file tells a time of elsewhere
+        (process(100, start_ticks=100), EPOCH - 4990, UNKNOWN),  # one that was always there: it is in a container
+        (process(100, state="Z"), EPOCH - 4990, KILLED),
+        (process(101), EPOCH - 4990, UNKNOWN),  # gone, or in a container that shares the host's name
+        (process(100), None, UNKNOWN),
+    ]:
+        with subtests.test(there=there, started=started, status=status):
+            old = run(process=Identity(100, None, "gpu-1"), started_at=started, updated_at=None)
+            row = judged(look(old, machine(there)))
+            assert row.status == status and (row.is_alive is True) is bool(row.tree) is (status == RUNNING)
+
+
+def test_without_a_machine_the_file_is_all_there_is() -> None:
+    row = judged(look(run(), None, machine_error="there is no /proc"))
+    assert (row.status, row.is_alive, row.cpu_percent, row.rss_bytes) == (RUNNING, None, 99.0, 7)
+    assert row.reason.startswith("there is no /proc")
+    assert judged(look(run(updated_at=EPOCH - 31), None)).status == UNKNOWN
+
+
+# ---------------------------------------------------------------- trees and what they use
+
+FAMILY = (
+    process(100, cpu_ticks=1000),
+    process(120, 100, cpu_ticks=50),
+    process(110, 100, start_ticks=500_100),
+    process(111, 110),
+    process(7, 111, start_ticks=600_000),
+    process(200, 1),
+)
+
+
+def test_the_tree_is_all_below_the_process_depth_first_the_oldest_child_first() -> None:
+    row = judged(look(run(), machine(*FAMILY)))
+    assert [(each.kind, each.identity.pid, each.depth) for each in row.tree] == [
+        ("P", 100, 0),
+        ("P", 120, 1),
+        ("P", 110, 1),
+        ("P", 111, 2),
+        ("P", 7, 3),
+    ]
+    assert row.tree[0].identity == on() and (row.processes, row.threads, row.rss_bytes) == (5, 10, 5 * GIB)
+
+
+def test_parents_that_go_round_and_a_chain_of_thousands_end() -> None:
+    round_trip = machine(process(100, 101), process(101, 100))
+    assert judged(look(run(), round_trip)).processes == 2
+    chain = machine(process(100), *(process(pid, pid - 1) for pid in range(101, 5101)))
+    assert judged(look(run(), chain)).tree[-1].depth == 5000
+
+
+def test_cpu_is_what_was_used_between_two_looks() -> None:
+    before = look(run(), machine(*FAMILY))
+    later = [replace(each, cpu_ticks=each.cpu_ticks + 300) for each in FAMILY]
+    new = process(300, 100, start_ticks=int(AT * 100) + 50, cpu_ticks=100)
+    row = judged(look(run(), machine(*later, new, at=AT + 2)), before)
+    assert {each.identity.pid: each.cpu_percent for each in row.tree} == {
+        100: 150,
+        120: 150,
+        110: 150,
+        111: 150,
+        7: 150,
+        300: 50,
+    }
+    assert row.cpu_percent == 800
+
+
+def test_without_an_earlier_look_at_this_machine_cpu_is_what_the_run_measured_of_itself(
+    subtests: pytest.Subtests,
+) -> None:
+    for before in [
+        None,
+        look(run(), None),
+        look(run(), machine(process(100), at=AT)),
+        look(run(), machine(process(100), at=AT + 5)),
+        look(run(), machine(process(100), at=AT - 0.05)),
+        look(run(), machine(process(100), at=AT - 2, identity=replace(HERE, boot_id="boot-b"))),
+    ]:
+        with subtests.test(before=before):
+            row = judged(look(run(), machine(process(100, cpu_ticks=500))), before)
+            assert (row.cpu_percent, row.tree[0].cpu_percent) == (99.0, None)
+
+
+def test_what_a_run_measured_of_itself_does_not_stand_for_the_processes_below_it() -> None:
+    now = look(run(), machine(*FAMILY))
+    assert judged(now).cpu_percent is None and usage(now).cpu_percent is None
+
+
+def test_cpu_of_a_process_that_was_there_unseen_is_not_known() -> None:
+    row = judged(look(run(), machine(process(100, cpu_ticks=500))), look(run(), machine(at=AT - 2)))
+    assert row.tree[0].cpu_percent is None and row.cpu_percent == 99.0
+
+
+def test_a_counter_that_runs_backwards_is_no_negative_share() -> None:
+    before = look(run(), machine(process(100, cpu_ticks=500), at=AT - 2))
+    assert judged(look(run(), machine(process(100, cpu_ticks=400))), before).cpu_percent == 0
+
+
+def test_threads_stand_below_their_process_with_their_own_shares() -> None:
+    threads = tuple(process(tid, 100, name=f"t{tid}", cpu_ticks=10) for tid in (100, 105))
+    before = look(run(), machine(*FAMILY, threads={100: threads}, at=AT - 2))
+    later = (replace(threads[0], cpu_ticks=110), threads[1], process(106, 100, start_ticks=999_900, cpu_ticks=20))
+    row = judged(look(run(), machine(*FAMILY, threads={100: later, 111: threads[:1]})), before)
+    shown = [(each.kind, each.identity.pid, each.depth, each.cpu_percent) for each in row.tree if each.kind == "T"]
+    assert shown == [("T", 100, 1, 50), ("T", 105, 1, 0), ("T", 106, 1, 10), ("T", 100, 3, None)]
+    assert row.tree[1].rss_bytes is None and row.processes == 5
+
+
+@pytest.mark.parametrize(
+    ("by_pid", "expected"),
+    [
+        ({100: 500.0, 111: 20.0, 200: 9000.0}, 520.0),
+        ({4711: 500.0}, 5.0),  # pids of another namespace
+        ({}, 5.0),
+        (None, 5.0),
+    ],
+)
+def test_gpu_memory_is_that_of_the_tree_or_what_the_run_says(by_pid: Any, expected: float) -> None:
+    assert judged(look(run(), machine(*FAMILY, gpu_mib=by_pid))).gpu_mib == expected
+    silent = run(resources=OwnResources())
+    row = judged(look(silent, machine(*FAMILY, gpu_mib=by_pid)))
+    assert row.gpu_mib == (expected if expected > 5 else None)
+
+
+def test_eta_rate_and_quiet_time_are_of_a_run_that_goes_on() -> None:
+    row = judged(look(run(), machine(process(100))))
+    assert (row.eta_seconds, row.rate, row.quiet_seconds) == (900.0, 4.0, 3.0)
+    assert judged(look(run(step_at=EPOCH + 9), machine(process(100)))).quiet_seconds == 0
+    assert judged(look(run(step_at=None), machine(process(100)))).quiet_seconds is None
+    killed = judged(look(run(updated_at=EPOCH - 60), machine()))
+    assert (killed.eta_seconds, killed.quiet_seconds, killed.rate) == (None, None, 4.0)
+
+
+@pytest.mark.parametrize(("state", "said"), [("T", "SIGCONT lets it go on"), ("t", "debugger")])
+def test_a_process_that_is_halted_is_alive_and_nobody_knows_for_how_long_the_run_still_takes(
+    state: str, said: str
+) -> None:
+    row = judged(look(run(), machine(process(100, state=state))))
+    assert (row.status, row.is_alive, row.eta_seconds, row.run.run.remaining) == (RUNNING, True, None, None)
+    assert said in row.reason and len(row.tree) == 1
+
+
+def test_only_a_run_that_goes_on_or_is_finished_has_time_left() -> None:
+    part = Estimate(4.0, 10.0, 30.0, 40.0)
+    spans = {"epoch_time": part, "training": part, "validation": part}
+    killed = judged(look(run(updated_at=EPOCH - 60, **spans), machine())).run
+    for span in (killed.run, killed.epoch_time, killed.training, killed.validation):
+        assert span.elapsed and span.rate and (span.remaining, span.total) == (None, None)
+    lost = judged(look(run(process=on(hostname="gpu-7"), updated_at=EPOCH - 900, **spans), machine()))
+    assert (lost.status, lost.run.epoch_time.remaining) == (UNKNOWN, None)
+    finished = judged(look(run(status=FINISHED, run=Estimate(4.0, 9.0, 0.0, 9.0)), machine()))
+    assert (finished.run.run.remaining, finished.run.run.total) == (0.0, 9.0)
+    assert judged(look(run(), machine(process(100)))).run.run.remaining == 900.0
+
+
+# ---------------------------------------------------------------- all runs
+
+
+def test_no_process_counts_twice() -> None:
+    child = run("child", process=on(pid=110, start_ticks=500_100))
+    twin = run("twin")
+    sample = machine(*FAMILY, gpu_mib={111: 10.0})
+    now, before = look([run(), child, twin], sample), look([], machine(*FAMILY, at=AT - 2))
+    assert [row.processes for row in judge_look(now, before, NONE)[0]] == [5, 3, 5]
+    backwards = look([child, run(), twin], sample)
+    for each in (now, backwards):
+        used = usage(each, before)
+        assert (used.cpu_percent, used.rss_bytes) == (0, 5 * GIB)
+    assert usage(now, before).gpu_mib == 10.0
+
+
+def test_what_runs_on_other_machines_does_not_count_and_what_is_in_a_container_here_does() -> None:
+    away = run("away", process=on(hostname="gpu-7", boot_id="boot-b"), resources=OwnResources(50, 1, 2, 3))
+    boxed = run("boxed", process=on(pid_namespace="pid:[2]"), resources=OwnResources(30, 11, 4, 3))
+    used = usage(look([away, boxed], machine()))
+    assert (used.cpu_percent, used.rss_bytes, used.gpu_mib) == (30, 11, 4)
+
+
+def test_of_ended_runs_nothing_is_used_and_of_unknown_ones_nothing_is_known() -> None:
+    used = usage(look([run(status=FINISHED)], machine()))
+    assert (used.cpu_percent, used.rss_bytes, used.gpu_mib) == (0, 0, 0)
+    lost = usage(look([run(process=on(pid_namespace="pid:[2]"), updated_at=None)], machine()))
+    assert (lost.cpu_percent, lost.rss_bytes, lost.gpu_mib) == (None, None, None)
+    assert usage(look([], None)) == Usage(0, 0, 0)
+
+
+def test_limits_are_those_of_the_user_or_all_the_machine_has() -> None:
+    sample = machine(gpu_total_mib=81920.0)
+    mine = usage(look([], sample), limits=Limits(4.0, 32.0, 40.0))
+    assert (mine.max_cores, mine.max_rss_bytes, mine.max_gpu_mib) == (4.0, 32 * GIB, 40960.0)
+    all_of_it = usage(look([], sample))
+    assert (all_of_it.max_cores, all_of_it.max_rss_bytes, all_of_it.max_gpu_mib) == (8, 64 * GIB, 81920.0)

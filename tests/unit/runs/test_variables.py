@@ -1,0 +1,245 @@
+"""Edited variables: typed, applied between two steps, answered."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from training_monitor.runs.progress_file import Edit
+from training_monitor.runs.variables import TrackedVariables, convert, read_only_text, type_name
+
+
+def asked(**values: str) -> dict[str, Edit]:
+    return {name: Edit(value, f"id-of-{value}") for name, value in values.items()}
+
+
+def test_a_text_becomes_a_value_of_the_type(subtests: pytest.Subtests) -> None:
+    for text, kind, value in [
+        ("0.0001", "float", 0.0001),
+        (" 1e-4 ", "float", 0.0001),
+        ("64", "int", 64),
+        ("64.0", "int", 64),
+        ("1e3", "int", 1000),
+        ("TRUE", "bool", True),
+        ("yes", "bool", True),
+        ("0", "bool", False),
+        ("off", "bool", False),
+        (" a b\n", "str", " a b\n"),
+        ("", "str", ""),
+    ]:
+        with subtests.test(text=text, kind=kind, value=value):
+            converted = convert(text, kind)
+            assert converted == value and type(converted) is type(value)
+
+
+def test_a_text_that_is_none_of_the_type_is_refused(subtests: pytest.Subtests) -> None:
+    for text, kind in [
+        ("nan", "float"),
+        ("inf", "float"),
+        ("1e999", "float"),
+        ("", "float"),
+        ("1,5", "float"),
+        ("0x10", "int"),
+        ("64.5", "int"),
+        ("1e999", "int"),
+        ("nan", "int"),
+        ("-", "int"),
+        ("maybe", "bool"),
+        ("2", "bool"),
+        ("", "bool"),
+        ("9" * 1001, "int"),
+        ("x" * 1001, "str"),
+    ]:
+        with subtests.test(text=text, kind=kind):
+            with pytest.raises(ValueError, match="expected|longer"):
+                convert(text, kind)
+
+
+def test_a_boolean_is_no_whole_number_and_a_list_has_no_type() -> None:
+    assert [type_name(value) for value in (True, 1, 1.0, "1", None, [1])] == ["bool", "int", "float", "str", None, None]
+
+
+def test_an_edit_waits_for_the_safe_point_and_appears_in_the_dict_of_the_script() -> None:
+    mine = {"learning_rate": 0.1, "batch_size": 8}
+    tracked = TrackedVariables()
+    tracked.track(mine)
+    assert tracked.take(asked(learning_rate="0.01"))
+    assert mine["learning_rate"] == 0.1 and not tracked.answers
+    assert tracked.apply(5.0) == [("learning_rate", 0.1, 0.01)]
+    assert mine == {"learning_rate": 0.01, "batch_size": 8} == tracked.values
+    answer = tracked.answers["learning_rate"]
+    assert (answer.edit, answer.error, answer.applied_at) == ("id-of-0.01", None, 5.0)
+
+
+def test_a_mapping_that_refuses_a_value_is_answered_and_hinders_no_other_edit() -> None:
+    class Frozen(dict[str, object]):
+        def __setitem__(self, name: str, value: object) -> None:
+            raise TypeError("frozen")
+
+        def __getitem__(self, name: str) -> object:
+            raise KeyError(name)
+
+    tracked, mine = TrackedVariables(), {"b": 1}
+    tracked.track(Frozen(a=1))
+    tracked.track(mine)
+    tracked.take(asked(a="2", b="3"))
+    assert [name for name, _, _ in tracked.apply(1.0)] == ["b"] and mine == {"b": 3}
+    assert tracked.answers["a"].error == "TypeError: frozen" and tracked.current("a") == 1
+
+
+def test_the_same_edit_is_applied_once() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": 1})
+    assert tracked.take(asked(x="2")) and tracked.take(asked(x="2"))
+    assert len(tracked.apply(0.0)) == 1
+    assert not tracked.take(asked(x="2")) and tracked.apply(0.0) == []
+
+
+def test_a_later_edit_replaces_one_that_waits() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": 1})
+    tracked.take(asked(x="2"))
+    tracked.take(asked(x="3"))
+    assert tracked.apply(0.0) == [("x", 1, 3)]
+
+
+def test_what_cannot_be_converted_is_answered_and_not_applied() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": 1})
+    tracked.take(asked(x="2"))
+    assert not tracked.take(asked(x="many"))
+    assert tracked.apply(0.0) == [] and tracked.values["x"] == 1
+    assert "whole number" in str(tracked.answers["x"].error)
+
+
+def test_edits_of_unknown_variables_and_of_lists_change_nothing() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"layers": [1, 2]})
+    assert not tracked.take(asked(layers="3", other="4"))
+    assert tracked.values == {"layers": [1, 2]}
+    assert tracked.answers["layers"].error == "a value of type list cannot be edited" and "other" not in tracked.answers
+
+
+def test_a_value_that_became_a_list_is_not_overwritten() -> None:
+    tracked, mine = TrackedVariables(), {"lr": 0.1}
+    tracked.track(mine)
+    mine["lr"] = [0.1, 0.2]
+    assert not tracked.take(asked(lr="3")) and tracked.kind("lr") is None
+    assert tracked.apply(0.0) == [] and mine == {"lr": [0.1, 0.2]}
+
+
+class Tensor:
+    """Its text would wait for a GPU."""
+
+    shape = (3, 4)
+
+    def __repr__(self) -> str:
+        raise AssertionError("asked")
+
+
+class Broken(PurePosixPath):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Hidden:
+    """As a proxy for something that is not there."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("unbound")
+
+
+def test_an_object_that_hides_its_class_is_tracked_and_shown() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": Hidden()})
+    assert tracked.kind("x") is None and read_only_text(tracked.current("x")) == "<Hidden>"
+
+
+def test_a_value_that_cannot_be_edited_is_shown_by_its_text(subtests: pytest.Subtests) -> None:
+    for value, text in [
+        ((0.9, 0.999), "(0.9, 0.999)"),
+        ([1, [2, None]], "[1, [2, None]]"),
+        ({"a": (True, "x")}, "{'a': (True, 'x')}"),
+        (None, "None"),
+        (PurePosixPath("/data/a"), "/data/a"),
+        (Fraction(1, 4), "1/4"),
+        ([Tensor(), Tensor], "[<Tensor>, <class 'tests.unit.runs.test_variables.Tensor'>]"),
+        (Broken("/x"), "(its text raises RuntimeError)"),
+        (["password=hunter22222"], "['password=***"),
+        (list(range(10_000)), f"[{', '.join(map(str, range(50)))}, ...]"),
+    ]:
+        with subtests.test(value=value, text=text):
+            assert read_only_text(value).startswith(text) and len(read_only_text(value)) <= 1000
+
+
+def test_a_list_that_holds_itself_is_shown() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    assert read_only_text(endless) == "[[[[[...]]]]]"
+
+
+def test_edits_for_an_earlier_run_are_answered_only() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": 1})
+    assert not tracked.take(asked(x="2"), of_earlier_run=True)
+    assert "earlier" in str(tracked.answers["x"].error)
+    assert not tracked.take(asked(x="2"))
+    assert tracked.take(asked(x="5"))
+
+
+def test_a_mapping_that_cannot_be_written_is_edited_beside_it() -> None:
+    tracked = TrackedVariables()
+    tracked.track(MappingProxyType({"x": 1}))
+    tracked.take(asked(x="2"))
+    tracked.apply(0.0)
+    assert tracked.values["x"] == 2 == tracked.current("x")
+
+
+def test_a_value_that_the_script_sets_itself_is_the_current_one() -> None:
+    mine: dict[str, object] = {"x": 1}
+    tracked = TrackedVariables()
+    tracked.track(mine)
+    mine["x"] = 7
+    assert tracked.current("x") == 7
+    del mine["x"]
+    assert tracked.current("x") == 1
+
+
+def test_a_change_is_told_once_for_all_or_by_name() -> None:
+    tracked = TrackedVariables()
+    tracked.track({"x": 1, "batch_size": 2})
+    tracked.take(asked(x="2", batch_size="4"))
+    tracked.apply(0.0)
+    assert tracked.tell("x") == [("x", 1, 2)] and tracked.tell("x") == []
+    assert tracked.tell() == [("batch_size", 2, 4)] and tracked.tell() == []
+    assert tracked.summary() == "batch_size: 2 -> 4"
+    assert tracked.needs_dataloader() and not tracked.needs_dataloader()
+
+
+def test_callbacks_hear_of_their_variable_and_one_that_fails_hinders_no_other() -> None:
+    tracked, heard = TrackedVariables(), list[tuple[str, int, int]]()
+
+    def fails(*change: object) -> None:
+        raise RuntimeError("no")
+
+    tracked.call_back(fails)
+    tracked.call_back(lambda *change: heard.append(change), "x")
+    failures = tracked.tell_callbacks([("x", 1, 2), ("y", 1, 2)])
+    assert heard == [("x", 1, 2)]
+    assert len(failures) == 2 and "RuntimeError: no" in failures[0]
+
+
+@pytest.mark.parametrize("name", [5, "", "x" * 101, None])
+def test_a_name_that_is_no_short_text_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match="name"):
+        TrackedVariables().track({name: 1})  # type: ignore[dict-item]
+
+
+def test_there_is_a_limit_to_what_is_tracked() -> None:
+    with pytest.raises(ValueError, match="at most 200"):
+        TrackedVariables().track({str(number): number for number in range(201)})

@@ -1,0 +1,36 @@
+"""The screens of a fleet, as the tests draw them and press their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from training_monitor.fleet.values import FleetSnapshot
+from training_monitor.screens.fleet.app import APP
+from training_monitor.screens.fleet.view import FleetView, Recent, Request
+from training_monitor.screens.kit import keys, page
+from training_monitor.screens.kit.view import Do, Frame
+
+TABLES = {name: screen.keys for name, screen in APP.screens.items()}
+Command = Do | Request
+
+
+def update(view: FleetView, key: str, snapshot: FleetSnapshot) -> tuple[FleetView, Sequence[Command]]:
+    return keys.update(APP, view, key, snapshot)
+
+
+def keys_of(view: FleetView) -> Sequence[keys.Key]:
+    return keys.keys_of(APP, view)
+
+
+def render(snapshot: FleetSnapshot, view: FleetView, width: int, height: int, recent: Recent) -> Frame[FleetView]:
+    return page.render_screen(APP, snapshot, replace(view, recent=recent), width, height)
+
+
+def a_command(name: str, members: Sequence[str] = ()) -> Command:
+    """The command of that name, as `update` gives it."""
+    return Request(name, tuple(members)) if name in ("stop", "destroy") else Do(name)
+
+
+def name_of(given: Command) -> str:
+    return given.action if isinstance(given, Request) else given.name

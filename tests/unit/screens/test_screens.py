@@ -1,0 +1,248 @@
+"""Whole screens, compared with recorded frames; hostile text and every size never break one."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.screens.fleet_screens import TABLES, keys_of, render, update
+from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent
+from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
+from training_monitor.screens.fleet import view as views
+from training_monitor.screens.fleet.view import FleetView
+from training_monitor.screens.kit.log_feed import LogFeed, follow
+from training_monitor.screens.kit.text import ASCII, UNICODE
+from training_monitor.screens.kit.view import Options
+
+FRAMES = Path(__file__).parent / "frames"
+START = FleetView(Options("vast"), feed=follow(LogFeed(), ROWS))
+MARKED = replace(START, marked=frozenset(row.key for row in ROWS[:3] + ROWS[7:]))
+VIEWS = {
+    "main": START,
+    "detail": replace(START, screen="detail", selected=ROWS[5].key),
+    "comparison": replace(MARKED, screen="comparison"),
+    "confirm": update(replace(MARKED, selected=ROWS[0].key), "D", SNAPSHOT)[0],
+    "alerts": replace(START, screen="alerts"),
+    "help": replace(START, screen="help"),
+}
+SIZES = [
+    (width, height) for width in (1, 12, 39, 40, 41, 60, 80, 81, 120, 200) for height in (1, 9, 10, 11, 14, 24, 60)
+]
+
+
+def text_of(view: FleetView, snapshot: FleetSnapshot = SNAPSHOT, width: int = 80, height: int = 24) -> str:
+    return drawn(render(snapshot, view, width, height, recent))
+
+
+def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for size in ["80x24", "200x60"]:
+        for name in VIEWS:
+            with subtests.test(size=size, name=name):
+                width, height = map(int, size.split("x"))
+                recorded = (FRAMES / f"{name}_{size}.txt").read_text("utf-8")
+                assert text_of(VIEWS[name], width=width, height=height) == recorded
+
+
+def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
+    view = replace(START, options=Options("vast", glyphs=ASCII))
+    assert text_of(view) == (FRAMES / "main_ascii_80x24.txt").read_text("utf-8")
+    assert text_of(view, width=200, height=60).isascii()
+
+
+# ---------------------------------------------------------------- nothing breaks a frame
+
+
+def hostile(text: str) -> FleetSnapshot:
+    rows = tuple(
+        member(
+            number,
+            instance_id=text if number else 5,
+            name=text,
+            gpu_type=text,
+            status=text,
+            job_status=text,
+            message=text,
+            error=text,
+            stale_since=NOW,
+            groups=(text,),
+            extra={text: 1.0},
+            recent_logs=deque([text] * 10, maxlen=10),
+            key=f"{text}#{number}",
+        )
+        for number in range(3)
+    )
+    alert = FleetAlert(NOW, rows[0].key, text, text, text)
+    return replace(SNAPSHOT, rows=rows, alerts=(alert,) * 5, groups=(text,), error=text, stale_since=NOW)
+
+
+def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for glyphs in [UNICODE, ASCII]:
+        for text in HOSTILE:
+            with subtests.test(glyphs=glyphs, text=text):
+                snapshot = hostile(text)
+                start = FleetView(
+                    Options(text, glyphs=glyphs), group=text, message=text, feed=follow(LogFeed(), snapshot.rows)
+                )
+                start = replace(
+                    start, marked=frozenset(row.key for row in snapshot.rows), selected=snapshot.rows[0].key
+                )
+                for screen in TABLES:
+                    view = replace(start, screen=screen, typed=text, words=text if screen == "main" else "")
+                    view = update(replace(view, screen="main"), "D", snapshot)[0] if screen == "confirm" else view
+                    for all_logs in (True, False):
+                        lines = render(snapshot, replace(view, all_logs=all_logs), 80, 24, recent).lines
+                        assert misfits(lines, 80) == []
+
+
+def test_a_frame_has_exactly_the_size_of_the_terminal(subtests: pytest.Subtests) -> None:
+    for width, height in SIZES:
+        for name in VIEWS:
+            with subtests.test(width=width, height=height, name=name):
+                for snapshot in (
+                    SNAPSHOT,
+                    FleetSnapshot(NOW),
+                    replace(SNAPSHOT, error="x" * 300, stale_since=NOW - 60),
+                ):
+                    lines = render(snapshot, VIEWS[name], width, height, recent).lines
+                    assert len(lines) == height
+                    assert misfits(lines, width) == []
+
+
+def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for value in [float("nan"), float("inf"), -1.0, 0.0, 1e300]:
+        with subtests.test(value=value):
+            names = "epoch loss gpu_util memory_util disk_util cost_per_hour total_cost runtime_seconds started_at"
+            names += " last_updated ram_util"
+            more = "gpu_power gpu_temperature steps_per_second eta_seconds learning_rate grad_norm stale_since"
+            row = member(1, **dict.fromkeys(f"{names} {more}".split(), value), extra={"x": value}, error="e")
+            summary = FleetSummary({"healthy": 1}, value, 1, value, value, value, value, value, 1, 1, value)
+            snapshot = replace(SNAPSHOT, rows=(row,), summary=summary, listed_at=value, stale_since=value, error="e")
+            samples = [
+                FleetSample(NOW + second, dict.fromkeys(("loss", "step", "gpu_utilization"), value))
+                for second in (0, 9)
+            ]
+            for screen in ("main", "detail", "comparison"):
+                view = replace(START, screen=screen, selected=row.key, marked=frozenset([row.key]))
+                assert misfits(render(snapshot, view, 200, 60, lambda key, samples=samples: samples).lines, 200) == []
+
+
+# ---------------------------------------------------------------- what a screen says
+
+
+def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
+    assert text_of(START, width=39, height=24).startswith("too small: 40x10 is needed")
+    assert "too small" not in text_of(START, width=40, height=10)
+
+
+def test_a_failed_listing_is_told_in_red_with_since_when_and_why() -> None:
+    frame = render(replace(SNAPSHOT, error="vastai: no answer", stale_since=NOW - 61), START, 80, 24, recent)
+    assert frame.lines[1][0] == ("stale since 02:38:59: vastai: no answer", "bad")
+    assert "30007001" in drawn(frame)
+
+
+def test_the_header_tells_what_is_paused_refreshing_filtered_and_sorted() -> None:
+    snapshot = replace(SNAPSHOT, paused=True, refreshing=True)
+    first = text_of(replace(START, group="odd", words="rtx", sort="LOSS", reverse=True), snapshot, 120).splitlines()[0]
+    assert first == " vast   group odd, 3 of 8 members  PAUSED  filter: rtx  ▼ LOSS  refreshed 3s ago  refreshing"
+
+
+def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
+    for snapshot, view, said in [
+        (FleetSnapshot(NOW), START, "asking ..."),
+        (FleetSnapshot(NOW, listed_at=NOW), START, "no instance is to be shown"),
+        (FleetSnapshot(NOW, error="401", stale_since=NOW), START, "nothing is known yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "nothing matches zzz"),
+        (SNAPSHOT, replace(START, group="gone"), "nobody is in the group gone"),
+    ]:
+        with subtests.test(snapshot=snapshot, view=view, said=said):
+            assert said in text_of(view, snapshot)
+
+
+def test_the_cursor_is_always_on_the_screen() -> None:
+    snapshot = replace(SNAPSHOT, rows=tuple(member(number) for number in range(500)))
+    view = START
+    for key in ["down"] * 30 + ["page-down"] * 60 + ["up"] * 5 + ["home", "end"]:
+        view = update(view, key, snapshot)[0]
+        frame = render(snapshot, view, 80, 24, recent)
+        view = frame.view
+        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
+        assert view.selected.endswith(line.split()[1])
+    assert view.selected == "vast://30007499"
+
+
+def test_the_log_panel_shows_the_last_lines_of_the_selected_member_or_of_all() -> None:
+    one = text_of(replace(START, selected=ROWS[6].key))
+    assert "── 30007007 run-7 error: stalled: no step for 15m, limit 7m30s: GPUs idle ─" in one
+    assert "\nstep 700/1000 loss=0.7\n" in one
+    every = text_of(replace(START, all_logs=True))
+    assert "── logs of all ─" in every and "\nrun-7        step 700/1000 loss=0.7\n" in every
+
+
+def test_the_log_of_all_shows_only_the_members_that_are_shown() -> None:
+    shown = text_of(replace(START, all_logs=True, words="run-5"), width=100, height=40)
+    assert "run-5        step 700" in shown and "run-1        step" not in shown
+
+
+def test_a_member_that_left_is_said_to_be_gone_on_its_screen() -> None:
+    assert "in the fleet no more" in text_of(replace(START, screen="detail", selected="vast://1"))
+
+
+def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() -> None:
+    view = replace(START, message="something\x1b[2J was done")
+    assert text_of(view).splitlines()[-2] == "something was done"
+    assert text_of(view).splitlines()[-1].startswith("q quit  r refresh  p pause  c clear")
+    assert text_of(view, width=40, height=10).splitlines()[-1] == "something was done"
+    assert text_of(update(view, "down", SNAPSHOT)[0]).splitlines()[-2] == ""
+
+
+def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> None:
+    view = replace(START, screen="help")
+    everything = text_of(view, height=100)
+    common = everything.partition("on every screen\n")[2].partition("while the filter is typed")[0]
+    for screen in TABLES:
+        for key in TABLES[screen]:
+            is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
+            assert is_told_there or key.help == "back" or key.shown in common.replace("wheel", "Wheel")
+    assert "k j g G   as up, down, home, end\n" in common
+    read_only = replace(view, options=Options(read_only=True))
+    assert "destroy" not in text_of(read_only, height=100) and "read-only" in text_of(read_only)
+    assert "destroy" not in text_of(replace(read_only, screen="main"), width=200)
+    assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
+
+
+def test_the_question_names_whom_it_concerns_what_they_cost_and_what_to_type() -> None:
+    text = text_of(VIEWS["confirm"])
+    assert "type   destroy 4   and" in text
+    assert "at least" not in text_of(update(replace(START, selected=ROWS[0].key), "x", SNAPSHOT)[0])
+    for row in ROWS[:3]:
+        assert str(row.instance_id) in text
+    assert "They cost $14.67/h, and at least $30.46 so far." in " ".join(text.split())
+
+
+def test_two_members_of_one_machine_cost_what_it_costs() -> None:
+    twin = replace(ROWS[0], key=f"{ROWS[0].key}#process:train")
+    view = replace(START, marked=frozenset((ROWS[0].key, twin.key)))
+    text = text_of(update(view, "x", both := replace(SNAPSHOT, rows=(ROWS[0], twin)))[0], both)
+    assert "type   stop 2   and" in text and "They cost $0.467/h" in text
+
+
+def test_an_unknown_price_is_no_zero_in_the_question() -> None:
+    view = update(replace(START, selected=ROWS[3].key), "D", SNAPSHOT)[0]
+    assert "What they cost is not known." in text_of(view)
+
+
+def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    health_of = views.health_of
+    rows = tuple(member(number) for number in range(500))
+
+    def counted(row, snapshot, view):  # type: ignore[no-untyped-def]
+        judged.append(row.key)
+        return health_of(row, snapshot, view)
+
+    monkeypatch.setattr("training_monitor.screens.fleet.columns.health_of", counted)
+    render(replace(SNAPSHOT, rows=rows), START, 80, 24, recent)
+    assert len(judged) < 24

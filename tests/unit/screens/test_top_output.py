@@ -1,0 +1,167 @@
+"""What the viewer reads, and when: the windows of two files of any size, out of pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.unit.screens.top_runs import run
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.runs.values import FolderLook, OutputChunk, Run
+from training_monitor.screens.kit.view import Do
+from training_monitor.screens.top.app import OutputReader
+from training_monitor.screens.top.view import MoveOutput, SearchOutput
+from training_monitor.targets.proc_stat import Identity
+
+RUN = run("llama", stdout_path="/out", stderr_path="/err")
+
+
+@dataclass
+class Files:
+    """A source of files in memory; `error` is what reading raises."""
+
+    data: dict[str, bytes]
+    error: str = ""
+    reads: list[str] = field(default_factory=list)
+
+    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
+        self.reads.append(path)
+        if self.error:
+            raise TrainingMonitorError(self.error)
+        data = self.data[path]
+        start = max(0, len(data) + start) if start < 0 else start
+        return OutputChunk(len(data), start, data[start : start + length])
+
+    def look(self, threads_of: frozenset[int]) -> FolderLook:
+        raise NotImplementedError
+
+    def edit(self, run: Run, values: Mapping[str, str]) -> str:
+        raise NotImplementedError
+
+    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def delete(self, run: Run) -> None:
+        raise NotImplementedError
+
+
+def lines(count: int, start: int = 0) -> bytes:
+    return b"".join(b"line %d\n" % number for number in range(start, start + count))
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files({"/out": lines(1000), "/err": b"warning: slow\n"})
+
+
+def opened(files: Files, shown: str = "stdout", height: int = 3) -> OutputReader:
+    reader = OutputReader(files, RUN, lambda: None)
+    reader.show(shown, height)
+    reader.read_once()
+    return reader
+
+
+def test_it_opens_at_the_end_and_follows_what_is_appended(files: Files) -> None:
+    reader = opened(files)
+    assert reader.panes[0].lines == ("line 997", "line 998", "line 999") and reader.panes[0].follows
+    files.data["/out"] += b"one more\n"
+    reader.read_once()
+    assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].size == len(files.data["/out"])
+
+
+def test_only_the_output_on_the_screen_is_read(files: Files) -> None:
+    reader = opened(files)
+    assert {*files.reads} == {"/out"} and reader.panes[1].size is None
+    reader.show("both", 3)
+    reader.read_once()
+    assert reader.panes[1].lines == ("warning: slow",)
+
+
+def test_wishes_are_done_in_their_order_and_scrolling_ends_the_following(files: Files) -> None:
+    reader = opened(files)
+    for wish in (Do("start"), MoveOutput(5), MoveOutput(-1)):
+        reader.ask(wish)
+    reader.read_once()
+    assert reader.panes[0].lines == ("line 4", "line 5", "line 6") and not reader.panes[0].follows
+    files.data["/out"] += b"one more\n"
+    reader.read_once()
+    assert reader.panes[0].lines[0] == "line 4"
+    reader.ask(Do("end"))
+    reader.read_once()
+    assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].follows
+
+
+def test_a_search_says_what_came_of_it_until_the_next_wish(files: Files) -> None:
+    reader = opened(files)
+    reader.ask(SearchOutput("LINE 500", True))
+    reader.read_once()
+    assert reader.panes[0].lines[0] == "line 500" and reader.panes[0].note == "found LINE 500"
+    reader.read_once()
+    assert reader.panes[0].note == "found LINE 500"
+    reader.ask(SearchOutput("line 9999", True))
+    reader.read_once()
+    assert reader.panes[0].note == "no line 9999 above"
+    reader.ask(MoveOutput(1))
+    reader.read_once()
+    assert reader.panes[0].note == ""
+
+
+def test_a_match_that_is_on_the_screen_already_is_found(files: Files) -> None:
+    reader = opened(files)
+    reader.ask(SearchOutput("line 998", True))
+    reader.read_once()
+    assert reader.panes[0].note == "found line 998" and "line 998" in reader.panes[0].lines
+
+
+def test_a_file_that_was_truncated_is_told_and_shown_anew(files: Files) -> None:
+    reader = opened(files)
+    files.data["/out"] = b"fresh\n"
+    reader.read_once()
+    assert reader.panes[0].lines == ("fresh",) and "truncated or replaced" in reader.panes[0].note
+
+
+def test_an_error_leaves_the_lines_and_goes_away_when_reading_works_again(files: Files) -> None:
+    reader = opened(files)
+    files.error = "no answer"
+    reader.read_once()
+    assert reader.panes[0].error == "no answer" and len(reader.panes[0].lines) == 3
+    files.error = ""
+    reader.read_once()
+    assert reader.panes[0].error == ""
+
+
+def test_a_file_that_cannot_be_read_at_first_is_opened_at_its_end_later(files: Files) -> None:
+    files.error = "permission denied"
+    reader = opened(files)
+    assert reader.panes[0].error == "permission denied" and reader.panes[0].lines == ()
+    files.error = ""
+    reader.read_once()
+    assert reader.panes[0].lines[-1] == "line 999"
+
+
+def test_a_run_without_output_files_reads_nothing(files: Files) -> None:
+    reader = OutputReader(files, run("bare", stdout_path=None, stderr_path=None), lambda: None)
+    reader.show("both", 3)
+    reader.ask(Do("start"))
+    reader.read_once()
+    assert files.reads == [] and [pane.path for pane in reader.panes] == [None, None]
+
+
+def test_what_is_found_after_it_was_closed_is_dropped(files: Files) -> None:
+    told: list[int] = []
+    reader = OutputReader(files, RUN, lambda: told.append(1))
+    reader.show("stdout", 3)
+    reader.close()
+    reader.read_once()
+    assert told == [] and reader.panes[0].lines == ()
+
+
+def test_whoever_draws_is_told_of_every_change_and_of_nothing_else(files: Files) -> None:
+    told: list[int] = []
+    reader = OutputReader(files, RUN, lambda: told.append(1))
+    reader.show("stdout", 3)
+    reader.read_once()
+    reader.read_once()
+    assert len(told) == 1

@@ -1,0 +1,487 @@
+"""Whole screens of `top`, compared with recorded frames; hostile text and every size never break one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.screens.snapshots import HOSTILE, misfits
+from tests.unit.screens.top_runs import EMPTY, NOW, ROWS, SNAPSHOT, drawn, ended, identity, node, row, run, text_of
+from tests.unit.screens.top_screens import TABLES, keys_of, render_top, update
+from training_monitor.runs.values import FAILED, FINISHED, UNKNOWN, Estimate, RunRow, RunsSnapshot, Usage, Variable
+from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
+from training_monitor.screens.kit.view import Options
+from training_monitor.screens.top.acts import SIGNALS
+from training_monitor.screens.top.columns import COLUMNS
+from training_monitor.screens.top.main import table_text
+from training_monitor.screens.top.view import Pane, Place, TopView
+
+FRAMES = Path(__file__).parent / "frames"
+START = TopView(Options("/data/progress"), selected=Place(ROWS[0].run.path))
+PANES = (
+    Pane("stdout", "/data/out", tuple(f"step {n} loss={1 / n:.4f}" for n in range(1, 101)), 4_999_000, 5_000_000_000),
+    Pane("stderr", "/data/err", ("warning: 漢字 " * 12, "done"), 0, 200, follows=False, note="found"),
+)
+
+
+def after(view: TopView, *keys: str, snapshot: RunsSnapshot = SNAPSHOT) -> TopView:
+    for key in keys:
+        view, _ = update(view, key, snapshot)
+    return view
+
+
+VIEWS = {
+    "main": START,
+    "tree": after(START, "t", "down", "down"),
+    "detail": after(START, "enter"),
+    "editor": after(START, "e", "down"),
+    "edit": after(START, "e", "enter", "4"),
+    "output": replace(START, screen="output", panes=PANES, shown="both"),
+    "signals": after(START, "k", "down", "down"),
+    "confirm": after(START, "k", "down", "down", "enter", "y"),
+    "delete": after(START, *["down"] * 4, "c"),
+    "messages": replace(
+        START, screen="messages", messages=("SIGTERM to run llama: 4711 is gone", "delete done: deleted")
+    ),
+    "help": after(START, "?"),
+}
+SIZES = [(width, height) for width in (1, 39, 40, 41, 80, 300) for height in (1, 9, 10, 16, 100)]
+
+
+def shown(view: TopView, snapshot: RunsSnapshot = SNAPSHOT, width: int = 80, height: int = 24) -> str:
+    return drawn(render_top(snapshot, view, width, height))
+
+
+def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for size in ["40x10", "80x24", "200x60"]:
+        for name in VIEWS:
+            with subtests.test(size=size, name=name):
+                width, height = map(int, size.split("x"))
+                recorded = (FRAMES / f"top_{name}_{size}.txt").read_text("utf-8")
+                assert shown(VIEWS[name], width=width, height=height) == recorded
+
+
+def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
+    view = replace(VIEWS["tree"], options=Options("top", glyphs=ASCII))
+    assert shown(view) == (FRAMES / "top_ascii_80x24.txt").read_text("utf-8")
+    assert shown(view, width=200, height=60).isascii()
+
+
+def test_the_table_as_plain_text_is_as_recorded() -> None:
+    assert text_of(tuple(table_text(SNAPSHOT, 160))) == (FRAMES / "top_table_160.txt").read_text("utf-8")
+
+
+def test_the_table_as_plain_text_of_a_folder_without_runs_says_how_to_get_some() -> None:
+    assert "no runs here yet: TrainingMonitor(" in text_of(tuple(table_text(EMPTY, 100)))
+
+
+# ---------------------------------------------------------------- nothing breaks a frame
+
+
+def hostile(text: str) -> RunsSnapshot:
+    changed: dict[str, Any] = {
+        "phase": text,
+        "metrics": {text: text, "loss": text},
+        "variables": (Variable(text, text, text, text, text, None), Variable("b", text, "str", None, None, text)),
+        "process": replace(identity(5), hostname=text),
+        "error_message": text,
+        "script": text,
+        "stdout_path": text,
+        "wandb_url": text,
+        "error": text,
+    }
+    rows = tuple(
+        RunRow(
+            run(f"{number}{text}", path=str(number), folder=text, **changed),
+            status,
+            text,
+            tree=(node("P", 0, 5, text),),
+        )
+        for number, status in enumerate(("RUNNING", FAILED, UNKNOWN, text))
+    )
+    return RunsSnapshot(rows, Usage(), NOW, text, text, NOW, text, text)
+
+
+def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs) -> TopView:
+    start = TopView(Options(text, glyphs=glyphs), selected=Place(snapshot.rows[0].run.path))
+    view = after(start, *{"confirm": ["k", "enter"], "signals": ["k"]}.get(screen, []), snapshot=snapshot)
+    panes = tuple(Pane(name, text, (text, text), 1, 2, note=text, error=text) for name in ("stdout", "stderr"))
+    expanded = frozenset(each.run.path for each in snapshot.rows)
+    said = {"message": text, "messages": (text,), "panes": panes, "typed": text, "expanded": expanded}
+    return replace(view, screen=screen, variable=text, shown="both", wraps=True, **said)  # type: ignore[arg-type]
+
+
+def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for glyphs in [UNICODE, ASCII]:
+        for text in HOSTILE:
+            with subtests.test(glyphs=glyphs, text=text):
+                snapshot = hostile(text)
+                for screen in TABLES:
+                    view = hostile_view(screen, text, snapshot, glyphs)
+                    for width, height in ((80, 24), (40, 10)):
+                        assert misfits(render_top(snapshot, view, width, height).lines, width) == []
+                assert misfits(table_text(snapshot, 80, glyphs), 80) == []
+
+
+def test_a_frame_has_exactly_the_size_of_the_terminal(subtests: pytest.Subtests) -> None:
+    for width, height in SIZES:
+        for name in VIEWS:
+            with subtests.test(width=width, height=height, name=name):
+                for snapshot in (SNAPSHOT, EMPTY, replace(SNAPSHOT, error="x" * 300, stale_since=NOW - 60)):
+                    for message in ("", "m" * 500):
+                        lines = render_top(snapshot, replace(VIEWS[name], message=message), width, height).lines
+                        assert len(lines) == height
+                        assert misfits(lines, width) == []
+
+
+def test_no_number_breaks_a_frame(subtests: pytest.Subtests) -> None:
+    for value in [float("nan"), float("inf"), -1.0, 0.0, 1e300]:
+        with subtests.test(value=value):
+            times = Estimate(value, value, value, value)
+            changed: dict[str, Any] = dict.fromkeys(("run", "epoch_time", "training", "validation"), times)
+            changed |= dict.fromkeys(("validation_seconds", "started_at", "ended_at", "updated_at", "step_at"), value)
+            changed |= {"metrics": {"loss": value, "x": value}, "losses": (value, 1.0, None)}
+            seen: dict[str, Any] = dict.fromkeys(
+                ("cpu_percent", "gpu_mib", "eta_seconds", "rate", "quiet_seconds"), value
+            )
+            tree = (node("P", 0, 5, "p", cpu_percent=value, gpu_mib=value),)
+            snapshot = RunsSnapshot(
+                (row("a", changed, tree=tree, **seen),), Usage(*[value] * 6), value, "w", "e", value
+            )  # type: ignore[arg-type]
+            for screen in ("main", "detail", "editor"):
+                path = snapshot.rows[0].run.path
+                view = replace(START, screen=screen, selected=Place(path), expanded=frozenset([path]))
+                assert misfits(render_top(snapshot, view, 300, 60).lines, 300) == []
+
+
+# ---------------------------------------------------------------- what a screen says
+
+
+def test_a_screen_below_the_least_size_says_what_it_needs() -> None:
+    assert shown(START, width=39, height=24).startswith("too small: 40x10 is needed")
+    assert "too small" not in shown(START, width=40, height=10)
+
+
+def test_a_failed_look_is_told_in_red_with_since_when_and_why() -> None:
+    frame = render_top(replace(SNAPSHOT, error="ssh: no answer", stale_since=NOW - 61), START, 80, 24)
+    assert frame.lines[1][0] == ("stale since 02:38:59: ssh: no answer", "bad")
+    assert "llama" in drawn(frame)
+
+
+def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
+    options = Options("top", read_only=True)
+    view = replace(START, options=options, status="RUNNING", words="llama", sort="Loss", reverse=True, paused=True)
+    assert shown(view, width=120).splitlines()[0] == (
+        " top   2 of 9 runs  PAUSED  RUNNING  name: llama  ▼ Loss  read-only  02:40:00  /data/progress"
+    )
+
+
+def test_an_empty_table_says_why(subtests: pytest.Subtests) -> None:
+    for snapshot, view, said in [
+        (EMPTY, START, "no runs here yet: TrainingMonitor("),
+        (replace(EMPTY, is_refreshing=True), START, "looking ..."),
+        (replace(EMPTY, error="no such folder", stale_since=NOW), START, "nothing is known yet"),
+        (SNAPSHOT, replace(START, words="zzz"), "no run is zzz: Esc shows all"),
+        (SNAPSHOT, replace(START, status="FAILED", words="zzz"), "no run is FAILED zzz"),
+    ]:
+        with subtests.test(snapshot=snapshot, view=view, said=said):
+            assert said in shown(view, snapshot)
+
+
+def test_the_line_below_the_table_says_what_is_wrong_with_the_selected_run(subtests: pytest.Subtests) -> None:
+    for name, said in [
+        ("llama", "llama: train.py, PID 4711 on gpu-1"),
+        ("oom", "oom: FAILED: torch.OutOfMemoryError: CUDA out of memory."),
+        ("gone", "gone: KILLED: its process is gone, and it said nothing before"),
+        ("elsewhere", "elsewhere: UNKNOWN: it runs on gpu-7: not to be seen from here"),
+        ("stalled-one", "stalled-one: stalled: no step for 5m20s, limit 2m45s: its processes do not compute"),
+        ("llama-val", "llama-val: slow: 12s a step, 3.1 times its own past"),
+    ]:
+        with subtests.test(name=name, said=said):
+            place = next(Place(each.run.path) for each in ROWS if each.run.name == name)
+            assert f"\n{said}" in shown(replace(START, selected=place), width=100)
+
+
+def test_why_a_file_cannot_be_read_is_told_once() -> None:
+    broken = RunRow(run("broken", error="no JSON (line 1)"), UNKNOWN, "no JSON (line 1)")
+    line = shown(replace(START, selected=Place()), replace(EMPTY, rows=(broken,)), width=200)
+    assert "\nbroken: its file cannot be read: no JSON (line 1)\n" in line
+
+
+def test_a_process_below_a_run_is_described_when_it_is_selected() -> None:
+    text = shown(after(START, "t", "down"), width=120)
+    assert "\nllama: process 4711 python3 (S)  CPU 99.5%  RAM 2048 MB  GPU 40211 MiB  12 threads" in text
+
+
+def test_an_unknown_status_is_a_question_mark_and_a_stalled_or_slow_run_is_warned_of() -> None:
+    lines = render_top(SNAPSHOT, START, 200, 40).lines
+    (unknown,) = [line for line in lines if any("elsewhere" in text for text, _ in line)]
+    assert [style for text, style in unknown if text.strip() == "?"] == ["warn", "warn"]
+    for name, state, style in (("stalled-one", "stalled 5m20s", "bad"), ("llama-val", "slow", "warn")):
+        (line,) = [line for line in lines if any(text.strip() == name for text, _ in line)]
+        assert [its for text, its in line if text.strip() == state] == [style]
+    assert "1 stalled, 1 slow" in drawn(render_top(SNAPSHOT, START, 200, 40))
+
+
+def test_the_page_of_a_run_says_the_verdict_once_and_what_to_try() -> None:
+    place = next(Place(each.run.path) for each in ROWS if each.run.name == "stalled-one")
+    text = shown(replace(START, screen="detail", selected=place), width=120, height=40)
+    assert text.count("no step for 5m20s, limit 2m45s") == 1 and "try         py-spy dump --pid 6000" in text
+    assert "verdict     running: step 1120 of 10000" in shown(replace(START, screen="detail"), width=120, height=40)
+
+
+def test_each_state_has_a_style_and_another_one_when_it_is_selected(subtests: pytest.Subtests) -> None:
+    for number, style in [
+        (0, "batch"),
+        (1, "validation"),
+        (3, "loading"),
+        (4, "finished"),
+        (5, "failed"),
+        (6, "canceled"),
+        (7, "killed"),
+    ]:
+        with subtests.test(number=number, style=style):
+            for selected, wanted in ((8, style), (number, f"selected {style}")):
+                lines = render_top(SNAPSHOT, replace(START, selected=Place(ROWS[selected].run.path)), 80, 24).lines
+                line = lines[2 + number]
+                assert next(its for text, its in line if text.strip() == ROWS[number].run.name) == wanted
+
+
+def test_every_column_of_the_table_is_seen_while_it_is_scrolled_to_the_right() -> None:
+    view, seen = START, set()
+    for _ in COLUMNS:
+        frame = render_top(SNAPSHOT, view, 80, 24)
+        seen |= {title for title, _, _ in frame.view.headings}
+        assert frame.view.headings[0][0] == "Run Name" and "llama" in drawn(frame)
+        view = after(frame.view, "right")
+    assert seen == {"Run Name", *(column.title for column in COLUMNS)}
+    end = render_top(SNAPSHOT, after(view, *["right"] * 99), 80, 24)
+    assert end.view.across == render_top(SNAPSHOT, view, 80, 24).view.across
+    assert render_top(SNAPSHOT, after(end.view, "left"), 80, 24).view.across == end.view.across - 1
+
+
+def test_what_is_used_is_told_in_parts_of_what_may_be_used() -> None:
+    wide = shown(START, width=300, height=20)
+    assert "410% 26%   4096 6% 40211 25%" in wide
+    assert "820% of 16 cores 51%" in wide and "8.0 GiB of 64.0 GiB 12%" in wide and "78.5 GiB of 160.0 GiB 49%" in wide
+
+
+def test_what_is_not_known_is_no_zero() -> None:
+    bare = RunRow(run("bare", epoch=None, batch=None, process=None, metrics={}, losses=(), script=None), UNKNOWN)
+    unknown = replace(EMPTY, rows=(bare,), gpu_error="no nvidia-smi here", machine_error="no /proc here")
+    text = shown(START, unknown, width=300, height=20)
+    assert "0%" not in text and "CPU ? no /proc here" in text and "GPU ? no nvidia-smi here" in text
+    assert "bare: whether it runs is not known" in text
+
+
+def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
+    none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="no nvidia-smi here")
+    assert "GPU ? no nvidia-smi here" in shown(START, none)
+
+
+def test_the_time_left_and_what_a_run_uses_are_on_the_screen_before_it_is_scrolled() -> None:
+    assert "ETA" in shown(START).splitlines()[1]
+    titles = shown(START, replace(SNAPSHOT, rows=ROWS[:2]), width=127).splitlines()[1]
+    assert all(title in titles for title in ("Rate", "Loss", "Val Batch", "CPU", "RAM (MB)", "GPU (MiB)"))
+
+
+def test_columns_right_of_the_screen_are_pointed_at(subtests: pytest.Subtests) -> None:
+    for width in range(40, 320, 7):
+        with subtests.test(width=width):
+            frame = render_top(SNAPSHOT, START, width, 24)
+            is_all = frame.view.headings[-1][0] == COLUMNS[-1].title
+            assert drawn(frame).splitlines()[1].endswith(">") is not is_all
+
+
+def test_the_page_of_a_run_breaks_long_texts_and_cuts_none() -> None:
+    words = "CUDA error: " + "device-side assert triggered, " * 9
+    failed = replace(
+        EMPTY, rows=(RunRow(run("bad", status=FAILED, error_message=words, stdout_path="/x" * 90), FAILED),)
+    )
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=failed), failed, 40, 99)
+    assert "".join(words.split()) in "".join(text.split()) and "/x" * 90 in "".join(text.split())
+    assert not any("…" in line for line in text.splitlines()[1:])
+
+
+def test_the_page_of_a_run_says_how_long_ago_things_were_and_counts_in_whole_numbers() -> None:
+    counted = run("a", metrics={"samples": 123456, "loss": 0.5}, step_at=NOW - 90)
+    snapshot = replace(EMPTY, rows=(RunRow(counted, "RUNNING"),))
+    text = shown(after(replace(START, selected=Place()), "enter", snapshot=snapshot), snapshot, height=60)
+    assert "last batch  2026-02-02 02:38, 1m30s ago\n" in text and "samples   123456\n" in text
+
+
+def test_the_cursor_is_always_on_the_screen() -> None:
+    many = replace(SNAPSHOT, rows=tuple(row(f"run-{number}", tree=()) for number in range(300)))
+    view = START
+    for key in ["down"] * 30 + ["page-down"] * 40 + ["up"] * 5 + ["home", "wheel-down", "end", "page-up"]:
+        view = render_top(many, after(view, key, snapshot=many), 80, 24).view
+        (line,) = [line for line in shown(view, many).splitlines() if line.startswith(">")]
+        assert view.selected.path == f"/data/progress/{line.split()[1]}/progress.json"
+
+
+def test_the_cursor_stays_on_its_run_when_others_come_and_on_its_place_when_it_goes() -> None:
+    view = render_top(SNAPSHOT, after(START, "down"), 80, 24).view
+    more = replace(SNAPSHOT, rows=(ended("aaa", FINISHED), *ROWS))
+    assert render_top(more, view, 80, 24).view.selected == Place(ROWS[1].run.path)
+    gone = replace(SNAPSHOT, rows=(ROWS[0], *ROWS[2:]))
+    assert render_top(gone, view, 80, 24).view.selected == Place(ROWS[2].run.path)
+
+
+def test_a_run_that_only_the_filter_hides_is_selected_again_without_it() -> None:
+    view = render_top(SNAPSHOT, after(START, "down"), 80, 24).view
+    view = render_top(SNAPSHOT, after(view, "f", *"done", "enter"), 80, 24).view
+    assert render_top(SNAPSHOT, after(view, "escape"), 80, 24).view.selected == Place(ROWS[1].run.path)
+
+
+# ---------------------------------------------------------------- pages
+
+
+def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() -> None:
+    view = replace(START, message="something\x1b[2J was done")
+    assert shown(view).splitlines()[-2] == "something was done"
+    assert shown(view).splitlines()[-1].startswith("q quit  ? help")
+    assert shown(view, width=40, height=10).splitlines()[-1] == "something was done"
+
+
+def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None:
+    everything = shown(VIEWS["help"], height=120)
+    common = everything.partition("on every screen\n")[2].partition("while the name is typed")[0]
+    for screen in TABLES:
+        for key in TABLES[screen]:
+            is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
+            assert is_told_there or key.shown in common.replace("wheel", "Wheel")
+    read_only = replace(VIEWS["help"], options=Options(read_only=True))
+    assert "delete" not in shown(read_only, height=120) and "signal" not in shown(read_only, height=120)
+    assert "signal" not in shown(replace(read_only, screen="main"), width=200)
+    assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))
+
+
+def test_help_tells_nothing_twice_and_is_short() -> None:
+    lines = [line for line in shown(VIEWS["help"], height=120).splitlines()[2:-1] if line.strip()]
+    assert len(lines) == len(set(lines)) < 70
+    narrow = " ".join(shown(VIEWS["help"], width=40, height=200).split())
+    assert "KILL, STOP and CONT go to all processes of a run, the others to its own one" in narrow
+
+
+def test_the_question_names_every_process_that_would_be_hit() -> None:
+    text = shown(VIEWS["confirm"])
+    assert "send SIGKILL to run llama?" in text and "type   yes   and press Enter" in text
+    for pid, name in ((4711, "python3"), (4720, "pt_data_worker"), (4730, "tensorboard")):
+        assert f"  llama: PID {pid} {name}\n" in text
+    assert "4712" not in text
+
+
+def test_the_menu_shows_the_chosen_signal_also_on_the_least_screen() -> None:
+    view = VIEWS["signals"]
+    for _ in SIGNALS:
+        view = after(view, "down")
+        (line,) = [line for line in shown(view, width=40, height=10).splitlines() if line.startswith(">")]
+        assert line.startswith(f"> SIG{SIGNALS[view.choice][0]}")
+
+
+def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -> None:
+    folder = "/data/" + "very-long-name-" * 8 + "end"
+    gone = replace(EMPTY, rows=(RunRow(run("old", folder=folder, status=FINISHED, process=None), FINISHED),))
+    view = after(replace(START, selected=Place()), "c", snapshot=gone)
+    assert folder in "".join(shown(view, gone, 40, 30).split())
+
+
+def test_a_signal_to_one_process_has_no_order() -> None:
+    assert "It goes to 1 process:\n" in shown(after(START, "k"))
+    assert "processes, in this order:\n" in shown(VIEWS["confirm"])
+
+
+def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:
+    view = after(replace(START, selected=Place(ROWS[8].run.path)), "c")
+    assert "Whether it has ended is not known. it runs on gpu-7" in shown(view)
+
+
+def test_the_editor_tells_what_is_applied_pending_and_refused_and_what_the_run_uses_now() -> None:
+    text = shown(VIEWS["editor"], width=120)
+    assert "PID 4711  CPU 410%  RAM 4.0 GiB  GPU 40211 MiB  3 processes  15 threads" in text
+    assert "rate 4.100/s" in text
+    assert any(line.split() == ["learning_rate", "0.0003", "float", "applied"] for line in text.splitlines())
+    assert any(line.split() == [">", "batch_size", "32", "64", "int", "pending"] for line in text.splitlines())
+    assert "refused: expected true or false" in text
+    later = replace(SNAPSHOT, rows=(row("llama", cpu_percent=12.5), *ROWS[1:]))
+    assert "CPU 12.5%" in shown(VIEWS["editor"], later)
+
+
+def test_a_long_value_is_shown_whole_where_there_is_room() -> None:
+    path = "s3://bucket/" + "checkpoints/" * 4
+    variables = (Variable("data", path, "str", None, None, f"{path}new"), Variable("n", 1, "int"))
+    snapshot = replace(EMPTY, rows=(RunRow(run("a", variables=variables), "RUNNING"),))
+    view = after(replace(START, selected=Place()), "e", snapshot=snapshot)
+    assert f"{path} " in shown(view, snapshot, 180) and f"{path}new " in shown(view, snapshot, 180)
+    assert "pending" in shown(view, snapshot, 60)
+
+
+def test_a_value_that_cannot_be_edited_is_shown_and_called_so() -> None:
+    fixed = row("llama", {"variables": (Variable("betas", "(0.9, 0.999)", "tuple"),)})
+    text = shown(VIEWS["editor"], replace(SNAPSHOT, rows=(fixed, *ROWS[1:])))
+    assert any(line.split() == [">", "betas", "(0.9,", "0.999)", "tuple", "read-only"] for line in text.splitlines())
+
+
+def test_the_chosen_variable_is_always_on_the_screen() -> None:
+    variables = tuple(Variable(f"v{number}", number, "int") for number in range(50))
+    many = replace(SNAPSHOT, rows=(row("llama", {"variables": variables}),))
+    view = after(START, "e", snapshot=many)
+    for _ in range(50):
+        frame = render_top(many, view, 40, 10)
+        (line,) = [line for line in drawn(frame).splitlines() if line.startswith("> ")]
+        assert line.split()[1] == frame.view.variable
+        view = after(frame.view, "down", snapshot=many)
+
+
+def test_a_run_that_left_is_said_to_be_gone_on_its_pages() -> None:
+    for screen in ("detail", "editor", "output"):
+        view = replace(START, screen=screen, selected=Place("/gone"), panes=PANES)
+        assert "this run is there no more" in shown(view, width=200)
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def output(**changes: Any) -> TopView:
+    return replace(START, screen="output", panes=PANES, **changes)
+
+
+def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
+    text = shown(output())
+    assert "\nstep 100 loss=0.0100\n" in text
+    assert "── llama stdout  100%  4.8 MiB of 4.7 GiB  following  hidden: stderr (Tab)" in text
+
+
+def test_both_outputs_share_the_screen_and_neither_is_hidden() -> None:
+    text = shown(output(shown="both"))
+    assert "llama stdout" in text and "llama stderr  0%  0 B of 200 B  found" in text and "hidden" not in text
+
+
+def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost() -> None:
+    long = "".join(f"{number:05d}" for number in range(500))
+    view = output()
+    view = replace(view, panes=(Pane("stdout", "/data/out", (long,), 0, 2500),))
+    assert long[:79] in shown(view) and long[:81] not in shown(view)
+    assert long[2420:] in shown(replace(view, aside=2420))
+    broken = shown(replace(view, wraps=True), height=60).splitlines()
+    assert "".join(broken[2:34]) == long
+
+
+def test_what_was_searched_for_stands_out_whatever_its_case() -> None:
+    lines = ("a (Loss) b (loss)", "nothing here")
+    view = replace(output(), panes=(Pane("stdout", "/data/out", lines, 0, 8),), searched="(loss)")
+    marked = [text for line in render_top(SNAPSHOT, view, 80, 24).lines for text, style in line if style == "selected"]
+    assert marked == ["(Loss)", "(loss)"]
+
+
+def test_a_wide_character_cut_through_half_is_a_blank() -> None:
+    view = replace(output(), panes=(Pane("stdout", "/data/out", ("漢字ab",), 0, 8),), aside=1)
+    assert "\n 字ab\n" in shown(view)
+
+
+def test_an_output_without_a_file_says_how_to_get_one() -> None:
+    view = replace(output(), panes=(Pane("stdout"), Pane("stderr")))
+    assert "tee_outputs=True" in shown(view, width=40, height=10)

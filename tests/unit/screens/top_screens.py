@@ -1,0 +1,26 @@
+"""The screens of `top`, as the tests draw them and press their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from training_monitor.runs.values import RunsSnapshot
+from training_monitor.screens.kit import keys, page
+from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.top.app import APP
+from training_monitor.screens.top.view import Command, TopView
+
+TABLES = {name: screen.keys for name, screen in APP.screens.items()}
+TYPING = frozenset(name for name, screen in APP.screens.items() if screen.prompt)
+
+
+def update(view: TopView, key: str, snapshot: RunsSnapshot) -> tuple[TopView, Sequence[Command]]:
+    return keys.update(APP, view, key, snapshot)
+
+
+def keys_of(view: TopView) -> Sequence[keys.Key]:
+    return keys.keys_of(APP, view)
+
+
+def render_top(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    return page.render_screen(APP, snapshot, view, width, height)

@@ -1,0 +1,165 @@
+"""List the checkpoints of a directory on a target, and judge their completeness without loading them.
+
+One round trip inspects the newest ones, which is usually enough; if none of them is complete, the next one goes further
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from training_monitor.checkpoints.completeness import group_checkpoints
+from training_monitor.checkpoints.listing import LOOKED_INTO, TRACKERS, WEIGHTS, format_ranking, parse_listing
+from training_monitor.core.errors import CheckpointNotFound
+from training_monitor.core.models import Checkpoint, Question, Reply
+from training_monitor.core.values import CheckpointListing
+from training_monitor.judging.restart import why_none_is_complete
+from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.scripts import format_call
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+ENOUGH, MOST = 100, 2000  # files that the first round trip inspects, and a later one
+MOST_FILES = 20_000  # printed by one look, and allowed in one checkpoint
+MOST_BYTES = 2_000_000  # of their lines
+MOST_WEIGHTS = 2500  # files of one checkpoint to inspect
+MOST_UNNUMBERED = 50  # files without a number to inspect, newest first
+
+
+def checkpoints_question(
+    directory: str, quiet_seconds: float = 0.0, *, up_to: int | None = None, enough: int = ENOUGH
+) -> Question[CheckpointListing | None]:
+    """Ask for the newest checkpoints below a directory, from step `up_to` down; None if there is no such directory."""
+
+    def parse(reply: Reply) -> CheckpointListing | None:
+        listing = parse_listing(reply.output, directory)
+        ways: Any = {"quiet_seconds": quiet_seconds, "up_to": up_to}
+        return None if listing is None else group_checkpoints(listing, directory, **ways)
+
+    return Question("checkpoints", _format_listing(directory, enough, up_to), parse, limit=30.0)
+
+
+def _format_listing(directory: str, enough: int, up_to: int | None) -> str:
+    """Return the script that inspects `enough` files, of no step above `up_to`."""
+    endings = [name.removeprefix(".") for name in LOOKED_INTO]
+    return format_call(
+        "checkpoints",
+        "list_checkpoints",
+        _folder=quote_path(directory),
+        _up_to="" if up_to is None else up_to,
+        _enough=enough,
+        _most_files=MOST_FILES,
+        _most_bytes=MOST_BYTES,
+        _most_weights=MOST_WEIGHTS,
+        _most_unnumbered=MOST_UNNUMBERED,
+        _ranking=format_ranking(),
+        _endings=r"\|".join(name.removeprefix(".") for name in WEIGHTS),
+        _looked_into="\n".join(["", *endings, ""]),
+        _trackers=r"\|".join(name.replace(".", "[.]") for name in TRACKERS),
+        _tracker_names="\n".join(["", *TRACKERS, ""]),
+    )
+
+
+def get_checkpoint_listing(
+    checkpoint_dir: str,
+    head_pod: str | Target | None = None,
+    namespace: str = "default",
+    *,
+    quiet_seconds: float = 0.0,
+    passed_over: Collection[str] = (),
+    transport: Transport | None = None,
+) -> CheckpointListing | None:
+    """Return the checkpoints of a directory, from the newest back to the newest complete one, and count the others.
+
+    Each round trip inspects as many of the newest as fit, whole or not at all, and the next one continues below them.
+
+    Args:
+        head_pod: the target with the directory; default: this machine.
+        quiet_seconds: treat a checkpoint written to within this time as incomplete (0: do not).
+        passed_over: paths of unwanted checkpoints: the search goes back to a complete one that is not among them.
+
+    Returns:
+        CheckpointListing; None if the directory does not exist.
+
+    Raises:
+        CommandError: the target could not be asked.
+    """
+    found: dict[str, Checkpoint] = {}
+    enough, up_to = ENOUGH, None
+    while True:
+        question = checkpoints_question(checkpoint_dir, quiet_seconds, up_to=up_to, enough=enough)
+        [answer] = ask(head_pod or "local", question, namespace=namespace, transport=transport)
+        page = answer.get()
+        if page is None:
+            return None
+        found |= {each.path: each for each in page.checkpoints if each.path not in found or each.complete is not None}
+        checkpoints, below = sorted(found.values(), key=lambda each: each.step), page.unlooked_step
+        wanted = (each for each in checkpoints if each.complete and each.path not in passed_over)
+        if below is None or any(each.step >= below for each in wanted) or (up_to is not None and below >= up_to):
+            return CheckpointListing(tuple(checkpoints), page.unlisted, below)
+        enough, up_to = min(3 * enough, MOST), below
+
+
+def list_checkpoints(
+    checkpoint_dir: str,
+    head_pod: str | Target | None = None,
+    namespace: str = "default",
+    *,
+    quiet_seconds: float = 0.0,
+    transport: Transport | None = None,
+) -> list[Checkpoint]:
+    """Return the checkpoints of a directory, lowest step first; `complete` and `problem` say which can be used.
+
+    The newest are inspected first, back to the newest complete one: `complete` is None for those not inspected. Beyond
+    20,000 files or 2 MB of names, the rest is left out; `get_checkpoint_listing` counts it.
+
+    The step is the one in the header of a safetensors file, else the number in the name, or the epoch if a framework
+    counts only epochs. A final file without a number (`NAME.safetensors` beside `NAME_000000250.safetensors`, whatever
+    NAME ends in) is the newest at its step. Files that are overwritten in place or have no number (`last.ckpt`,
+    `ckpt.pt`, `model_final.pth`) are listed only if there are no others: their step is the one in a safetensors header,
+    or else 0 for unknown. A missing checkpoint that is named in a tracker file is listed as incomplete.
+
+    Args:
+        head_pod: the target with the directory; default: this machine.
+        quiet_seconds: treat a checkpoint written to within this time as incomplete (0: do not).
+
+    Returns:
+        Checkpoints; an empty list without any, or if the directory does not exist.
+
+    Raises:
+        CommandError: the target could not be asked.
+    """
+    found = get_checkpoint_listing(
+        checkpoint_dir, head_pod, namespace, quiet_seconds=quiet_seconds, transport=transport
+    )
+    return list(found.checkpoints) if found else []
+
+
+def find_latest_checkpoint(
+    checkpoint_dir: str,
+    head_pod: str | Target | None = None,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> str | None:
+    """Return the path of the complete checkpoint with the highest step; None if there is no checkpoint at all.
+
+    Raises:
+        CheckpointNotFound: there are checkpoints, but none is known to be complete: starting from zero must be a
+            decision.
+        CommandError: the target could not be asked.
+    """
+    found = get_checkpoint_listing(checkpoint_dir, head_pod, namespace, transport=transport)
+    if found is None or not found.count:
+        return None
+    if found.newest_complete is None:
+        raise CheckpointNotFound(
+            f"{checkpoint_dir}: {why_none_is_complete(found)}", hint="restore one, or start fresh on purpose"
+        )
+    return found.newest_complete.path
+
+
+def newest_complete(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Return the complete checkpoint with the highest step."""
+    return next((each for each in reversed(checkpoints) if each.complete), None)

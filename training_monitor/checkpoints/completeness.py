@@ -1,0 +1,401 @@
+"""Group the files below a checkpoint directory into checkpoints, with their steps and their completeness. Pure.
+
+A step is the number in a file or folder name (Hugging Face, Lightning, NeMo, DeepSpeed, Megatron-LM, verl, torch DCP,
+torchtune, Ray Train, Orbax, Composer, fairseq, mmengine, detectron2, timm, ultralytics, Stable-Baselines3, ai-toolkit,
+kohya), or the epoch if a framework counts epochs. The step in the header of a safetensors file takes precedence over
+its name, whose digits may belong to the model: `portrait_2024`. Steps are never sorted as text, and times never
+determine the order (copying changes them).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from training_monitor.checkpoints.listing import (
+    EXTENSION,
+    LARGE,
+    LOOKED_INTO,
+    UNFINISHED_FOLDER,
+    WEIGHTS,
+    WORD,
+    Listing,
+    file_step,
+    step_of,
+)
+from training_monitor.core.models import Checkpoint, CheckpointFile
+from training_monitor.core.values import CheckpointListing
+
+CLOCK_SKEW = 60.0  # seconds
+_STEP_INSIDE = re.compile(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
+_NUMBER_AT_END = re.compile(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
+_IN_PLACE = re.compile(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
+_EARLIER = re.compile(r"(?:^|[-_])(?:best|recovery)[-_]")
+_COMPANION = re.compile(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
+_RANKED_FILE = re.compile(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
+_SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
+_UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
+_UNFINISHED_INSIDE = re.compile(r"orbax-checkpoint-tmp|partial_save")
+_RANKS = (
+    r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
+)
+_RANK = re.compile(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
+_SURE_RANK = re.compile(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
+_MARKERS = frozenset(  # files that a complete checkpoint has if another one of its kind has them
+    "trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt metadata.json latest".split()
+)
+_SAME_SIZES = re.compile(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
+_NOT_LOOKED_AT = "not looked into: newer ones come first"
+_TOO_LARGE = "not looked into: it has too many files"
+_SHUT = "not looked into: no permission to enter it, or a folder in it"
+_ITERATION = "latest_checkpointed_iteration.txt"
+
+
+@dataclass(slots=True)
+class _Group:
+    """One checkpoint; its files by their names within it, "" for a single file."""
+
+    root: str
+    step: int
+    files: dict[str, CheckpointFile] = field(default_factory=dict)
+    is_final: bool = False
+
+    @property
+    def folder(self) -> str:
+        return self.root.rpartition("/")[0]
+
+    @property
+    def order(self) -> tuple[int, int, list[int], str]:
+        """Return the sort key: by step, then best or recovery file, numbered file, final file, folder."""
+        earlier = _EARLIER.search(self.root.rpartition("/")[2])
+        single = any(file.path == self.root for file in self.files.values())
+        numbers = [int(number) for number in re.findall(r"\d{1,18}", self.root)]
+        return self.step, 0 if earlier else 2 if self.is_final else 1 if single else 3, numbers, self.root
+
+
+def group_checkpoints(
+    listing: Listing, directory: str, *, quiet_seconds: float = 0.0, up_to: int | None = None
+) -> CheckpointListing:
+    """Group a listing into checkpoints, lowest step first, and judge each: complete, incomplete (why), or unknown.
+
+    Files that are overwritten in place (`last.ckpt`) count only if nothing has a number, with the step in their header,
+    or 0. A missing checkpoint that a tracker file names is incomplete. A checkpoint is judged only if all of its files
+    are listed, and complete only if they were inspected. `up_to` is the highest inspected step.
+    """
+    files = [file for file in listing.files if not file.path.endswith(".lock")]
+    closed = [place for path in listing.shut if (place := _checkpoint_at(path))]
+    others = bool(listing.rest or listing.too_large or closed) or up_to is not None
+    groups = _numbered(files, listing.steps) or ([] if others else _in_place(files, listing))
+    checkpoints = list(_judge(groups, files, listing, quiet_seconds))
+    roots = {group.root for group in groups}
+    checkpoints += _unlisted(listing.too_large, _TOO_LARGE, roots)
+    checkpoints += _unlisted(listing.shut, _SHUT, roots)
+    highest, lowest = 10**12 if up_to is None else up_to, listing.rest_step or -1
+    missing = _named_and_missing(listing, groups)
+    checkpoints += (each for each in missing if not listing.cut or lowest < each.step <= highest)
+    there = [replace(each, path=f"{directory.rstrip('/')}/{each.path}") for each in checkpoints]
+    unlisted = listing.unnumbered + (listing.rest if listing.cut else 0) + len(listing.shut) - len(closed)
+    return CheckpointListing(tuple(sorted(there, key=lambda each: each.step)), unlisted, listing.rest_step)
+
+
+def _judge(
+    groups: Sequence[_Group], files: Sequence[CheckpointFile], listing: Listing, quiet_seconds: float
+) -> Iterator[Checkpoint]:
+    marked = {file.path.removesuffix("-unfinished") for file in files if file.path.endswith("-unfinished")}
+    markers: dict[str, set[str]] = defaultdict(set)
+    for group in groups:
+        markers[_kind(group.root)] |= {name for name in group.files if name.rpartition("/")[2] in _MARKERS}
+    good: dict[str, _Group] = {}
+    whole: dict[str, _Group] = {}
+    for group in groups:
+        age = _age(listing.now, max(file.modified_at for file in group.files.values()))
+        is_shut = any(path.startswith(f"{group.root}/") for path in listing.shut)
+        if is_shut or not _is_listed(group, listing):
+            yield Checkpoint(group.root, group.step, None, None, _SHUT if is_shut else _NOT_LOOKED_AT, age)
+            continue
+        kind = _kind(group.root)
+        problem = (
+            _unfinished(group, marked)
+            or _damage(group)
+            or _missing_shards(group, listing)
+            or _missing_ranks(group)
+            or _tracker_problem(group, listing.trackers)
+            or next((f"{lost} is missing, which others have" for lost in sorted(markers[kind] - {*group.files})), None)
+            or _lost_files(group, good.get(kind, group))
+        )
+        if problem is None:
+            problem = _shrunk_file(group, whole.get(kind, group))
+            whole[kind] = group
+        if problem is None and age is not None and age < quiet_seconds:
+            problem = f"written {age:.0f} s ago: may not be finished"
+        if problem is None:
+            good[kind] = group
+        is_known = problem is not None or _is_looked_into(group, listing)
+        unknown = _TOO_LARGE if group.root in listing.too_large else _NOT_LOOKED_AT
+        size = sum(file.size_bytes for file in group.files.values())
+        complete = problem is None if is_known else None
+        yield Checkpoint(group.root, group.step, size, complete, problem if is_known else unknown, age)
+
+
+def _is_listed(group: _Group, listing: Listing) -> bool:
+    """Whether all files of a checkpoint are in the listing."""
+    inside = f"{group.root}/"
+    paths = {group.root if file.path.startswith(inside) else file.path for file in group.files.values()}
+    return all(map(listing.is_listed, paths))
+
+
+def _is_looked_into(group: _Group, listing: Listing) -> bool:
+    files = (file for file in group.files.values() if file.size_bytes and file.path.endswith(LOOKED_INTO))
+    return all(listing.is_looked_into(file.path) for file in files)
+
+
+def _unlisted(paths: Iterable[str], why: str, roots: set[str]) -> Iterator[Checkpoint]:
+    """Yield the checkpoints at paths without any file in the listing."""
+    found = {place[0]: place[2] for path in paths if (place := _checkpoint_at(path)) and place[0] not in roots}
+    return (Checkpoint(root, step, None, None, why) for root, step in found.items())
+
+
+def _checkpoint_at(path: str) -> tuple[str, str, int] | None:
+    """Return the place of a file, or of a folder without listed files."""
+    return _place(path, {}) or _place(f"{path}/-", {})
+
+
+def _numbered(files: Iterable[CheckpointFile], steps: Mapping[str, int]) -> list[_Group]:
+    finals = _find_finals(files, steps)
+    groups: dict[str, _Group] = {}
+    for file in files:
+        if file.path not in finals and (place := _place(file.path, steps)):
+            root, name, step = place
+            groups.setdefault(root, _Group(root, step)).files[name] = file
+    for path, (file, siblings) in finals.items():
+        numbered = [groups[each] for each in siblings if each in groups]
+        newest = max((each.modified_at for group in numbered for each in group.files.values()), default=0.0)
+        if path in steps or file.modified_at >= newest:  # an older one without a header is a leftover
+            step = steps.get(path) or max((group.step for group in numbered), default=0)
+            groups[path] = _Group(path, step, {"": file}, is_final=True)
+    return sorted(groups.values(), key=lambda group: group.order)
+
+
+def _find_finals(
+    files: Iterable[CheckpointFile], steps: Mapping[str, int]
+) -> dict[str, tuple[CheckpointFile, list[str]]]:
+    """Return the final files with their numbered siblings: `NAME.safetensors` beside `NAME_000000250.safetensors`.
+
+    NAME may end in anything. In other formats, a file counts as final only if digits at the end of its name would be
+    taken for its step.
+    """
+    siblings: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        if file.path.endswith(WEIGHTS) and (name := _NUMBER_AT_END.sub("", file.path)) != file.path:
+            siblings[name].append(file.path)
+    return {
+        file.path: (file, siblings[file.path])
+        for file in files
+        if file.path in siblings and (file.path.endswith(".safetensors") or _place(file.path, steps))
+    }
+
+
+def _age(now: float | None, newest: float) -> float | None:
+    """Return the seconds since `newest`; None if it is in the future, due to a wrong clock."""
+    return None if now is None or newest > now + CLOCK_SKEW else max(0.0, now - newest)
+
+
+def _place(path: str, steps: Mapping[str, int]) -> tuple[str, str, int] | None:
+    """Return the checkpoint (the topmost folder with a number, or a file), the file's name in it, and the step."""
+    parts = path.split("/")
+    folders = [(depth, _folder_step("/".join(parts[:depth]), steps)) for depth in range(1, len(parts))]
+    numbered = [(depth, step) for depth, step in folders if step is not None]
+    named = [(depth, step) for depth, step in numbered if not parts[depth - 1].isdigit()]
+    if numbered:  # a folder whose name is only a number may be a date above the real one
+        depth, number = (named or numbered)[0]
+        return "/".join(parts[:depth]), "/".join(parts[depth:]), number
+    if found := _COMPANION.fullmatch(path):
+        return f"{found[1]}_{found[3]}_steps.zip", f"{found[2]}.pkl", int(found[3])
+    name = re.sub(r"(?:\.(?:tmp|part|incomplete)){1,3}$", "", parts[-1])
+    step = file_step(EXTENSION.sub("", name))
+    if step is None or not name.endswith(WEIGHTS) or _SHARD.match(name):
+        return None
+    return *_first_rank(path), steps.get(path, step)
+
+
+def _first_rank(path: str) -> tuple[str, str]:
+    """Return the path of rank 0's file, and the name in the checkpoint of another rank's file."""
+    found = _RANKED_FILE.search(path)
+    return _RANKED_FILE.sub(r"\g<1>0", path), f"rank{found[2]}.pt" if found and int(found[2]) else ""
+
+
+def _folder_step(path: str, steps: Mapping[str, int]) -> int | None:
+    name = path.rpartition("/")[2]
+    if name.endswith("-state"):  # kohya: the step is in the file, and a number in the name may be the epoch
+        return steps.get(f"{path}/train_state.json", file_step(name.removesuffix("-state")))
+    return step_of(UNFINISHED_FOLDER.sub("", name) or name)
+
+
+def _in_place(files: Iterable[CheckpointFile], listing: Listing) -> list[_Group]:
+    """Return checkpoints without a number: named as the last one or in a tracker file, or with a step in the header."""
+    named = {path[: path.rfind("/") + 1] + content for path, content in listing.trackers.items()}
+    groups: dict[str, _Group] = {}
+    for file in files:
+        parts = file.path.split("/")
+        root, name = _first_rank(file.path)
+        above = ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+        if whole := [path for path in above if path in named or _is_in_place(path, ".ckpt")]:
+            root, name = whole[0], file.path[len(whole[0]) + 1 :]
+        elif not _is_in_place(file.path, WEIGHTS):
+            if not file.path.endswith(".safetensors") or not listing.steps.get(file.path):
+                continue
+        groups.setdefault(root, _Group(root, listing.steps.get(root, 0))).files[name] = file
+    return sorted(groups.values(), key=lambda group: group.order)
+
+
+def _is_in_place(path: str, extensions: str | tuple[str, ...]) -> bool:
+    return path.endswith(extensions) and bool(_IN_PLACE.fullmatch(EXTENSION.sub("", path.rpartition("/")[2])))
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"\d+", "N", name)
+
+
+def _unfinished(group: _Group, marked: set[str]) -> str | None:
+    """Return how a temporary name, or the marker file of NeMo beside it, shows that a checkpoint is unfinished."""
+    for name in (group.root, *(file.path for file in group.files.values())):
+        if _UNFINISHED.search(name.rsplit("/", 1)[-1]) or _UNFINISHED_INSIDE.search(name[len(group.folder) :]):
+            return f"unfinished: {name}"
+    stem = re.sub(r"\.(ckpt|nemo)$", "", group.root)
+    return f"unfinished: {stem}-unfinished is there" if stem in marked else None
+
+
+def _damage(group: _Group) -> str | None:
+    files = group.files.values()
+    for file in files:
+        if file.problem:
+            return f"{file.path}: {file.problem}"
+        if file.size_bytes == 0 and file.path.endswith(WEIGHTS):
+            return f"{file.path}: empty file"
+    if not any(file.size_bytes for file in files):
+        return "only empty files"
+    distributed = {file.path.rpartition("/")[0] for file in files if file.path.endswith(".distcp")}
+    if distributed - {file.path.removesuffix("/.metadata") for file in files}:
+        return "no .metadata: torch writes it last"
+    if "training_args.bin" in group.files and "trainer_state.json" not in group.files:
+        return "no trainer_state.json: transformers writes it last"
+    return f"{group.root} is missing" if group.root.endswith("_steps.zip") and "" not in group.files else None
+
+
+def _missing_shards(group: _Group, listing: Listing) -> str | None:
+    sizes = {file.path: file.size_bytes for file in group.files.values()}
+    for path in sizes:
+        folder = path.rpartition("/")[0]
+        shards = sorted(listing.shards.get(path, ()))
+        for shard in shards:
+            if f"{folder}/{shard}" not in sizes:
+                return f"{shard} is named in {path} and missing"
+        total, there = listing.totals.get(path, 0), sum(sizes[f"{folder}/{shard}"] for shard in shards)
+        if shards and there < total:
+            return f"the shards have {there} of the {total} bytes that {path} says"
+    numbered = {(found[1], found[3], found[4]) for found in map(_SHARD.match, sizes) if found}
+    for stem, count, extension in sorted(numbered):
+        for number in range(1, int(count) + 1):
+            if f"{stem}-{number:05d}-of-{count}{extension}" not in sizes:
+                return f"shard {number} of {int(count)} is missing"
+    return None
+
+
+def _missing_ranks(group: _Group) -> str | None:
+    """Check that ranks count from 0 without a gap, alike for model and optimizer, and that DeepSpeed's parts match."""
+    families: dict[str, dict[tuple[int, ...], int]] = defaultdict(dict)
+    labels: dict[str, list[str]] = {}
+    counts: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+    for file in group.files.values():
+        name = file.path[len(group.folder) :].lstrip("/")
+        found = [(f"{each[1]}{at}", int(n)) for each in _RANK.finditer(name) for at, n in enumerate(each[2].split("_"))]
+        if found:
+            family = _RANK.sub(r"\1*", name)
+            labels[family] = [label for label, _ in found]
+            families[family][tuple(number for _, number in found)] = file.size_bytes
+    for family, sizes in sorted(families.items()):
+        if not any(map(_SURE_RANK.match, labels[family])) and not any(0 in numbers for numbers in sizes):
+            continue
+        lengths = [max(numbers) + 1 for numbers in zip(*sizes)]
+        if len(sizes) < prod(lengths):
+            return f"{len(sizes)} of {prod(lengths)} files {family}"
+        small, large = min(sizes.values()), max(sizes.values())
+        if re.search("zero_pp_rank.*optim", family) and large >= LARGE and small < 0.9 * large:
+            return f"one of {family} has {small} bytes, another {large}"
+        for label, length in zip(labels[family], lengths):
+            if re.search("model|optim", family):
+                counts[family.rpartition("/")[0], label].add((length, family))
+    for few, many in ((min(each), max(each)) for each in counts.values()):
+        if few[0] < many[0]:
+            return f"{few[0]} ranks of {few[1]}, but {many[0]} of {many[1]}"
+    return None
+
+
+def _tracker_problem(group: _Group, trackers: Mapping[str, str]) -> str | None:
+    """Check against trackers, which are written last: newer is unfinished. DeepSpeed's may be in a checkpoint."""
+    content = trackers.get(f"{group.folder}/{_ITERATION}".lstrip("/"), "")
+    if re.fullmatch(r"[0-9]{1,18}", content) and group.step > int(content):
+        return f"newer than {_ITERATION}, which says {content}"
+    tag = trackers.get(f"{group.folder}/latest".lstrip("/"), "")
+    said = step_of(tag)
+    if said is not None and _kind(tag) == _kind(group.root.rpartition("/")[2]) and group.step > said:
+        return f"newer than latest, which says {tag}"
+    paths = [file.path for file in group.files.values()]
+    for path, tag in trackers.items():
+        if tag and path.endswith("/latest") and path.startswith(f"{group.root}/"):
+            if not any(other.startswith(f"{path.removesuffix('latest')}{tag}/") for other in paths):
+                return f"{path} names {tag}, which is missing"
+    return None
+
+
+def _without_step(name: str, step: int) -> str:
+    """Return a file's name without what may be the step, so that it is equal in every checkpoint."""
+    text = _STEP_INSIDE.sub("step", name)
+    return re.sub(r"\d+", lambda found: "N" if found[0].lstrip("0") == str(step or "") else found[0], text)
+
+
+def _lost_files(group: _Group, before: _Group) -> str | None:
+    """Return which file of the previous checkpoint is missing; a number in a name may be the step or a rank."""
+    there = {_without_step(name, group.step) for name in group.files}
+    kept = _weighs_the_same(group, before)
+    for name in sorted(before.files.keys() - group.files.keys()):
+        if name.endswith((*WEIGHTS, ".pkl")) and _without_step(name, before.step) not in there:
+            if not kept or not (_RANK.search(name) or _SHARD.match(name) or name.endswith(".distcp")):
+                return f"{name} is missing, which the one before has"
+    return None
+
+
+def _shrunk_file(group: _Group, before: _Group) -> str | None:
+    if _weighs_the_same(group, before):
+        return None
+    sizes = {_without_step(name, before.step): file.size_bytes for name, file in before.files.items()}
+    for name, file in group.files.items():
+        had = sizes.get(_without_step(name, group.step), 0)
+        if had >= LARGE and file.size_bytes < 0.9 * had and _SAME_SIZES.search(name) and file.path.endswith(WEIGHTS):
+            return f"{file.path}: {file.size_bytes} bytes, where the one before has {had}"
+    return None
+
+
+def _weighs_the_same(group: _Group, before: _Group) -> bool:
+    """Whether the total size did not shrink, as after a change of the number of ranks: other files, as many bytes."""
+    new, old = (sum(f.size_bytes for f in each.files.values() if f.path.endswith(WEIGHTS)) for each in (group, before))
+    return new >= 0.99 * old
+
+
+def _named_and_missing(listing: Listing, groups: Iterable[_Group]) -> Iterator[Checkpoint]:
+    """Yield what a tracker file or dangling link names and does not exist."""
+    there = {(group.folder, group.step) for group in groups}
+    roots = tuple(f"{group.root}/" for group in groups)
+    for path, content in (listing.trackers | listing.dangling).items():
+        folder, _, tracker = path.rpartition("/")
+        name = content.rpartition("/")[2]
+        if tracker == _ITERATION:
+            name, step = tracker, int(content) if re.fullmatch(r"[0-9]{1,12}", content) else None
+        else:
+            step = None if content.isdigit() else file_step(EXTENSION.sub("", name))
+        if step is not None and (folder, step) not in there and not path.startswith(roots):
+            problem = f"{tracker} names {content}, which is missing"
+            yield Checkpoint(f"{folder}/{name}".lstrip("/"), step, 0, False, problem)

@@ -1,0 +1,200 @@
+"""Parse the output of the listing script, and define how frameworks name checkpoints and their steps. Pure.
+
+The name patterns are used in Python here and by sed on the target, so they are POSIX extended regular expressions that
+both understand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from training_monitor.core.errors import ParseError
+from training_monitor.core.models import CheckpointFile
+
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
+LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
+TRACKERS = ("latest", "last_checkpoint", "latest_checkpointed_iteration.txt")
+EXTENSION = re.compile(r"(?:\.pth?)?\.\w+$")
+UNFINISHED_FOLDER = re.compile(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
+_STEP, _FILE_STEP = "([0-9]{1,12})", "([0-9]{3,12})"
+WORD = "(global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
+_STEP_NAMES = (  # before the step, after the step
+    ("([^/]*[^a-z/])?step=", "([^0-9/][^/]*)?"),  # Lightning, NeMo: epoch=1-step=500-val_loss=0.25-last
+    ("ep[0-9]+-ba", "(-rank[0-9]+)?"),  # Composer
+    ("([^/]*[^a-z/])?checkpoint_[0-9]+_", ""),  # fairseq: epoch and updates
+    ("recovery-", "-[0-9]+"),  # timm: epoch and batch
+    ("[^/]*[-_]", "_steps"),  # Stable-Baselines3
+    (f"([^/]*[^a-z/])?{WORD}[-_=]?", "(-v[0-9]{1,3})?"),
+    ("", ""),  # Orbax
+    ("([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?"),  # Lightning: epoch=3-val_loss=0.25
+)
+_FILE_NAME = ("[^/]*[-_]", "(-v[0-9]{1,3})?")
+
+
+def _compile(before: str, step: str, after: str) -> tuple[re.Pattern[str], int]:
+    """Return a pattern, and the group that is the step."""
+    return re.compile(before + step + after, re.IGNORECASE), before.count("(") + 1
+
+
+_COMPILED = tuple(_compile(before, _STEP, after) for before, after in _STEP_NAMES)
+_NUMBERED_FILE, _FILE_GROUP = _compile(_FILE_NAME[0], _FILE_STEP, _FILE_NAME[1])
+
+
+@lru_cache(maxsize=4096)
+def step_of(name: str) -> int | None:
+    """Return the step in the name of a folder, or of a file without its extension."""
+    matches = ((pattern.fullmatch(name), group) for pattern, group in _COMPILED)
+    return next((int(found[group]) for found, group in matches if found), None)
+
+
+def file_step(stem: str) -> int | None:
+    """Return the step in the name of a file without its extension, which may also be just a number at the end."""
+    step, found = step_of(stem), _NUMBERED_FILE.fullmatch(stem)
+    return int(found[_FILE_GROUP]) if found and step is None else step
+
+
+def format_ranking() -> str:
+    """Return a program for `sed -nE` that puts the step before each line `d ./FOLDER` or `f ./FILE`.
+
+    It prints `STEP/./PATH`; `tracker/./PATH` and `-/./PATH` for files that are a tracker or have no step; and
+    `open/./PATH` for folders that may contain checkpoints: those without a step, and those whose name is only a number,
+    which may be a date.
+    """
+    rules = [(".", before, _STEP, after) for before, after in _STEP_NAMES]
+    rules.append(("f", _FILE_NAME[0], _FILE_STEP, _FILE_NAME[1]))
+    lines = [
+        r"s#^(.) (.*/)([^/]*)$#\1 \3/\2\3#",  # f NAME/./FOLDER/NAME
+        rf"/^f ({'|'.join(TRACKERS).replace('.', '[.]')})\//{{",
+        "s#^f [^/]*/#tracker/#p",
+        "d",
+        "}",
+        r"s#^d ([^/]*)[._-]orbax-checkpoint-tmp[^/]*/#d \1/#",
+        r"s#^d ([^/]*)([._-]tmp[^/]*|[.]part|[.]incomplete)/#d \1/#",
+        r"s#^d ([^/]*)[.]partial_save/#d \1/#",
+        r"s#^(.) ([^/]*)-unfinished/#\1 \2/#",
+        r"s#^d ([^/]*)-state/#f \1/#",  # kohya
+        r"s#^f ([^/]*)([.](tmp|part|incomplete)){1,3}/#f \1/#",
+        r"s#^f ([^/]*)[.][A-Za-z0-9_]+/[.]/#f \1/./#",
+        r"s#^f ([^/]*)[.]pth?/[.]/#f \1/./#",
+        r"/^d [0-9]{1,12}\//{",
+        "h",
+        "s#^d [^/]*/#open/#p",
+        "g",
+        "}",
+        "t rules",
+        ":rules",
+        *(
+            rf"s#^{kind} {before}{step}{after}/#\{before.count('(') + 1}/#I"
+            "\nt number"
+            for kind, before, step, after in rules
+        ),
+        "s#^f [^/]*/#-/#p",
+        "s#^d [^/]*/#open/#p",
+        "b",
+        ":number",
+        r"s#^0+([0-9])#\1#",
+        "p",
+    ]
+    return "\n".join(lines)
+
+
+LARGE = 65536
+_LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
+
+
+@dataclass(slots=True)
+class Listing:
+    """The result of one look below a checkpoint directory; paths are relative to it.
+
+    Index files give `shards` and `totals`, other files their step; `trackers` and `dangling` links name a checkpoint.
+
+    `looked_into` has the inspected files, and folders whose files were all inspected. If `cut`, `files` covers only the
+    paths in `listed`; those in `too_large` have too many files. `rest` steps from `rest_step` down, and `unnumbered`
+    files without a number, were not inspected. The folders in `shut` could not be entered.
+    """
+
+    files: list[CheckpointFile] = field(default_factory=list)
+    shards: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    totals: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    trackers: dict[str, str] = field(default_factory=dict)
+    dangling: dict[str, str] = field(default_factory=dict)
+    now: float | None = None
+    cut: bool = False
+    listed: set[str] = field(default_factory=set)
+    looked_into: set[str] = field(default_factory=set)
+    too_large: list[str] = field(default_factory=list)
+    rest: int = 0
+    rest_step: int | None = None
+    unnumbered: int = 0
+    shut: list[str] = field(default_factory=list)
+
+    def is_listed(self, path: str) -> bool:
+        """Whether all of a file or folder is in `files`."""
+        return not self.cut or _is_below(path, self.listed)
+
+    def is_looked_into(self, path: str) -> bool:
+        return _is_below(path, self.looked_into)
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    parts = path.split("/")
+    return "." in folders or any("/".join(parts[:depth]) in folders for depth in range(1, len(parts) + 1))
+
+
+def parse_listing(text: str, directory: str = "") -> Listing | None:
+    """Parse the listing script's output; None if the directory does not exist. Raises ParseError."""
+    lines = text.split("\n")
+    if not lines or not lines[0].startswith("state="):
+        raise ParseError("no listing", source="checkpoint directory", text=text)
+    if lines[0] == "state=missing":
+        return None
+    if lines[0] != "state=there":
+        raise ParseError(lines[0].removeprefix("state="), source=f"checkpoint directory {directory}".rstrip())
+    listing, problems, local = Listing(), dict[str, str](), False
+    for line in lines[1:]:
+        kind, _, rest = line.partition(" ")
+        whole = rest.removeprefix("./")
+        path, _, content = whole.partition("\t")
+        if kind == "now":
+            listing.now = float(rest) if re.fullmatch(r"\d{1,15}", rest) else None
+        elif kind == "disk":
+            local = rest in _LOCAL_FILE_SYSTEMS
+        elif kind == "file" and (found := re.fullmatch(r"(\d{1,18}) (\d{1,18}) (?:(\d{1,18}) )?\./(.*)", rest)):
+            size, on_disk, path = int(found[1]), 512 * int(found[3] or 0), found[4][:4096]
+            listing.files.append(CheckpointFile(path, size, float(found[2])))
+            if local and found[3] and size >= LARGE and on_disk < 0.9 * size and path.endswith(WEIGHTS):
+                problems[path] = f"has a hole: {on_disk} of {size} bytes are on the disk"
+        elif kind == "bad":
+            problem, _, path = rest.partition(" ./")
+            problems[path] = problem.replace("_", " ")
+        elif kind == "shard":
+            listing.shards[path].add(content)
+        elif kind == "total" and re.fullmatch(r"\d{1,18}", content):
+            listing.totals[path] = int(content)
+        elif kind == "step" and re.fullmatch(r"\d{1,12}", content):
+            listing.steps[path] = int(content)
+        elif kind == "tracker":
+            listing.trackers[path] = content.strip()
+        elif kind == "cut":
+            listing.cut = True
+        elif kind == "listed":
+            listing.listed.add(whole)
+        elif kind == "looked":
+            listing.looked_into.add(whole)
+        elif kind == "over":
+            listing.too_large.append(whole)
+        elif kind == "shut":
+            listing.shut.append(whole)
+        elif kind == "rest" and (found := re.fullmatch(r"(\d{1,12}) (\d{1,12})", rest)):
+            listing.rest, listing.rest_step = int(found[1]), int(found[2])
+        elif kind == "unnumbered" and re.fullmatch(r"\d{1,12}", rest):
+            listing.unnumbered = int(rest)
+        elif kind == "link" and " -> " in rest:
+            link, _, aim = rest.partition(" ./")[2].partition(" -> ")
+            listing.dangling[link] = aim.strip()
+    listing.files = [replace(file, problem=problems.get(file.path)) for file in listing.files]
+    return listing

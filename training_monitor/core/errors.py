@@ -1,0 +1,225 @@
+"""Every error this package raises: what happened, where, and what to try. Pure.
+
+TrainingMonitorError
+├─ SettingsError (also ValueError)   key, value, expected
+├─ CommandError                      .argv .result .target .answered
+│  ├─ ToolNotFound                   the program is not installed
+│  ├─ CommandTimedOut                no answer in time: the result is unknown
+│  ├─ TargetUnreachable              the target did not answer: the result is unknown
+│  │  └─ TargetNotFound              the target does not exist (pod deleted, instance gone)
+│  ├─ AccessDenied                   credentials or permissions
+│  ├─ IncompleteAnswer               part of it could not be listed: a missing item may still exist
+│  ├─ CommandFailed                  the target answered with an error
+│  └─ LocalFailure                   our own side failed (not started here, wrong container): the result is unknown
+├─ StateError                        the state folder of this machine cannot be used
+├─ RestError                         an HTTP API or mail server failed: .status .retry_after .temporary
+├─ ParseError                        .source .excerpt
+├─ JobNotFound  JobExists  CheckpointNotFound  InstanceNotFound  NoOffers
+├─ AlreadySupervised                 another supervisor holds this job
+├─ LeaseLost                         another worker owns the job now: .owner .number
+└─ InvalidTransition  InsufficientCredits
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from training_monitor.core.models import CommandResult
+
+_NAMES = r"(?:api[_-]?key|access[_-]?key|token|secret|password|passwd)"
+_SECRET = re.compile(
+    rf"""(?ix)
+    ( authorization \\?["']? \s* [:=] \s* \\?["']? (?: (?:bearer|basic|token) \s+ )?
+    | {_NAMES} \\?["']? \s* [:=] \s* \\?["']?
+    | (?<![\w-]) --? (?: [a-z0-9]+ [_-] )* {_NAMES} \s+ ["']?
+    ) [^\s"'&,;\\]{{4,}}
+    | (\b bearer \s+) [^\s"'&,;\\]{{8,}}
+    | (:// [^\s/:@]{{0,200}} :) [^\s/]{{1,500}} (?=@)
+    | \b (?: hf_[A-Za-z0-9]{{8,}} | sk-[A-Za-z0-9_-]{{8,}} | gh[pousr]_[A-Za-z0-9]{{8,}} )
+    """
+)
+_SECRET_OPTION = re.compile(rf"--?(?:[a-z0-9]+[_-])*{_NAMES}", re.IGNORECASE)
+
+
+def redact(text: str) -> str:
+    """Replace everything that looks like a key, token or password by ***."""
+    return _SECRET.sub(lambda found: f"{found[1] or found[2] or found[3] or ''}***", text)
+
+
+def _redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """Redact each word, and replace the whole word after an option such as --token."""
+    before = ("", *argv)
+    return tuple("***" if _SECRET_OPTION.fullmatch(last) else redact(word) for last, word in zip(before, argv))
+
+
+def last_lines(text: str, count: int = 4, width: int = 300) -> str:
+    """Return the last non-empty lines of a tool's output, shortened and joined into one line."""
+    lines = [line.strip()[:width] for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-count:])
+
+
+class TrainingMonitorError(Exception):
+    """The base of all errors: what happened, where, and what to try."""
+
+    def __init__(self, what: str, *, hint: str | None = None) -> None:
+        self.what, self.hint = redact(what), hint
+        super().__init__(f"{self.what}. Try: {hint}" if hint else self.what)
+
+
+class SettingsError(TrainingMonitorError, ValueError):
+    """An invalid setting; `key` names it, together with the `file` that holds it if there is one."""
+
+    def __init__(self, key: str, value: object, expected: str, *, file: str = "") -> None:
+        self.value, self.expected = value, expected
+        self.key = f"{file}: {key}" if file else key
+        try:
+            shown = repr(value)
+        except ValueError:  # an integer with more digits than Python converts
+            shown = "a number that is far too long"
+        super().__init__(f"{self.key}: got {shown}, expected {expected}")
+
+
+def closest(name: str, names: Collection[str]) -> str:
+    """Return what to suggest for an unknown name: the closest known one, or the list of all."""
+    import difflib  # imported late, because the import is slow
+
+    close = difflib.get_close_matches(name, names, 1)
+    return close[0] if close else f"one of {', '.join(names)}"
+
+
+class CommandError(TrainingMonitorError):
+    """A failed command. `answered`: the target did answer, and only the result of this one question is unknown."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        hint: str | None = None,
+        argv: tuple[str, ...] = (),
+        result: CommandResult | None = None,
+        target: str | None = None,
+    ) -> None:
+        self.argv = _redact_argv(argv)
+        if result:
+            result = replace(
+                result, argv=_redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
+            )
+        self.result, self.target = result, target
+        self.answered = False
+        where = f"{target}: " if target else ""
+        super().__init__(where + what, hint=hint)
+
+
+class ToolNotFound(CommandError):
+    pass
+
+
+class CommandTimedOut(CommandError):
+    pass
+
+
+class TargetUnreachable(CommandError):
+    pass
+
+
+class TargetNotFound(TargetUnreachable):
+    pass
+
+
+class AccessDenied(CommandError):
+    pass
+
+
+class IncompleteAnswer(CommandError):
+    pass
+
+
+class CommandFailed(CommandError):
+    pass
+
+
+class LocalFailure(CommandError):
+    """The command could not be started here, was malformed, or printed too much; the target's state is unknown."""
+
+
+class StateError(TrainingMonitorError):
+    """The state folder cannot be read or written (full or read-only disk); neither a job nor its target failed."""
+
+
+class RestError(TrainingMonitorError):
+    """A failed request. `retry_after`: seconds to wait, as the server asked; `temporary`: a retry may succeed."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        status: int | None = None,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        temporary: bool | None = None,
+    ) -> None:
+        self.status, self.retry_after = status, retry_after
+        self.temporary = status is None or status == 429 or status >= 500 if temporary is None else temporary
+        super().__init__(what, hint=hint)
+
+
+class ParseError(TrainingMonitorError, ValueError):
+    def __init__(self, what: str, *, source: str, text: str = "") -> None:
+        self.source, self.excerpt = source, redact(last_lines(text, 3, 200))
+        shown = f": {self.excerpt}" if self.excerpt else ""
+        super().__init__(f"{source}: {what}{shown}")
+
+
+class JobNotFound(TrainingMonitorError):
+    pass
+
+
+class JobExists(TrainingMonitorError):
+    pass
+
+
+class CheckpointNotFound(TrainingMonitorError):
+    pass
+
+
+class InstanceNotFound(TrainingMonitorError):
+    pass
+
+
+class NoOffers(TrainingMonitorError):
+    pass
+
+
+class AlreadySupervised(TrainingMonitorError):
+    pass
+
+
+class LeaseLost(TrainingMonitorError):
+    """Another worker owns the job now, or may own it: the caller must not touch it any more.
+
+    `owner` names the other worker if it is known; `number` counts the owners of a claim.
+    """
+
+    def __init__(self, what: str, *, hint: str | None = None, owner: str | None = None, number: int = 0) -> None:
+        self.owner, self.number = owner, number
+        super().__init__(what, hint=hint)
+
+
+class InvalidTransition(TrainingMonitorError):
+    pass
+
+
+class InsufficientCredits(TrainingMonitorError):
+    pass
+
+
+def text_of(value: object) -> str:
+    """Return str(value), or a placeholder when it raises."""
+    try:
+        return str(value)
+    except Exception as error:  # `__str__` of a class that is not ours
+        return f"(its text raises {type(error).__name__})"

@@ -1,0 +1,132 @@
+"""Send mail: one message at a time, with every failure a RestError that never shows the password."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+
+from training_monitor.core.errors import RestError, SettingsError, last_lines
+from training_monitor.core.rest import REQUEST_SECONDS, finish_within
+
+SECURITY = ("starttls", "ssl", "plain")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """A mail server. security: starttls | ssl | plain; a password is never sent in plain text to another host."""
+
+    host: str
+    port: int
+    security: str = "starttls"
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.security not in SECURITY:
+            raise SettingsError("security", self.security, ", ".join(SECURITY))
+        if self.security == "plain" and self.password and self.host not in _LOOPBACK:
+            raise SettingsError("security", "plain", "starttls or ssl where there is a password")
+
+
+def send_mail(
+    server: MailServer,
+    sender: str,
+    recipients: Sequence[str],
+    subject: str,
+    text: str,
+    *,
+    timeout: float = REQUEST_SECONDS,
+) -> None:
+    """Send one message through a mail server.
+
+    Args:
+        server: the server, and the login there.
+        sender: one address.
+        recipients: addresses.
+        subject: control characters are replaced by spaces, so that it cannot inject headers.
+        text: the plain body.
+        timeout: seconds for the whole conversation.
+
+    Raises:
+        RestError: the server did not answer or refused; `temporary` when it said so or did not answer.
+    """
+    where = f"the mail server {server.host}:{server.port}"
+    try:
+        message = _message(sender, recipients, subject, text)
+        clients: list[smtplib.SMTP] = []
+        finish_within(timeout, lambda: _hand_in(clients, server, message, timeout), lambda: _break_off(clients))
+    except smtplib.SMTPResponseException as error:
+        raise RestError(_said(where, server, error), temporary=400 <= error.smtp_code < 500) from None
+    except smtplib.SMTPRecipientsRefused as error:
+        codes = [code for code, _ in error.recipients.values()]
+        raise RestError(f"{where} refused every recipient", temporary=all(code < 500 for code in codes)) from None
+    except smtplib.SMTPServerDisconnected:
+        raise RestError(f"{where} broke the connection") from None
+    except smtplib.SMTPNotSupportedError as error:
+        raise RestError(f"{where}: {error}", temporary=False, hint="smtps://, or another port") from None
+    except TimeoutError:
+        raise RestError(f"{where} was not done within {timeout:g} s", hint="look at the network") from None
+    except OSError as error:
+        raise RestError(f"{where}: {error.strerror or type(error).__name__}", hint="look at the network") from None
+    except ValueError:
+        raise RestError(f"{where}: an address holds characters that cannot be sent", temporary=False) from None
+
+
+def _message(sender: str, recipients: Sequence[str], subject: str, text: str) -> EmailMessage:
+    message = EmailMessage()
+    message["From"], message["To"] = sender, ", ".join(recipients)
+    message["Subject"] = _CONTROL.sub(" ", subject)
+    message["Date"] = formatdate()
+    message["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2].strip(" >"))
+    message.set_content(text)
+    return message
+
+
+def _hand_in(clients: list[smtplib.SMTP], server: MailServer, message: EmailMessage, timeout: float) -> None:
+    client = _connect(server, 2 * timeout)  # longer than the overall limit, whose error is clearer
+    clients.append(client)
+    try:
+        if server.security == "starttls":
+            client.starttls(context=ssl.create_default_context())
+        if server.user and server.password:
+            client.login(server.user, server.password)
+        client.send_message(message)
+        with suppress(OSError):  # the message is accepted: do not wait for the reply to QUIT
+            client.putcmd("quit")
+    finally:
+        client.close()
+
+
+def _connect(server: MailServer, timeout: float) -> smtplib.SMTP:
+    """Connect under a fixed local hostname, because looking it up may take long."""
+    if server.security == "ssl":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(
+            server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout, context=context
+        )
+    return smtplib.SMTP(server.host, server.port, local_hostname="[127.0.0.1]", timeout=timeout)
+
+
+def _break_off(clients: list[smtplib.SMTP]) -> None:
+    """Wake the thread that waits for the server, so that it ends."""
+    for client in clients:
+        if client.sock:
+            with suppress(OSError):
+                client.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _said(where: str, server: MailServer, error: smtplib.SMTPResponseException) -> str:
+    answer = error.smtp_error
+    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+    if server.password:
+        text = text.replace(server.password, "***")
+    return f"{where} answered {error.smtp_code}: {last_lines(text, width=200)}"

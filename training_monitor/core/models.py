@@ -1,0 +1,385 @@
+"""Frozen values that travel between the rooms: questions and answers, observations, decisions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from training_monitor.core.errors import TrainingMonitorError
+
+T = TypeVar("T")
+
+
+class JobStatus(str, Enum):
+    """Ray's own job states plus UNKNOWN (could not ask).
+
+        PENDING -> RUNNING -> SUCCEEDED | FAILED | STOPPED
+
+    STOPPED means stopped by a person: terminal, never restarted.
+    """
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class RunOutcome(str, Enum):
+    """How a supervised run ended; the reason in its report begins with it."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"  # by a person, to stay stopped
+    MAX_RETRIES_REACHED = "max_retries_reached"
+    NO_CHECKPOINT_FOUND = "no_checkpoint_found"
+    RESTART_FAILED = "restart_failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+SUPERVISOR, TIME_LIMIT = "supervisor", "time_limit"  # who stops a process job besides people
+
+
+# ---------------------------------------------------------------- questions and answers
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """The result of one program run on this machine; `argv` holds no secret, invalid UTF-8 is replaced."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The output of one script on a target."""
+
+    output: str
+    exit_code: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """A small sh script, its time limit on the target in seconds, and a pure parser of its reply."""
+
+    name: str
+    script: str = field(repr=False)
+    parse: Callable[[Reply], T] = field(repr=False)
+    limit: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A tri-state result: a value, absent (value and failure None), or unknown (`failure` says why)."""
+
+    name: str
+    value: T | None
+    failure: TrainingMonitorError | None = None
+    exit_code: int | None = None
+    duration: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.failure is None
+
+    @property
+    def error(self) -> str | None:
+        return str(self.failure) if self.failure else None
+
+    def get(self) -> T | None:
+        """Return the value, or None if it is absent; raise the failure if it is unknown."""
+        if self.failure:
+            raise self.failure
+        return self.value
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as nvidia-smi reports it; None is "not reported", never zero."""
+
+    index: int | None
+    uuid: str | None = None
+    name: str | None = None
+    utilization: float | None = None
+    memory_utilization: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    power_draw_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    mig_enabled: bool | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    pid: int
+    name: str
+    gpu_uuid: str | None
+    memory_used_mb: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTable:
+    """All GPUs of a target; `error` is the driver's own message, if it printed one.
+
+    `has_none`: the driver answers and reports no GPU.
+    """
+
+    gpus: tuple[Gpu, ...]
+    error: str | None = None
+    has_none: bool = False
+
+
+# ---------------------------------------------------------------- Ray
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """One submission as the dashboard reports it; times are UTC epoch seconds."""
+
+    submission_id: str
+    status: JobStatus
+    message: str | None = None
+    entrypoint: str | None = None
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    exit_code: int | None = None
+    error_type: str | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    driver_node_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RayResources:
+    gpus_used: float | None
+    gpus_available: float | None
+    cpus_used: float | None
+    cpus_available: float | None
+    pending_demands: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- logs, transport
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest progress that a log shows; None means not seen. `step` is the optimizer step of the job.
+
+    `epoch_step` of `epoch_steps` is a counter within the epoch, for logs that count nothing else; `job_progress`
+    derives the step of the job from it. `epoch` and `total_epochs` are as printed. `epochs_done` of `epochs_planned`
+    are complete, including the fraction of the current epoch. `steps_before` counts the steps of earlier epochs, for
+    logs that do not say how many an epoch has.
+    """
+
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: float | None = None
+    total_epochs: int | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    steps_per_second: float | None = None
+    tokens_per_second: float | None = None
+    samples_per_second: float | None = None
+    eta_seconds: float | None = None
+    eta_scope: str | None = None
+    checkpoint_step: int | None = None
+    finished: bool | None = None
+    epoch_step: int | None = None
+    epoch_steps: int | None = None
+    epochs_done: float | None = None
+    epochs_planned: int | None = None
+    steps_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogCursor:
+    """A position in a log file: bytes read, the file's inode, and a checksum of the bytes before the position.
+
+    JSON-ready by `dataclasses.asdict`. `check` is "" where the target has neither md5sum nor cksum.
+    """
+
+    offset: int
+    inode: int
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLog:
+    """What follows a cursor in a log file: `text` is whole lines, and `cursor` is for the next read.
+
+    `partial` is the unfinished last line, which the next read returns again. `skipped_bytes` before `text` were not
+    read. reset: None (the log continued) | truncated (emptied or rewritten) | rotated (another file). A `missing` file
+    has no text and keeps the cursor of the request. `age` is the seconds since the last write, by the target's clock;
+    `path` is the file.
+    """
+
+    text: str
+    cursor: LogCursor | None
+    reset: str | None = None
+    partial: str = ""
+    skipped_bytes: int = 0
+    missing: bool = False
+    age: float | None = field(default=None, compare=False)
+    path: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """The start of a phase of a run, at `timestamp` (epoch seconds); `step` is the step reached by then."""
+
+    timestamp: float
+    phase: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """The share (0..1) of `total_seconds` spent on steps that were kept, and the seconds by cause."""
+
+    goodput: float | None
+    total_seconds: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed, as far as known, and what to do about it.
+
+    error_class: transient | hardware | user | ambiguous | external_stop. action: restart | restart_elsewhere |
+    restart_previous_checkpoint | stop | ignore | monitor. `evidence` is the decisive line, `rank` the rank that wrote
+    it; `fingerprint` is equal for the same failure at another time, address or rank.
+    """
+
+    category: str
+    error_class: str
+    action: str
+    evidence: str
+    rank: int | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTransport:
+    """The transport that NCCL reports: efa | socket | ib | fallback | fastsocket | unknown."""
+
+    transport: str
+    provider: str | None = None
+    plugin_version: str | None = None
+    nics: int | None = None
+    gpudirect_rdma: bool | None = None
+    evidence: str | None = None
+
+
+# ---------------------------------------------------------------- pods, checkpoints, jobs
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    """A pod; `terminated`, `exit_code` and `terminated_at` (epoch seconds) are those of its worst container end."""
+
+    name: str
+    phase: str
+    ready: bool
+    restarts: int
+    node: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    deleting: bool = False
+    terminated: str | None = None
+    exit_code: int | None = None
+    terminated_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """One file below a checkpoint directory; `problem` is what an inspection of its bytes found wrong."""
+
+    path: str
+    size_bytes: int
+    modified_at: float
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint. `complete` is None if it was not fully inspected, see `problem`; `size_bytes` is None if unknown.
+
+    `age` is the seconds since its newest file was written, by the target's clock.
+    """
+
+    path: str
+    step: int
+    size_bytes: int | None
+    complete: bool | None
+    problem: str | None = None
+    age: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One look at a job: its status and what its log says. None is "not there", never zero.
+
+    `command` is the entrypoint of a Ray job; `age` is the seconds since a process job was started, by the target's
+    clock; `stopped_by` is who stopped a process job (SUPERVISOR, TIME_LIMIT, or a person's own words), and unknown for
+    a Ray job.
+    """
+
+    job_id: str
+    status: JobStatus
+    message: str | None = None
+    exit_code: int | None = None
+    progress: Progress = Progress()
+    log_size: int | None = None
+    log_age: float | None = None
+    log_tail: str = ""
+    log_known: bool = True
+    started_at: float | None = None
+    survivors: int = 0
+    command: str | None = None
+    stopped_by: str | None = None
+    age: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a supervising loop saw or did, for display.
+
+    kind: progress | started | adopted | resumed | detected | refused | waiting | unreachable | reached | moved |
+    stopping | stopped | removed | finished. `text` is one sentence with the evidence; `view` is the look behind
+    `progress`; `checkpoint` is the path that a `started` attempt resumes from; `outcome` is how a `finished` run ended.
+    """
+
+    kind: str
+    text: str
+    job_id: str | None = None
+    attempt: int = 0
+    view: JobView | None = None
+    checkpoint: str | None = None
+    outcome: RunOutcome | None = None
+
+
+OnEvent = Callable[[Event], None]
+OnLook = Callable[[TrainingMonitorError | None], object]  # called with why a look failed, or None for a successful one

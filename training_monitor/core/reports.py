@@ -1,0 +1,286 @@
+"""The dicts that public functions return: plain and JSON-ready; keys are only ever added. Pure.
+
+An unknown reading is None, never 0; an `error` text tells "could not ask" from "asked, and bad".
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class GpuProcessReport(TypedDict):
+    pid: int
+    name: str
+    gpu: str | None
+    memory: float | None
+
+
+class GpuReport(TypedDict):
+    """The result of `check_gpu_utilization`: one entry per GPU in each list, in nvidia-smi's order; None = unknown."""
+
+    healthy: bool
+    busy: bool | None
+    gpu_count: int | None
+    gpu_names: list[str | None]
+    gpu_utilizations: list[float | None]
+    avg_utilization: float | None
+    memory_used: list[float | None]
+    memory_total: list[float | None]
+    memory_utilizations: list[float | None]
+    power_draw: list[float | None]
+    power_limit: list[float | None]
+    temperatures: list[float | None]
+    mig_enabled: list[bool | None]
+    gpu_errors: list[str | None]
+    processes: list[GpuProcessReport]
+    error: str | None
+
+
+class RayResourcesReport(TypedDict):
+    healthy: bool
+    gpus_available: float | None
+    gpus_used: float | None
+    cpus_available: float | None
+    cpus_used: float | None
+    pending_demands: list[str]
+    error: str | None
+
+
+class EfaReport(TypedDict):
+    """The result of an EFA check; `efa_active` is None when nothing shows what NCCL uses."""
+
+    efa_active: bool | None
+    transport: str
+    details: str
+    provider: str | None
+    efa_devices: int | None
+    bytes_moved: int | None
+    error: str | None
+
+
+class NodeEfaReport(EfaReport):
+    pod: str
+
+
+class EfaClusterReport(EfaReport):
+    """The EFA state of all pods; `transport` is "mixed" where they differ."""
+
+    per_node: list[NodeEfaReport]
+
+
+class NodeGpuReport(TypedDict):
+    """The GPUs of one node; `pod` is the pod's full name or the target string, `problem` the error without advice."""
+
+    pod: str
+    util: float | None
+    mem_used: float | None
+    mem_total: float | None
+    power_draw: float | None
+    gpu_count: int | None
+    error: str | None
+    problem: str | None
+
+
+class HealthGpuReport(TypedDict):
+    total_gpus: int | None
+    avg_utilization: float | None
+    per_node: list[NodeGpuReport]
+
+
+class HealthEfaReport(TypedDict):
+    active: bool | None
+    transport: str
+    channels: str | None
+    per_node: list[NodeEfaReport]
+
+
+class HealthCheckpointReport(TypedDict):
+    latest_step: int | None
+    latest_path: str | None
+    checkpoint_count: int | None
+    checkpoint_dir: str | None
+    not_looked_at: int | None
+    refused: list[dict[str, Any]]
+    error: str | None
+
+
+class HealthRayReport(TypedDict):
+    gpus_used: float | None
+    gpus_available: float | None
+    cpus_used: float | None
+    cpus_available: float | None
+    pending_demands: list[str]
+    error: str | None
+    problem: str | None
+
+
+class JobReport(TypedDict):
+    """One job in the health report; `state`, `verdict` and `reason` are those of `Verdict`."""
+
+    job_id: str
+    status: str
+    message: str | None
+    step: int | None
+    total_steps: int | None
+    loss: float | None
+    log_age: float | None
+    error: str | None
+    state: str
+    verdict: str
+    reason: str
+
+
+class PodReport(TypedDict):
+    pod: str
+    phase: str | None
+    ready: bool | None
+    restarts: int | None
+    node: str | None
+    reason: str | None
+    error: str | None
+
+
+class DiskReport(TypedDict):
+    pod: str
+    path: str
+    free_bytes: int | None
+    used_percent: float | None
+    error: str | None
+
+
+class HealthReport(TypedDict):
+    """The result of `get_training_health`: verdict ok | warning | failed | unknown; `healthy` for ok and warning.
+
+    `silent` names the targets that gave no answer at all.
+    """
+
+    schema: int
+    healthy: bool
+    verdict: str
+    issues: list[str]
+    remedies: list[str]
+    silent: list[str]
+    gpu: HealthGpuReport
+    efa: HealthEfaReport
+    checkpoints: HealthCheckpointReport
+    ray: HealthRayReport
+    job: JobReport | None
+    pods: list[PodReport]
+    disk: list[DiskReport]
+
+
+class MonitorReport(TypedDict):
+    status: str
+    duration: float
+    final_step: int | None
+    job_id: str
+    reason: str
+
+
+class AttemptReport(TypedDict):
+    """One attempt: its checkpoint, how far it came, how it ended and on what evidence.
+
+    `progress` says whether it came further than all attempts before it, `node` is its Kubernetes node; None: unknown.
+    `final_step_known` is False when it may have made more steps than were seen; `steps_lost` is then None.
+    """
+
+    number: int
+    job_id: str
+    checkpoint: str | None
+    refused_checkpoints: list[str]
+    start_step: int | None
+    final_step: int | None
+    final_step_known: bool
+    started_at: float
+    ended_at: float | None
+    status: str
+    reason: str | None
+    steps_lost: int | None
+    failure: FailureReport | None
+    progress: bool | None
+    node: str | None
+    first_step_at: float | None
+    last_step_at: float | None
+
+
+class FailureReport(TypedDict):
+    """The fields of `Failure`."""
+
+    category: str
+    error_class: str
+    action: str
+    evidence: str
+    rank: int | None
+    fingerprint: str
+
+
+class RestartReport(TypedDict):
+    """The result of a supervised run; `reason` begins with `outcome`; `goodput` is 0..1, `badput` seconds by cause.
+
+    `steps_lost` is None when an attempt may have made more steps than were seen.
+    """
+
+    success: bool
+    final_step: int | None
+    total_retries: int
+    reason: str
+    outcome: str | None
+    job_id: str | None
+    attempts: list[AttemptReport]
+    steps_lost: int | None
+    goodput: float | None
+    badput: dict[str, float]
+    duration: float
+
+
+class JobCheckReport(TypedDict):
+    """One training that `check_training` found; None is unknown, and `progress` is 0 to 1.
+
+    `job` is its job id, `pid` its main process, `log` the path of its log, `name` its display name, `checkpoint` the
+    newest complete one. `gpus` are those that its processes use, or else all of the target and its sibling pods.
+    """
+
+    verdict: str
+    state: str
+    reason: str
+    since: float | None
+    confidence: str
+    recommendation: str
+    remedies: list[str]
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    total_epochs: float | None
+    progress: float | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    loss: float | None
+    seconds_without_step: float | None
+    limit_seconds: float | None
+    name: str
+    job: str | None
+    pid: int | None
+    command: str | None
+    log: str | None
+    checkpoint: dict[str, Any] | None
+    gpus: list[dict[str, Any]]
+    failure: dict[str, Any] | None
+    errors: list[str]
+
+
+class CheckReport(TypedDict):
+    """The result of `check_training`: `jobs` worst first; `verdict` is that of the first, or `unknown` without jobs.
+
+    `not_looked_at` counts the trainings beyond those in `jobs`. `not_seen` lists what could not be seen (those
+    trainings, and processes and jobs that could not be listed): what, how many (`count`, None: unknown) and why. While
+    it lists anything, no verdict is `ok`.
+    """
+
+    schema: str
+    target: str
+    verdict: str
+    reason: str
+    not_looked_at: int
+    not_seen: list[dict[str, Any]]
+    remedies: list[str]
+    jobs: list[JobCheckReport]

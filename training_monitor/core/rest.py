@@ -1,0 +1,240 @@
+"""Make HTTP requests: one request, one answer of bounded size, and every failure a RestError.
+
+A URL may be a secret (a webhook's is), so errors show only its scheme and host. Redirects are never followed.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import http.client
+import json
+import math
+import re
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.error import URLError
+from urllib.parse import unquote, urlsplit
+
+from training_monitor.core.errors import RestError
+
+REQUEST_SECONDS = 10.0
+MAX_BODY_BYTES = 1024 * 1024
+_SHOWN_CHARACTERS = 200
+_SECRET_CHARACTERS = 12  # a part of a path of this length may be a token
+_PRINTABLE_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer with a 2xx status; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    json_body: object = None,
+    body: bytes | None = None,
+    timeout: float = REQUEST_SECONDS,
+) -> Response:
+    """Make one HTTP request.
+
+    Args:
+        method: GET, POST, ...
+        url: http or https, without user and password.
+        headers: of the request.
+        json_body: sent as JSON; None sends `body`.
+        body: sent unchanged.
+        timeout: seconds for the whole exchange, however slowly the bytes arrive.
+
+    Raises:
+        RestError: there was no answer (`status` is None), its status is not 2xx, or the URL is invalid.
+    """
+    origin = check_url(url)
+    data = body if json_body is None else json.dumps(json_body).encode()
+    own = {"User-Agent": "training-monitor", **({} if json_body is None else {"Content-Type": "application/json"})}
+    exchange = _Exchange(urllib.request.Request(url, data, {**own, **(headers or {})}, method=method), timeout)
+    try:
+        answer = finish_within(timeout, exchange.ask, exchange.break_off)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _no_answer(origin, error, timeout) from None  # a chained cause may show the URL
+    if 200 <= answer.status < 300:
+        return answer
+    raise RestError(
+        f"{origin} answered {answer.status}: {_shown(answer.body, url, headers or {})}",
+        status=answer.status,
+        retry_after=_retry_after(answer),
+        hint="give the address it redirects to" if 300 <= answer.status < 400 else None,
+    )
+
+
+def check_url(url: str) -> str:
+    """Check a URL and return its scheme://host, the only part that may be shown.
+
+    Raises:
+        RestError: the URL is not http or https, contains a user or password, or has invalid characters.
+    """
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+        if _PRINTABLE_URL.fullmatch(url) and parts.hostname and not parts.username and not parts.password:
+            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+            return f"{parts.scheme}://{host}{port}"
+    raise RestError("this is not an http or https URL (its text is not shown)", temporary=False)
+
+
+def finish_within(seconds: float, work: Callable[[], _Result], break_off: Callable[[], None]) -> _Result:
+    """Run `work` in a thread and return its result; on timeout call `break_off` and abandon the thread.
+
+    Raises:
+        TimeoutError: `work` was not done within `seconds`.
+        Exception: whatever `work` raised.
+    """
+    future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return future.result(seconds)
+    except concurrent.futures.TimeoutError:  # not the built-in TimeoutError in Python 3.10
+        break_off()
+        raise TimeoutError from None
+
+
+class _Exchange:
+    """One request and its answer, which another thread can break off."""
+
+    def __init__(self, asked: urllib.request.Request, timeout: float) -> None:
+        self._asked, self._timeout = asked, timeout
+        self._deadline = time.monotonic() + timeout
+        self._connections: list[http.client.HTTPConnection] = []
+
+    def ask(self) -> Response:
+        opener = urllib.request.build_opener(_Connecting(self._connections), _EveryStatus())
+        with opener.open(self._asked, timeout=self._timeout) as response:
+            body = b"".join(self._chunks(response)).decode("utf-8", "replace")
+            return Response(response.status, {key.lower(): value for key, value in response.headers.items()}, body)
+
+    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        size = 0
+        while chunk := response.read1(65536):
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise OSError(None, f"more than {MAX_BODY_BYTES} bytes")
+            if time.monotonic() > self._deadline:
+                raise TimeoutError
+            yield chunk
+        if response.length:
+            raise http.client.IncompleteRead(b"")
+
+    def break_off(self) -> None:
+        """Wake the thread that waits for the server, so that it ends."""
+        for connection in self._connections:
+            if connection.sock:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections and keeps them in a list."""
+
+    def __init__(self, connections: list[http.client.HTTPConnection]) -> None:
+        super().__init__()
+        self._connections = connections
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._keep(http.client.HTTPConnection), req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._keep(http.client.HTTPSConnection), req)
+
+    def _keep(self, kind: type[http.client.HTTPConnection]) -> Any:
+        def connect(host: str, **options: Any) -> http.client.HTTPConnection:
+            self._connections.append(kind(host, **options))
+            return self._connections[-1]
+
+        return connect
+
+
+class _EveryStatus(urllib.request.HTTPErrorProcessor):
+    """Accepts every answer: follows no redirect, raises for no status."""
+
+    def http_response(self, request: urllib.request.Request, response: Any) -> Any:
+        return response
+
+    https_response = http_response
+
+
+def _no_answer(origin: str, error: Exception, timeout: float) -> RestError:
+    reason = error.reason if isinstance(error, URLError) else error
+    if isinstance(reason, TimeoutError):
+        return RestError(f"{origin} gave no complete answer within {timeout:g} s", hint="look at the network")
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return RestError(f"{origin}: {reason.verify_message}", hint="look at its certificate and at this clock")
+    if isinstance(reason, OSError):
+        return RestError(f"{origin}: {reason.strerror or type(reason).__name__}", hint="look at the network")
+    if isinstance(reason, ValueError):
+        return RestError(f"{origin}: a header holds characters that cannot be sent", temporary=False)
+    said = reason if isinstance(reason, str) else "the connection broke before the answer was complete"
+    return RestError(f"{origin}: {said}")
+
+
+def _shown(body: str, url: str, headers: Mapping[str, str]) -> str:
+    """Return the beginning of an answer, with the secrets of the request redacted."""
+    path = url.partition("://")[2].partition("/")[2]
+    parts = [*re.split(r"[/?&=:]", path), *(word for value in headers.values() for word in value.split())]
+    secrets = [path, *(part for part in parts if len(part) >= _SECRET_CHARACTERS)]
+    for secret in {*secrets, *map(unquote, secrets)} - {""}:
+        body = body.replace(secret, "***")
+    return " ".join(body.split())[:_SHOWN_CHARACTERS] or "(nothing)"
+
+
+def _retry_after(answer: Response) -> float | None:
+    """Return the seconds to wait: from the Retry-After header (seconds or a date), or Discord's or Telegram's body."""
+    header = answer.headers.get("retry-after", "")
+    waits = [_seconds(header), _seconds_until(header, answer.headers.get("date", ""))]
+    with suppress(ValueError, AttributeError, TypeError):
+        told = json.loads(answer.body)
+        waits += [_seconds(told.get("retry_after")), _seconds((told.get("parameters") or {}).get("retry_after"))]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _seconds(value: object) -> float | None:
+    if not isinstance(value, (str, int, float)):
+        return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return None if math.isnan(seconds) or seconds < 0 else seconds
+
+
+def _seconds_until(date: str, now: str) -> float | None:
+    """Return the seconds until an HTTP date, by the server's own clock if it is known."""
+    try:
+        then = parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    try:
+        return max(0.0, then - parsedate_to_datetime(now).timestamp())
+    except (ValueError, TypeError, OverflowError):
+        return max(0.0, then - time.time())

@@ -1,0 +1,369 @@
+"""State that survives the supervisor: one sqlite file for all rooms, and one lock file per supervised job.
+
+The lock is flock(2): the kernel releases it when its holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+from training_monitor.core.errors import AlreadySupervised, StateError
+from training_monitor.core.records import Value, format_record, read_record
+from training_monitor.core.settings import state_dir
+from training_monitor.core.values import Delivery, Notice
+
+_MIGRATIONS = (
+    """CREATE TABLE runs (
+        key TEXT PRIMARY KEY,           -- target and job name
+        state TEXT NOT NULL,            -- JSON
+        finished INTEGER NOT NULL,      -- 1 once it has a result
+        updated_at REAL NOT NULL        -- UTC epoch seconds
+    )""",
+    """CREATE TABLE notices (
+        number INTEGER PRIMARY KEY,     -- in the order in which they were added
+        user TEXT NOT NULL,             -- whom to tell; empty: whoever the channels tell
+        job_id TEXT,
+        key TEXT UNIQUE,                -- user, job, kind and generation; NULL for a message, which may be repeated
+        notice TEXT NOT NULL,           -- JSON
+        state TEXT NOT NULL,            -- pending, sent or failed (nobody tries any more)
+        channel TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        error TEXT,
+        created_at REAL NOT NULL,       -- UTC epoch seconds
+        changed_at REAL NOT NULL        -- when its state was last written
+    )""",
+    """CREATE TABLE credit_movements (
+        number INTEGER PRIMARY KEY,     -- in the order in which they were made
+        account TEXT NOT NULL,
+        kind TEXT NOT NULL,             -- deposit, withdraw, reserve, settle or refund
+        amount INTEGER NOT NULL,        -- millionths of a dollar, as it changes the balance
+        job_id TEXT,
+        reason TEXT NOT NULL,
+        created_at REAL NOT NULL,       -- UTC epoch seconds
+        UNIQUE (account, kind, job_id)  -- each of them once for a job; a deposit may be one of many
+    )""",
+    """CREATE TABLE training_jobs (
+        number INTEGER PRIMARY KEY,     -- in the order in which they were submitted
+        id TEXT NOT NULL UNIQUE,
+        state TEXT NOT NULL,
+        request TEXT NOT NULL,          -- JSON
+        work TEXT NOT NULL,             -- JSON
+        worker TEXT,                    -- who holds it; NULL: nobody
+        lease_until REAL,               -- for so long, unless it is renewed; UTC epoch seconds as all times
+        created_at REAL NOT NULL,
+        changed_at REAL NOT NULL,       -- when it came into its state
+        progressed_at REAL NOT NULL,    -- when something was last done for it
+        to_end TEXT                     -- JSON: how it is to be ended and why; NULL: nobody asked for that
+    )""",
+    """CREATE TABLE history_members (
+        number INTEGER PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        first REAL NOT NULL,            -- when it was first and last seen, UTC epoch seconds as all times
+        last REAL NOT NULL
+    )""",
+    """CREATE TABLE history_samples (     -- of the last hours
+        shard INTEGER NOT NULL,         -- some members together: what is added at a time lies on few pages
+        timestamp REAL NOT NULL,
+        member INTEGER NOT NULL,
+        sample TEXT NOT NULL,           -- a row of fleet/history.py
+        PRIMARY KEY (shard, timestamp, member)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE history_chunks (
+        number INTEGER PRIMARY KEY,
+        member INTEGER NOT NULL,
+        kind INTEGER NOT NULL,          -- 0 all samples, 1 thinned, 2 cannot be read
+        first REAL NOT NULL,            -- the times of its samples; they lie in one hour, of thinned ones in one day
+        last REAL NOT NULL,
+        samples INTEGER NOT NULL,       -- how many
+        packed BLOB NOT NULL            -- a chunk of fleet/history.py
+    )""",
+    "CREATE INDEX history_chunks_of_members ON history_chunks (member, kind, first, last, samples)",
+    """CREATE TABLE looks (               -- what was seen of a training, by whichever command
+        key TEXT NOT NULL,              -- target and training
+        timestamp REAL NOT NULL,        -- UTC epoch seconds
+        observation TEXT NOT NULL,      -- JSON
+        PRIMARY KEY (key, timestamp)
+    ) WITHOUT ROWID""",
+)
+Execute = Callable[..., list[tuple[Any, ...]]]
+PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
+MOST_NOTICES = 1000
+# Looks kept per training, and in total; the least recently seen trainings go first. About 300 bytes a look: a few MB.
+MOST_LOOKS, ALL_LOOKS = 240, 12_000
+_NOT_TRIED = Delivery("none", False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNotice:
+    """A notice and its delivery. state: pending | sent | failed; times are UTC epoch seconds."""
+
+    number: int
+    user: str
+    notice: Notice
+    state: str
+    channel: str | None
+    attempts: int
+    error: str | None
+    created_at: float
+    changed_at: float
+
+
+class Store:
+    """This machine's state file. One short connection per call: safe for any thread and process."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder or state_dir()
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            os.makedirs(os.path.join(self.folder, "locks"), mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"the state folder {self.folder} cannot be made: {error.strerror}",
+                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
+            ) from error
+        self.path = os.path.join(self.folder, "training_monitor.db")
+        with self._open() as database:
+            _migrate(database)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            database = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise StateError(
+                f"the state file {self.path} cannot be opened: {error}",
+                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
+            ) from error
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            yield database
+        except sqlite3.Error as error:
+            raise StateError(
+                f"the state file {self.path} cannot be used: {error}",
+                hint="look at the disk's free space, or move the file away",
+            ) from error
+        finally:
+            database.close()
+
+    @contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[Execute]:
+        """Yield a function that runs a statement and returns its rows; all of its statements commit, or none.
+
+        Other writers wait. A transaction that is not `durable` is faster, and may be lost in a power failure.
+        """
+        with self._open() as database:
+            if not durable:
+                database.execute("PRAGMA synchronous=NORMAL")
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield lambda statement, values=(): database.execute(statement, values).fetchall()
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+    def save_run(self, key: str, state: object, *, finished: bool) -> None:
+        """Save the state of a run, a dataclass or a dict; it is on disk when this returns."""
+        with self._open() as database:
+            database.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+                "state = excluded.state, finished = excluded.finished, updated_at = excluded.updated_at",
+                (key, format_record(state), finished, time.time()),
+            )
+
+    def load_run(
+        self, key: str, kind: type[Value], *, finished: bool = False, drop_unknown: bool = False
+    ) -> Value | None:
+        """Return the state of an unfinished or finished run as a `kind` (see `decode`); None without one.
+
+        Raises:
+            StateError: it is damaged.
+            TrainingMonitorError: a later version wrote it.
+        """
+        with self._open() as database:
+            row = database.execute("SELECT state FROM runs WHERE key = ? AND finished = ?", (key, finished)).fetchone()
+        if row is None:
+            return None
+        try:
+            return read_record(kind, row[0], name=f"the state of {key}", drop_unknown=drop_unknown)
+        except ValueError as error:
+            raise StateError(
+                f"the state file {self.path} holds something else than the state of {key}: {error}",
+                hint="move the file away",
+            ) from error
+
+    def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
+        """Queue a notice; it is on disk when this returns. Return False for a duplicate."""
+        with self._open() as database:
+            return _insert(database, user, notice, "pending", now)
+
+    def has_notice(self, user: str, notice: Notice) -> bool:
+        """Whether the same notice is pending or sent for this user."""
+        with self._open() as database:
+            asked = "SELECT 1 FROM notices WHERE key = ? AND state IN ('pending', 'sent')"
+            return database.execute(asked, (_notice_key(user, notice),)).fetchone() is not None
+
+    def save_delivery(self, user: str, notice: Notice, delivery: Delivery, *, now: float) -> None:
+        """Save a notice after an immediate delivery or failure; it replaces a failed one."""
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("DELETE FROM notices WHERE key = ? AND state = 'failed'", (_notice_key(user, notice),))
+            _insert(database, user, notice, "sent" if delivery.success else "failed", now, delivery)
+            database.execute("COMMIT")
+
+    def mark_notice(self, number: int, state: str, delivery: Delivery, *, now: float) -> None:
+        """Record a delivery attempt: `state`, channel and error; `attempts` are added to the count."""
+        with self._open() as database:
+            database.execute(
+                "UPDATE notices SET state = ?, channel = ?, attempts = attempts + ?, error = ?, changed_at = ? "
+                "WHERE number = ?",
+                (state, delivery.channel, delivery.attempts, delivery.error, now, number),
+            )
+
+    def pending_notices(self, user: str) -> list[KeptNotice]:
+        """Return the pending notices of a user, oldest first."""
+        return self._notices("WHERE user = ? AND state = 'pending' ORDER BY number", (user,))
+
+    def recent_notices(self, job_id: str | None = None, limit: int = 50) -> list[KeptNotice]:
+        """Return the last notices of one job or of all, newest first."""
+        chosen = "WHERE coalesce(?, job_id) IS job_id ORDER BY number DESC LIMIT ?"
+        return self._notices(chosen, (_storable(job_id), limit))
+
+    def _notices(self, chosen: str, values: tuple[object, ...]) -> list[KeptNotice]:
+        columns = "number, user, notice, state, channel, attempts, error, created_at, changed_at"
+        with self._open() as database:
+            rows = database.execute(f"SELECT {columns} FROM notices {chosen}", values).fetchall()
+        try:
+            return [KeptNotice(row[0], row[1], read_record(Notice, row[2]), *row[3:]) for row in rows]
+        except ValueError as error:
+            raise StateError(
+                f"the state file {self.path} holds something else than notices: {error}", hint="move the file away"
+            ) from error
+
+    def add_look(self, key: str, timestamp: float, observation: object, *, replaces: float | None = None) -> int:
+        """Save a look at a training, replacing the one at `replaces`; return how many looks the training has.
+
+        Looks at this time or later are deleted: the clock was set back since.
+        """
+        name = _storable(key)
+        with self.transaction(durable=False) as execute:
+            gone = (name, timestamp, replaces)
+            execute("DELETE FROM looks WHERE key = ? AND (timestamp >= ? OR timestamp = ?)", gone)
+            execute("INSERT INTO looks VALUES (?, ?, ?)", (name, timestamp, format_record(observation)))
+            [[count]] = execute("SELECT count(*) FROM looks WHERE key = ?", (name,))
+            if count in (1, MOST_LOOKS):
+                _forget_looks(execute)
+            return int(count)
+
+    def keep_looks(self, key: str, timestamps: Sequence[float]) -> None:
+        """Delete all looks at a training up to the last of `timestamps`, except those."""
+        name, kept = _storable(key), ", ".join("?" * len(timestamps))
+        with self.transaction(durable=False) as execute:
+            execute(
+                f"DELETE FROM looks WHERE key = ? AND timestamp <= ? AND timestamp NOT IN ({kept})",
+                (name, max(timestamps), *timestamps),
+            )
+
+    def looks(self, key: str) -> list[str]:
+        """Return the looks at a training as JSON, oldest first."""
+        with self._open() as database:
+            asked = "SELECT observation FROM looks WHERE key = ? ORDER BY timestamp"
+            rows = database.execute(asked, (_storable(key),)).fetchall()
+        return [text for (text,) in rows]
+
+    @contextmanager
+    def hold(self, key: str) -> Iterator[None]:
+        """Be the only supervisor of `key` on this machine. Raises AlreadySupervised, naming the holder."""
+        with self._open_lock(key) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AlreadySupervised(
+                    f"{key} is already supervised here by process {lock.read() or '?'}",
+                    hint="stop that one first, or give this job another name",
+                ) from error
+            try:
+                with suppress(OSError):  # on a full disk, only the holder's pid is missing
+                    lock.truncate()
+                    lock.write(str(os.getpid()))
+                    lock.flush()
+                yield
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may hold a copy until its exec
+
+    def _open_lock(self, key: str) -> IO[str]:
+        path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
+        try:
+            return open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+")
+        except OSError as error:
+            raise StateError(
+                f"the lock file {path} cannot be opened: {error.strerror}",
+                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
+            ) from error
+
+
+def _insert(
+    database: sqlite3.Connection,
+    user: str,
+    notice: Notice,
+    state: str,
+    now: float,
+    delivery: Delivery = _NOT_TRIED,
+) -> bool:
+    """Add a notice unless it is a duplicate, and delete the oldest finished ones. Return whether it was added."""
+    told = (None if delivery.channel == "none" else delivery.channel, delivery.attempts, delivery.error)
+    added = database.execute(
+        "INSERT OR IGNORE INTO notices (user, job_id, key, notice, state, created_at, changed_at, "
+        "channel, attempts, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (user, _storable(notice.job_id), _notice_key(user, notice), format_record(notice), state, now, now, *told),
+    )
+    database.execute(
+        "DELETE FROM notices WHERE state != 'pending' AND number <= "
+        "(SELECT number FROM notices ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (MOST_NOTICES,),
+    )
+    return added.rowcount > 0
+
+
+def _storable(text: str | None) -> str | None:
+    """Escape a name from a file name that is not UTF-8, which sqlite refuses."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _notice_key(user: str, notice: Notice) -> str | None:
+    if notice.kind == PLAIN_MESSAGE:
+        return None
+    return json.dumps([user, notice.job_id, notice.kind, notice.generation])
+
+
+def _forget_looks(execute: Execute) -> None:
+    """Delete the looks of the least recently seen trainings until at most ALL_LOOKS are left."""
+    [[total]] = execute("SELECT count(*) FROM looks")
+    for key, count in execute("SELECT key, count(*) FROM looks GROUP BY key ORDER BY max(timestamp)"):
+        if total <= ALL_LOOKS:
+            return
+        execute("DELETE FROM looks WHERE key = ?", (key,))
+        total -= count
+
+
+def _migrate(database: sqlite3.Connection) -> None:
+    """Bring the file to the newest schema, each step in its own transaction."""
+    while True:
+        database.execute("BEGIN IMMEDIATE")
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if version >= len(_MIGRATIONS):
+            database.execute("COMMIT")
+            return
+        database.execute(_MIGRATIONS[version])
+        database.execute(f"PRAGMA user_version = {version + 1}")
+        database.execute("COMMIT")

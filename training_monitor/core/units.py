@@ -1,0 +1,117 @@
+"""Format and parse numbers for people: durations, bytes, counts, sparklines. Pure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from math import fsum, isfinite, nan
+
+_BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
+_LARGEST = sys.float_info.max
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_AMOUNT = re.compile(r"((?:\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE][+-]?\d{1,3})?)\s*([smhdw])\s*", re.ASCII)
+
+
+def format_duration(seconds: float | None) -> str:
+    """Format seconds as 59s, 5m, 1h05m or 2d03h; '?' when unknown.
+
+    >>> format_duration(3900)
+    '1h05m'
+    """
+    if seconds is None or not 0 <= seconds < float("inf"):
+        return "?"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration such as 90s, 15m, 1h30m or 2d; None for anything else.
+
+    >>> parse_duration("1h05m")
+    3900.0
+    """
+    seconds, position = 0.0, 0
+    while found := _AMOUNT.match(text, position):
+        seconds, position = seconds + float(found[1]) * _UNITS[found[2]], found.end()
+    return seconds if text and position == len(text) and isfinite(seconds) else None
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Format a count with its noun: 1 restart, 2 restarts; `many` is an irregular plural."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def name_some(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Join the first `most` names and count the rest: a, b and 3 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+def format_bytes(count: float | None) -> str:
+    """Format bytes as 512 B, 1.5 KiB or 7.0 GiB; '?' when unknown."""
+    if count is None or not isfinite(count):
+        return "?"
+    if count < 1024:
+        return f"{int(count)} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} PiB"
+
+
+def known_number(value: object) -> float | None:
+    """Return a finite number as a float; None for anything else, including bool, nan and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
+
+
+def format_sparkline(values: Sequence[float | None], width: int, *, ascii: bool = False) -> str:
+    """Draw a series as one line of `width` cells, the lowest value at the bottom and the highest at the top.
+
+    A cell is the mean of the known values in its part of the series; a short series is stretched. A cell is blank
+    without known values, and `!` with nan or an infinity among them. A constant series is drawn in the middle.
+
+    >>> format_sparkline([1, 2, None, 4], 4, ascii=True)
+    '_- #'
+    """
+    series = list(values)
+    cells = [_cell(series, at, width) for at in range(width if series else 0)]
+    known = [cell for cell in cells if cell is not None and isfinite(cell)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    size = max(abs(low), abs(high)) or 1.0  # dividing by it first keeps the difference of the largest floats finite
+    blocks = _ASCII_BLOCKS if ascii else _BLOCKS
+    drawn = []
+    for cell in cells:
+        if cell is None or not isfinite(cell):
+            drawn.append(" " if cell is None else "!")
+            continue
+        share = (cell / size - low / size) / (high / size - low / size) if low < high else 0.49
+        drawn.append(blocks[min(len(blocks) - 1, int(share * len(blocks)))])
+    return "".join(drawn).ljust(width)
+
+
+def _cell(values: Sequence[float | None], at: int, width: int) -> float | None:
+    """Return the mean of one of `width` parts of the series; None without known values, nan if one is not finite."""
+    first = at * len(values) // width
+    part = values[first : max(first + 1, (at + 1) * len(values) // width)]
+    known = [value for value in part if value is not None]
+    if not known:
+        return None
+    if not all(-_LARGEST <= value <= _LARGEST for value in known):
+        return nan
+    return fsum(value / len(known) for value in known)

@@ -1,0 +1,388 @@
+"""Frozen values of judging, watching, notifying, saving and ending a training. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import Checkpoint, Failure, JobStatus, JobView, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one look at one training saw; None is unknown, never zero.
+
+    Attributes:
+        timestamp: epoch seconds, by the observer's clock.
+        step, total_steps: of the job, over all epochs; None before the first step.
+        eta_seconds, steps_per_second, loss: as printed in the log.
+        phase: what the end of the log says it is doing instead of steps (see `find_phase`).
+        gpu_utilization, gpu_power_fraction: of its busiest GPU (see `gpu_load`): per cent, and power draw over its
+            limit.
+        log_size: bytes.
+        epoch, total_epochs: epochs done, including the fraction of the current one, and their total.
+        status: of the job; UNKNOWN without one. exit_code, message: those of the job.
+        is_running: whether its processes run. finished: whether its log shows the end.
+        failure: why it failed; only if it no longer runs or its log ends in an error.
+        runtime: seconds since it began. process: its identity `PID START BOOT`; another one is another start.
+        awake_seconds: how long the target has been awake since its boot `boot`; measures elapsed time across clock
+            jumps and suspends.
+        log_age: seconds since the last write to its log. step_age: since the line with its newest step was written.
+        step_interval: the usual seconds between lines with a step; step_time: the seconds of a step at its usual best.
+            Both from the times and rates in its own log.
+        file_age: seconds since the last write to the newest file in its checkpoint folder.
+        cpu_seconds, written_bytes: CPU time and bytes written by its processes since they began, including ended
+            children. cpu_cores, write_rate: the same per second, measured during the look.
+        blocked: how many of its processes wait in the kernel for a disk (state D).
+        compilers: how many compilers run for it.
+        oom_kills: processes killed for lack of memory on the target, as counted by the kernel.
+        gpu_errors: faults of its GPUs, one text each.
+        processes: how many of its processes were seen; 0 if none has its log open, or none is visible.
+    """
+
+    timestamp: float
+    step: int | None
+    total_steps: int | None = None
+    eta_seconds: float | None = None
+    steps_per_second: float | None = None
+    loss: float | None = None
+    phase: str | None = None
+    gpu_utilization: float | None = None
+    gpu_power_fraction: float | None = None
+    log_size: int | None = None
+    epoch: float | None = None
+    total_epochs: float | None = None
+    status: JobStatus = JobStatus.UNKNOWN
+    exit_code: int | None = None
+    message: str | None = None
+    is_running: bool | None = None
+    finished: bool | None = None
+    failure: Failure | None = None
+    runtime: float | None = None
+    process: str | None = None
+    boot: str | None = None
+    awake_seconds: float | None = None
+    log_age: float | None = None
+    step_age: float | None = None
+    step_interval: float | None = None
+    step_time: float | None = None
+    file_age: float | None = None
+    cpu_seconds: float | None = None
+    written_bytes: int | None = None
+    cpu_cores: float | None = None
+    write_rate: float | None = None
+    blocked: int | None = None
+    compilers: int | None = None
+    oom_kills: int | None = None
+    gpu_errors: tuple[str, ...] = ()
+    processes: int | None = None
+
+
+ProgressSample = Observation  # the earlier public name
+
+
+@dataclass(frozen=True, slots=True)
+class StallAnalysis:
+    """The result of `analyze_stall`, which defines its words. Times are epoch seconds, durations seconds."""
+
+    is_stalling: bool
+    kind: str | None
+    confidence: str
+    reason: str
+    recommendation: str
+    current_step: int | None = None
+    total_steps: int | None = None
+    stall_detected_at: float | None = None
+    grace_period_remaining: float | None = None
+    signals: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The conclusion of `judge` about a training; every command shows this and no other.
+
+    Attributes:
+        state: starting | running | slow | stalled | finished | failed | stopped | unknown.
+        verdict: ok | warning | failed | unknown. Decides the exit status: 0 for ok and warning, 1, 3.
+        reason: one sentence with the evidence: the silence and its limit, the decisive line, or why it is unknown.
+        since: the start of this state, epoch seconds.
+        confidence: none | low | medium | high.
+        recommendation: continue | alert | terminate.
+        seconds_without_step, limit_seconds: the silence, and the limit from which it is a stall.
+        remedies: what to try, or what would make the verdict more certain.
+        failure: why it failed, if it did.
+        stall: the result of `analyze_stall`.
+    """
+
+    state: str
+    verdict: str
+    reason: str
+    since: float | None = None
+    confidence: str = "none"
+    recommendation: str = "continue"
+    seconds_without_step: float | None = None
+    limit_seconds: float | None = None
+    remedies: tuple[str, ...] = ()
+    failure: Failure | None = None
+    stall: StallAnalysis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LossAnalysis:
+    """The result of `analyze_loss`: kind nan | spike | divergence | plateau, or None."""
+
+    kind: str | None
+    reason: str
+    last: float | None
+    best: float | None
+
+
+PRIORITIES = ("low", "normal", "high", "urgent")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """What is watched: a job by its id, files on the target, or a process there.
+
+    `job_id` is a Ray submission id or process:NAME. `log_file` is the training's log; `log_paths` are shell patterns,
+    of whose matches the newest file is the log. At most one of these three is given; `pid` is the training's main
+    process, alone or together with a log. `pid_file` contains its pid, `output_dir` its checkpoints. `name` is its
+    display name (default: made from the others).
+    """
+
+    job_id: str | None = None
+    log_file: str | None = None
+    pid_file: str | None = None
+    output_dir: str | None = None
+    name: str | None = None
+    log_paths: tuple[str, ...] = ()
+    pid: int | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("job_id", "log_file", "pid_file", "output_dir", "name"):
+            value = getattr(self, key)
+            if value is not None and (not value or "\0" in value):
+                raise SettingsError(key, value, "a text that is not empty")
+        if not isinstance(self.log_paths, tuple) or not all(
+            isinstance(path, str) and path and "\0" not in path for path in self.log_paths
+        ):
+            raise SettingsError("log_paths", self.log_paths, "a tuple of patterns such as /workspace/*/training.log")
+        named = (self.job_id is not None) + (self.log_file is not None) + bool(self.log_paths)
+        if named > 1 or (named == 0 and self.pid is None):
+            raise SettingsError("job", self.job_id, "either a job id, or a log file, or log paths, or a pid")
+        if self.job_id is not None and (self.pid_file is not None or self.pid is not None):
+            raise SettingsError("pid_file", self.pid_file, "no pid: a job id tells its processes")
+        if self.pid is not None and (self.pid_file is not None or self.pid < 2):
+            raise SettingsError("pid", self.pid, "the number of a process, without a pid file")
+
+    @property
+    def label(self) -> str:
+        """Return the display name."""
+        return self.name or self.job_id or self.log_file or " ".join(self.log_paths) or f"pid {self.pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotSeen:
+    """What a look could not see, and why; it may exist all the same. `count` is None if unknown."""
+
+    what: str
+    why: str
+    count: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'' if self.count is None else f'{self.count} '}{self.what}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobListing:
+    """The jobs of a target, oldest first; a kind of jobs named in `not_seen` could not be listed."""
+
+    jobs: tuple[JobView, ...]
+    not_seen: tuple[NotSeen, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointListing:
+    """The checkpoints of a folder, lowest step first.
+
+    `unlisted` counts older checkpoints of which only the names are known, and unreadable folders that may hold some.
+    `unlooked_step` is the highest step that was not inspected; None when all were.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    unlisted: int = 0
+    unlooked_step: int | None = None
+
+    @property
+    def newest_complete(self) -> Checkpoint | None:
+        """Return the complete checkpoint with the highest step; None while a higher one was not inspected."""
+        newest = next((each for each in reversed(self.checkpoints) if each.complete), None)
+        is_last = newest is None or self.unlooked_step is None or newest.step >= self.unlooked_step
+        return newest if is_last else None
+
+    @property
+    def count(self) -> int:
+        return len(self.checkpoints) + self.unlisted
+
+    @property
+    def unknown(self) -> int:
+        """Return how many checkpoints may or may not be complete."""
+        return self.unlisted + sum(each.complete is None for each in self.checkpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStatus:
+    """One look of a watcher; None is unknown. `status` is the job's; without a job, RUNNING or UNKNOWN.
+
+    `step` is the job's step over all epochs that were seen, even if its log counts within epochs. `checkpoints` are
+    those of the output directory, lowest step first, and `unlisted_checkpoints` counts older ones that were not
+    inspected. `totals` are the 15 values of `LogTotals`. `errors` says what could not be asked. `verdict` is the result
+    of `judge`, `stall` its part about stalls. `started_at` and `timestamp` are epoch seconds, by the clock of the
+    target and of the watcher.
+    """
+
+    is_running: bool | None
+    progress: Progress
+    stall: StallAnalysis
+    checkpoints: tuple[Checkpoint, ...] | None
+    recent_output: str
+    timestamp: float
+    status: JobStatus = JobStatus.UNKNOWN
+    exit_code: int | None = None
+    message: str | None = None
+    loss: LossAnalysis | None = None
+    generation: int = 0
+    runtime: float | None = None
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    errors: tuple[str, ...] = ()
+    step: int | None = None
+    verdict: Verdict | None = None
+    unlisted_checkpoints: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogUpdate:
+    """One line of a followed log, delivered once, with the state at its arrival (`timestamp`, epoch seconds)."""
+
+    line: str
+    progress: Progress
+    stall: StallAnalysis
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to tell a user, in plain words; each channel renders it in its own markup.
+
+    `fields` are labels and values, one line each; `text` follows them. `(job_id, kind, generation)` identifies what
+    happened, for deduplication. priority: low | normal | high | urgent. `training` is the display name of what it is
+    about, `target` where that runs, and `command` what to type next in a shell on `host`, the sending machine.
+    """
+
+    kind: str
+    title: str
+    fields: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+    job_id: str | None = None
+    generation: int = 0
+    priority: str = "normal"
+    training: str | None = None
+    target: str | None = None
+    command: str | None = None
+    host: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority not in PRIORITIES:
+            raise SettingsError("priority", self.priority, ", ".join(PRIORITIES))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The delivery of a notice: `channel` accepted it; `none` if none did, `suppressed` for a duplicate.
+
+    `attempts` counts tries over all channels; `error` says why the channels before it, or all of them, failed.
+    """
+
+    channel: str
+    success: bool
+    attempts: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """One file of a verified upload; `etag` as the storage reports it."""
+
+    path: str
+    size_bytes: int
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReport:
+    """The result of an upload; `verified` means that the destination was listed and matches what was sent."""
+
+    destination: str
+    verified: bool
+    files: tuple[UploadedFile, ...] = ()
+    attempts: int = 1
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationPlan:
+    """What to do with a run that is to be ended or has finished.
+
+    `upload_to` are destinations, tried in order until one has the newest complete checkpoint (see `upload_checkpoint`).
+    `destroy` ends the rental of a vast.ai target once that upload is verified; `destroy_without_upload` does so even
+    without one, which loses what is on its disk. `end` is terminated, or how the run ended by itself: finished | failed
+    | stopped | ended; only the model of a finished run is called complete, the README of any other gets `tags`. A
+    target that cannot be reached for `unreachable_seconds` is given up.
+    """
+
+    reason: str = "Stall detected, grace period expired"
+    upload_to: tuple[str, ...] = ()
+    end: str = "terminated"
+    tags: tuple[str, ...] = ()
+    destroy: bool = True
+    destroy_without_upload: bool = False
+    unreachable_seconds: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationReport:
+    """The result of ending a run, or of saving it after it ended. None: not tried, or unknown.
+
+    `stopped`: no process of it is left; `left` lists what not even SIGKILL ended, as `PID STATE` (D waits for a disk or
+    driver). `checkpoint` is the one to upload. `destroyed` is True when the service acknowledged that it destroyed the
+    instance, False when the instance was kept, and `kept` says why. `gone`: two answers agree that there is no such
+    instance; without `destroyed`, it went by itself or the acknowledgement was lost. `unlisted_checkpoints` counts
+    older ones besides `checkpoints` that were not inspected. `success`: everything planned was done.
+    """
+
+    success: bool
+    end: str
+    reason: str
+    stopped: bool | None
+    left: tuple[str, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    checkpoint: Checkpoint | None
+    uploads: tuple[UploadReport, ...]
+    destroyed: bool | None
+    kept: str | None
+    duration: float
+    errors: tuple[str, ...] = ()
+    gone: bool | None = None
+    unlisted_checkpoints: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReport:
+    """How a watch ended: finished | failed | stopped | ended (unknown how) | lost | terminated."""
+
+    end: str
+    reason: str
+    status: TrainingStatus | None
+    termination: TerminationReport | None = None

@@ -1,0 +1,28 @@
+"""Many trainings at once: members, alerts, the user's alert rules, history."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.fleet.config import *
+    from training_monitor.fleet.fleet import *
+    from training_monitor.fleet.history import *
+    from training_monitor.fleet.metrics import *
+    from training_monitor.fleet.mock import *
+    from training_monitor.fleet.trends import *
+    from training_monitor.fleet.values import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "fleet.config": "AlertRule FleetConfig",
+        "fleet.fleet": "FleetMonitor VastAIMonitor load_fleet_config",
+        "fleet.history": "History",
+        "fleet.metrics": "Health Thresholds TrainingMetrics",
+        "fleet.mock": "MockFleet",
+        "fleet.trends": "compare_runs project_cost trend",
+        "fleet.values": "FleetAlert FleetEntry FleetSample FleetSnapshot FleetSummary",
+    },
+)

@@ -1,0 +1,447 @@
+"""FleetMonitor: look at many trainings, each in one round trip, and publish the results as snapshots.
+
+The instances of an account come from one listing per refresh, its credit from an occasional request.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import Engine, begin_thread
+from training_monitor.core.errors import InstanceNotFound, SettingsError, TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.settings_file import load_table
+from training_monitor.core.store import Store
+from training_monitor.core.values import Notice
+from training_monitor.fleet.config import FleetConfig, read_fleet_config
+from training_monitor.fleet.member import FleetMember
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.record import FleetOutages, FleetRecord, SampleHistory
+from training_monitor.fleet.rows import Listed, bill, summarize
+from training_monitor.fleet.values import FleetAlert, FleetEntry, FleetSample, FleetSnapshot
+from training_monitor.jobs.stopping import stop_job
+from training_monitor.logs.patterns import LogPattern
+from training_monitor.targets.target import parse_target
+from training_monitor.targets.transport import Transport
+from training_monitor.vast.account import account_balance
+from training_monitor.vast.instances import (
+    destroy_instance,
+    is_stopped,
+    list_instances_at_once,
+    show_instance,
+    stop_instance,
+)
+
+if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
+
+CREDIT_SECONDS = 300.0
+MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, per look
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known of the account.
+
+    `rows` are those of the last complete listing, at `listed_at`, by id, plus missing instances that are not known to
+    be gone; `gone` are those that `show instance` did not find either. `error` is why the last listing failed,
+    `stale_since` since when listings fail; `credit` in dollars.
+    """
+
+    rows: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    gone: frozenset[int] = frozenset()
+    listed_at: float | None = None
+    error: str | None = None
+    stale_since: float | None = None
+    credit: float | None = None
+
+    def running(self) -> list[int]:
+        """Return the ids of the instances that are not stopped, sorted."""
+        return sorted(number for number, row in self.rows.items() if number >= 0 and not is_stopped(row))
+
+    def about(self, number: int, before: Listed) -> Listed:
+        """Return what is known of an instance, given what was known `before`. Only what is in `gone` is lost."""
+        if self.listed_at is None:
+            return Listed(error=self.error, stale_since=self.stale_since)
+        if row := self.rows.get(number):
+            billed = bill(before.row, before.billed, row, self.listed_at)
+            return Listed(row, self.listed_at, False, self.error, self.stale_since, billed)
+        if number not in self.gone:
+            return Listed(error=f"vast://{number}: it is not listed, and nobody knows yet whether it is gone")
+        if before.row is not None:
+            return replace(before, lost=True, error=None, stale_since=None)
+        return Listed(None, None, True, f"vast://{number}: no such instance in this account")
+
+
+class AccountLister:
+    """Lists an account's instances and credit; called by one thread at a time, and `account` is replaced as a whole."""
+
+    def __init__(self, known: Collection[int], transport: Transport | None, clock: Clock) -> None:
+        self.account = Account()
+        self._known, self._transport, self._clock = frozenset(known), transport, clock
+        self._credit_at = 0.0
+
+    def look(self) -> None:
+        """List the instances. Raises TrainingMonitorError on failure; the previous listing is kept."""
+        before = self.account
+        known = self._known if before.listed_at is None else before.rows.keys()
+        rows = list_instances_at_once(known, transport=self._transport)
+        if before.error is not None:
+            get_logger().info("the account is listed again")
+        listed = {row["id"]: row for row in rows}
+        kept, gone = self._look_for({*before.rows, *self._known} - listed.keys() - before.gone)
+        gone |= before.gone - listed.keys()
+        self.account = Account({**listed, **kept}, gone, self._clock.time(), credit=before.credit)
+
+    def _look_for(self, absent: set[int]) -> tuple[dict[int, Mapping[str, Any]], frozenset[int]]:
+        """Ask for instances missing in a listing; return those that may still exist, and those that are gone."""
+        kept = {number: row for number, row in self.account.rows.items() if number in absent}
+        gone = set[int]()
+        for number in sorted(absent)[:MOST_SHOWN]:
+            try:
+                kept[number] = show_instance(str(number), transport=self._transport)
+            except InstanceNotFound:
+                kept.pop(number, None)
+                gone.add(number)
+            except TrainingMonitorError as error:
+                get_logger().info("instance %d is not listed, and could not be asked for: %s", number, error)
+        return kept, frozenset(gone)
+
+    def fail(self, error: str) -> None:
+        """Record why a listing failed."""
+        before = self.account
+        if before.error is None:
+            get_logger().warning("the account was not listed: %s", error)
+        known_since = (before.stale_since, before.listed_at, self._clock.time())
+        since = next(when for when in known_since if when is not None)
+        self.account = replace(before, error=error, stale_since=since)
+
+    def look_at_credit(self) -> None:
+        """Ask for the credit when that is due; it is unknown if that fails."""
+        if self.account.error is not None or self._clock.monotonic() < self._credit_at:
+            return
+        self._credit_at = self._clock.monotonic() + CREDIT_SECONDS
+        try:
+            credit = account_balance(transport=self._transport).credit
+        except TrainingMonitorError:
+            credit = None
+        self.account = replace(self.account, credit=credit)
+
+
+ACCOUNT = ""  # the key of the account's listing; those of members are not empty
+DEFAULT_CONFIG = FleetConfig()
+ACTIONS = ("stop", "destroy")
+MOST_LOST = 100  # lost instances of the account that are shown
+
+
+class FleetMonitor(Engine):
+    """Looks at all members every `config.interval` seconds, one round trip each, without blocking its callers.
+
+    All instances of the account come from one listing. One that a complete listing lacks is lost; a failed listing
+    changes nothing. A member that does not answer keeps its last reading, marked with its age, and is retried with
+    backoff. Looks replace values as a whole, so a snapshot never changes.
+
+    Args:
+        entries: what is watched.
+        whole_account: also watch every instance of the vast.ai account that is not stopped, as it appears.
+        config: interval, log paths, thresholds, rules, budget.
+        patterns: the user's own metrics.
+        history: stores samples, such as `History`; None: they are not stored.
+        tell: called with every alert as a Notice, such as `Outbox.post`.
+        heartbeat: pinged after every round with a successful look.
+        namespace: of pods without one.
+        store: shares looks with other commands; None: not shared.
+
+    Raises:
+        SettingsError: a target or a log path is invalid.
+    """
+
+    subject = "fleet"
+    urgent = (ACCOUNT,)
+
+    def __init__(
+        self,
+        entries: Sequence[FleetEntry] = (),
+        *,
+        whole_account: bool = False,
+        config: FleetConfig = DEFAULT_CONFIG,
+        patterns: Sequence[LogPattern] = (),
+        history: SampleHistory | None = None,
+        tell: Callable[[Notice], Any] | None = None,
+        heartbeat: Heartbeat | None = None,
+        namespace: str = "default",
+        store: Store | None = None,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(config.interval, clock)
+        self.config, self._whole_account, self._transport = config, whole_account, transport
+        self._make_member = partial(
+            FleetMember, config=config, patterns=patterns, namespace=namespace, turn=threading.Lock(), store=store
+        )
+        self._members: dict[str, FleetMember] = {}
+        self._view = FleetSnapshot(clock.time())
+        self._add_members(entries)
+        self._named = frozenset(self._members)
+        numbers = {member.instance for member in self._members.values() if member.instance is not None}
+        self._lister = AccountLister(numbers, transport, clock) if whole_account or numbers else None
+        self._actions = FleetActions(self._hear, transport, clock)
+        self._record = FleetRecord(config, history, tell)
+        self._outages = FleetOutages(config.outage_after, store, clock, heartbeat, self._record.add)
+        self.show()
+
+    # ------------------------------------------------------------ called by screens
+
+    def snapshot(self) -> FleetSnapshot:
+        """Return the current snapshot."""
+        with self._lock:
+            view, refreshing = self._view, not self._schedule.is_idle
+        return replace(
+            view,
+            timestamp=self.clock.time(),
+            alerts=self._record.alerts(),
+            paused=self._paused,
+            refreshing=refreshing,
+        )
+
+    def clear_logs(self) -> None:
+        """Forget the log lines shown so far."""
+        for member in self._all_members():
+            member.clear_logs()
+        with self._lock:
+            rows = tuple(replace(row, recent_logs=deque(maxlen=row.recent_logs.maxlen)) for row in self._view.rows)
+            self._view = replace(self._view, rows=rows)
+        self._tell_listeners()
+
+    def recent(self, key: str) -> tuple[FleetSample, ...]:
+        """Return the samples of a member from the last hours, oldest first."""
+        member = self._members.get(key)
+        return member.recent() if member else ()
+
+    def act(self, action: str, keys: Sequence[str]) -> None:
+        """Begin to `stop` or `destroy` members; the results are reported as alerts. Raises SettingsError."""
+        for key in dict.fromkeys(keys):
+            self._actions.begin(action, key, self._members.get(key))
+
+    def update_all_metrics(self) -> dict[str, TrainingMetrics]:
+        """Look at all members once, concurrently, wait for all, and return the rows by key. Raises nothing."""
+        self.ask_all()
+        return {row.key: row for row in self._view.rows}
+
+    # ------------------------------------------------------------ looks
+
+    def keys(self) -> list[str]:
+        """Return the keys of the account's listing and of the members that can be asked."""
+        members = [member.key for member in self._all_members() if member.is_asked]
+        return [ACCOUNT, *members] if self._lister else members
+
+    def look(self, key: str) -> None:
+        """List the account, or look at a member."""
+        member = self._members.get(key)
+        if member:
+            self._record.remember(member, self.clock.time())
+            member.look(self.clock.time(), self._transport)
+        elif key == ACCOUNT and self._lister:
+            self._lister.look()
+            self._take_listing(self._lister.account)
+            self._note_change()
+            self._lister.look_at_credit()
+            for member in self._all_members():
+                self._record.remember(member, self.clock.time())  # also for members that are not asked
+
+    def fail(self, key: str, error: str) -> None:
+        """Record why a look failed; the last reading is kept."""
+        member = self._members.get(key)
+        if member:
+            member.fail(error, self.clock.time())
+        elif key == ACCOUNT and self._lister:
+            self._lister.fail(error)
+            self._take_listing(self._lister.account)
+
+    def _take_listing(self, account: Account) -> None:
+        """Pass the listing on to the members, and begin to look at new instances."""
+        if self._whole_account and account.error is None:
+            known = {member.instance for member in self._all_members()}
+            new = [f"vast://{number}" for number in account.running() if number not in known]
+            self._add_members([entry for target in new for entry in self.config.entries_of(target)])
+        for member in self._all_members():
+            if member.instance is not None:
+                member.listed = account.about(member.instance, member.listed)
+        self._forget_lost()
+        self._ask_more()
+
+    def _forget_lost(self) -> None:
+        """Drop all but the newest lost instances that came with the account."""
+        lost = [each.key for each in self._all_members() if each.listed.lost and each.key not in self._named]
+        dropped = set(lost[:-MOST_LOST])
+        with self._lock:
+            self._members = {key: member for key, member in self._members.items() if key not in dropped}
+            self._schedule.forget(dropped)
+
+    def _add_members(self, entries: Sequence[FleetEntry]) -> None:
+        """Add members; one that is named twice is added once, with the groups of both."""
+        merged: dict[str, FleetEntry] = {}
+        for entry in entries:
+            before = merged.get(entry.key, entry)
+            merged[entry.key] = replace(before, groups=tuple(dict.fromkeys((*before.groups, *entry.groups))))
+        made = {key: self._make_member(entry) for key, entry in merged.items()}
+        with self._lock:
+            self._members = {**self._members, **made}
+
+    def _all_members(self) -> list[FleetMember]:
+        with self._lock:
+            return list(self._members.values())
+
+    # ------------------------------------------------------------ snapshots and alerts
+
+    def show(self) -> None:
+        """Build a snapshot of all members."""
+        members, now = self._all_members(), self.clock.time()
+        rows = tuple(member.metrics(now) for member in members)
+        account = self._lister.account if self._lister else Account()
+        summary = summarize(
+            rows,
+            listed=None if account.listed_at is None else list(account.rows.values()),
+            shown={member.instance for member in members if member.instance is not None},
+            credit=account.credit,
+            thresholds=self.config.thresholds,
+            now=now,
+        )
+        view = FleetSnapshot(
+            timestamp=now,
+            rows=rows,
+            summary=summary,
+            groups=tuple(dict.fromkeys(group for member in members for group in member.entry.groups)),
+            interval=self.interval,
+            listed_at=account.listed_at,
+            error=account.error,
+            stale_since=account.stale_since,
+        )
+        with self._lock:
+            self._view = view
+
+    def judge(self) -> None:
+        """Store the samples of the round, and send the alerts."""
+        view, members = self._view, self._members
+        seen = [(members[row.key], row) for row in view.rows if row.key in members]
+        self._record.judge(seen, view.summary, view.timestamp)
+        self._outages.judge((member for member, _ in seen), view)
+        self._note_change()
+
+    def _hear(self, alert: FleetAlert) -> None:
+        """Report the result of an action on a member, and look again."""
+        self._record.add(alert, self._members.get(alert.key))
+        self.refresh()
+        self._note_change()
+
+
+class VastAIMonitor(FleetMonitor):
+    """The instances of a vast.ai account. With `use_mock` it is a `MockFleet`, which needs no account.
+
+    Args:
+        instance_ids: their ids; None: all of the account that are not stopped.
+        use_mock: show made-up ones instead.
+        more: keyword arguments of FleetMonitor.
+    """
+
+    def __new__(cls, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> Any:
+        if not use_mock:
+            return super().__new__(cls)
+        from training_monitor.fleet.mock import MockFleet
+
+        return MockFleet(instance_ids or (), **{name: more[name] for name in ("config", "clock") if name in more})
+
+    def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
+        config: FleetConfig = more.get("config", DEFAULT_CONFIG)
+        entries = [entry for number in instance_ids or () for entry in config.entries_of(f"vast://{number}")]
+        super().__init__(entries, whole_account=instance_ids is None, **more)
+
+
+# ---------------------------------------------------------------- actions
+
+
+class FleetActions:
+    """Stops or destroys members in threads, one action per member at a time; `tell` gets the results from there."""
+
+    def __init__(self, tell: Callable[[FleetAlert], None], transport: Transport | None, clock: Clock) -> None:
+        self._tell, self._transport, self._clock = tell, transport, clock
+        self._lock, self._under_way = threading.Lock(), set[str]()
+
+    def begin(self, action: str, key: str, member: FleetMember | None) -> None:
+        """Begin to `stop` or `destroy` a member. Raises SettingsError for another action."""
+        if action not in ACTIONS:
+            raise SettingsError("action", action, " or ".join(ACTIONS))
+        refusal = _refusal(action, member)
+        if member is None or refusal:
+            self._say(key, "refused", refusal, "warning")
+            return
+        place = member.place
+        with self._lock:
+            is_first = place not in self._under_way
+            self._under_way.add(place)
+        if not is_first:
+            self._say(key, "refused", "something is being done to it already", "warning")
+            return
+        if not begin_thread(lambda: self._act(action, member, place), action):
+            with self._lock:
+                self._under_way.discard(place)
+            self._say(key, "failed", f"to {action} it failed: this machine has no thread left", "error")
+
+    def _act(self, action: str, member: FleetMember, place: str) -> None:
+        member.ending = action
+        kind, text, level = "failed", "", "error"
+        try:
+            kind, text = self._do(action, member)
+            level = "info"
+        except TrainingMonitorError as error:
+            text = f"to {action} it failed: {error}"
+        except Exception as error:  # the person who asked must see any failure
+            get_logger().exception("%s: to %s it failed", member.key, action)
+            text = f"to {action} it failed: {error!r}"
+        finally:
+            with self._lock:
+                self._under_way.discard(place)
+        if kind == "failed":
+            member.ending = None
+        self._say(member.key, kind, text, level)
+
+    def _do(self, action: str, member: FleetMember) -> tuple[str, str]:
+        """Do it and return kind and text of the result. Raises TrainingMonitorError."""
+        name = member.target.name
+        if action == "destroy":
+            done = destroy_instance(name, transport=self._transport, clock=self._clock)
+            if not done.acknowledged:
+                return "gone", "vast.ai has no such instance any more"
+            return "destroyed", "it is destroyed, with all that was on its disk"
+        if member.instance is not None:
+            stop_instance(name, transport=self._transport, clock=self._clock)
+            return "stopped", "it is stopped; its disk goes on costing"
+        assert member.entry.job
+        status = stop_job(member.target, member.entry.job, transport=self._transport, clock=self._clock)
+        return "stopped", f"{member.entry.job} has ended: {status}"
+
+    def _say(self, key: str, kind: str, text: str, level: str) -> None:
+        now = self._clock.time()
+        self._tell(FleetAlert(now, key, kind, text, level, int(1000 * now)))
+
+
+def _refusal(action: str, member: FleetMember | None) -> str:
+    """Return why an action is impossible; empty if it is possible."""
+    if member is None:
+        return "there is no such member"
+    if member.instance is not None:
+        return ""
+    if action == "destroy":
+        return f"{member.target} is not rented: there is nothing to destroy"
+    return "" if member.entry.job else "nothing tells what to stop: it has no job id"
+
+
+def load_fleet_config(path: str | None = None) -> FleetConfig:
+    """Load the settings file's table `fleet`. Raises SettingsError, naming file and key."""
+    return load_table("fleet", partial(read_fleet_config, check_target=parse_target), path)

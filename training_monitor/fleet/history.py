@@ -1,0 +1,473 @@
+"""The history of a fleet in SQLite: all samples for a day, then one per five minutes, until `keep_days` have passed.
+
+New samples are rows. Completed hours are packed into one chunk per member, a tenth of the size; chunks older than a day
+are thinned, and those older than `keep_days` deleted. SQLite reuses the space. Each of these steps is one transaction:
+a killed process loses and duplicates nothing.
+
+A row is a JSON array: the status, then the values in the order of FIELDS, which may only grow at its end.
+
+A chunk is a JSON object compressed by zlib: `layout`; `times` in milliseconds since the epoch, delta-encoded; `status`
+run-length-encoded as pairs of text and count; and `columns` by name. A column is its number of decimals, then its
+values as integers in that unit, delta-encoded against the previous known one. null is unknown; NaN and the infinities
+stand for themselves. A column without known values is left out.
+
+Stored precision: 6 significant digits, integers below 2**53 exactly, and milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from math import fsum, inf, isfinite
+from typing import Any
+
+from training_monitor.core.errors import ParseError, SettingsError
+from training_monitor.core.store import Execute, Store
+from training_monitor.core.units import known_number
+from training_monitor.fleet.values import FleetSample
+
+LAYOUT = 1
+BUCKET = 300.0  # seconds; thinning leaves one sample of each
+LONGEST_STATUS = 40
+FIELDS = (
+    "gpu_utilization",
+    "memory_utilization",
+    "disk_utilization",
+    "ram_utilization",
+    "gpu_power",
+    "gpu_temperature",
+    "step",
+    "epoch",
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "steps_per_second",
+    "eta_seconds",
+    "cost_per_hour",
+    "total_cost",
+    "runtime_seconds",
+)
+# A thinned sample has the last value of these and the mean of all others.
+_LAST = {"step", "epoch", "learning_rate", "eta_seconds", "cost_per_hour", "total_cost", "runtime_seconds"}
+_UNKNOWN: Mapping[str, float | None] = dict.fromkeys(FIELDS)
+_EXACT = 2.0**53
+_SOURCE = "the history"
+
+
+def rounded(sample: FleetSample) -> FleetSample:
+    """Return the sample at stored precision. Values that are not numbers become unknown; other fields are dropped."""
+    status = sample.status[:LONGEST_STATUS] if isinstance(sample.status, str) else None
+    values = {name: _rounded(sample.values.get(name)) for name in FIELDS}
+    return FleetSample(round(sample.timestamp, 3), values, status)
+
+
+def _rounded(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        if not isfinite(value):
+            return float(value)
+        number = value if value == int(value) and abs(value) < _EXACT else float(f"{value:.6g}")
+        return int(number) if abs(number) < _EXACT and number == int(number) else number
+    except OverflowError:
+        return None
+
+
+# ---------------------------------------------------------------- rows
+
+
+def format_row(sample: FleetSample) -> str:
+    """Format one rounded sample as a row; the timestamp is stored beside it."""
+    return json.dumps([sample.status, *(sample.values[name] for name in FIELDS)], separators=(",", ":"))
+
+
+def parse_row(timestamp: float, text: str) -> FleetSample:
+    """Parse a row; an invalid one yields a sample with its time only."""
+    try:
+        status, *values = json.loads(text)
+    except (ValueError, TypeError):
+        status, values = None, []
+    known = [value if type(value) in (int, float) else None for value in values]
+    return FleetSample(timestamp, {**_UNKNOWN, **dict(zip(FIELDS, known))}, status if type(status) is str else None)
+
+
+# ---------------------------------------------------------------- chunks
+
+
+def pack_chunk(samples: Sequence[FleetSample]) -> bytes:
+    """Pack rounded samples of one member, oldest first."""
+    times = [round(sample.timestamp * 1000) for sample in samples]
+    columns = {name: [sample.values[name] for sample in samples] for name in FIELDS}
+    chunk = {
+        "layout": LAYOUT,
+        "times": [after - before for before, after in zip([0, *times], times)],
+        "status": [(text, len(list(group))) for text, group in groupby(sample.status for sample in samples)],
+        "columns": {name: _pack_column(column) for name, column in columns.items() if set(column) != {None}},
+    }
+    return zlib.compress(json.dumps(chunk, separators=(",", ":")).encode())
+
+
+def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetSample]:
+    """Unpack the samples of a chunk, oldest first.
+
+    Args:
+        packed: a chunk.
+        fields: only these are decoded, which is faster; all others are unknown.
+
+    Raises:
+        ParseError: it is invalid, or a later version wrote it.
+    """
+    try:
+        chunk = json.loads(zlib.decompress(packed))
+        if (layout := chunk["layout"]) == LAYOUT:
+            return _read_chunk(chunk, fields)
+    except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise ParseError(f"samples that cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
+    raise ParseError(f"samples in layout {layout!r} of a later version; update training_monitor", source=_SOURCE)
+
+
+def _read_chunk(chunk: Mapping[str, Any], fields: Collection[str]) -> list[FleetSample]:
+    states = [text for text, count in chunk["status"] for _ in range(count)]
+    there, unknown = chunk["columns"], [None] * len(states)
+    columns = [_unpack_column(there[name]) if name in there and name in fields else unknown for name in FIELDS]
+    return [
+        FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
+        for time, state, *values in zip(accumulate(chunk["times"]), states, *columns, strict=True)
+    ]
+
+
+def _pack_column(values: Sequence[float | None]) -> list[Any]:
+    decimals = max([0, *map(_decimals, values)])
+    packed: list[Any] = [decimals]
+    before = 0
+    for value in values:
+        if value is None or not isfinite(value):
+            packed.append(value)
+            continue
+        number = int(f"{value:.{decimals}f}".replace(".", "")) if decimals else int(value)
+        packed.append(number - before)
+        before = number
+    return packed
+
+
+def _decimals(value: float | None) -> int:
+    """Return how many decimals represent a number exactly."""
+    if not isinstance(value, float) or not isfinite(value):
+        return 0
+    digits, _, exponent = repr(value).partition("e")
+    return len(digits.partition(".")[2]) - int(exponent or 0)
+
+
+def _unpack_column(packed: Sequence[Any]) -> list[float | None]:
+    decimals, *parts = packed
+    unit, number = 10**decimals, 0
+    values: list[float | None] = []
+    for part in parts:
+        if isinstance(part, int):
+            number += part
+            values.append(number / unit if decimals else number)
+        else:
+            values.append(part)
+    return values
+
+
+# ---------------------------------------------------------------- thinning
+
+
+def thin(samples: Iterable[FleetSample]) -> list[FleetSample]:
+    """Reduce samples to one per five minutes, with the time and status of the last one.
+
+    Loss, speed, utilisation, power and temperature are means of the known values, nan if one of them is nan; all else
+    is the last known value. A value unknown for the whole five minutes stays unknown. Thinning twice changes nothing.
+
+    Args:
+        samples: rounded, of one member, oldest first.
+    """
+    buckets = groupby(samples, lambda sample: sample.timestamp // BUCKET)
+    return [_thin_bucket(list(bucket)) for _, bucket in buckets]
+
+
+def _thin_bucket(bucket: Sequence[FleetSample]) -> FleetSample:
+    values = {name: _join(name, [sample.values[name] for sample in bucket]) for name in FIELDS}
+    status = next((sample.status for sample in reversed(bucket) if sample.status), None)
+    return FleetSample(bucket[-1].timestamp, values, status)
+
+
+def _join(name: str, values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    if not known or name in _LAST:
+        return known[-1] if known else None
+    if all(isfinite(value) for value in known):
+        return _rounded(fsum(value / len(known) for value in known))
+    return _rounded(sum(known))  # an infinity, or nan
+
+
+HOUR, DAY = 3600.0, 86_400.0
+QUARTER = 6 * HOUR  # thinned at once, of one member
+PAUSE = 60.0  # seconds between two checks for something to pack or thin
+SHARD = 8  # members
+BATCH = 3000  # samples that one call packs or thins, approximately
+PER_CHUNK = 20  # overhead of a chunk, in samples
+FORGETTING = 1800.0  # seconds between two deletions of old chunks
+LAST_TIME = 1e11  # epoch seconds; later timestamps are invalid
+FULL, THINNED, UNREADABLE = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMember:
+    """A member with history: when it was first and last seen (epoch seconds), and how many samples are stored.
+
+    A sample that was packed and then added again counts twice until it is thinned.
+    """
+
+    key: str
+    first: float
+    last: float
+    samples: int
+
+
+class History:
+    """The samples of a fleet in a store; safe from any thread and process, like the store.
+
+    When the disk is full, the folder read-only or the file damaged, a method raises TrainingMonitorError and changes
+    nothing. The caller should report that and go on; the next `add` tries again, and only the samples in between are
+    lost.
+
+    Old samples are deleted slowly: a clock that was ahead for an hour deletes two or three days, not everything.
+    """
+
+    def __init__(self, store: Store | None = None, *, keep_days: float = 31.0) -> None:
+        """Keep samples in `store` for `keep_days`; the default store is opened on first use.
+
+        Raises:
+            SettingsError: `keep_days` is not a number above 0.
+        """
+        days = known_number(keep_days)
+        if days is None or days <= 0:
+            raise SettingsError("keep_days", keep_days, "days, above 0")
+        self._opened, self._keep = store, days * DAY
+        self._tidied, self._forgotten, self._is_behind = -inf, -inf, False
+
+    @property
+    def _store(self) -> Store:
+        self._opened = self._opened or Store()
+        return self._opened
+
+    def add(self, samples: Mapping[str, FleetSample]) -> None:
+        """Store one sample of each member, by its key, in one transaction; then tidy a little if it is time.
+
+        Idempotent by key and timestamp. Timestamps need not rise: a clock may be set back.
+
+        Args:
+            samples: fields outside `REPORTED` are not stored, and numbers have 6 digits.
+
+        Raises:
+            SettingsError: a timestamp is invalid.
+            TrainingMonitorError: see the class. When only tidying failed, the samples are stored.
+        """
+        if not samples:
+            return
+        for key, sample in samples.items():
+            if (time := known_number(sample.timestamp)) is None or not 0 <= time < LAST_TIME:
+                raise SettingsError(f"timestamp of {key[:100]!r}", sample.timestamp, "epoch seconds")
+        kept = {_storable(key): rounded(sample) for key, sample in samples.items()}
+        with self._store.transaction() as execute:
+            _insert(execute, kept)
+        now = max(sample.timestamp for sample in kept.values())
+        if self._is_behind or not 0 <= now - self._tidied < PAUSE:
+            self.tidy(now)
+        if not 0 <= now - self._forgotten < FORGETTING:
+            self.forget(now)
+
+    def read(
+        self, key: str, since: float, until: float = inf, *, fields: Collection[str] = FIELDS
+    ) -> list[FleetSample]:
+        """Return the samples of a member between two times, both included, oldest first; [] when there are none.
+
+        The last day and a few hours have all samples, earlier times one per five minutes (see `thin`).
+
+        Args:
+            key: of the member.
+            since, until: epoch seconds.
+            fields: the fields needed, names of `REPORTED`; others may be left unknown, which is faster.
+
+        Raises:
+            TrainingMonitorError: see the class.
+            ParseError: the stored samples cannot be read.
+        """
+        with self._store.transaction() as execute:
+            found = execute("SELECT number FROM history_members WHERE key = ?", (_storable(key),))
+            if not found:
+                return []
+            [(member,)] = found
+            chunks = execute(
+                "SELECT packed FROM history_chunks WHERE member = ? AND first <= ? AND last >= ? "
+                "ORDER BY kind = ?, first",
+                (member, until, since, FULL),
+            )
+            rows = execute(
+                "SELECT timestamp, sample FROM history_samples WHERE shard = ? AND timestamp BETWEEN ? AND ? "
+                "AND member = ?",
+                (member // SHARD, since, until, member),
+            )
+        packed = [sample for (chunk,) in chunks for sample in unpack_chunk(chunk, fields)]
+        found_at = _merged(packed + [parse_row(timestamp, row) for timestamp, row in rows])
+        return [sample for sample in found_at if since <= sample.timestamp <= until]
+
+    def members(self) -> list[HistoryMember]:
+        """Return the members with history, sorted by key. Raises like `read`."""
+        with self._store.transaction() as execute:
+            rows = execute(
+                "SELECT key, first, last, coalesce(new.samples, 0) + (SELECT coalesce(sum(chunk.samples), 0) "
+                "FROM history_chunks chunk WHERE chunk.member = each.number) FROM history_members each LEFT JOIN "
+                "(SELECT member, count(*) AS samples FROM history_samples GROUP BY member) new "
+                "ON new.member = each.number ORDER BY key"
+            )
+        return [HistoryMember(*row) for row in rows]
+
+    def tidy(self, now: float) -> None:
+        """Pack or thin for a fraction of a second; `add` repeats it until all is done.
+
+        Args:
+            now: epoch seconds.
+        """
+        self._tidied = now
+        for work in (self._pack, self._thin):
+            done = 0
+            while done < BATCH and (more := work(now)):
+                done += more
+            self._is_behind = done > 0
+            if self._is_behind:
+                return
+
+    def forget(self, now: float) -> None:
+        """Delete the oldest chunk of each member if it is too old; `add` calls it twice an hour.
+
+        Args:
+            now: epoch seconds.
+        """
+        before = now - self._keep
+        self._forgotten = now
+        with self._store.transaction() as execute:
+            execute(
+                "DELETE FROM history_chunks WHERE number IN (SELECT (SELECT number FROM history_chunks "
+                "WHERE member = each.number AND last < ? ORDER BY first LIMIT 1) FROM history_members each)",
+                (before,),
+            )
+            execute(
+                "DELETE FROM history_members AS each WHERE last < ? AND "
+                "NOT EXISTS (SELECT 1 FROM history_chunks WHERE member = each.number) AND "
+                f"NOT EXISTS (SELECT 1 FROM history_samples WHERE shard = each.number / {SHARD} "
+                "AND member = each.number)",
+                (before,),
+            )
+
+    def _pack(self, now: float) -> int:
+        """Pack the oldest completed hour of some members, or a part of it. Returns the amount of work in samples."""
+        with self._store.transaction() as execute:
+            oldest = execute(
+                "SELECT (SELECT min(timestamp) FROM history_samples WHERE shard = each.shard) AS oldest, shard "
+                f"FROM (SELECT DISTINCT number / {SHARD} AS shard FROM history_members) each "
+                "WHERE oldest < ? ORDER BY oldest LIMIT 1",
+                (_floor(now, HOUR),),
+            )
+            if not oldest:
+                return 0
+            [(begin, shard)] = oldest
+            end = _end_of_batch(execute, shard, begin)
+            members: dict[int, list[FleetSample]] = {}
+            chosen = "FROM history_samples WHERE shard = ? AND timestamp < ?"
+            rows = execute(f"SELECT member, timestamp, sample {chosen} ORDER BY timestamp", (shard, end))
+            for member, timestamp, row in rows:
+                members.setdefault(member, []).append(parse_row(timestamp, row))
+            for member, samples in members.items():
+                there = _take(execute, member, FULL, _floor(begin, HOUR), end, last=samples[0].timestamp)
+                _put(execute, member, FULL, _merged([*samples, *there]))
+            execute(f"DELETE {chosen}", (shard, end))
+        return sum(len(samples) + PER_CHUNK for samples in members.values())
+
+    def _thin(self, now: float) -> int:
+        """Thin six hours of a member that are older than a day. Returns the amount of work in samples."""
+        due = _floor(now - DAY, QUARTER)
+        with self._store.transaction() as execute:
+            oldest = execute(
+                "SELECT (SELECT min(first) FROM history_chunks WHERE member = each.number AND kind = ?) AS oldest, "
+                "number FROM history_members each WHERE oldest < ? ORDER BY oldest LIMIT 1",
+                (FULL, due),
+            )
+            if not oldest:
+                return 0
+            [(begin, member)] = oldest
+            day = _floor(begin, DAY)
+            samples = _take(execute, member, THINNED, day, day + DAY)
+            samples += _take(execute, member, FULL, begin, _floor(begin, QUARTER) + QUARTER)
+            if samples:
+                _put(execute, member, THINNED, thin(_merged(samples)))
+        return len(samples) + PER_CHUNK
+
+
+def _insert(execute: Execute, samples: Mapping[str, FleetSample]) -> None:
+    for key, sample in samples.items():
+        execute(
+            "INSERT INTO history_members (key, first, last) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+            "first = min(first, excluded.first), last = max(last, excluded.last)",
+            (key, sample.timestamp, sample.timestamp),
+        )
+    numbers: dict[str, int] = dict(execute("SELECT key, number FROM history_members"))
+    for key, sample in samples.items():
+        values = (numbers[key] // SHARD, sample.timestamp, numbers[key], format_row(sample))
+        execute("INSERT OR IGNORE INTO history_samples VALUES (?, ?, ?, ?)", values)
+
+
+def _end_of_batch(execute: Execute, shard: int, begin: float) -> float:
+    """Return the end of the time to pack at once: the hour, or five minutes of it when there are many samples."""
+    end = _floor(begin, HOUR) + HOUR
+    beyond = execute(
+        "SELECT timestamp FROM history_samples WHERE shard = ? AND timestamp < ? ORDER BY timestamp LIMIT 1 OFFSET ?",
+        (shard, end, BATCH),
+    )
+    if not beyond:
+        return end
+    return max(_floor(beyond[0][0], BUCKET), _floor(begin, BUCKET) + BUCKET)
+
+
+def _take(
+    execute: Execute, member: int, kind: int, begin: float, end: float, *, last: float = -inf
+) -> list[FleetSample]:
+    """Remove and return the chunks that begin in [begin, end) and reach `last`; unreadable ones are only marked."""
+    samples: list[FleetSample] = []
+    chosen = "WHERE member = ? AND kind = ? AND first >= ? AND first < ? AND last >= ? ORDER BY first"
+    values = (member, kind, begin, end, last)
+    for number, packed in execute(f"SELECT number, packed FROM history_chunks {chosen}", values):
+        try:
+            samples += unpack_chunk(packed)
+        except ParseError:
+            execute("UPDATE history_chunks SET kind = ? WHERE number = ?", (UNREADABLE, number))
+            continue
+        execute("DELETE FROM history_chunks WHERE number = ?", (number,))
+    return samples
+
+
+def _put(execute: Execute, member: int, kind: int, samples: list[FleetSample]) -> None:
+    execute(
+        "INSERT INTO history_chunks (member, kind, first, last, samples, packed) VALUES (?, ?, ?, ?, ?, ?)",
+        (member, kind, samples[0].timestamp, samples[-1].timestamp, len(samples), pack_chunk(samples)),
+    )
+
+
+def _merged(samples: Iterable[FleetSample]) -> list[FleetSample]:
+    """Return the samples oldest first, one per timestamp: the last one given."""
+    by_time = {sample.timestamp: sample for sample in samples}
+    return [by_time[time] for time in sorted(by_time)]
+
+
+def _floor(time: float, length: float) -> float:
+    return time // length * length
+
+
+def _storable(key: str) -> str:
+    """Return the key as valid UTF-8, as SQLite requires."""
+    return key.encode("utf-8", "backslashreplace").decode()

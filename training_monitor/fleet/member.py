@@ -1,0 +1,398 @@
+"""One member of a fleet: looks at it in one round trip each, and accumulates the results.
+
+A look costs as little as possible: only new log lines are read, and of a line redrawn by a progress bar only the last
+drawing. At most the last FIRST_PARSED or PARSED characters are parsed for progress. The verdict is renewed every
+JUDGE_SECONDS. Observations go to the store.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.core.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Answer, NewLog
+from training_monitor.core.store import Store
+from training_monitor.core.values import TrainingStatus, WatchedJob
+from training_monitor.fleet.alerts import ToldMember
+from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
+from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
+from training_monitor.fleet.rows import Listed, Seen, metrics_of
+from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetEntry, FleetSample, TargetReading, sample_of
+from training_monitor.health.host import LogHost, log_host_question
+from training_monitor.judging.limits import WatchConfig
+from training_monitor.logs.patterns import LogPattern, parse_metrics
+from training_monitor.observe.looks import (
+    FRESH_SECONDS,
+    Look,
+    gpus_behind,
+    log_expression,
+    read_watch,
+    speed_of,
+    watch_questions,
+)
+from training_monitor.observe.meant import find_meant, named_job
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import read_address
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+from training_monitor.watch.state import WatchState
+
+JUDGE_SECONDS = 30.0
+FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
+FIND_SECONDS = 300.0  # between two searches for a training that was not found
+READ_AGAIN = 400
+KEPT_SAMPLES = 720
+ROW_SECONDS = 5.0
+_NOT_KNOWN = -sys.float_info.max  # nan is a valid value of a loss
+LINE_LENGTH = 1000
+_PIECE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
+
+
+class FleetMember:
+    """One member. `look` is called by one thread at a time; values that others read are replaced as a whole.
+
+    `turn` is a lock held while answers are parsed: parsing one member at a time leaves the interpreter responsive to
+    the keyboard. `store` shares observations with other commands; None: only this member's own are judged.
+
+    Raises:
+        SettingsError: a target or a log path is invalid.
+    """
+
+    def __init__(
+        self,
+        entry: FleetEntry,
+        config: FleetConfig,
+        patterns: Sequence[LogPattern],
+        namespace: str,
+        turn: threading.Lock | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.entry, self.key, self._turn = entry, entry.key, turn or threading.Lock()
+        self.target = parse_target(entry.target, namespace=namespace)
+        self.job = named_job(entry.job) if entry.job else WatchedJob(log_paths=entry.log_paths or config.log_paths)
+        self._is_named = bool(entry.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
+        self._found_at: float | None = None  # when its training was last searched for
+        self.seen, self.listed = Seen(), Listed()
+        self.told = ToldMember()
+        self.before: TrainingMetrics | None = None  # the last judged row
+        self.ending: str | None = None  # the action in progress: stop or destroy
+        self.remembered = False
+        self._patterns, self._fresh_seconds = tuple(patterns), config.fresh_seconds
+        self._store = store
+        self._state = self._new_state()
+        self._lines, self._extra = LastLines(), dict[str, float]()
+        self._log_path: str | None = None
+        self._lock = threading.Lock()
+        self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
+        self._past = LastSamples(KEPT_SAMPLES)
+        self._sampled_at: float | None = None
+
+    @property
+    def instance(self) -> int | None:
+        """The id of a vast.ai instance; None for another target."""
+        return int(self.target.name) if self.target.kind == "vast" else None
+
+    @property
+    def place(self) -> str:
+        """What an action on it affects: its instance, or the member itself."""
+        return self.key if self.instance is None else str(self.target)
+
+    # ------------------------------------------------------------ looks
+
+    def address(self) -> Target | None:
+        """Return the target to ask; None for an instance that is not running or has no address yet.
+
+        Raises:
+            TargetUnreachable: the service lists an invalid address.
+        """
+        if self.target.kind != "vast":
+            return self.target
+        row = self.listed.row
+        if self.listed.lost or row is None or row.get("actual_status") != "running":
+            return None
+        return read_address(self.target, row) if row.get("ssh_host") and row.get("ssh_port") else None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a target to ask."""
+        try:
+            return self.address() is not None
+        except TargetUnreachable:
+            return True
+
+    def look(self, now: float, transport: Transport | None) -> None:
+        """Look in one round trip. Raises TrainingMonitorError without an answer; the last good reading is kept."""
+        address = self.address()
+        if address is None:
+            return
+        cursor, identity = self._state.cursor, self._state.identity
+        is_first = cursor is None
+        asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
+        host = log_host_question(log_expression(self.job, cursor))
+        answers = ask(address, *asked, host, transport=transport)
+        with self._turn:
+            reading = self._take(answers, now)
+        if reading.absent and self._find(address, now, transport):
+            return self.look(now, transport)
+        if self.seen.error is not None:
+            get_logger().info("%s: it answers again", self.key)
+        with self._lock:
+            self.seen = Seen(reading, reading.log_lines)
+
+    def _find(self, address: Target, now: float, transport: Transport | None) -> bool:
+        """Search the target for a training where the expected one was not found; return whether there is one."""
+        is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
+        is_known = self._state.cursor is not None or self._state.identity is not None
+        if is_known or self._is_named or not is_due:
+            return False
+        self._found_at = now
+        try:
+            meant = find_meant(address, self.entry.job, transport=transport)
+        except TrainingMonitorError:
+            return False
+        found = meant.trainings
+        if meant.not_seen or not found or found[0].job == self.job:
+            return False
+        self.job, self._state = found[0].job, self._new_state()
+        return True
+
+    def _new_state(self) -> WatchState:
+        state = WatchState(read_again=READ_AGAIN)
+        state.looks.store = self._store
+        return state
+
+    def fail(self, error: str, now: float) -> None:
+        """Record why a look failed."""
+        if self.seen.error is None:
+            get_logger().warning("%s: no answer: %s", self.key, error)
+        with self._lock:
+            before = self.seen
+            last = before.reading.timestamp if before.reading else now
+            since = last if before.stale_since is None else before.stale_since
+            self.seen = replace(before, error=error, stale_since=since)
+
+    def clear_logs(self) -> None:
+        """Forget the lines seen so far."""
+        with self._lock:
+            self._lines.clear()
+            self.seen = replace(self.seen, logs=())
+
+    def _take(self, answers: Sequence[Answer[Any]], now: float) -> TargetReading:
+        """Build the reading from the answers. Raises when the training could not be asked for."""
+        host: LogHost = answers[-1].value or LogHost(None, None, None)
+        is_first = self._state.cursor is None
+        look, absent = self._read(answers[:-1], is_first=is_first)
+        if look.log and look.log.missing and not look.log_tail and (self._state.cursor or not look.view):
+            absent = absent or self._say_without_log(look)
+        moved = None not in (host.log_path, self._log_path) and host.log_path != self._log_path
+        self._log_path = host.log_path or self._log_path
+        if look.log and look.log.reset and moved:
+            look = replace(look, process=None)  # it belongs to the previous log
+            self._begin_anew()
+        elif self._is_begun_anew(look):
+            self._begin_anew()
+        if look.epochs:
+            self._state.totals.epochs = look.epochs
+        if look.log:
+            self._take_log(look.log, look.log_tail)
+        if _was_just_written(look.log) and look.process and look.process.running is False:
+            look = replace(look, process=replace(look.process, running=None))  # something still writes the log
+        if absent is None:
+            self._state.open_looks(self.target, self.job, look)
+        status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
+        return TargetReading(
+            timestamp=now,
+            status=self._shorten(status, absent),
+            gpus=look.gpus,
+            disk_percent=host.disk_percent,
+            ram_percent=host.ram_percent,
+            log_lines=self._lines.shown(),
+            extra=dict(self._extra),
+            absent=absent,
+            run=self._run_number(look),
+            log_age=host.log_age,
+        )
+
+    def _say_without_log(self, look: Look) -> str:
+        if self._state.cursor is None:
+            return "no log found"
+        return "its process and its log are gone" if look.is_running is False else "its log is there no more"
+
+    def _shorten(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
+        """Return the status without what is not shown: a thousand losses per member should not be kept twice."""
+        progress = status.progress
+        if progress.steps_per_second is None:
+            progress = replace(progress, steps_per_second=speed_of(self._state.looks.all()))
+        message = status.message if absent is None else absent
+        return replace(status, progress=progress, totals={}, recent_output="", message=message)
+
+    def _run_number(self, look: Look) -> int:
+        """Return a number for the process or job, the same in every monitor; 0: unknown."""
+        started: object = self._state.identity or (look.view and look.view.started_at)
+        return zlib.crc32(str(started).encode()) % MOST_RUN if started else 0
+
+    def _read(self, answers: Sequence[Answer[Any]], *, is_first: bool) -> tuple[Look, str | None]:
+        """Return the look, and why the job is absent; that is not a failure of the machine."""
+        try:
+            return read_watch(self.job, answers, with_log=True, parse_tail=False, is_first=is_first), None
+        except JobNotFound as error:
+            log = NewLog("", self._state.cursor, missing=True)
+            return Look(log=log, gpus=gpus_behind(answers[0], ())), error.what
+
+    def _is_begun_anew(self, look: Look) -> bool:
+        """Return whether another process trains now, or the log of a finished training starts over."""
+        process, known = look.process and look.process.identity, self._state.identity
+        if known and process and process != known:
+            return True
+        return bool(look.log and look.log.reset and self._state.totals.progress.finished)
+
+    def _begin_anew(self) -> None:
+        before, self._state = self._state, self._new_state()
+        self._state.cursor, self._state.generation = before.cursor, before.generation + 1
+        self._extra.clear()
+
+    def _take_log(self, new: NewLog, tail: str) -> None:
+        """Parse what is new in the log: all of it with the user's patterns, its end for progress."""
+        drawn = "\n".join(map(last_drawing, new.text.split("\n")))
+        text = _end_of(drawn, PARSED if self._state.cursor else FIRST_PARSED)
+        short = replace(new, text=text, partial=new.partial[-LINE_LENGTH:])
+        lines = self._state.take_log(short, tail)
+        text = _end_of(drawn, KEPT_LOGS * LINE_LENGTH) or "".join(f"{line}\n" for line, _ in lines)
+        with self._lock:
+            self._lines.add(text, short.partial)
+        if self._patterns:
+            found = parse_metrics(new.text or text, self._patterns)
+            self._extra |= {name: value for name, value in found.items() if not isinstance(value, str)}
+
+    # ------------------------------------------------------------ rows and samples
+
+    def metrics(self, now: float) -> TrainingMetrics:
+        """Return the row; without a new look, it may be ROW_SECONDS old."""
+        seen, listed, last = self.seen, self.listed, self._row
+        if not last or last[0] is not seen or last[1] is not listed or abs(now - last[2]) >= ROW_SECONDS:
+            self._row = last = seen, listed, now, self._make_row(seen, listed, now)
+        return last[3]
+
+    def _make_row(self, seen: Seen, listed: Listed, now: float) -> TrainingMetrics:
+        if not self.is_asked:
+            seen = replace(seen, error=listed.error, stale_since=listed.stale_since)
+        elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._fresh_seconds:
+            seen = replace(seen, error="nobody has looked since", stale_since=seen.reading.timestamp)
+        return metrics_of(self.entry, listed, seen, now)
+
+    def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
+        """Return the sample for the rules and whether it is new; only new ones are stored.
+
+        Of a member that does not answer, only the status in a successful listing is known.
+        """
+        if metrics.error is not None:
+            is_listed = self.listed.lost or (self.listed.row is not None and self.listed.error is None)
+            return FleetSample(now, dict.fromkeys(REPORTED), metrics.status if is_listed else None), False
+        seen = self._seen_at()
+        if seen is None or metrics.status == "lost":
+            return sample_of(metrics, now), False
+        sample = sample_of(metrics, seen)
+        if seen == self._sampled_at:
+            return sample, False
+        self._sampled_at = seen
+        self._past.add(sample)
+        return sample, True
+
+    def _seen_at(self) -> float | None:
+        """Return when the values shown were seen."""
+        reading = self.seen.reading
+        return reading.timestamp if reading and self.is_asked else self.listed.listed_at
+
+    def remember(self, samples: Sequence[FleetSample]) -> None:
+        """Prepend earlier samples, read from the history."""
+        here, past = self._past.all(), LastSamples(KEPT_SAMPLES)
+        for each in (*(each for each in samples if not here or each.timestamp < here[0].timestamp), *here):
+            past.add(each)
+        self._past = past
+
+    def recent(self) -> tuple[FleetSample, ...]:
+        """Return its recent samples, oldest first."""
+        return self._past.all()
+
+
+def _was_just_written(log: NewLog | None) -> bool:
+    """Return whether a recently written log has new lines; those of a first look may be old."""
+    return log is not None and log.text != "" and (log.age is None or log.age < FRESH_SECONDS)
+
+
+def _end_of(text: str, length: int) -> str:
+    """Return the end of a text, from the start of a line if possible."""
+    end = text[-length:]
+    return end if len(text) <= length else re.split(r"[\r\n]", end, maxsplit=1)[-1] or end
+
+
+# ---------------------------------------------------------------- bounded buffers
+
+
+class LastSamples:
+    """The newest `size` samples."""
+
+    def __init__(self, size: int) -> None:
+        self._rows: deque[tuple[str | None, array[float]]] = deque(maxlen=size)
+
+    def add(self, sample: FleetSample) -> None:
+        """Add the newest sample."""
+        values = (sample.values.get(name) for name in REPORTED)
+        row = array("d", (sample.timestamp, *(_NOT_KNOWN if each is None else each for each in values)))
+        self._rows.append((sample.status, row))
+
+    def all(self) -> tuple[FleetSample, ...]:
+        """Return the samples, oldest first."""
+        found = []
+        for status, (at, *numbers) in self._rows.copy():
+            values = [None if each == _NOT_KNOWN else each for each in numbers]
+            found.append(FleetSample(at, dict(zip(REPORTED, values)), status))
+        return tuple(found)
+
+
+class LastLines:
+    """The last lines of a log; of a line redrawn with carriage returns only the last drawing."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=KEPT_LOGS)
+        self._drawn, self._partial, self._hidden = False, "", ""
+
+    def add(self, text: str, partial: str = "") -> None:
+        """Add new text, and the unfinished last line."""
+        for found in _PIECE.finditer(text):
+            line, end = found[1][:LINE_LENGTH], found[2]
+            if line.strip():
+                if self._drawn and self._lines:
+                    self._lines.pop()
+                self._lines.append(line)
+            if line.strip() or end in ("\n", "\r\n"):
+                self._drawn = end == "\r"
+        self._partial = last_drawing(partial)[:LINE_LENGTH]
+
+    def clear(self) -> None:
+        """Forget the lines; the unfinished line is shown again once it has changed."""
+        self._lines.clear()
+        self._drawn, self._hidden = False, self._partial
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the lines, oldest first."""
+        lines = tuple(self._lines)
+        if not self._partial.strip() or self._partial == self._hidden:
+            return lines
+        return (*(lines[:-1] if self._drawn else lines), self._partial)[-KEPT_LOGS:]
+
+
+def last_drawing(line: str) -> str:
+    """Return what is visible of a line with carriage returns in it; one at its end stays."""
+    drawn = line.rstrip("\r")
+    return drawn.rpartition("\r")[2] + line[len(drawn) :][:1]

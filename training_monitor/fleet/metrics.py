@@ -1,0 +1,322 @@
+"""TrainingMetrics: all that is known of one training and its machine, and their health. Pure.
+
+None is unknown, never zero: an unknown value is neither healthy nor a reason for an alert.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from math import isfinite
+from typing import Annotated
+
+from training_monitor.core.models import Progress
+from training_monitor.core.settings_table import Kind, check_fields, number
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import LossAnalysis, Verdict
+from training_monitor.judging.judge import NOBODY_LOOKED, format_verdict
+from training_monitor.logs.job_progress import JobProgress, job_progress
+
+KEPT_LOGS = 10
+MOST_REASON, MOST_WORD = 200, 40  # characters
+STARTING = ("created", "loading", "pending", "scheduling")
+FAILED = ("exited", "failed", "dead")
+ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
+KNOWN = ("running", "frozen", "rebooting", "unknown", *STARTING, *ENDED)
+LEVELS = {"ok": "healthy", "warning": "warning", "unknown": "unknown", "failed": "error"}  # by verdict
+AT_WORK = ("starting", "running", "slow")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of a row. level: healthy | warning | error | unknown; `reason` says why, in a few words."""
+
+    level: str
+    reason: str
+
+
+_NUMBER = number("a number from 0 on, or false for never", least=0)
+_Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value is False else _NUMBER.read(value, at))]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The limits beyond which a value is worth a warning; None: never.
+
+    Attributes:
+        low_gpu: per cent of GPU utilization of a running training, below.
+        high_loss: loss, above.
+        full_disk: per cent of the disk in use, above.
+        price_rise: per cent by which a machine's price rose, above.
+    """
+
+    low_gpu: _Level | None = 10.0
+    high_loss: _Level | None = 10.0
+    full_disk: _Level | None = 95.0
+    price_rise: _Level | None = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+DEFAULT_THRESHOLDS = Thresholds()
+
+
+@dataclass(slots=True)
+class TrainingMetrics:
+    """One row of a fleet: a training, its machine, and their cost. None is unknown.
+
+    Attributes:
+        instance_id: the id of a vast.ai instance, or the display name of another target.
+        gpu_type: the name from nvidia-smi or the service, `8x H100` for several.
+        status: of the instance, in the service's words (created, loading, running, stopped, frozen, exited, rebooting,
+            offline, unknown), or `lost` once it is gone from the account; of another target that of its job (pending,
+            running, succeeded, failed, stopped), or unknown.
+        epoch, total_epochs, step, total_steps, loss: the newest in the training's log; the steps are those of the job.
+        gpu_util, memory_util, disk_util: per cent; of the GPUs, their memory, and the disk the training writes to.
+        cost_per_hour, total_cost: dollars; since the beginning of the rental.
+        runtime_seconds: how long the training has run, by its own clock: not how long the machine is rented.
+        started_at: when the rental began; last_updated: when the values were seen; epoch seconds.
+        recent_logs: the last ten lines of the training's log, oldest first.
+        key: unique in the fleet: `TARGET`, or `TARGET#JOB`. name: the display name.
+        groups: its groups in the settings file.
+        gpu_power: power draw over its limit, 0 to 1; gpu_temperature in °C; ram_util per cent of the machine's memory.
+        eta_seconds: until the last step, by the training's own speed. epochs_done: completed epochs as a fraction,
+            where `epoch` is the number of the current one.
+        extra: values found by the user's own log patterns.
+        is_running: whether the training's process runs. finished: whether the judge says that it completed.
+        job_status: of the training's job, if it has one, in lower case; on a machine of its own, like `status`.
+        message: the message of the service or the job.
+        absent: why the training is not found any more; its values are then old.
+        run: distinguishes trainings on the same machine; 0: unknown.
+        log_age: seconds between the last write to its log and the last look.
+        error: why the last look failed; stale_since: since when looks fail, epoch seconds, else None.
+        verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
+    """
+
+    instance_id: int | str
+    gpu_type: str | None
+    status: str
+    epoch: float | None = None
+    total_epochs: int | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    loss: float | None = None
+    gpu_util: float | None = None
+    memory_util: float | None = None
+    disk_util: float | None = None
+    cost_per_hour: float | None = None
+    total_cost: float | None = None
+    runtime_seconds: float | None = None
+    started_at: float | None = None
+    last_updated: float | None = None
+    recent_logs: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LOGS))
+    key: str = ""
+    name: str = ""
+    groups: tuple[str, ...] = ()
+    gpu_power: float | None = None
+    gpu_temperature: float | None = None
+    ram_util: float | None = None
+    steps_per_second: float | None = None
+    eta_seconds: float | None = None
+    epochs_done: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    extra: Mapping[str, float] = field(default_factory=dict)
+    is_running: bool | None = None
+    finished: bool | None = None
+    job_status: str | None = None
+    loss_analysis: LossAnalysis | None = None
+    message: str | None = None
+    error: str | None = None
+    stale_since: float | None = None
+    absent: str | None = None
+    run: int = 0
+    log_age: float | None = None
+    verdict: Verdict | None = None
+
+    def progress_percentage(self) -> float | None:
+        """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps."""
+        if self.total_steps is not None and self.total_steps <= 0:
+            return 0.0
+        fraction = self._job().fraction
+        return None if fraction is None else 100.0 * fraction
+
+    def _job(self) -> JobProgress:
+        return job_progress(
+            Progress(
+                step=self.step,
+                total_steps=self.total_steps,
+                total_epochs=self.total_epochs,
+                epochs_done=self.epochs_done,
+                steps_per_second=self.steps_per_second,
+                eta_seconds=self.eta_seconds,
+                eta_scope="job",
+            )
+        )
+
+    def estimated_completion_time(self) -> timedelta | None:
+        """Return the time until the last step, see `seconds_left`."""
+        left = self.seconds_left()
+        return None if left is None else timedelta(seconds=left)
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the last step, by the training's own clock; None if unknown.
+
+        That is unknown for a training that has ended, that hangs or may hang, or that is absent. The estimate uses its
+        speed, else the ETA in its log, else the average time of its steps.
+        """
+        has_ended = self.is_running is False or self.finished or {self.status, self.job_status} & {*ENDED}
+        may_hang = self.verdict is not None and self.verdict.state not in AT_WORK
+        if has_ended or may_hang or self.absent is not None:
+            return None
+        seconds = self._job().eta_seconds
+        if seconds is None and self.step and self.runtime_seconds and not self.steps_per_second:
+            seconds = replace(self, steps_per_second=self.step / self.runtime_seconds)._job().eta_seconds
+        return seconds
+
+    def health(self, thresholds: Thresholds = DEFAULT_THRESHOLDS, now: float | None = None) -> Health:
+        """Return the health of the row, by the first of these rules that applies.
+
+        1. The machine's status. Lost, exited, offline: error. Stopped, frozen, rebooting: warning. Created, loading,
+           pending: unknown, it is starting. A status that is not known here: unknown.
+        2. The end of the training, by `judge`. Failed: error. Stopped: warning. Finished: healthy, but a warning while
+        the
+           machine costs money.
+        3. The last look failed: unknown. Earlier values say nothing about now.
+        4. The verdict of `judge`; without a look, or with an absent job or log: unknown. A loss that is nan makes it an
+           error. A diverging, jumping or high loss, idle GPUs of a running training, or a full disk turn healthy into a
+           warning, and are added to every other reason.
+
+        Args:
+            thresholds: the limits beyond which a value is worth a warning.
+            now: epoch seconds; with it, the reason says for how long a target has not answered.
+        """
+        return (
+            self._machine_health()
+            or self._end_health()
+            or self._stale_health(now)
+            or self._add_warnings(self._training_health(), thresholds)
+        )
+
+    def health_status(self) -> str:
+        """Return healthy, warning, error or unknown, by the default thresholds."""
+        return self.health().level
+
+    # ------------------------------------------------------------ the rules of `health`
+
+    def _machine_health(self) -> Health | None:
+        failure = failure_of(self)
+        if failure and self.status in ("lost", "offline", *FAILED):
+            return Health("error", failure)
+        if self.status == "stopped":
+            return Health("warning", f"stopped{self._costs(', and its disk costs')}")
+        if self.status in ("frozen", "rebooting"):
+            return Health("warning", f"the machine is {self.status}")
+        if self.status in STARTING:
+            return Health("unknown", f"starting ({self.status})")
+        if self.status not in KNOWN:
+            return Health("unknown", f"its status {self.status[:MOST_WORD]!r} is not known here")
+        return None
+
+    def _end_health(self) -> Health | None:
+        said, costs = self.verdict.reason if self.verdict else "", self._costs(", and still costs")
+        if is_finished(self):
+            return Health("warning" if costs else "healthy", f"{said or 'finished'}{costs}"[:MOST_REASON])
+        if failure := failure_of(self):
+            return Health("error", failure)
+        if self.verdict and self.verdict.state == "stopped":
+            return Health("warning", f"{said}{costs}"[:MOST_REASON])
+        return None
+
+    def _stale_health(self, now: float | None) -> Health | None:
+        if self.error is None:
+            return None
+        since = ""
+        if now is not None and self.stale_since is not None:
+            since = f" for {format_duration(max(0.0, now - self.stale_since))}"
+        return Health("unknown", f"no answer{since}: {self.error}"[:MOST_REASON])
+
+    def _training_health(self) -> Health:
+        if self.absent is not None:
+            return Health("unknown", self.absent[:MOST_REASON])
+        seen = self._seen()
+        if self.verdict is not None:
+            is_sure = self.verdict.state == "running" and self.verdict.confidence == "high"
+            said = seen if seen and is_sure and self.verdict.verdict == "ok" else format_verdict(self.verdict)
+            return Health(LEVELS[self.verdict.verdict], said[:MOST_REASON])
+        return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason)
+
+    def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:
+        """Add warnings to the reason; they never improve an error or unknown, except in a row made by hand."""
+        if has_nan(self) and found.level != "error":
+            found = Health("error", f"the loss is nan; {found.reason}"[:MOST_REASON])
+        warnings = "; ".join(self._warnings(thresholds))
+        if not warnings:
+            return found
+        is_by_hand = self.verdict is None and self.absent is None
+        if found.level == "healthy" or (is_by_hand and found.level == "unknown"):
+            return Health("warning", f"{warnings}; {found.reason}"[:MOST_REASON])
+        return Health(found.level, f"{found.reason}; {warnings}"[:MOST_REASON])
+
+    def _warnings(self, thresholds: Thresholds) -> Iterator[str]:
+        analysis = self.loss_analysis
+        if analysis is not None and analysis.kind in ("divergence", "spike"):
+            yield analysis.reason
+        if _is_above(self.loss, thresholds.high_loss) and not has_nan(self):
+            yield f"the loss of {self.loss:.4g} is high"
+        if self.status == "running" and _is_above(thresholds.low_gpu, self.gpu_util):
+            yield f"GPU at only {self.gpu_util:.0f} %"
+        if is_full(self, thresholds):
+            yield f"disk {self.disk_util:.0f} % full"
+
+    def _seen(self) -> str | None:
+        """Return the progress in the row, which a verdict may lag by half a minute; None without any."""
+        if self.step is not None:
+            return f"step {self.step} of {self.total_steps}" if self.total_steps else f"step {self.step}"
+        if self.epoch is not None:
+            return f"epoch {self.epoch:g} of {self.total_epochs}" if self.total_epochs else f"epoch {self.epoch:g}"
+        return None if self.loss is None else f"loss {self.loss:.4g}"
+
+    def _costs(self, words: str) -> str:
+        return f"{words} ${self.cost_per_hour:.3f}/h" if self.cost_per_hour else ""
+
+
+# ---------------------------------------------------------------- shared with alerts
+
+
+def is_finished(metrics: TrainingMetrics) -> bool:
+    """Return whether the training completed."""
+    return bool(metrics.finished) and metrics.status != "lost"
+
+
+def failure_of(metrics: TrainingMetrics) -> str | None:
+    """Return why a training does not go on although it neither finished nor was stopped; None if unknown."""
+    said = f": {metrics.message}" if metrics.message else ""
+    if metrics.status == "lost":
+        return (metrics.error or "it is gone from the account")[:MOST_REASON]
+    if metrics.status == "offline":
+        return f"the machine is offline{said}"[:MOST_REASON]
+    if is_finished(metrics) or "stopped" in (metrics.status, metrics.job_status):
+        return None
+    if metrics.verdict is not None and metrics.verdict.state == "failed":
+        return metrics.verdict.reason[:MOST_REASON]
+    failed = next((each for each in (metrics.status, metrics.job_status) if each in FAILED), None)
+    return f"{failed}{said}"[:MOST_REASON] if failed else None
+
+
+def has_nan(metrics: TrainingMetrics) -> bool:
+    """Return whether the newest loss is nan or infinite."""
+    loss, analysis = metrics.loss, metrics.loss_analysis
+    return (loss is not None and not isfinite(loss)) or (analysis is not None and analysis.kind == "nan")
+
+
+def is_full(metrics: TrainingMetrics, thresholds: Thresholds) -> bool:
+    """Return whether the disk is above its threshold."""
+    return _is_above(metrics.disk_util, thresholds.full_disk)
+
+
+def _is_above(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit

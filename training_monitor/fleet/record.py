@@ -1,0 +1,213 @@
+"""What a fleet stores and reports: samples, alerts, and outages."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import Notice
+from training_monitor.fleet.alerts import ToldAccount, decide_account_alerts, decide_fleet_alerts
+from training_monitor.fleet.config import FleetConfig
+from training_monitor.fleet.member import FleetMember
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
+from training_monitor.notify.heartbeat import OutageRecord
+from training_monitor.notify.notice_text import next_command, word_for
+
+if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
+
+KEPT_ALERTS = 200
+REMEMBERED_SECONDS = 2 * 3600.0
+_Words = tuple[tuple[str, str, str], tuple[str, str, str]]  # kind, level and text of an outage, and of its end
+_REACH = ("unreachable", "error", "no answer for"), ("reached", "warning", "it answers again after")
+_STATE = (
+    ("state_unwritable", "error", "nothing is kept for"),
+    ("state_writable", "warning", "the state folder is used again after"),
+)
+_PRIORITIES = {"info": "low", "warning": "normal", "error": "high"}
+
+
+class SampleHistory(Protocol):
+    """Persistent storage of samples."""
+
+    def add(self, samples: Mapping[str, FleetSample]) -> None: ...
+
+    def read(self, key: str, since: float) -> list[FleetSample]: ...
+
+
+class FleetRecord:
+    """Judges rows, stores samples, and sends alerts; `history` and `tell` are those of FleetMonitor."""
+
+    def __init__(
+        self, config: FleetConfig, history: SampleHistory | None, tell: Callable[[Notice], Any] | None
+    ) -> None:
+        self._config, self._history, self._tell = config, history, tell
+        self._alerts: deque[FleetAlert] = deque(maxlen=KEPT_ALERTS)
+        self._lock, self._judging = threading.Lock(), threading.Lock()
+        self._told, self._history_failed = ToldAccount(), False
+
+    def alerts(self) -> tuple[FleetAlert, ...]:
+        """Return the last alerts, oldest first."""
+        with self._lock:
+            return tuple(self._alerts)
+
+    def judge(self, seen: Sequence[tuple[FleetMember, TrainingMetrics]], summary: FleetSummary, now: float) -> None:
+        """Judge a round: store new samples and send the alerts."""
+        with self._judging:
+            samples = dict[str, FleetSample]()
+            alerts: list[tuple[FleetAlert, FleetMember | None]] = []
+            ending = {member.place for member, row in seen if _is_ending(member, row)}
+            for member, row in seen:
+                sample, is_new = member.sample(row, now)
+                if is_new:
+                    samples[member.key] = sample
+                told = replace(member.told, ending=member.place in ending)
+                member.told, found = decide_fleet_alerts(told, member.before, row, sample, self._config, now)
+                member.before = row
+                alerts += [(alert, member) for alert in found]
+            self._told, found = decide_account_alerts(self._told, summary, self._config, now)
+            for alert, of in [*alerts, *((alert, None) for alert in found)]:
+                self.add(alert, of)
+            self._keep(samples, now)
+
+    def add(self, alert: FleetAlert, member: FleetMember | None = None) -> None:
+        """Record an alert of a member, or of the fleet, and send it."""
+        with self._lock:
+            self._alerts.append(alert)
+        if self._tell is None:
+            return
+        kind, target = f"fleet_{alert.kind}", str(member.target) if member else None
+        name = member.before.name if member and member.before else alert.key or "The fleet"
+        notice = Notice(
+            kind=kind,
+            title=f"{name}: {alert.kind}",
+            text=alert.text,
+            job_id=alert.key,
+            generation=alert.generation,
+            priority=_PRIORITIES[alert.level],
+            training=name,
+            target=target,
+            command=next_command(kind, target, _word_for(member)),
+        )
+        try:
+            self._tell(notice)
+        except Exception:  # a failing notice must not end the watching
+            get_logger().exception("an alert was not told: %s", alert.text)
+
+    def remember(self, member: FleetMember, now: float) -> None:
+        """Load the earlier samples of a member, once."""
+        if self._history is None or member.remembered:
+            return
+        member.remembered = True
+        try:
+            member.remember(self._history.read(member.key, now - REMEMBERED_SECONDS))
+        except TrainingMonitorError as error:
+            get_logger().info("%s: no history: %s", member.key, error)
+
+    def _keep(self, samples: Mapping[str, FleetSample], now: float) -> None:
+        """Add to the history; a failure is reported once, until it works again."""
+        if self._history is None or not samples:
+            return
+        try:
+            self._history.add(samples)
+            self._history_failed = False
+        except TrainingMonitorError as error:
+            if not self._history_failed:
+                text = f"history is not kept: {error}"
+                self.add(FleetAlert(now, "", "failed", text, "warning", int(1000 * now)))
+            self._history_failed = True
+
+
+def _word_for(member: FleetMember | None) -> str | None:
+    """Return the name by which `check` finds its training; None if `check` searches as the fleet does."""
+    is_named = member is not None and bool(member.entry.job or member.entry.log_paths)
+    return word_for(member.job) if member and is_named else None
+
+
+def _is_ending(member: FleetMember, row: TrainingMetrics) -> bool:
+    """Return whether it is being stopped but not yet seen stopped, or was destroyed and is not listed again."""
+    is_back = member.before is not None and member.before.status == "lost" != row.status
+    if is_back or (member.ending == "stop" and row.status == "stopped"):
+        member.ending = None
+    return member.ending is not None
+
+
+# ---------------------------------------------------------------- outages
+
+
+class FleetOutages:
+    """Reports long outages once each: of a member, the account's listing, or the state folder.
+
+    Their beginning is kept in the store and survives this process. A heartbeat is pinged for successful looks. `add`
+    gets each alert, and its member if it is about one.
+    """
+
+    def __init__(
+        self,
+        after: float,
+        store: Store | None,
+        clock: Clock,
+        heartbeat: Heartbeat | None,
+        add: Callable[[FleetAlert, FleetMember | None], None],
+    ) -> None:
+        self._after, self._store, self._clock, self._heartbeat, self._add = after, store, clock, heartbeat, add
+        self._records: dict[str, OutageRecord] = {}
+        self._state = OutageRecord("state of a fleet", after, clock)  # in memory: the store is what fails
+        self._seen_at = float("-inf")
+
+    def judge(self, members: Iterable[FleetMember], view: FleetSnapshot) -> None:
+        """Report outages that began long ago, and those that ended."""
+        seen_at = [view.listed_at] if view.listed_at is not None and view.error is None else []
+        for member in members:
+            seen = member.seen
+            if member.is_asked and (seen.error is not None or seen.reading is not None):
+                self._note(member, seen.error)
+            if member.is_asked and seen.error is None and seen.reading is not None:
+                seen_at.append(seen.reading.timestamp)
+        if view.error is not None or view.listed_at is not None:
+            self._note(None, view.error)
+        self._note_state()
+        newest = max(seen_at, default=self._seen_at)
+        if newest > self._seen_at and self._heartbeat:
+            self._heartbeat.beat()
+        self._seen_at = newest
+
+    def _note(self, member: FleetMember | None, error: str | None) -> None:
+        """Record whether a member, or the listing, could be seen."""
+        key = member.key if member else ""
+        if key not in self._records:
+            self._records[key] = OutageRecord(f"fleet {key}", self._after, self._clock, self._store)
+        self._take(self._records[key], error, _REACH, member)
+
+    def _note_state(self) -> None:
+        """Record whether the state folder is writable, by writing to it."""
+        if self._store is None:
+            return
+        said = None
+        try:
+            self._store.save_run("fleet", {"looked_at": self._clock.time()}, finished=False)
+        except TrainingMonitorError as error:
+            said = error.what
+        self._take(self._state, said, _STATE, None)
+
+    def _take(self, record: OutageRecord, error: str | None, words: _Words, member: FleetMember | None) -> None:
+        if error is None:
+            record.end(partial(self._tell, member, *words[1], ""))
+        else:
+            record.begin(partial(self._tell, member, *words[0], f": {error}"))
+
+    def _tell(
+        self, member: FleetMember | None, kind: str, level: str, words: str, more: str, since: float, seconds: float
+    ) -> None:
+        text, key = f"{words} {format_duration(seconds)}{more}", member.key if member else ""
+        self._add(FleetAlert(self._clock.time(), key, kind, text, level, int(since)), member)

@@ -1,0 +1,394 @@
+"""Build the row of a member from its instance's listing and a look at its training; sum up rows. Pure.
+
+Values of a listing may be missing, of another type or impossible: then they are unknown. Readings of a running machine
+say nothing of it once it is stopped or gone, except for the progress of its training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from training_monitor.core.models import Gpu, JobStatus
+from training_monitor.core.units import known_number
+from training_monitor.core.values import Verdict
+from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
+from training_monitor.fleet.values import FleetEntry, FleetSummary, TargetReading
+from training_monitor.health.verdict import average
+from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.logs.text import strip_ansi
+from training_monitor.service.sweep import EARLIEST_START, cost_per_hour
+from training_monitor.vast.cost import HOUR, forecast_burn
+from training_monitor.vast.renting import read_label
+
+MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters
+MOST_AHEAD = 300.0  # seconds by which a service's clock may be ahead of ours
+FRESH_SECONDS = 60.0  # a look that is older than the listing by more than this is not preferred to it
+MB_PER_GB = 1024.0
+MOST_GPUS = 1000
+HEALTH_LEVELS = ("healthy", "warning", "error", "unknown")
+_INSTANCE = re.compile(r"vast://([0-9]{1,18})")
+_DOWN = ("lost", "stopped", "exited", "offline", "frozen", "rebooting", *STARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """What an instance had cost by `until` (epoch seconds), in dollars; since then it has another price."""
+
+    dollars: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The results of looks at a member: the last good reading, the last log lines, why and since when looks fail."""
+
+    reading: TargetReading | None = None
+    logs: tuple[str, ...] = ()
+    error: str | None = None
+    stale_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What the account's listing says of a member, at `listed_at`; `lost`: a complete listing lacks it now.
+
+    `row` is None if it is not rented, or was never listed. `error` is why there is no listing of it, `billed` the cost
+    at earlier prices (see `bill`).
+    """
+
+    row: Mapping[str, Any] | None = None
+    listed_at: float | None = None
+    lost: bool = False
+    error: str | None = None
+    stale_since: float | None = None
+    billed: Billed | None = None
+
+
+def metrics_of(entry: FleetEntry, listed: Listed, seen: Seen, now: float) -> TrainingMetrics:
+    """Build the row of one member; its errors are those of `seen`."""
+    row, reading = listed.row or {}, seen.reading
+    status = "lost" if listed.lost else _status(entry, listed.row, reading)
+    is_up = status not in _DOWN
+    times = (listed.listed_at if row else None, reading.timestamp if reading else None)
+    return TrainingMetrics(
+        instance_id=_instance_id(entry, row),
+        gpu_type=_gpu_type(row, reading),
+        status=status,
+        last_updated=max((when for when in times if when is not None), default=None),
+        recent_logs=deque((clean_text(line, MOST_LINE) for line in seen.logs[-KEPT_LOGS:]), maxlen=KEPT_LOGS),
+        key=entry.key,
+        name=_name(entry, row),
+        groups=entry.groups,
+        message=_message(row, reading, is_up),
+        error=seen.error,
+        stale_since=seen.stale_since,
+        verdict=_verdict(reading, is_up),
+        **_costs(row, status, listed.listed_at if listed.lost else now, listed.billed),
+        **(_progress(reading, is_up) if reading else {}),
+        **(_values(row, listed.listed_at, reading) if is_up else {}),
+    )
+
+
+def clean_text(text: str, length: int = MOST_WORDS) -> str:
+    """Return a foreign text without colours and control characters, at most `length` characters of it."""
+    plain = strip_ansi(text[: 4 * length])
+    if not plain.isprintable():
+        plain = "".join(each if each.isprintable() else " " for each in plain)
+    return plain.rstrip()[:length]
+
+
+def _words(value: object, length: int = MOST_WORDS) -> str | None:
+    """Return a text of a listing; None if it is empty or not a text."""
+    return (clean_text(value, length).strip() or None) if isinstance(value, str) else None
+
+
+# ---------------------------------------------------------------- identity
+
+
+def _instance_id(entry: FleetEntry, listed: Mapping[str, Any]) -> int | str:
+    found = _INSTANCE.fullmatch(entry.target)
+    if found:
+        return int(found[1])
+    number = listed.get("id")
+    return number if type(number) is int else entry.name or entry.target
+
+
+def _name(entry: FleetEntry, listed: Mapping[str, Any]) -> str:
+    """Return the display name: that of the entry, else the label and the job or log, else the id.
+
+    A label of ours is shown as its job; the job or log distinguishes members on one target.
+    """
+    label = listed.get("label")
+    ours = read_label(label)
+    rented_as = clean_text(ours[1]) if ours else _words(label)
+    called = " ".join(word for word in (rented_as, _words(entry.which)) if word)
+    return entry.name or called or str(_instance_id(entry, listed))
+
+
+def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str | None:
+    name, count = _words(listed.get("gpu_name")), known_number(listed.get("num_gpus"))
+    if name is None and reading:
+        names = [gpu.name.removeprefix("NVIDIA ") for gpu in reading.gpus if gpu.name]
+        name, count = (clean_text(names[0]) if names else None), float(len(reading.gpus))
+    return f"{int(count)}x {name}" if name and count is not None and 2 <= count <= MOST_GPUS else name
+
+
+def _status(entry: FleetEntry, row: Mapping[str, Any] | None, reading: TargetReading | None) -> str:
+    if row is not None:
+        return _listed_status(row)
+    if _INSTANCE.fullmatch(entry.target) or reading is None:
+        return "unknown"
+    status = reading.status.status
+    return "running" if status is JobStatus.UNKNOWN and reading.status.is_running else status.value.lower()
+
+
+def _listed_status(row: Mapping[str, Any]) -> str:
+    """Return the status in the service's words, but `stopped` (there: `exited`) for one stopped by a person."""
+    word, wanted = ((_words(row.get(key)) or "").lower() for key in ("actual_status", "intended_status"))
+    if word == "exited" and wanted == "stopped":
+        return "stopped"
+    return word or ("created" if wanted == "running" else "unknown")
+
+
+def _message(listed: Mapping[str, Any], reading: TargetReading | None, is_up: bool) -> str | None:
+    """Return the job's message; the service's only where it may explain why a machine is not up."""
+    said = _words(reading.status.message, MOST_MESSAGE) if reading else None
+    return said if is_up else _words(listed.get("status_msg"), MOST_MESSAGE) or said
+
+
+# ---------------------------------------------------------------- cost
+
+
+def bill(before: Mapping[str, Any] | None, billed: Billed | None, row: Mapping[str, Any], now: float) -> Billed | None:
+    """Return the cost of an instance up to the last change of its price, status or start.
+
+    Args:
+        before: its row in the previous listing; None: there was none.
+        billed: the result for that.
+        row: its current row.
+        now: the time of that, epoch seconds.
+    """
+    if before is None or _terms(before) == _terms(row):
+        return billed
+    total = _costs(before, _listed_status(before), now, billed)["total_cost"]
+    return billed if total is None else Billed(total, now)
+
+
+def _terms(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return cost_per_hour(row), _listed_status(row), known_number(row.get("start_date"))
+
+
+def _costs(listed: Mapping[str, Any], status: str, until: float | None, billed: Billed | None) -> dict[str, Any]:
+    """Return the price, and the cost since the rental began, which the service does not report.
+
+    That is what was billed, plus the time since then at the current price. It is unknown for an instance never seen
+    running: it cost less while it was stopped, since an unknown time.
+    """
+    price, started = cost_per_hour(listed), known_number(listed.get("start_date"))
+    latest = inf if until is None else until + MOST_AHEAD
+    if started is not None and not EARLIEST_START <= started <= latest:
+        started = None
+    runs = status == "running" or (status == "lost" and _listed_status(listed) == "running")
+    if billed is None and runs and started is not None:
+        billed = Billed(0.0, started)
+    total = None
+    if billed is not None and price is not None and until is not None:
+        total = billed.dollars + price * max(0.0, until - billed.until) / HOUR
+    return {"cost_per_hour": None if status == "lost" else price, "total_cost": total, "started_at": started}
+
+
+# ---------------------------------------------------------------- progress
+
+
+def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
+    """Return the values of the log; current values only for a machine that is up."""
+    seen, progress = reading.status, reading.status.progress
+    job = job_progress(progress)
+    found: dict[str, Any] = {
+        "step": job.step,
+        "total_steps": job.total_steps,
+        "epoch": progress.epoch,
+        "total_epochs": job.total_epochs,
+        "epochs_done": job.epoch,
+        "loss": progress.loss,
+        "learning_rate": progress.learning_rate,
+        "grad_norm": progress.grad_norm,
+        "runtime_seconds": seen.runtime,
+        "finished": True if seen.verdict and seen.verdict.state == "finished" else None,
+        "loss_analysis": seen.loss,
+        "extra": dict(reading.extra),
+        "absent": reading.absent if is_up else None,
+        "run": reading.run,
+    }
+    if not is_up:
+        return found
+    found["is_running"] = seen.is_running
+    found["job_status"] = None if seen.status is JobStatus.UNKNOWN else seen.status.value.lower()
+    if reading.absent is not None:
+        return found
+    return found | {
+        "steps_per_second": progress.steps_per_second,
+        "eta_seconds": job.eta_seconds,
+        "log_age": reading.log_age,
+    }
+
+
+def _verdict(reading: TargetReading | None, is_up: bool) -> Verdict | None:
+    """Return the last verdict: an end is final, all else holds only while the machine is up and the job there."""
+    verdict = (reading.status.verdict if reading else None) or NOBODY_LOOKED
+    is_there = is_up and (reading is None or reading.absent is None)
+    return verdict if is_there or verdict.state in ENDS else None
+
+
+# ---------------------------------------------------------------- utilization
+
+
+def _values(listed: Mapping[str, Any], listed_at: float | None, reading: TargetReading | None) -> dict[str, Any]:
+    """Return the utilization, preferring the machine's own values unless the listing is newer by over a minute."""
+    said, seen = _listed_values(listed), _seen_values(reading)
+    if reading and listed_at is not None and reading.timestamp < listed_at - FRESH_SECONDS:
+        said, seen = seen, said
+    return {name: said[name] if value is None else value for name, value in seen.items()}
+
+
+def _listed_values(listed: Mapping[str, Any]) -> dict[str, float | None]:
+    total_mb = _positive(listed.get("gpu_totalram")) or _times(listed.get("gpu_ram"), listed.get("num_gpus"))
+    used_gb = _positive(listed.get("vmem_usage"))
+    used_mb = None if used_gb is None else used_gb * MB_PER_GB
+    disk = _share(_positive(listed.get("disk_usage")), _positive(listed.get("disk_space")))
+    return {
+        "gpu_util": _percent(listed.get("gpu_util")),
+        "memory_util": _share(used_mb, total_mb),
+        "disk_util": _percent(listed.get("disk_util")) if disk is None else disk,
+        "ram_util": _share(_positive(listed.get("mem_usage")), _positive(listed.get("mem_limit"))),
+        "gpu_temperature": known_number(listed.get("gpu_temp")),
+        "gpu_power": None,
+    }
+
+
+def _seen_values(reading: TargetReading | None) -> dict[str, float | None]:
+    gpus = reading.gpus if reading else ()
+    used = [(gpu.memory_used_mb, gpu.memory_total_mb) for gpu in gpus]
+    known = [(a, b) for a, b in used if a is not None and b is not None]
+    heat = [gpu.temperature_celsius for gpu in gpus if gpu.temperature_celsius is not None]
+    return {
+        "gpu_util": _percent(average(gpu.utilization for gpu in gpus)),
+        "memory_util": _share(sum(a for a, _ in known), sum(b for _, b in known)),
+        "disk_util": _percent(reading.disk_percent) if reading else None,
+        "ram_util": _percent(reading.ram_percent) if reading else None,
+        "gpu_temperature": max(heat, default=None),
+        "gpu_power": average(_power(gpu) for gpu in gpus),
+    }
+
+
+def _power(gpu: Gpu) -> float | None:
+    drawn, limit = gpu.power_draw_watts, gpu.power_limit_watts
+    return min(1.0, drawn / limit) if drawn is not None and limit else None
+
+
+def _positive(value: object) -> float | None:
+    number = known_number(value)
+    return number if number is not None and number >= 0 else None
+
+
+def _percent(value: object) -> float | None:
+    number = _positive(value)
+    return None if number is None else min(100.0, number)
+
+
+def _times(value: object, count: object) -> float | None:
+    one, many = _positive(value), _positive(count)
+    return None if one is None else one * (many or 1.0)
+
+
+def _share(used: float | None, of: float | None) -> float | None:
+    """Return per cent; None where the whole is unknown."""
+    return min(100.0, 100.0 * used / of) if used is not None and of else None
+
+
+# ---------------------------------------------------------------- sum
+
+
+def summarize(
+    rows: Sequence[TrainingMetrics],
+    *,
+    listed: Sequence[Mapping[str, Any]] | None,
+    shown: AbstractSet[int],
+    credit: float | None,
+    thresholds: Thresholds,
+    now: float,
+) -> FleetSummary:
+    """Sum up a fleet. A machine with several members is counted once.
+
+    Args:
+        rows: its members.
+        listed: all instances of the account, shown or not, since its credit pays for them; None: unknown, or no
+            account.
+        shown: the ids of the instances among `rows`.
+        credit: of the account, dollars; None: unknown.
+        thresholds: for the health of the members.
+        now: epoch seconds.
+    """
+    burn = forecast_burn(_priced_rows(rows) if listed is None else listed, credit)
+    hidden = forecast_burn([row for row in listed or () if row.get("id") not in shown], None)
+    levels = Counter(row.health(thresholds, now).level for row in rows)
+    totals = {row.instance_id: row.total_cost for row in rows if _is_rented(row)}
+    return FleetSummary(
+        levels={level: levels[level] for level in HEALTH_LEVELS},
+        dollars_per_hour=burn.dollars_per_hour,
+        unpriced=burn.unknown,
+        dollars_spent=sum(total for total in totals.values() if total is not None),
+        without_total=sum(total is None for total in totals.values()),
+        credit=credit,
+        credit_hours=burn.hours_left,
+        hidden=hidden.instances,
+        hidden_dollars_per_hour=hidden.dollars_per_hour,
+        **_completion(rows, now),
+    )
+
+
+def _is_rented(row: TrainingMetrics) -> bool:
+    return type(row.instance_id) is int
+
+
+def _priced_rows(rows: Sequence[TrainingMetrics]) -> list[dict[str, float | None]]:
+    """Return the rented members in the format of a listing."""
+    prices = {row.instance_id: row.cost_per_hour for row in rows if _is_rented(row) and row.status != "lost"}
+    return [{"dph_total": price} for price in prices.values()]
+
+
+def _completion(rows: Sequence[TrainingMetrics], now: float) -> dict[str, Any]:
+    """Estimate the rest of the trainings; running ones without an ETA are counted apart."""
+    longest, without = None, 0
+    ends, prices = dict[int | str, float](), dict[int | str, float | None]()  # by rented machine
+    for row in rows:
+        seconds = _seconds_left(row, now)
+        if seconds is None:
+            without += row.status == "running" and row.is_running is not False and not is_finished(row)
+            continue
+        longest = seconds if longest is None else max(longest, seconds)
+        if _is_rented(row):
+            ends[row.instance_id] = max(seconds, ends.get(row.instance_id, 0.0))
+            prices[row.instance_id] = row.cost_per_hour
+    costs = [seconds / HOUR * price for place, seconds in ends.items() if (price := prices[place]) is not None]
+    return {
+        "dollars_to_completion": sum(costs) if costs else None,
+        "without_price": len(ends) - len(costs),
+        "seconds_to_completion": longest,
+        "without_eta": without,
+    }
+
+
+def _seconds_left(row: TrainingMetrics, now: float) -> float | None:
+    """Return the seconds left, less the time since the row was seen; None where it should have ended by now."""
+    seconds = row.seconds_left()
+    if seconds is None or row.stale_since is None:
+        return seconds
+    left = seconds - max(0.0, now - row.stale_since)
+    return left if left > 0 else None

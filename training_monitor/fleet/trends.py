@@ -1,0 +1,259 @@
+"""Trends of a training's samples, its projected cost, and comparisons with others. Pure.
+
+Samples are oldest first. The newest may be denser than old ones, so means and slopes use evenly spread points. nan and
+infinities can be the first or last value, and are ignored otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, isfinite, nan
+from statistics import median
+
+from training_monitor.fleet.values import FleetSample
+
+HOUR = 3600.0
+MOST_POINTS = 200
+COMPARED = ("step", "loss", "steps_per_second", "gpu_utilization", "total_cost")  # the fields that `compare_runs` needs
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The trend of one field; None is unknown.
+
+    Attributes:
+        field: its name in `REPORTED`.
+        known: the share of samples in which it is known, 0 to 1.
+        first, last: the oldest and the newest known value.
+        low, high, mean: of the finite ones.
+        per_hour: change per hour: the median of the slopes between all points (Theil-Sen), which is robust against
+            outliers.
+    """
+
+    field: str
+    known: float
+    first: float | None
+    last: float | None
+    low: float | None
+    high: float | None
+    mean: float | None
+    per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostProjection:
+    """What a training will cost at its current pace; dollars, None is unknown.
+
+    Attributes:
+        dollars_per_hour: the newest price; without one, the slope of the total.
+        spent: since the beginning of the rental.
+        hours: how far ahead `dollars` looks.
+        dollars: of the next `hours`.
+        to_completion: until the last step, by the newest sample's ETA.
+    """
+
+    dollars_per_hour: float | None
+    spent: float | None
+    hours: float
+    dollars: float | None
+    to_completion: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """One run compared with others; None is unknown.
+
+    Attributes:
+        key: of the run. samples: how many there are.
+        last_step, last_loss: the newest; the loss may be nan.
+        best_loss, best_loss_step: the lowest loss, and its step; steps undone by going back to a checkpoint do not
+            count. Old samples are means of five minutes.
+        loss_at_common_step, common_step: the loss at the highest step that all runs with steps have reached,
+            interpolated; None where no samples surround it.
+        median_steps_per_second, mean_gpu_utilization: over the whole time; per cent.
+        total_cost: dollars. dollars_per_1000_steps: over the observed steps.
+        loss_trend_per_1000_steps: change of the loss in 1000 steps, computed like `Trend.per_hour`.
+    """
+
+    key: str
+    samples: int
+    last_step: float | None
+    last_loss: float | None
+    best_loss: float | None
+    best_loss_step: float | None
+    loss_at_common_step: float | None
+    common_step: float | None
+    median_steps_per_second: float | None
+    mean_gpu_utilization: float | None
+    total_cost: float | None
+    dollars_per_1000_steps: float | None
+    loss_trend_per_1000_steps: float | None
+
+
+def trend(samples: Sequence[FleetSample], field: str) -> Trend:
+    """Return the trend of one field of the samples; `field` is a name of `REPORTED`."""
+    seen = [value for sample in samples if (value := sample.values.get(field)) is not None]
+    finite = [value for value in seen if isfinite(value)]
+    points = _spread(_points(samples, field))
+    return Trend(
+        field,
+        known=len(seen) / len(samples) if samples else 0.0,
+        first=seen[0] if seen else None,
+        last=seen[-1] if seen else None,
+        low=min(finite, default=None),
+        high=max(finite, default=None),
+        mean=_mean(value for _, value in points) if points else None,
+        per_hour=_times(_slope(points), HOUR),
+    )
+
+
+def project_cost(samples: Sequence[FleetSample], *, hours: float) -> CostProjection:
+    """Project the cost of the next `hours`, and until the last step, at the current pace."""
+    price = _last(samples, "cost_per_hour")
+    if price is None:
+        price = _times(_slope(_spread(_points(samples, "total_cost"))), HOUR)
+    if price is None or price < 0:
+        price = None
+    seconds = _last(samples[-1:], "eta_seconds")
+    return CostProjection(
+        price,
+        _last(samples, "total_cost"),
+        hours,
+        _times(price, hours),
+        None if seconds is None or seconds < 0 else _times(price, seconds / HOUR),
+    )
+
+
+def compare_runs(runs: Mapping[str, Sequence[FleetSample]]) -> tuple[RunComparison, ...]:
+    """Compare runs, in the given order; also at the same step.
+
+    Args:
+        runs: the samples of each, by its key.
+    """
+    losses = {key: _by_step(samples, "loss") for key, samples in runs.items()}
+    steps = [step for samples in runs.values() if (step := _last(samples, "step")) is not None]
+    common = min(steps, default=None)
+    return tuple(_compare(key, samples, losses[key], common) for key, samples in runs.items())
+
+
+def series(samples: Sequence[FleetSample], field: str, cells: int, begin: float, end: float) -> list[float | None]:
+    """Resample one field into at most `cells` equal parts of a time, for a sparkline.
+
+    A part is the mean of its known values, None without any, nan where a value is not finite. Few samples yield fewer
+    parts, so that each contains one if none is missing.
+
+    Args:
+        samples: oldest first.
+        field: a name of `REPORTED`.
+        cells: the maximum number of parts.
+        begin, end: epoch seconds; samples outside are left out.
+    """
+    inside = [sample for sample in samples if begin <= sample.timestamp <= end]
+    count = min(cells, len(inside) // 2 + 1)
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for sample in inside:
+        if (value := sample.values.get(field)) is not None:
+            share = (sample.timestamp - begin) / (end - begin) if end > begin else 0.0
+            parts[min(count - 1, int(share * count))].append(value)
+    return [(_mean(part) if all(map(isfinite, part)) else nan) if part else None for part in parts]
+
+
+def _compare(key: str, samples: Sequence[FleetSample], losses: Points, common: float | None) -> RunComparison:
+    seen = [loss for sample in samples if (loss := sample.values.get("loss")) is not None]
+    best = min(losses, key=lambda point: point[1], default=None)
+    speeds = [speed for _, speed in _spread(_points(samples, "steps_per_second"))]
+    used = [share for _, share in _spread(_points(samples, "gpu_utilization"))]
+    costs = _by_step(samples, "total_cost")
+    steps_seen = costs[-1][0] - costs[0][0] if costs else 0.0
+    spent = costs[-1][1] - costs[0][1] if costs else 0.0
+    return RunComparison(
+        key=key,
+        samples=len(samples),
+        last_step=_last(samples, "step"),
+        last_loss=seen[-1] if seen else None,
+        best_loss=best[1] if best else min((loss for loss in seen if isfinite(loss)), default=None),
+        best_loss_step=best[0] if best else None,
+        loss_at_common_step=None if common is None else _value_at(losses, common),
+        common_step=common,
+        median_steps_per_second=median(speeds) if speeds else None,
+        mean_gpu_utilization=_mean(used) if used else None,
+        total_cost=_last(samples, "total_cost"),
+        dollars_per_1000_steps=_times(spent, 1000.0 / steps_seen) if steps_seen > 0 and spent >= 0 else None,
+        loss_trend_per_1000_steps=_times(_slope(_spread(losses)), 1000.0),
+    )
+
+
+def _last(samples: Sequence[FleetSample], field: str) -> float | None:
+    """Return the newest finite value."""
+    values = (sample.values.get(field) for sample in reversed(samples))
+    return next((value for value in values if value is not None and isfinite(value)), None)
+
+
+def _points(samples: Sequence[FleetSample], field: str) -> Points:
+    """Return (timestamp, value) of the finite values."""
+    values = ((sample.timestamp, sample.values.get(field)) for sample in samples)
+    return [(timestamp, value) for timestamp, value in values if value is not None and isfinite(value)]
+
+
+def _by_step(samples: Sequence[FleetSample], field: str) -> Points:
+    """Return (step, value) of the finite values, by rising step: going back to a checkpoint drops the later steps."""
+    points: Points = []
+    for sample in samples:
+        step, value = sample.values.get("step"), sample.values.get(field)
+        if step is None or not isfinite(step):
+            continue
+        while points and points[-1][0] > step:
+            points.pop()
+        if value is not None and isfinite(value):
+            if points and points[-1][0] == step:
+                points.pop()
+            points.append((step, value))
+    return points
+
+
+def _spread(points: Points) -> Points:
+    """Reduce to at most MOST_POINTS points: means of equal parts of the whole."""
+    if len(points) <= MOST_POINTS:
+        return points
+    begin, whole = points[0][0], points[-1][0] - points[0][0]
+    parts: dict[int, Points] = {}
+    for point in points:
+        share = (point[0] - begin) / whole if whole > 0 else 0.0
+        parts.setdefault(min(MOST_POINTS - 1, int(share * MOST_POINTS)), []).append(point)
+    return [(_mean(at for at, _ in part), _mean(value for _, value in part)) for part in parts.values()]
+
+
+def _slope(points: Points) -> float | None:
+    """Return the median of the slopes between all pairs; None for fewer than two points."""
+    slopes = [
+        (second[1] - first[1]) / (second[0] - first[0])
+        for at, first in enumerate(points)
+        for second in points[at + 1 :]
+        if second[0] > first[0]
+    ]
+    return _times(median(slopes), 1.0) if slopes else None
+
+
+def _value_at(points: Points, at: float) -> float | None:
+    """Interpolate between the two nearest points; None outside of all points."""
+    below = max((point for point in points if point[0] <= at), default=None)
+    above = min((point for point in points if point[0] >= at), default=None)
+    if below is None or above is None:
+        return None
+    if above[0] == below[0]:
+        return below[1]
+    share = (at - below[0]) / (above[0] - below[0])
+    return (1.0 - share) * below[1] + share * above[1]
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean of at least one value."""
+    known = list(values)
+    return fsum(value / len(known) for value in known)
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    """Return the product; None if the value is unknown or the product is not finite."""
+    return value * factor if value is not None and isfinite(value * factor) else None

@@ -1,0 +1,183 @@
+"""Frozen values of a fleet: entries, readings, alerts, sums, snapshots and samples. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from training_monitor.core.models import Gpu
+from training_monitor.core.settings_table import items, text
+from training_monitor.core.values import TrainingStatus
+from training_monitor.fleet.metrics import TrainingMetrics
+
+JOB_ID = text(
+    "a Ray submission id, or process:NAME", r"process:[A-Za-z0-9][A-Za-z0-9._-]{0,127}|(?!process:|-)[!\"$-.0-~]{1,256}"
+)
+LOG_PATHS = items(text("a list of paths or shell patterns"), "a list of paths or shell patterns")
+_TEXT = text("a text that is not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEntry:
+    """One thing to watch: a target, and which training there.
+
+    `job` is a job id there (a Ray submission id or process:NAME); without one, the newest file that matches one of
+    `log_paths` (shell patterns on the target; empty: those of the configuration) is its log. `name` is the display
+    name.
+    """
+
+    target: Annotated[str, _TEXT]
+    job: Annotated[str, JOB_ID] | None = None
+    log_paths: Annotated[tuple[str, ...], LOG_PATHS] = ()
+    name: Annotated[str, _TEXT] | None = None
+    groups: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its unique key."""
+        which = self.job or next(iter(self.log_paths), None)
+        return f"{self.target}#{which}" if which else self.target
+
+    @property
+    def which(self) -> str | None:
+        """A short form of what distinguishes it on its target: its job, or the end of its log's path."""
+        return self.job or next(("/".join(path.split("/")[-2:]) for path in self.log_paths), None)
+
+
+MOST_RUN = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReading:
+    """The result of one round trip to a member at `timestamp` (epoch seconds); per cent, None is unknown.
+
+    `absent` says why the job or log is not there, or not any more: `status` is then an earlier one. `run` is a number
+    below MOST_RUN for the process or job, 0 if unknown. `log_age` is the seconds between the last write to its log and
+    the look.
+    """
+
+    timestamp: float
+    status: TrainingStatus
+    gpus: tuple[Gpu, ...] = ()
+    disk_percent: float | None = None
+    ram_percent: float | None = None
+    log_lines: tuple[str, ...] = ()
+    extra: Mapping[str, float] = field(default_factory=dict)
+    absent: str | None = None
+    run: int = 0
+    log_age: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAlert:
+    """An event of one member of a fleet (`key`; empty: of the fleet).
+
+    level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
+    spike | disk | price | budget | credit | stopped | destroyed | gone (by itself) | refused | rule:NAME. `text` does
+    not name the member.
+    `(key, kind, generation)` identifies the event, also across restarts of the monitor: `generation` is the completed
+    epoch or the step of the stall, plus 2**32 times the number of the run.
+    """
+
+    timestamp: float
+    key: str
+    kind: str
+    text: str
+    level: str = "warning"
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSummary:
+    """The sums of a fleet; money in dollars, None is unknown.
+
+    Attributes:
+        levels: how many members are healthy, warning, error, unknown.
+        dollars_per_hour: sum of the known prices; `unpriced` counts the rented machines without one.
+        dollars_spent: sum of the known costs of the members shown since their rentals began; `without_total` counts
+            their rented machines without one.
+        credit: of the account; `credit_hours`: how long it lasts at this rate, None if unknown; an upper bound when
+            some are `unpriced`.
+        dollars_to_completion: the cost of the rest of the trainings with an ETA and a price; `without_price` counts the
+            rented machines with an ETA and no price.
+        seconds_to_completion: until the last of them ends; `without_eta` counts running ones without an ETA.
+        hidden: instances of the account that are not shown, and their known cost per hour.
+    """
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    dollars_per_hour: float = 0.0
+    unpriced: int = 0
+    dollars_spent: float = 0.0
+    without_total: int = 0
+    credit: float | None = None
+    credit_hours: float | None = None
+    dollars_to_completion: float | None = None
+    seconds_to_completion: float | None = None
+    without_price: int = 0
+    without_eta: int = 0
+    hidden: int = 0
+    hidden_dollars_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """The state of a fleet at `timestamp`; times are epoch seconds.
+
+    `rows` are in a stable order, `alerts` oldest first, the last 200. `refreshing`: a look is in progress. `listed_at`
+    is when the account's instances were last listed; `error` is why the last listing failed, and `stale_since` since
+    when; None while it works, or without an account.
+    """
+
+    timestamp: float
+    rows: tuple[TrainingMetrics, ...] = ()
+    summary: FleetSummary = FleetSummary()
+    alerts: tuple[FleetAlert, ...] = ()
+    groups: tuple[str, ...] = ()
+    interval: float = 10.0
+    paused: bool = False
+    refreshing: bool = False
+    listed_at: float | None = None
+    error: str | None = None
+    stale_since: float | None = None
+
+
+# Names in samples, history, rules and exports, and the fields of TrainingMetrics; all are numbers.
+REPORTED = {
+    "gpu_utilization": "gpu_util",
+    "memory_utilization": "memory_util",
+    "disk_utilization": "disk_util",
+    "ram_utilization": "ram_util",
+    "gpu_power": "gpu_power",
+    "gpu_temperature": "gpu_temperature",
+    "step": "step",
+    "epoch": "epoch",
+    "loss": "loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "grad_norm",
+    "steps_per_second": "steps_per_second",
+    "eta_seconds": "eta_seconds",
+    "cost_per_hour": "cost_per_hour",
+    "total_cost": "total_cost",
+    "runtime_seconds": "runtime_seconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSample:
+    """The values of one member at one moment (epoch seconds), by the names of `REPORTED`; None is unknown."""
+
+    timestamp: float
+    values: Mapping[str, float | None]
+    status: str | None = None
+
+
+OF_TRAINING = ("step", "epoch", "loss", "learning_rate", "grad_norm")
+
+
+def sample_of(metrics: TrainingMetrics, timestamp: float) -> FleetSample:
+    """Return the sample of a row, without values that are only known from before."""
+    gone = OF_TRAINING if metrics.absent is not None else ()
+    values = {name: None if name in gone else getattr(metrics, field) for name, field in REPORTED.items()}
+    values["eta_seconds"] = metrics.seconds_left()
+    return FleetSample(timestamp, values, metrics.status)

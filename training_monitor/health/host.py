@@ -1,0 +1,158 @@
+"""Read the GPUs of a target by nvidia-smi, the free space of its disks, and its memory usage."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
+from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
+from training_monitor.core.reports import GpuReport
+from training_monitor.health.nvidia_smi import (
+    GPU_FIELDS,
+    GPU_FIELDS_MINIMAL,
+    parse_gpu_processes,
+    parse_gpus,
+)
+from training_monitor.health.verdict import average
+from training_monitor.judging.gpu_load import mode_of
+from training_monitor.targets.asking import ask
+from training_monitor.targets.scripts import Quoted, format_call
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+_SEPARATOR = "-- processes --"
+
+
+def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProcess, ...]]]:
+    """Ask for all GPUs and their processes: two nvidia-smi calls under one time limit."""
+    script = format_call("gpu", "show", fields=",".join(GPU_FIELDS), minimal_fields=",".join(GPU_FIELDS_MINIMAL))
+
+    def parse(reply: Reply) -> tuple[GpuTable, tuple[GpuProcess, ...]]:
+        if reply.exit_code == 127:
+            raise ToolNotFound("nvidia-smi is not there", hint="is this a GPU machine, and the container a GPU one?")
+        gpus, _, processes = reply.output.partition(_SEPARATOR)
+        return parse_gpus(gpus), parse_gpu_processes(processes)
+
+    return Question("gpu", script, parse, limit)
+
+
+def check_gpu_utilization(
+    head_pod: str | Target, namespace: str = "default", *, timeout: float = 10.0, transport: Transport | None = None
+) -> GpuReport:
+    """Ask nvidia-smi on a target; never raises because of the target.
+
+    Returns:
+        `healthy` says that the check succeeded and found readable GPUs; `busy` whether one of them works, which does
+        not include spinning at idle power while a collective waits. Utilizations in per cent, memory in MB, power in
+        watts, temperatures in °C; what nvidia-smi does not report ([N/A], MIG, ERR!) is None and does not count in
+        `avg_utilization`, which is None if nothing is known.
+    """
+    target = parse_target(head_pod, namespace=namespace)
+    try:
+        [answer] = ask(target, gpu_question(timeout), transport=transport)
+        gpus, processes = answer.get() or (GpuTable(()), ())
+    except TrainingMonitorError as error:
+        return format_gpu_report(None, (), str(error))
+    return format_gpu_report(gpus, processes)
+
+
+def format_gpu_report(table: GpuTable | None, processes: tuple[GpuProcess, ...], error: str | None = None) -> GpuReport:
+    """Format a GPU reading as the documented dict; `table` is None if it could not be asked."""
+    gpus = table.gpus if table else ()
+    error = error or (table.error if table else None)
+    broken = [gpu.error for gpu in gpus if gpu.error]
+    modes = [mode for gpu in gpus if (mode := mode_of(gpu))]
+    return GpuReport(
+        healthy=bool(gpus) and not error and not broken,
+        busy="busy" in modes if modes else None,
+        gpu_count=len(gpus) if table and (gpus or table.error is None or table.has_none) else None,
+        gpu_names=[gpu.name for gpu in gpus],
+        gpu_utilizations=[gpu.utilization for gpu in gpus],
+        avg_utilization=average(gpu.utilization for gpu in gpus),
+        memory_used=[gpu.memory_used_mb for gpu in gpus],
+        memory_total=[gpu.memory_total_mb for gpu in gpus],
+        memory_utilizations=[gpu.memory_utilization for gpu in gpus],
+        power_draw=[gpu.power_draw_watts for gpu in gpus],
+        power_limit=[gpu.power_limit_watts for gpu in gpus],
+        temperatures=[gpu.temperature_celsius for gpu in gpus],
+        mig_enabled=[gpu.mig_enabled for gpu in gpus],
+        gpu_errors=[gpu.error for gpu in gpus],
+        processes=[
+            {"pid": each.pid, "name": each.name, "gpu": each.gpu_uuid, "memory": each.memory_used_mb}
+            for each in processes
+        ],
+        error=error or (broken[0] if broken else None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    path: str
+    free_bytes: int
+    used_percent: float
+
+
+def disk_question(*paths: str) -> Question[tuple[Disk, ...]]:
+    """Ask for the free space at `paths`; missing paths are left out."""
+
+    def parse(reply: Reply) -> tuple[Disk, ...]:
+        there, _, table = reply.output.rpartition("\n--\n")
+        paths, rows = there.split("\n"), [line.split() for line in table.splitlines()[1:]]
+        disks = []
+        for path, row in zip(paths, rows) if len(paths) == len(rows) else ():
+            if len(row) >= 6 and (row[1] + row[2] + row[3]).isdigit():
+                used, free = int(row[2]), int(row[3])
+                disks.append(Disk(path, free * 1024, 100.0 * used / max(1, used + free)))
+        if not disks:
+            raise ParseError("no file system in the reply", source="df", text=reply.output)
+        return tuple(disks)
+
+    return Question("disk", format_call("host", "show_disks", *paths), parse, limit=5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LogHost:
+    """The host of a log: its path (None: no such file), disk and memory usage in per cent; None is unknown.
+
+    The disk is the one with the log, else with `/`. `log_age` is the seconds since the last write, by the target's
+    clock.
+    """
+
+    log_path: str | None
+    disk_percent: float | None
+    ram_percent: float | None
+    log_age: float | None = None
+
+
+def log_host_question(expression: str) -> Question[LogHost]:
+    """Ask for disk and memory usage at the log named by a shell expression, and when the log was last written."""
+
+    def parse(reply: Reply) -> LogHost:
+        memory, _, rest = reply.output.partition("--\n")
+        table, _, path = rest.partition("--\n")
+        return LogHost(path or None, _read_disk(table), _read_memory(memory), _read_age(memory))
+
+    return Question("host", format_call("host", "show_log_host", file=Quoted(expression)), parse, limit=5.0)
+
+
+def _read_disk(table: str) -> float | None:
+    """Return the used per cent in the last row of `df -P`, whose mount point may contain anything."""
+    found = re.findall(r"^\S.*?\s+\d+\s+(\d+)\s+(\d+)\s+\d+%\s", table, re.MULTILINE)
+    if not found:
+        return None
+    used, free = (int(number) for number in found[-1])
+    return 100.0 * used / max(1, used + free)
+
+
+def _read_memory(text: str) -> float | None:
+    """Return the used per cent by /proc/meminfo: the share of the total that is not available to a new program."""
+    sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
+    total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
+    return None if not total or available is None else 100.0 * max(0.0, 1 - available / total)
+
+
+def _read_age(text: str) -> float | None:
+    """Return the seconds since the log was written to; 0 for a time in the future."""
+    found = re.search(r"^written (\d{1,12}) now (\d{1,12})$", text, re.MULTILINE)
+    return max(0.0, float(int(found[2]) - int(found[1]))) if found else None

@@ -1,0 +1,415 @@
+"""Claims: who supervises a training, recorded on its target, so that every machine sees it.
+
+    ${TRAINING_MONITOR_JOBS_DIR:-~/.training_monitor/jobs}/.claims/KEY/NUMBER
+
+There is one file per owner, and the highest number is the claim: the next owner makes NUMBER+1 with link(2), which
+succeeds only once. The highest file is never removed, so that no number is reused. A beat overwrites its line in place
+(a full disk does not matter). The age of a claim comes from the target's uptime; after a reboot, or if several machines
+share the folder, from the file system, which dates both the beat and the look.
+
+A question made by `only_as_owner` does nothing on the target once another owner holds the claim, however late it
+arrives. `Claiming` takes the claim on a training, renews it while the training is supervised, and lets it go.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote, unquote
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import (
+    AccessDenied,
+    AlreadySupervised,
+    CommandFailed,
+    LeaseLost,
+    ParseError,
+    SettingsError,
+    TrainingMonitorError,
+)
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Question, Reply
+from training_monitor.core.settings import LEASE
+from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration, parse_duration
+from training_monitor.core.values import WatchedJob
+from training_monitor.jobs.attempts import training_name
+from training_monitor.targets.asking import ask
+from training_monitor.targets.procfs import identify
+from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.scripts import format_call
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+LEASE_SECONDS = 120.0
+BEATS_A_LEASE = 6.0
+ROUNDING_SECONDS = 1.5  # ages are whole seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A supervising process: its host, user, pid, boot of the host, and state folder."""
+
+    host: str
+    user: str
+    pid: int
+    boot: str
+    folder: str
+
+    def is_same_place(self, other: Owner) -> bool:
+        """Whether both are the same supervisor, restarted on the same machine with the same state folder."""
+        return (self.host, self.user, self.boot, self.folder) == (other.host, other.user, other.boot, other.folder)
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host} (process {self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The newest claim on a training. `age` and `lease` are seconds by the target's clock, `since` UTC epoch seconds.
+
+    `number` grows with every owner. `held` is False once the owner has let go, or if its line is damaged.
+    """
+
+    name: str
+    number: int
+    token: str
+    held: bool
+    lease: float
+    age: float
+    since: float
+    owner: Owner
+    is_damaged: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its owner may still act."""
+        return self.held and self.age <= self.lease
+
+    def __str__(self) -> str:
+        return f"{self.owner}, last heard of {format_duration(max(0.0, self.age))} ago"
+
+
+def claim_name(job: WatchedJob) -> str:
+    """Return the name under which a watched training is claimed: that of its attempts, or else its log or process."""
+    if job.job_id:
+        return training_name(job.job_id)
+    return job.log_file or ", ".join(job.log_paths) or job.pid_file or f"pid {job.pid}"
+
+
+def decide_claim(
+    found: Claim | None, me: Owner, *, take_over: bool, silence: float | None = None
+) -> Literal["take", "wait", "refuse"]:
+    """Decide whether `me` may claim a training.
+
+    A dead owner blocks nobody for good: a second supervisor waits until the lease ends or the owner renews it.
+    `silence` is the age that the claim would have without a beat since the first look; None at the first look.
+    """
+    if found is None or take_over or not found.is_live or found.owner.is_same_place(me):
+        return "take"
+    return "wait" if silence is None or found.age > silence - ROUNDING_SECONDS else "refuse"
+
+
+T = TypeVar("T")
+Guard = Callable[[Question[Any]], Question[Any]]  # makes an act conditional, as `only_as_owner` does
+MOST_LISTED = 200
+_LINE = 1000  # characters of a claim, fixed so that a beat needs no more space
+_WORD = 400  # characters of a name in a claim
+_REFUSED = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The claims that were not let go, the last renewed first; `is_cut`: there are more than were listed."""
+
+    claims: tuple[Claim, ...] = ()
+    is_cut: bool = False
+
+    def of(self, name: str) -> Claim | None:
+        """Return the live claim on a training; None without one. Raises CommandFailed if that is unknown."""
+        found = next((each for each in self.claims if each.name == name and each.is_live), None)
+        if found is None and self.is_cut:
+            raise CommandFailed(f"more than {MOST_LISTED} claims: not all were read")
+        return found
+
+
+def this_owner(state_folder: str, target: Target) -> Owner:
+    """Return this process as the owner of claims on a target."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    try:
+        info = os.stat(state_folder)
+        folder = f"{state_folder} {info.st_dev}:{info.st_ino} {target}"
+    except OSError:
+        folder = state_folder
+    here, digest = identify(), hashlib.sha256(folder.encode(errors="replace")).hexdigest()[:16]
+    return Owner((here.hostname or "?")[:64], user[:32], here.pid, (here.boot_id or "")[:36], digest)
+
+
+def look_question(name: str) -> Question[Claim | None]:
+    """Ask for the newest claim on a training; None if there never was one."""
+    return Question("claim", _call("show", name), _parse_one)
+
+
+def list_question() -> Question[Claims]:
+    """Ask for the claims on a target, at most MOST_LISTED."""
+
+    def parse(reply: Reply) -> Claims:
+        lines = re.findall(r"^claim=(.*)$", reply.output, re.MULTILINE)
+        claims = tuple(claim for claim in map(_parse_claim, lines) if not claim.is_damaged)
+        return Claims(claims, reply.output.rstrip().endswith("cut=1"))
+
+    return Question("claims", format_call("claims", "list", key="", most=MOST_LISTED), parse)
+
+
+def take_question(name: str, owner: Owner, token: str, number: int, lease: float) -> Question[Claim]:
+    """Claim a training as the next owner after `number` (0: the first); the answer is the claim that then holds.
+
+    It is ours if it carries `token`. The answer is unknown (CommandFailed) if no claim can be written.
+    """
+    words = [owner.host, owner.user, str(owner.pid), owner.boot or "-", owner.folder, name]
+    line = " ".join(quote(word, safe="", errors="replace")[:_WORD] for word in words)
+    script = _call("take", name, new_number=number + 1, new_token=token, new_lease=round(lease), new_owner=line)
+
+    def parse(reply: Reply) -> Claim:
+        fields, _ = parse_fields(reply.output)
+        found = _parse_one(reply)
+        if found is None:
+            raise CommandFailed(fields.get("error") or f"no claim could be made: {reply.output.strip()[-300:]}")
+        return found
+
+    return Question("claim", script, parse)
+
+
+def beat_question(claim: Claim) -> Question[Claim | None]:
+    """Renew a claim; the answer is the claim that now holds, which may be another owner's."""
+    return _write_question(claim, "held")
+
+
+def free_question(claim: Claim) -> Question[Claim | None]:
+    """Let go of a claim, if it is still ours."""
+    return _write_question(claim, "free")
+
+
+def _write_question(claim: Claim, state: str) -> Question[Claim | None]:
+    script = _call("write", claim.name, number_held=claim.number, token_held=claim.token, new_state=state)
+    return Question("claim", script, _parse_one)
+
+
+def only_as_owner(question: Question[T], claim: Claim) -> Question[T]:
+    """Make a question act only while no other owner holds the claim. Raises LeaseLost if one does."""
+    guard = _call("guard", claim.name, number_held=claim.number, token_held=claim.token)
+    read: Callable[[Reply], T] = question.parse
+
+    def parse(reply: Reply) -> T:
+        if reply.exit_code == _REFUSED and (now := _parse_one(reply)):
+            raise claim_lost(now)
+        return read(reply)
+
+    return replace(question, script=f"({guard}) || exit {_REFUSED}\n{question.script}", parse=parse)
+
+
+def unguarded(question: Question[Any]) -> Question[Any]:
+    """Return the question unchanged: the guard for callers without a claim."""
+    return question
+
+
+def claim_lost(now: Claim) -> LeaseLost:
+    """Return the error for the former holder of a claim."""
+    return LeaseLost(
+        f"{now.name} was taken over by {now.owner}",
+        hint="leave it to that one, or take it back with --take-over",
+        owner=str(now.owner),
+        number=now.number,
+    )
+
+
+def _call(function: str, name: str, **variables: str | int) -> str:
+    key = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
+    return format_call("claims", function, key=key, width=_LINE, **variables)
+
+
+def _parse_one(reply: Reply) -> Claim | None:
+    line = re.search(r"^claim=(.*)$", reply.output, re.MULTILINE)
+    return _parse_claim(line[1]) if line else None
+
+
+def _parse_claim(line: str) -> Claim:
+    """Parse a claim; a damaged one counts as not held, so that it does not block anyone forever."""
+    number = line.partition(" ")[0]
+    if not re.fullmatch("[0-9]{1,9}", number):
+        raise ParseError("this is no claim", source="a claim on the target", text=line)
+    try:
+        _, state, token, lease, age, since, *words = line.split()
+        host, user, pid, boot, folder, name = (unquote(word) for word in words)
+        owner = Owner(host, user, int(pid), boot, folder)
+        return Claim(name, int(number), token, state == "held", float(lease), float(age), float(since), owner)
+    except ValueError:
+        return Claim("it", int(number), "", False, 0.0, 0.0, 0.0, Owner("?", "?", 0, "", ""), is_damaged=True)
+
+
+Tell = Callable[[str, str], None]  # the kind of an event, and its text
+_NOTHING: Question[None] = Question("claim", "", lambda reply: None)
+
+
+def lease_seconds() -> float:
+    """Return how long to wait for a silent supervisor: TRAINING_MONITOR_LEASE, default 120 s."""
+    text = os.environ.get(LEASE, "").strip()
+    try:
+        seconds = parse_duration(text) or float(text or LEASE_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 3 <= seconds <= 86_400:
+        raise SettingsError(LEASE, text, "3 to 86400 seconds, or a duration such as 2m")
+    return round(seconds)
+
+
+class Claiming:
+    """The claim of one supervisor on one training.
+
+    On this machine a lock of the store decides, which the kernel releases when its process dies; between machines, the
+    claim on the target. A thread renews the claim, so that a long upload or a slow stop does not lose it.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        name: str,
+        store: Store,
+        transport: Transport | None,
+        clock: Clock,
+        tell: Tell,
+        *,
+        take_over: bool = False,
+    ) -> None:
+        self.target, self.name, self._store, self._transport, self._clock = target, name, store, transport, clock
+        self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
+        self._closing = ExitStack()
+        self._ended = threading.Event()
+        self._is_locked = False
+        self._try_again_at: float | None = None  # after no claim could be written
+        self._claim: Claim | None = None
+        self._lost: LeaseLost | None = None
+
+    def hold(self) -> None:
+        """Hold the claim from here on; call it before every act, which is cheap once the claim is held.
+
+        Raises:
+            AlreadySupervised: a live supervisor has it. LeaseLost: another one took it over.
+            CommandError: the target could not be asked.
+        """
+        if self._lost:
+            raise self._lost
+        if not self._is_locked:
+            self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.target}"))
+            self._is_locked = True
+        if self._claim or (self._try_again_at is not None and self._clock.monotonic() < self._try_again_at):
+            return
+        try:
+            self._claim = self._take()
+        except (CommandFailed, AccessDenied) as error:
+            if self._try_again_at is None:
+                self._tell("detected", f"no claim on {self.name}, other machines do not see who supervises it: {error}")
+            self._try_again_at = self._clock.monotonic() + self._lease
+            return
+        threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
+
+    def _take(self) -> Claim:
+        me, token = this_owner(self._store.folder, self.target), secrets.token_hex(8)
+        first = found = self._ask(look_question(self.name))
+        began, silence = self._clock.monotonic(), None
+        while True:
+            decision = decide_claim(found, me, take_over=self._take_over, silence=silence)
+            if decision == "refuse":
+                assert found
+                raise already_claimed(found) if self._try_again_at is None else claim_lost(found)
+            if decision == "wait":
+                assert found and first
+                if silence is None:
+                    left = format_duration(found.lease - found.age)
+                    self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
+                self._clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
+                silence = first.age + self._clock.monotonic() - began  # measured at the request: the answer may be slow
+                found = self._ask(look_question(self.name))
+                continue
+            taken = self._ask(take_question(self.name, me, token, found.number if found else 0, self._lease))
+            assert taken
+            if taken.token == token:
+                self._tell_taken(found, me.is_same_place(found.owner) if found else True)
+                return taken
+            first = found = taken  # another supervisor was faster
+            began, silence = self._clock.monotonic(), None
+
+    def _tell_taken(self, before: Claim | None, is_mine: bool) -> None:
+        if before and before.held and not is_mine:
+            self._tell("detected", f"{self.name} taken over from {before}")
+
+    def guard(self, question: Question[T]) -> Question[T]:
+        """Make a question act only while no other owner holds the claim. Raises like `hold`."""
+        self.hold()
+        return only_as_owner(question, self._claim) if self._claim else question
+
+    def confirm(self) -> None:
+        """Check on the target that the claim is still ours, before an act done elsewhere. Raises like `hold`."""
+        self.hold()
+        if self._claim:
+            self._ask(only_as_owner(_NOTHING, self._claim))
+
+    def _beat_on(self) -> None:
+        while (mine := self._claim) and not self._ended.wait(mine.lease / BEATS_A_LEASE):
+            try:
+                self._beat(mine)
+            except (TrainingMonitorError, OSError) as error:
+                get_logger().debug("%s: the claim could not be renewed: %s", self.name, error)
+
+    def _beat(self, mine: Claim) -> None:
+        now = self._ask(beat_question(mine))
+        is_gone = now is None or (now.is_damaged and now.number == mine.number)  # a new container, or a power failure
+        if is_gone and not self._ended.is_set():
+            me = this_owner(self._store.folder, self.target)
+            number = now.number if now else 0
+            now = self._ask(take_question(self.name, me, mine.token, number, self._lease))
+        if now and now.token == mine.token:
+            self._claim = now
+        elif now:  # never act as if it were ours
+            self._lost = claim_lost(now)
+            self._ended.set()
+
+    def _ask(self, question: Question[T]) -> T | None:
+        [answer] = ask(self.target, question, transport=self._transport)
+        return answer.get()
+
+    def close(self) -> None:
+        """Let go of the claim. The job itself continues."""
+        self._ended.set()
+        claim, self._claim = self._claim, None
+        with self._closing, suppress(TrainingMonitorError):  # otherwise its lease expires
+            if claim and not self._lost:
+                self._ask(free_question(claim))
+
+
+def see_unclaimed(target: Target, name: str, store: Store, transport: Transport | None) -> None:
+    """Check that a training has no other supervisor. Raises AlreadySupervised, or CommandError if that is unknown."""
+    [answer] = ask(target, look_question(name), transport=transport)
+    found = answer.get()
+    if found and found.is_live and not found.owner.is_same_place(this_owner(store.folder, target)):
+        raise already_claimed(found)
+
+
+def already_claimed(claim: Claim) -> AlreadySupervised:
+    """Return the error for a second supervisor, naming the first."""
+    return AlreadySupervised(
+        f"{claim.name} is already supervised by {claim}",
+        hint=f"stop that one, or add --take-over; if it is dead, it can be taken over {format_duration(claim.lease)} "
+        "after it was last heard of",
+    )

@@ -1,0 +1,424 @@
+"""Look at, read and start Ray jobs and process jobs through one set of functions.
+
+A start whose answer was lost is verified by another look.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    IncompleteAnswer,
+    JobNotFound,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
+from training_monitor.core.models import Answer, JobStatus, JobView, Question, RayJob
+from training_monitor.core.values import JobListing, NotSeen
+from training_monitor.jobs import process_jobs, ray_jobs
+from training_monitor.jobs.attempts import (
+    Removed,
+    attempt_name,
+    attempt_number,
+    check_job_config,
+    format_resumed_command,
+    format_resumed_env,
+    is_attempt_of,
+    next_attempt,
+    remove_question,
+)
+from training_monitor.jobs.claims import Guard, unguarded
+from training_monitor.jobs.process_jobs import unhold_question
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.logs.training_log import parse_progress
+from training_monitor.targets.asking import ask
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+AT_ONCE = 20  # jobs per round trip
+_RECENT_SECONDS = 60.0
+# The metadata key under which a Ray job carries the configuration that it was made from.
+_KEPT = "training_monitor"
+
+
+def is_process_job(job_id: str) -> bool:
+    return job_id.startswith(process_jobs.PREFIX)
+
+
+def look_questions(job_id: str) -> list[Question[Any]]:
+    """Return the questions whose answers `read_look` needs."""
+    if is_process_job(job_id):
+        return [process_jobs.look_question(job_id)]
+    return [ray_jobs.job_question(job_id), ray_jobs.log_question(job_id)]
+
+
+def read_look(job_id: str, answers: list[Answer[Any]]) -> JobView | None:
+    """Return the view of a job from its answers; None if there is no such job. Raises the failure if it is unknown."""
+    found = answers[0].get()
+    if found is None or isinstance(found, JobView):
+        return found
+    assert isinstance(found, RayJob)
+    return _with_log(_view_of(found), answers[1])
+
+
+def _with_log(view: JobView, log: Answer[Any]) -> JobView:
+    """Add the end of the log to the view of a Ray job."""
+    size, age, text = log.value or (None, None, "")
+    view = replace(view, log_size=size, log_age=age, log_tail=text, log_known=log.known)
+    return replace(view, progress=parse_progress(said_by(view)))
+
+
+def said_by(view: JobView) -> str:
+    """Return the end of a job's log without the command that Ray prints, since a script may mention steps."""
+    return view.log_tail.replace(f"Running entrypoint for job {view.job_id}: {view.command}", "", 1)
+
+
+def _may_have_said_more(view: JobView) -> bool:
+    """Whether a Ray job failed so recently that the log, read together with its status, may lack its last lines."""
+    return view.status is JobStatus.FAILED and view.log_age is not None and view.log_age < _RECENT_SECONDS
+
+
+def _view_of(job: RayJob) -> JobView:
+    """Return the view of a Ray job without its log, and its message without the log lines that Ray may append."""
+    message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
+    return JobView(
+        job.submission_id, job.status, message, job.exit_code, started_at=job.start_time, command=job.entrypoint
+    )
+
+
+def look_at_job(
+    target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> JobView:
+    """Look at a job in one round trip, and in a second one for the log of a Ray job that has just failed.
+
+    Raises:
+        JobNotFound: the target answered and has no such job.
+        CommandError: it could not be asked: the state is unknown.
+    """
+    answers = ask(target, *look_questions(job_id), namespace=namespace, transport=transport)
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(
+            f"{target}: there is no job {job_id!r}",
+            hint="list what is there with `training-monitor check TARGET`",
+        )
+    return read_last_words(target, view, namespace, transport=transport)
+
+
+def read_last_words(
+    target: str | Target, view: JobView, namespace: str = "default", *, transport: Transport | None = None
+) -> JobView:
+    """Read the end of the log again if the job has just failed; return other views unchanged."""
+    if is_process_job(view.job_id) or not _may_have_said_more(view):
+        return view
+    [log] = ask(target, ray_jobs.log_question(view.job_id), namespace=namespace, transport=transport)
+    return _with_log(view, log) if log.known else view
+
+
+def list_jobs(target: str | Target, namespace: str = "default", *, transport: Transport | None = None) -> list[JobView]:
+    """Return the Ray jobs and process jobs of a target, oldest first; without Ray, only process jobs.
+
+    See `get_job_listing`.
+
+    Raises:
+        IncompleteAnswer: one of the two kinds could not be listed; `get_job_listing` returns the other one.
+        CommandError: the target could not be asked.
+    """
+    found = get_job_listing(target, namespace, transport=transport)
+    if found.not_seen:
+        raise IncompleteAnswer(f"{target}: not all jobs could be listed: {'; '.join(map(str, found.not_seen))}")
+    return list(found.jobs)
+
+
+def get_job_listing(
+    target: str | Target, namespace: str = "default", *, transport: Transport | None = None
+) -> JobListing:
+    """Return the Ray jobs and process jobs of a target, oldest first, and which kind could not be listed.
+
+    All are looked at, in as many round trips as needed; one that could not be looked at is UNKNOWN. The logs of process
+    jobs are read, and those of Ray jobs that have not ended.
+
+    Raises:
+        CommandError: the target could not be asked.
+    """
+    ray, signs, names = ask(
+        target,
+        ray_jobs.jobs_question(),
+        ray_jobs.signs_question(),
+        process_jobs.jobs_question(),
+        namespace=namespace,
+        transport=transport,
+    )
+    not_seen = [missed] if (missed := ray_jobs.why_not_listed(ray, signs)) else []
+    if names.failure:
+        not_seen.append(NotSeen("process jobs", names.failure.what))
+    listed = [process_jobs.PREFIX + name for name in names.value or []]
+    active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
+    questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
+    questions += [ray_jobs.log_question(job_id) for job_id in active]
+    answers = _ask_in_batches(target, questions, namespace, transport)
+    logs = dict(zip(active, answers[len(listed) :]))
+    views = [_view_of(job) for job in ray.value or ()]
+    views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
+    views += [view for job_id, answer in zip(listed, answers) if (view := _view_in(job_id, answer)) is not None]
+    return JobListing(tuple(sorted(views, key=lambda view: view.started_at or 0.0)), tuple(not_seen))
+
+
+def _ask_in_batches(
+    target: str | Target, questions: list[Question[Any]], namespace: str, transport: Transport | None
+) -> list[Answer[Any]]:
+    """Return the answers to any number of questions, in order."""
+    return [
+        answer
+        for first in range(0, len(questions), AT_ONCE)
+        for answer in ask(target, *questions[first : first + AT_ONCE], namespace=namespace, transport=transport)
+    ]
+
+
+def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
+    """Return the view of a process job; None if it is gone, UNKNOWN if it could not be looked at."""
+    if answer.known:
+        return answer.value
+    return JobView(job_id, JobStatus.UNKNOWN, f"it could not be looked at: {answer.error}", log_known=False)
+
+
+def next_job_id(
+    target: str | Target,
+    job_name: str,
+    *,
+    process: bool,
+    at_least: int = 1,
+    namespace: str = "default",
+    transport: Transport | None = None,
+) -> str:
+    """Return NAME-attempt-N with the first N from `at_least` on that is higher than all on the target."""
+    if process:
+        [names] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
+        number = next_attempt(names.get() or (), job_name)
+        return process_jobs.PREFIX + attempt_name(job_name, max(at_least, number))
+    [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+    number = next_attempt((job.submission_id for job in jobs.get() or ()), job_name)
+    return attempt_name(job_name, max(at_least, number))
+
+
+def start_job(
+    target: str | Target,
+    job_id: str,
+    config: Mapping[str, Any],
+    checkpoint: str | None,
+    namespace: str = "default",
+    *,
+    guard: Guard = unguarded,
+    keep_attempts: int | None = None,
+    on_removed: Callable[[Removed], None] | None = None,
+    transport: Transport | None = None,
+) -> str:
+    """Start a job under our own id; idempotent: an existing job with this id is not started again.
+
+    Args:
+        keep_attempts: how many former attempts keep their run directories; None: all of them.
+        on_removed: called with the run directories that were removed.
+
+    Returns:
+        `started`, or `exists` if an earlier call had started it.
+
+    Raises:
+        CommandFailed: the target refused it.
+        CommandError: unknown whether it runs; call again with the same id.
+    """
+    check_job_config(config)
+    questions = [guard(_start_question(job_id, config, checkpoint))]
+    if keep_attempts is not None:
+        questions.append(guard(remove_question(job_id, keep_attempts)))
+    try:
+        [answer, *removed] = ask(target, *questions, namespace=namespace, transport=transport)
+        how = "exists" if answer.get() == "exists" else "started"
+        found = removed[0].value if removed else None
+        if found and on_removed:
+            on_removed(found)
+        if found and found.held:
+            _remove_holds(target, found.held, namespace, guard, transport)
+        return how
+    except (CommandTimedOut, TargetUnreachable):
+        look_at_job(target, job_id, namespace, transport=transport)
+        return "exists"
+
+
+def _remove_holds(
+    target: str | Target, job_ids: tuple[str, ...], namespace: str, guard: Guard, transport: Transport | None
+) -> None:
+    """Remove the holds of Ray jobs that Ray no longer knows; keep them if Ray cannot be asked."""
+    with suppress(TrainingMonitorError):
+        [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+        known = {job.submission_id for job in jobs.get() or ()}
+        if gone := [each for each in job_ids if each not in known]:
+            ask(target, guard(unhold_question(gone)), namespace=namespace, transport=transport)
+
+
+def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:
+    resume_argument = config.get("resume_argument")
+    if is_process_job(job_id):
+        command = config["command"]
+        line = command if isinstance(command, str) else shlex.join(command)
+        return process_jobs.start_question(
+            job_id,
+            format_resumed_command(line, checkpoint, resume_argument),
+            format_resumed_env(config.get("env") or {}, checkpoint),
+            config.get("working_dir"),
+        )
+    resources = {key: config[key] for key in ray_jobs.RESOURCES if config.get(key) is not None}
+    kept = {key: config[key] for key in ("entrypoint", "resume_argument") if config.get(key)}
+    metadata = {**(config.get("metadata") or {}), _KEPT: json.dumps({**kept, **resources})}
+    runtime_env = dict(config.get("runtime_env") or {})
+    runtime_env["env_vars"] = format_resumed_env(runtime_env.get("env_vars") or {}, checkpoint)
+    entrypoint = format_resumed_command(config["entrypoint"], checkpoint, resume_argument)
+    return ray_jobs.submit_question(job_id, entrypoint, runtime_env, metadata, resources)
+
+
+def submit_job_with_resume(
+    head_pod: str | Target,
+    checkpoint_path: str | None,
+    config: Mapping[str, Any],
+    namespace: str = "default",
+    *,
+    job_name: str = "training",
+    transport: Transport | None = None,
+) -> str:
+    """Submit a job that resumes from a checkpoint (None: from the start), without waiting for its output.
+
+    The id is our own, NAME-attempt-N, so that a submission whose answer was lost is found and not repeated.
+
+    Args:
+        config: `entrypoint` and optional `runtime_env`, `metadata`, `entrypoint_num_gpus`, … for a Ray job; `command`
+            and optional `env`, `working_dir` for a process job. The checkpoint replaces `{checkpoint}` in the command,
+            or is the value of `config['resume_argument']`, and is always in the variable RESUME_FROM_CHECKPOINT.
+
+    Returns:
+        The new job's id.
+
+    Raises:
+        CommandFailed: it was refused. Other CommandErrors: the target could not be asked.
+    """
+    check_job_config(config)
+    job_id = next_job_id(head_pod, job_name, process="command" in config, namespace=namespace, transport=transport)
+    try:
+        start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
+    except JobNotFound:  # the answer was lost and the job is not there: retry, since the same id cannot start twice
+        start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
+    return job_id
+
+
+def find_jobs_named(
+    target: str | Target,
+    job_name: str,
+    *,
+    process: bool,
+    namespace: str = "default",
+    transport: Transport | None = None,
+) -> list[tuple[JobView, dict[str, Any] | None]]:
+    """Return the jobs called NAME or NAME-attempt-N, oldest first, each with the configuration recorded by Ray."""
+    if not process:
+        [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+        named = [job for job in jobs.get() or () if is_attempt_of(job.submission_id, job_name)]
+        return [(_view_of(job), _config_of(job)) for job in named]
+    [answer] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
+    named = [name for name in answer.get() or () if is_attempt_of(name, job_name)]
+    names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
+    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in names]
+    answers = _ask_in_batches(target, questions, namespace, transport)
+    return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
+
+
+def _config_of(job: RayJob) -> dict[str, Any] | None:
+    """Return Ray's record of the job; of our own jobs, with the entrypoint before a checkpoint was inserted."""
+    if not job.entrypoint:
+        return None
+    metadata = dict(job.metadata)
+    try:
+        kept = dict(json.loads(metadata.pop(_KEPT, "{}")))
+    except (TypeError, ValueError):
+        kept = {}
+    return {"entrypoint": job.entrypoint, "runtime_env": dict(job.runtime_env), "metadata": metadata, **kept}
+
+
+def get_job_config(
+    target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> dict[str, Any] | None:
+    """Return the entrypoint and runtime_env of a Ray job as recorded by Ray; None if there is no such job."""
+    [answer] = ask(target, ray_jobs.job_question(job_id), namespace=namespace, transport=transport)
+    job = answer.get()
+    return _config_of(job) if job else None
+
+
+def check_job_status(
+    head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> str:
+    """Return PENDING, RUNNING, STOPPED, SUCCEEDED, FAILED, or UNKNOWN if the job is not there or could not be asked."""
+    try:
+        [answer, *_] = ask(head_pod, look_questions(job_id)[0], namespace=namespace, transport=transport)
+        found = answer.get()
+    except TrainingMonitorError as error:
+        if isinstance(error, ValueError):
+            raise
+        return JobStatus.UNKNOWN.value
+    return JobStatus.UNKNOWN.value if found is None else str(found.status)
+
+
+def get_job_logs(
+    head_pod: str | Target,
+    job_id: str,
+    tail: int = 100,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> str:
+    """Return the last `tail` lines of a job's log, at most its last 64 KiB; '' while it is empty.
+
+    Raises:
+        JobNotFound: there is no such job.
+        CommandError: it could not be asked.
+    """
+    lines = look_with_log(head_pod, job_id, namespace, transport).log_tail.splitlines(keepends=True)
+    return "".join(lines[-tail:] if tail > 0 else [])
+
+
+def look_with_log(
+    head_pod: str | Target, job_id: str, namespace: str = "default", transport: Transport | None = None
+) -> JobView:
+    """Look at a job, and fail without its log. Raises like `look_at_job`, and the failure to read the log."""
+    answers = ask(head_pod, *look_questions(job_id), namespace=namespace, transport=transport)
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(f"{head_pod}: there is no job {job_id!r}")
+    answers[-1].get()
+    return view
+
+
+def get_current_step(
+    head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> int | None:
+    """Return the newest step in a job's log, over all epochs; None before the first, or if there is no such job.
+
+    Raises:
+        CommandError: the job could not be asked.
+    """
+    try:
+        return job_progress(look_with_log(head_pod, job_id, namespace, transport).progress).step
+    except JobNotFound:
+        return None
+
+
+def get_throughput(
+    head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
+) -> float | None:
+    """Return the newest speed in a job's log: steps, else samples, else tokens per second; None without one."""
+    progress = look_with_log(head_pod, job_id, namespace, transport).progress
+    speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
+    return next((speed for speed in speeds if speed is not None), None)

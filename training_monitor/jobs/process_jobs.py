@@ -1,0 +1,288 @@
+"""Process jobs: a plain command, started detached on a target, with its own run directory.
+
+    $TRAINING_MONITOR_JOBS_DIR (default ~/.training_monitor/jobs)/NAME/
+        starter      the question that started it: asking it again reports the same start
+        command      the job, as a sh script
+        pid          process id, its start time in clock ticks, boot id: together its identity
+        log          stdout and stderr
+        exit_code    exit status and time, written at the end (into reserved space: the disk may be full by then)
+        stopped      who stopped it, if anyone
+        *.new        unfinished files, and the space reserved for them: removed after the job has ended
+
+The directory is made with mkdir, which can succeed only once: starting a name twice adopts the first. All processes of
+a job carry TRAINING_MONITOR_JOB in their environment, so that even those that left the session are found when it is
+stopped. The scripts print `key=value` lines, then `log`, then the end of the log unchanged.
+
+A hold is a person's request that a job is not restarted, kept on the target beside the run directories. It is needed
+because a job that has ended can no longer be stopped, and Ray does not record who stopped one: every supervisor,
+wherever it runs, checks the hold before it starts the next attempt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+
+from training_monitor.core.errors import (
+    AccessDenied,
+    CommandFailed,
+    JobExists,
+    ParseError,
+    SettingsError,
+    TargetUnreachable,
+)
+from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
+from training_monitor.logs.training_log import parse_progress
+from training_monitor.targets.asking import ask, read_text
+from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.scripts import format_call
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+START_SECONDS = 30.0
+_STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}
+_KEYS = {words: key for key, words in _STOPPERS.items()}  # earlier versions wrote the words
+
+
+def parse_process_job(text: str, job_id: str) -> JobView | None:
+    """Parse one look at a process job; None if the target has no such job. Raises ParseError, TargetUnreachable."""
+    fields, log = parse_fields(text)
+    state = fields.get("state")
+    if state == "missing":
+        return None
+    if state == "hidden":
+        raise TargetUnreachable(
+            f"processes of {job_id} run, and its run directory is not there",
+            hint="look whether the file system of TRAINING_MONITOR_JOBS_DIR is mounted",
+        )
+    status = _status(fields)
+    if status is None:
+        raise ParseError("no state in the reply", source="process job", text=text)
+    now, log_time, started = (_number(fields, name) for name in ("now", "log_time", "started"))
+    return JobView(
+        job_id=job_id,
+        status=status,
+        message=_message(fields, status),
+        exit_code=_whole(fields, "exit_code"),
+        progress=parse_progress(log),
+        log_size=_whole(fields, "log_size"),
+        log_age=max(0.0, now - log_time) if now is not None and log_time is not None else None,
+        log_tail=log,
+        started_at=started,
+        survivors=_whole(fields, "members") or 0,
+        stopped_by=_stopper(fields) if status is JobStatus.STOPPED else None,
+        age=max(0.0, now - started) if now is not None and started is not None else None,
+    )
+
+
+def _status(fields: Mapping[str, str]) -> JobStatus | None:
+    state = fields.get("state")
+    if state == "running":
+        return JobStatus.RUNNING
+    if state == "starting":
+        now, started = _number(fields, "now"), _number(fields, "started")
+        if now is None or started is None or now - started < START_SECONDS:
+            return JobStatus.PENDING
+        return JobStatus.FAILED
+    if state in ("exited", "gone") and "stopped_by" in fields:  # written only while it ran
+        return JobStatus.STOPPED
+    if state in ("exited", "gone"):
+        return JobStatus.SUCCEEDED if fields.get("exit_code") == "0" else JobStatus.FAILED
+    return None
+
+
+def _stopper(fields: Mapping[str, str]) -> str:
+    return _KEYS.get(fields["stopped_by"], fields["stopped_by"])
+
+
+def _message(fields: Mapping[str, str], status: JobStatus) -> str | None:
+    if status is JobStatus.STOPPED:
+        return f"stopped by {_STOPPERS.get(_stopper(fields), fields['stopped_by'])}"
+    if fields.get("state") == "gone":
+        return "its process is gone and left no exit status: killed from outside (SIGKILL, out of memory) or a reboot"
+    if fields.get("state") == "starting" and status is JobStatus.FAILED:
+        return f"it never started: no process after {START_SECONDS:g} s"
+    code, left = fields.get("exit_code"), _whole(fields, "members")
+    if code == "0" and left:
+        return f"exit status 0, and {left} of its processes run on"
+    return f"exit status {code}{_signal(code)}" if code is not None else None
+
+
+def _signal(code: str) -> str:
+    names = {"137": "SIGKILL", "139": "SIGSEGV", "134": "SIGABRT", "143": "SIGTERM", "130": "SIGINT", "129": "SIGHUP"}
+    return f" ({names[code]})" if code in names else ""
+
+
+def _number(fields: Mapping[str, str], key: str) -> float | None:
+    try:
+        number = float(fields[key])
+    except (KeyError, ValueError):
+        return None
+    return number if isfinite(number) else None
+
+
+def _whole(fields: Mapping[str, str], key: str) -> int | None:
+    number = _number(fields, key)
+    return None if number is None else int(number)
+
+
+PREFIX = "process:"
+LOG_BYTES = 65536
+STOP_GRACE_SECONDS = 10.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def process_name(job_id: str) -> str:
+    """Return the name of the run directory of a `process:NAME` job. Raises SettingsError."""
+    name = job_id.removeprefix(PREFIX)
+    if not _NAME.fullmatch(name):
+        raise SettingsError("job", job_id, "process:NAME with letters, digits, '.', '_' and '-' in NAME")
+    return name
+
+
+def log_expression(job_id: str) -> str:
+    """Return the log file of a process job as a shell expression."""
+    return f'"${{TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}}"/{process_name(job_id)}/log'
+
+
+def look_question(job_id: str) -> Question[JobView | None]:
+    """Ask for the status, exit status and end of the log of a process job; None if there is no such job."""
+
+    def parse(reply: Reply) -> JobView | None:
+        return parse_process_job(reply.output, job_id)
+
+    return Question("job", _call("job", "look", job_id, _bytes=LOG_BYTES), parse)
+
+
+def start_question(job_id: str, command: str, env: Mapping[str, str], working_dir: str | None) -> Question[str]:
+    """Start the job unless its name is taken; the answer is `started`, also when repeated, or `exists`."""
+    if bad := [name for name in env if not _VARIABLE.fullmatch(name)]:
+        raise SettingsError("env", bad[0], "a variable name")
+    script = _call(
+        "job_start",
+        "start",
+        job_id,
+        _starter=secrets.token_hex(8),
+        _command=command,
+        _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
+        _folder=os.path.join(".", working_dir or ""),  # ignores CDPATH, and `-` is not the previous folder
+        _program=format_call("job_program", "run_command"),
+    )
+
+    def parse(reply: Reply) -> str:
+        fields, _ = parse_fields(reply.output)
+        if "state" not in fields:
+            raise CommandFailed(fields.get("error") or f"the job could not be started: {reply.output.strip()[:300]}")
+        return fields["state"]
+
+    return Question("start", script, parse, limit=30.0)
+
+
+def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
+    """Send TERM to all of the job, KILL after `grace` seconds, and look again: the answer lists what is left."""
+
+    def parse(reply: Reply) -> list[str]:
+        fields, _ = parse_fields(reply.output)
+        if "state" not in fields:
+            raise CommandFailed(f"the job could not be stopped: {reply.output.strip()[:300]}")
+        return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)
+
+    script = _call("job_stop", "stop", job_id, _by=by, _grace=hundredths(grace))
+    return Question("stop", script, parse, limit=grace + 30)
+
+
+def hundredths(grace: float) -> int:
+    """Return seconds of grace in the unit of `stopping.sh`."""
+    return max(1, round(grace * 100))
+
+
+def wait_script(job_id: str) -> str:
+    """Return a script that prints `ended` when the job is gone, `waiting` every 10 s, and exits after an hour."""
+    return _call("job", "wait_for_end", job_id)
+
+
+def members_script(job_id: str) -> str:
+    """Return a script that prints the pids of all processes of the job."""
+    return _call("job", "list_members", job_id)
+
+
+def _call(subject: str, function: str, job_id: str, **variables: str | int) -> str:
+    return format_call(subject, function, _name=process_name(job_id), **variables)
+
+
+def jobs_question() -> Question[list[str]]:
+    """Ask for the names of all process jobs of a target, newest first; none if no job was ever started."""
+
+    def parse(reply: Reply) -> list[str]:
+        if reply.exit_code != 0:
+            raise AccessDenied(f"process jobs cannot be listed: {reply.output.strip()[-300:]}")
+        return reply.output.split()
+
+    return Question("jobs", format_call("jobs", "list"), parse)
+
+
+def start_process_job(
+    target: str | Target,
+    command: str | Sequence[str],
+    name: str,
+    env: Mapping[str, str] | None = None,
+    working_dir: str | None = None,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> str:
+    """Start a command detached on a target; it survives this process and the connection.
+
+    Args:
+        command: a shell command line, or a list of words (quoted here).
+        name: letters, digits, `.`, `_`, `-`; a name can be started once.
+        env: added to the target's environment; never in a file or in argv.
+        working_dir: a folder on the target; default: where a shell starts there (this folder for `local`).
+
+    Returns:
+        The job id, `process:NAME`.
+
+    Raises:
+        JobExists: the name is taken.
+        CommandError: the target could not be asked, or could not start it.
+    """
+    job_id = PREFIX + process_name(name)
+    line = command if isinstance(command, str) else shlex.join(command)
+    [answer] = ask(
+        target, start_question(job_id, line, env or {}, working_dir), namespace=namespace, transport=transport
+    )
+    if answer.get() == "exists":
+        raise JobExists(f"{target}: there is already a job {job_id}", hint="another name, or stop and use it as it is")
+    return job_id
+
+
+def hold_question(job_id: str, by: str) -> Question[str]:
+    """Record that `by` wants no further attempt of this job."""
+    return Question("hold", format_call("holds", "hold", key=hold_key(job_id), by=by, job=job_id), read_text)
+
+
+def unhold_question(job_ids: Iterable[str]) -> Question[str]:
+    """Remove the holds of jobs that are gone."""
+    return Question("unhold", format_call("holds", "unhold", keys=" ".join(map(hold_key, job_ids))), read_text)
+
+
+def held_by(target: str | Target, job_id: str, *, transport: Transport | None = None) -> str | None:
+    """Return who put this job on hold; None without a hold. Raises CommandError."""
+
+    def parse(reply: Reply) -> str | None:
+        return read_text(reply).strip() or None
+
+    question = Question("held", format_call("holds", "show", key=hold_key(job_id)), parse)
+    [answer] = ask(target, question, transport=transport)
+    return answer.get()
+
+
+def hold_key(job_id: str) -> str:
+    """Return the name of the file that holds a job."""
+    return hashlib.sha256(job_id.encode()).hexdigest()[:32]

@@ -1,0 +1,284 @@
+"""Ask about Ray jobs inside the head pod: the dashboard's REST API first (0.02 s), else the `ray` command (1 s).
+
+The address is RAY_API_SERVER_ADDRESS, RAY_ADDRESS if it is http, else http://127.0.0.1:8265; with RAY_AUTH_MODE=token
+the token is sent on curl's stdin, never in argv. Sources: Ray 2.60 `dashboard_sdk.py`, `/api/jobs/` and the recorded
+outputs under tests/recorded/ray.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from training_monitor.core.errors import (
+    CommandFailed,
+    ParseError,
+    RestError,
+    SettingsError,
+    TargetUnreachable,
+    last_lines,
+)
+from training_monitor.core.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
+from training_monitor.core.values import NotSeen
+from training_monitor.jobs.ray_output import (
+    Submission,
+    parse_cluster_status,
+    parse_ray_job,
+    parse_ray_jobs,
+    parse_ray_list_cli,
+    parse_ray_resources,
+    parse_ray_status_cli,
+    parse_ray_submission,
+)
+from training_monitor.targets.asking import read_text
+from training_monitor.targets.scripts import format_call
+
+LOG_BYTES = 65536
+ANSWER_SECONDS = 8
+AGENT_SECONDS = 20  # the dashboard itself waits 10 s for its agent before it reports that there is none
+RESOURCES = ("entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory", "entrypoint_resources")
+_LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
+
+
+def _ask_rest(method: str, path: str, *command: str, seconds: int = ANSWER_SECONDS) -> str:
+    """Return a script that asks REST or, after `seconds` without answer, prints `cli` and the output of `command`."""
+    return format_call("ray", "ask_rest", method, path, "", *command, _seconds=seconds)
+
+
+def job_path(job_id: str) -> str:
+    return f"/api/jobs/{quote(job_id, safe='')}"
+
+
+def _http(reply: Reply) -> tuple[int | None, str]:
+    """Return the HTTP status and body; status None for output of the `ray` command. Raises RestError for a 5xx."""
+    status, body = _answer(reply)
+    if status is not None and status >= 500:
+        raise RestError(f"the Ray dashboard answered HTTP {status}: {body.strip()[-300:]}", status=status)
+    return status, body
+
+
+def _answer(reply: Reply) -> tuple[int | None, str]:
+    """Do the same, but accept every status except those that refuse access."""
+    body, _, last = reply.output.rstrip("\n").rpartition("\n")
+    if ended := re.fullmatch(r"ray exit (\d+)", last):
+        said = body.removeprefix("cli\n")
+        if ended[1] != "0":
+            _check_cli(said)
+        return None, said
+    if not re.fullmatch(r"http \d+", last):
+        raise ParseError("no HTTP status in the reply", source="ray rest", text=reply.output)
+    status = int(last[5:])
+    if status in (401, 403):
+        raise RestError(
+            f"the Ray dashboard refused access (HTTP {status})",
+            status=status,
+            hint="set RAY_AUTH_TOKEN in the head pod, or RAY_AUTH_TOKEN_PATH",
+        )
+    return status, body
+
+
+_NO_RAY = re.compile(
+    r"ray: (command )?not found|Failed to connect to Ray|ConnectionError|Connection refused"
+    r"|Could not find any running Ray instance|not a running Ray cluster",
+    re.IGNORECASE,
+)
+
+
+def _check_cli(text: str) -> None:
+    """Raise TargetUnreachable if the failed `ray` command says that it reached no Ray."""
+    if found := _NO_RAY.search(text):
+        raise TargetUnreachable(
+            f"Ray does not answer: no dashboard, and the ray command says {found.group()!r}",
+            hint="is this the head pod, and is Ray running there? Set RAY_API_SERVER_ADDRESS in it",
+        )
+
+
+def job_question(job_id: str) -> Question[RayJob | None]:
+    """Ask for one Ray job; None if Ray has no such job."""
+
+    def parse(reply: Reply) -> RayJob | None:
+        status, body = _http(reply)
+        if status == 404:
+            return None
+        if status is not None:
+            return parse_ray_job(body)
+        return parse_ray_status_cli(body, job_id)
+
+    script = _ask_rest("GET", job_path(job_id), "ray", "job", "status", job_id)
+    return Question("job", script, parse, limit=20.0)
+
+
+def jobs_question() -> Question[tuple[RayJob, ...]]:
+    """Ask for all submissions that Ray remembers, newest last."""
+
+    def parse(reply: Reply) -> tuple[RayJob, ...]:
+        status, body = _http(reply)
+        jobs = parse_ray_jobs(body) if status is not None else parse_ray_list_cli(body)
+        return tuple(sorted(jobs, key=lambda job: job.start_time or 0.0))
+
+    return Question("jobs", _ask_rest("GET", "/api/jobs/", "ray", "job", "list"), parse, limit=20.0)
+
+
+def signs_question() -> Question[bool]:
+    """Ask whether anything on a target indicates Ray; if not, a missing answer means that there are no Ray jobs."""
+    script = format_call("ray_signs", "show_signs")
+    return Question("signs of Ray", script, lambda reply: reply.output.strip() != "none")
+
+
+def why_not_listed(jobs: Answer[tuple[RayJob, ...]], signs: Answer[bool]) -> NotSeen | None:
+    """Return why the Ray jobs of a target are unknown; None if they are known, or there is no Ray."""
+    if jobs.failure is None or (isinstance(jobs.failure, TargetUnreachable) and signs.value is False):
+        return None
+    return NotSeen("Ray jobs", jobs.failure.what)
+
+
+def log_name(job_id: str) -> str:
+    """Return the name of a job driver's log in the log folder of a Ray session."""
+    return f"job-driver-{job_id}.log".replace("/", "_")
+
+
+def log_expression(job_id: str) -> str:
+    """Return the log of a job's driver, if it is in this pod, as a shell expression."""
+    return f'"$({format_call("ray_driver_log", "find_log", _log=log_name(job_id))})"'
+
+
+def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int | None, float | None, str]]:
+    """Ask for (size, seconds since the last write, end of the log) of a job's driver; size and age None over REST."""
+    script = format_call(
+        "ray_log",
+        "show_log",
+        _seconds=ANSWER_SECONDS,
+        _job=job_id,
+        _path=job_path(job_id),
+        _most_bytes=log_bytes,
+        _most_reply=MAX_LOG_REPLY,
+        _log=log_name(job_id),
+    )
+
+    def parse(reply: Reply) -> tuple[int | None, float | None, str]:
+        head, _, text = reply.output.partition("\n")
+        if found := re.fullmatch(r"file (\d+|-) (\d+|-) (\d+)", head):
+            size, written, now = (None if part == "-" else int(part) for part in found.groups())
+            age = max(0.0, float(now - written)) if now is not None and written is not None else None
+            return size, age, text
+        status, body = _http(reply)
+        if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
+            raise CommandFailed(f"ray job logs failed: {body.strip()[-300:]}")
+        return None, None, (body if status is None else "" if status == 404 else _log_text(body))[-log_bytes:]
+
+    return Question("log", script, parse, limit=20.0)
+
+
+MAX_LOG_REPLY = 1_000_000
+
+
+def _log_text(body: str) -> str:
+    """Return the text in `{"logs": "..."}`, even if its beginning was cut off."""
+    try:
+        return str(json.loads(body).get("logs") or "")
+    except ValueError:
+        pass
+    try:
+        return str(json.loads('{"logs": "' + body.partition("\\n")[2]).get("logs") or "")
+    except ValueError:
+        raise ParseError("the job's log is not readable", source="ray rest", text=body[-200:]) from None
+
+
+def submit_question(
+    submission_id: str,
+    entrypoint: str,
+    runtime_env: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    resources: Mapping[str, Any],
+) -> Question[str]:
+    """Submit under our own id; the answer is `submitted` or `exists` (the same id: nothing was started).
+
+    `resources` are those of the entrypoint itself, see RESOURCES.
+    """
+    if "/" in submission_id:  # Ray would keep the job PENDING forever, because it cannot open the log file
+        raise SettingsError("job_id", submission_id, "a name without '/'")
+    spec = {
+        "entrypoint": entrypoint,
+        "submission_id": submission_id,
+        "runtime_env": dict(runtime_env),
+        "metadata": dict(metadata),
+        **resources,
+    }
+    options = ["--submission-id", submission_id, "--metadata-json", json.dumps(dict(metadata))]
+    options += ["--runtime-env", "/dev/stdin"]
+    for name, value in resources.items():
+        options += [f"--{name.replace('_', '-')}", value if isinstance(value, str) else json.dumps(value)]
+    command = ["submit_by_command", *options, "--", "sh", "-c", entrypoint]
+
+    def parse(reply: Reply) -> str:
+        status, body = _answer(reply)
+        outcome = parse_ray_submission(status, body)
+        if outcome is Submission.REFUSED:
+            raise CommandFailed(f"Ray did not accept the job: {body.strip()[-400:]}")
+        if outcome is Submission.UNAVAILABLE:
+            raise RestError(
+                f"Ray takes no job at the moment: {last_lines(body, 1)}",
+                status=status or 500,
+                hint="again in some seconds: its agent starts, or does not answer (dashboard_agent.log)",
+            )
+        return "exists" if outcome is Submission.EXISTS else "submitted"
+
+    folders = [
+        value
+        for value in (runtime_env.get("working_dir"), *runtime_env.get("py_modules", ()))
+        if isinstance(value, str) and _LOCAL_FOLDER.match(value)
+    ]
+    # only Ray's own client packs and uploads folders of the head pod
+    ask = ["ask_command"] if folders else ["ask_rest", "POST", "/api/jobs/", json.dumps(spec)]
+    environment = json.dumps(dict(runtime_env))
+    script = format_call("ray", *ask, *command, _seconds=AGENT_SECONDS, _environment=environment)
+    return Question("submit", script, parse, limit=90.0)
+
+
+def stop_question(job_id: str) -> Question[list[str]]:
+    """Ask Ray to stop a job (TERM, then KILL after 3 s); Ray does not report what is left, so look at the job."""
+
+    def parse(reply: Reply) -> list[str]:
+        _http(reply)
+        return []
+
+    command = ["ray", "job", "stop", "--no-wait", job_id]
+    script = _ask_rest("POST", job_path(job_id) + "/stop", *command, seconds=AGENT_SECONDS)
+    return Question("stop", script, parse, limit=60.0)
+
+
+def cancel_question(job_id: str) -> Question[str]:
+    """Kill the actor that would start a job that still waits for resources; Ray then ends the job.
+
+    On a plain stop of such a job, Ray waits until it has the resources, then starts the entrypoint and ends it.
+    """
+    script = format_call("ray_cancel", "kill_actor", _actor=_actor_of(job_id))
+    return Question("cancel", script, read_text, limit=60.0)
+
+
+def cancel_command(job_id: str) -> str:
+    """Return the command that a person types in the head pod for the same effect."""
+    name = shlex.quote(_actor_of(job_id))
+    return f"ray kill-actor --force --namespace SUPERVISOR_ACTOR_RAY_NAMESPACE --name {name}"
+
+
+def _actor_of(job_id: str) -> str:
+    return f"_ray_internal_job_actor_{job_id}"
+
+
+def resources_question() -> Question[RayResources]:
+    """Ask for the used and available GPUs and CPUs of the cluster, and the pending demands."""
+
+    def parse(reply: Reply) -> RayResources:
+        status, body = _http(reply)
+        return parse_cluster_status(body) if status == 200 else parse_ray_resources(body)
+
+    return Question("resources", _ask_rest("GET", "/api/cluster_status", "show_cluster"), parse, limit=20.0)
+
+
+def is_active(job: RayJob) -> bool:
+    return job.status in (JobStatus.PENDING, JobStatus.RUNNING)

@@ -1,0 +1,184 @@
+"""Stop a job of either kind and verify that it has ended; notice the end of a job at once over a held connection.
+
+If that connection drops, nothing is concluded: polling goes on, and the next look reopens it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandFailed, TrainingMonitorError, last_lines
+from training_monitor.core.models import SUPERVISOR, Answer, JobStatus
+from training_monitor.jobs import process_jobs, ray_jobs, ray_processes
+from training_monitor.jobs.claims import Guard, unguarded
+from training_monitor.jobs.jobs import is_process_job, look_at_job
+from training_monitor.jobs.process_jobs import hold_question
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import connect
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Stream, Transport
+
+PERSON = "a person"
+STOP_SECONDS = 60.0
+PENDING_SECONDS = 3.0  # after which a Ray job that has not started is cancelled
+TELL_SECONDS = 5.0
+
+
+def stop_job(
+    head_pod: str | Target,
+    job_id: str,
+    namespace: str = "default",
+    *,
+    by: str = PERSON,
+    grace: float = process_jobs.STOP_GRACE_SECONDS,
+    guard: Guard = unguarded,
+    on_progress: Callable[[str], None] | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> str:
+    """Stop a job and verify that it is gone: TERM to all its processes, KILL after `grace` seconds, then look again.
+
+    A job that has already ended is put on hold too: no supervisor starts its next attempt. A Ray job that waits for
+    resources is cancelled, so that its entrypoint never runs.
+
+    Args:
+        on_progress: called every few seconds with what is waited for.
+
+    Returns:
+        The status it ended with: STOPPED, or an earlier terminal status.
+
+    Raises:
+        JobNotFound: there is no such job.
+        CommandFailed: some of it is still there (processes in uninterruptible sleep are named).
+        CommandError: it could not be asked.
+    """
+    look_at_job(head_pod, job_id, namespace, transport=transport)
+    held = _ask_to_stop(head_pod, job_id, namespace, by, grace, guard, transport)
+    asked = told = clock.monotonic()
+    cancelled: Answer[str] | None = None
+    while True:
+        view = look_at_job(head_pod, job_id, namespace, transport=transport)
+        if view.status.is_terminal and not view.survivors:
+            if view.status is not JobStatus.STOPPED:
+                _see_held(held)
+            return view.status.value
+        waited = clock.monotonic() - asked
+        if view.status is JobStatus.PENDING and not is_process_job(job_id) and waited >= PENDING_SECONDS:
+            if cancelled is None:
+                _tell(on_progress, f"{job_id} waits for resources: cancelling it")
+                cancel = guard(ray_jobs.cancel_question(job_id))
+                [cancelled] = ask(head_pod, cancel, namespace=namespace, transport=transport)
+            elif cancelled.failure:
+                raise _not_cancelled(head_pod, job_id, cancelled.failure)
+        if waited >= STOP_SECONDS:
+            what = f"{job_id} is still {view.status} {STOP_SECONDS:g} s after it was asked to stop"
+            raise CommandFailed(what, target=str(head_pod))
+        if clock.monotonic() - told >= TELL_SECONDS:
+            told = clock.monotonic()
+            _tell(on_progress, f"{job_id} is {view.status} {waited:.0f} s after it was asked to stop")
+        clock.sleep(0.5)
+
+
+def _ask_to_stop(
+    target: str | Target,
+    job_id: str,
+    namespace: str,
+    by: str,
+    grace: float,
+    guard: Guard,
+    transport: Transport | None,
+) -> list[Answer[Any]]:
+    """Ask for the stop and for the hold, and return the answer about the hold. Raises like `stop_job`."""
+    stop = ray_jobs.stop_question(job_id)
+    if is_process_job(job_id):
+        stop = process_jobs.stop_question(job_id, by, grace)
+    hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
+    stopped, *held = ask(target, guard(stop), *hold, namespace=namespace, transport=transport)
+    if left := stopped.get():
+        raise CommandFailed(
+            f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
+            target=str(target),
+            hint="state D waits for a disk or driver: look at dmesg there",
+        )
+    return held
+
+
+def _not_cancelled(target: str | Target, job_id: str, failure: TrainingMonitorError) -> CommandFailed:
+    return CommandFailed(
+        f"{job_id} waits for resources and could not be cancelled: {last_lines(failure.what)}",
+        target=str(target),
+        hint="Ray keeps the stop, and ends the job as soon as it begins; "
+        f"to end it now, in the head pod: {ray_jobs.cancel_command(job_id)}",
+    )
+
+
+def _tell(on_progress: Callable[[str], None] | None, text: str) -> None:
+    if on_progress:
+        on_progress(text)
+
+
+def _see_held(held: list[Answer[Any]]) -> None:
+    """Check the hold, which is all that stopping an ended job can do. Raises CommandFailed."""
+    if held and held[0].failure:
+        raise CommandFailed(
+            f"the stop could not be written down: {held[0].failure.what}",
+            hint="a supervisor may start the job again: end that one, or free disk space there",
+        ) from held[0].failure
+
+
+SILENT_SECONDS = 40.0  # after which a connection that should send something every 10 s is considered lost
+
+
+class ExitWatch:
+    """Watches for the end of a job; `ended` is set when the target reports it."""
+
+    def __init__(self, target: Target, transport: Transport | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.target, self._transport, self._clock = target, transport, clock
+        self._job_id: str | None = None
+        self._heard, self._is_over = 0.0, False
+        self._stream: Stream | None = None
+        self._thread: threading.Thread | None = None
+        self.ended = threading.Event()
+
+    def follow(self, job_id: str) -> None:
+        """Hold a connection for this job; idempotent while one is held.
+
+        If a job was reported to be over and is followed all the same, another look comes before the connection is
+        reopened.
+        """
+        if job_id == self._job_id and (self._is_over or self._is_held()):
+            self._is_over = False
+            return
+        self.close()
+        self.ended.clear()
+        self._job_id, self._is_over, self._heard = job_id, False, self._clock.monotonic()
+        find = process_jobs.wait_script if is_process_job(job_id) else ray_processes.wait_script
+        try:
+            self._stream = connect(self.target, self._transport).stream(["sh", "-s"], input=find(job_id))
+        except TrainingMonitorError:
+            return
+        self._thread = threading.Thread(target=self._read, args=(self._stream,), daemon=True)
+        self._thread.start()
+
+    def _is_held(self) -> bool:
+        is_silent = self._clock.monotonic() - self._heard > SILENT_SECONDS
+        return self._thread is not None and self._thread.is_alive() and not is_silent
+
+    def _read(self, stream: Stream) -> None:
+        said = b""
+        for chunk in stream.chunks():
+            if stream is not self._stream:
+                return  # replaced by a newer stream
+            said = (said + chunk)[-100:]
+            self._heard = self._clock.monotonic()
+            if said.endswith(b"ended\n"):
+                self._is_over = True
+                self.ended.set()
+
+    def close(self) -> None:
+        if self._stream:
+            self._stream.close()
+        self._stream = self._thread = None

@@ -1,0 +1,242 @@
+"""Classify why a job failed, from the end of its log, its exit status and its pod. Pure.
+
+Root causes come before cascades: a named cause explains the processes that died of it, and those explain the time-outs
+of the ranks that waited for them; among signatures of one rank, the earliest line is the root. Advice, ongoing retries
+and counts of zero are never evidence. The default is to restart; stopping needs proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from training_monitor.core.models import Failure, PodState
+from training_monitor.judging import failure_table as table
+from training_monitor.logs.text import log_pieces
+from training_monitor.logs.training_log import parse_progress
+
+MAX_PIECE = 2000
+EVIDENCE_LENGTH = 300
+
+_ADVICE, _NEVER = re.compile(table.ADVICE), re.compile(table.NEVER)
+_OF_OTHER_RANKS = re.compile(table.OF_OTHER_RANKS)
+_XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
+_RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
+_XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
+_EXCEPTION = re.compile(
+    r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
+    r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound))\b(?::|$)"
+)
+# An exception by its position: a class in a module of exceptions, or the last line of a traceback
+_RAISED = re.compile(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
+_RAISED_LAST = re.compile(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
+_ERRORLIKE = re.compile(
+    r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:"
+    r"|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic"
+    r"|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
+    r"|terminated (?:abruptly|unexpectedly)|exited (?:unexpectedly|with))\b"
+)
+_RANK = re.compile(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
+
+_EXIT = {
+    0: ("none", "transient", "ignore", "exit status 0"),
+    126: ("command_not_found", "user", "stop", "exit status 126: not executable"),
+    127: ("command_not_found", "user", "stop", "exit status 127: command not found"),
+    130: ("interrupted", "external_stop", "stop", "exit status 130 (SIGINT)"),
+    134: ("sigabrt", "ambiguous", "restart", "exit status 134 (SIGABRT)"),
+    135: ("segfault", "ambiguous", "restart", "exit status 135 (SIGBUS)"),
+    137: ("killed_sigkill", "ambiguous", "restart", "exit status 137 (SIGKILL)"),
+    139: ("segfault", "ambiguous", "restart", "exit status 139 (SIGSEGV)"),
+    143: ("sigterm", "external_stop", "restart", "exit status 143 (SIGTERM)"),
+}
+_POD = {
+    "OOMKilled": ("host_oom", "ambiguous", "restart"),
+    "Evicted": ("evicted", "external_stop", "restart_elsewhere"),
+    "Preempting": ("preemption", "external_stop", "restart_elsewhere"),
+    "Preempted": ("preemption", "external_stop", "restart_elsewhere"),
+    "NodeLost": ("node_lost", "external_stop", "restart_elsewhere"),
+    "NodeShutdown": ("preemption", "external_stop", "restart_elsewhere"),
+    "Terminated": ("preemption", "external_stop", "restart_elsewhere"),
+    "UnexpectedAdmissionError": ("gpu_lost", "hardware", "restart_elsewhere"),
+    "ImagePullBackOff": ("environment", "user", "stop"),
+    "ErrImagePull": ("environment", "user", "stop"),
+    "CreateContainerConfigError": ("environment", "user", "stop"),
+    "DeadlineExceeded": ("time_limit", "external_stop", "restart"),
+}
+
+
+@lru_cache(maxsize=1)
+def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str]], ...]:
+    """Compile the signatures at the first failure: that takes longer than all other imports."""
+    return tuple((each, re.compile(each.pattern)) for each in table.SIGNATURES)
+
+
+_Meaning = tuple[int, tuple[str, str, str]]  # rank of the signature; category, class, action
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    level: int
+    meaning: tuple[str, str, str]
+    piece: str
+
+
+def classify_failure(text: str, *, exit_code: int | None = None, pod: PodState | None = None) -> Failure:
+    """Classify why a job failed.
+
+    Args:
+        text: the end of its log, and other messages (kernel log, scheduler), in text order.
+        exit_code: its exit status as a shell reports it (137 is SIGKILL); negative numbers are signals.
+        pod: the pod it ran in, as Kubernetes reports it; the reason of a pod's end explains its log.
+
+    Returns:
+        A Failure; category `none` with action `ignore` if nothing indicates a failure, `unknown` with action `restart`
+        if something failed for an unknown reason. Never raises.
+    """
+    if pod is not None and pod.reason in _POD:
+        category, error_class, action = _POD[pod.reason]
+        said = f"pod {pod.name}: {pod.reason} {pod.message or ''}".strip()
+        return _failure(category, error_class, action, said, sign=pod.reason)
+    found = min(_without_retried(_read(text)), key=_order, default=None)  # the first of equals
+    code = 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code
+    if found and (found.level < table.SUMMARY or code in (None, 0) or code not in _EXIT):
+        return replace(_failure(*found.meaning, found.piece), rank=_rank_of(text, found.piece))
+    return _failure(*_EXIT[code], sign=f"{code}") if code in _EXIT else _unknown(text, code)
+
+
+def _order(found: _Found) -> tuple[int, bool]:
+    """Return the rank of its signature; a source line in a traceback counts less than the exception below it."""
+    return found.level, found.piece.lstrip().startswith("raise ")
+
+
+def _rank_of(text: str, piece: str) -> int | None:
+    """Return the rank that wrote a piece, from its prefix or its words."""
+    at = text.find(piece[:200])
+    if at < 0:
+        return None
+    seen = _RANK.search(text[text.rfind("\n", 0, at) + 1 : at + 400].partition("\n")[0].lower())
+    return int(next(group for group in seen.groups() if group)) if seen else None
+
+
+def _unknown(text: str, code: int | None) -> Failure:
+    said = None
+    for piece in log_pieces(text):
+        line = piece[:MAX_PIECE].lower()
+        if _RETRIED.search(line):
+            said = None
+        elif said is not None and _goes_on(piece):
+            said = None
+        elif _ERRORLIKE.search(line) and not _NEVER.search(line) and not _ADVICE.search(line):
+            said = piece
+    if said is None and code is None:
+        return _failure("none", "transient", "ignore", "")
+    if said is None:
+        return _failure("unknown", "ambiguous", "restart", f"exit status {code}", sign=f"{code}")
+    return _failure("unknown", "ambiguous", "restart", said)
+
+
+def _goes_on(piece: str) -> bool:
+    """Whether a line shows training steps, so that an earlier error did not end the training."""
+    shown = parse_progress(piece)
+    return shown.loss is not None and any(each is not None for each in (shown.step, shown.epoch, shown.epoch_step))
+
+
+def _without_retried(found: Iterable[_Found | None]) -> list[_Found]:
+    """Drop a network error that is followed by None, which means that it was retried."""
+    kept: list[_Found] = []
+    for each in found:
+        if each is not None:
+            kept.append(each)
+        elif kept and kept[-1].meaning[0] == "network_error":
+            kept.pop()
+    return kept
+
+
+def _read(text: str) -> Iterator[_Found | None]:
+    """Yield every meaningful line, in text order, and None for a retry."""
+    in_traceback = False
+    for piece in log_pieces(text):
+        line = piece[:MAX_PIECE].lower()
+        last, in_traceback = _traceback(line, in_traceback)
+        if _RETRIED.search(line):
+            yield None
+        if _NEVER.search(line):
+            continue
+        for found in (_read_xid(line), *_read_signatures(line), _read_exception(line, last)):
+            if found:
+                yield _Found(*found, piece)
+
+
+def _read_signatures(line: str) -> Iterator[_Meaning]:
+    """Yield the meaning of the first signature found in a line, unless advice precedes it."""
+    advice = _ADVICE.search(line)
+    for each, pattern in _signatures():
+        found = pattern.search(line)
+        if found and not (advice and advice.start() <= found.start()):
+            yield each.rank, (each.category, each.error_class, each.action)
+            return
+
+
+def _read_xid(line: str) -> _Meaning | None:
+    seen = _XID.search(line) if "xid" in line and "sxid" not in line else None
+    if not seen:
+        return None
+    number = int(seen[1])
+    if number == 154 or number in table.XID_BY_TEXT:
+        said = line.rpartition(" to ")[2]  # message 154: changed from A to B
+        action = "restart_elsewhere" if _XID_FATAL.search(said) else "ignore" if number == 154 else "monitor"
+    elif number in table.XID_ELSEWHERE:
+        action = "restart_elsewhere"
+    elif number in table.XID_RESTART:
+        action = "restart"
+    else:
+        action = "ignore" if number in table.XID_IGNORE else "monitor"
+    level = {"restart_elsewhere": table.HARDWARE, "restart": table.EXCEPTION}.get(action, table.HARMLESS)
+    return level, ("xid", "hardware", action)
+
+
+def _traceback(line: str, inside: bool) -> tuple[bool, bool]:
+    """Whether a line ends a traceback, and whether the next line is inside one."""
+    if "traceback (most recent call last)" in line:
+        return False, True
+    goes_on = inside and (not line[:1] or line[0] in " |+")
+    return inside and not goes_on, goes_on
+
+
+def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
+    """Return the meaning of a Python exception without a signature."""
+    seen = _EXCEPTION.match(line)
+    advice = _ADVICE.search(line)
+    if advice and advice.start() <= (seen.start(1) if seen else 0):
+        return None
+    if _OF_OTHER_RANKS.search(line):
+        return None  # its signature decides
+    if not seen:
+        raised = _RAISED.match(line) or (ends_traceback and _RAISED_LAST.match(line))
+        return (table.DEATH, ("python_exception", "ambiguous", "restart")) if raised else None
+    if seen[1] in table.SECOND_HAND or "see root cause above" in line:
+        return table.SUMMARY, ("python_exception", "ambiguous", "restart")
+    if seen[1] in table.USER_EXCEPTIONS or seen[1].endswith(("notfound", "notfounderror")):
+        return table.EXCEPTION, ("python_exception", "user", "stop")
+    return table.DEATH, ("python_exception", "ambiguous", "restart")
+
+
+def _failure(category: str, error_class: str, action: str, evidence: str, *, sign: str | None = None) -> Failure:
+    """Make a failure; `sign` identifies it within its category, by default the stable part of the evidence."""
+    shown = evidence.strip()[:EVIDENCE_LENGTH]
+    told = f"{category} {_steady(shown) if sign is None else sign}"
+    return Failure(category, error_class, action, shown, fingerprint=hashlib.sha256(told.encode()).hexdigest()[:12])
+
+
+_VOLATILE = re.compile(
+    r"0x[0-9a-f]+|\b[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4}\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?|(?:/[\w.@+-]+){2,}|\d+"
+)
+
+
+def _steady(evidence: str) -> str:
+    """Return the evidence without its variable parts: numbers, addresses, paths, ranks, dates."""
+    words = re.sub(r"[^a-z#]+", " ", _VOLATILE.sub("#", evidence.lower()))
+    return " ".join(word for word in words.split() if word != "#" and not word.startswith("rank"))[:160]

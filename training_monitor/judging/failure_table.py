@@ -1,0 +1,342 @@
+"""Data for `failure.py`: which error lines mean what, as signature, category, class and action. Pure.
+
+A rank says how close to the root cause a signature is: lower ranks explain higher ones. Within a rank, the earliest
+line of the log is the root. Sources: NVIDIA's Xid catalog, the messages of PyTorch, NCCL, Slurm, Kubernetes and Ray,
+and the policy of NVIDIA's Resiliency Extension: restart is the default, stopping needs proof.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DECREED, HARDWARE, CAUSE, EXCEPTION, DEATH, CASCADE, SUMMARY, HARMLESS = range(8)
+
+
+class Signature(NamedTuple):
+    rank: int
+    category: str
+    error_class: str
+    action: str
+    pattern: str  # searched in the lower-cased line
+
+
+_T, _H, _U, _A, _X = "transient", "hardware", "user", "ambiguous", "external_stop"
+_RESTART, _ELSEWHERE, _PREVIOUS = "restart", "restart_elsewhere", "restart_previous_checkpoint"
+_STOP, _IGNORE, _MONITOR = "stop", "ignore", "monitor"
+
+# fmt: off
+SIGNATURES = tuple(
+    Signature(*row)
+    for row in (
+        # ------------------------------------------------ ended from outside, as stated
+        (DECREED, "preemption", _X, _RESTART,
+         r"due to preemption|due to job requeue|due to node failure|\bnode_fail\b|^srun: error: node failure on"
+         r"|system (?:will power off|is going down|will reboot)|\bterm_preempt|preempted to accommodate"),
+        (DECREED, "preemption", _X, _RESTART,
+         r"cancelled at .{0,60}due to node"),
+        (DECREED, "time_limit", _X, _RESTART,
+         r"due to time limit|\bjob .{0,40}reached (?:its )?time limit|deadlineexceeded"
+         r"|longer than specified deadline|\bterm_runlimit\b|(?:walltime|time limit|run time) .{0,40}exceed"
+         r"|exceed(?:ed|s|ing) .{0,30}(?:walltime|time limit|run time)|enforced h_rt"),
+        (DECREED, "preemption", _X, _ELSEWHERE,
+         r"spot (?:instance )?(?:interruption|termination|preemption)|rebalance recommendation"
+         r"|instance (?:will be|is being|was|has been) (?:preempted|reclaimed|terminated|outbid)|acpi g2 soft off"
+         r"|scheduled for (?:preemption|termination)|preempted (?:in order )?to admit"
+         r"|\bpreempted by (?:a )?(?:pod|higher)"
+         r"|reason:\s*(?:preempted|preempting|preemptionbyscheduler|terminationbykubelet|nodeshutdown|nodelost)"
+         r"|(?:status|state)\W{1,4}preempted|preemptionbyscheduler|node is shutting down|imminent node shutdown"
+         r"|eventtype\W{1,4}(?:preempt|terminate)|instance/preempted\W{1,4}true|action\W{1,4}terminate\W.{0,40}time"
+         r"|\bhost ec2\b.{0,60}terminated|x-aws-ec2-.{0,20}spot|instance-action"),
+        (DECREED, "evicted_disk", _X, _ELSEWHERE,
+         r"low on resource: ?(?:ephemeral-storage|nodefs|imagefs|inodes)|ephemeral local storage usage exceeds"
+         r"|usage of emptydir .{0,120}exceeds|exceeded its local ephemeral storage"),
+        (DECREED, "evicted_memory", _X, _ELSEWHERE,
+         r"low on resource: ?(?:memory|pids)"),
+        (DECREED, "evicted", _X, _ELSEWHERE,
+         r"reason:?\s*evicted|\bpod .{0,120}evicted|\bevicting pod|tainteviction|taintmanagereviction"
+         r"|marking for deletion pod"),
+        (DECREED, "node_lost", _X, _ELSEWHERE,
+         r"\bnodenotready\b|\bnode is not ready"
+         r"|\bnode (?:\S{1,80} )?(?:is|became|went) (?:unreachable|not responding)"),
+        # ------------------------------------------------ a device is broken
+        (HARDWARE, "ecc_error", _H, _ELSEWHERE,
+         r"uncorrectable ecc|uncorrectable nvlink|cudaerroreccuncorrectable|cuda_error_ecc_uncorrectable"
+         r"|double[- ]bit ecc|uncorrected ecc error|volatile uncorr|uncorrectable memory error|dram uncorrectable"
+         r"|row remap(?:ping|per)? ?(?:failure|failed|error)|ecc error.{0,40}unrecover|hardware memory corruption"
+         r"|\bedac .{0,20}\b[1-9]\d* ue |machine check.{0,60}(?:uncorrected|fatal)"
+         r"|(?<!no )uncorrectable .{0,30}ecc error"),
+        (HARDWARE, "gpu_lost", _H, _ELSEWHERE,
+         r"fallen off the bus|unable to determine the device handle|gpu is lost|gpu_is_lost|gpu requires reset"
+         r"|cudaerrordevicesunavailable|hardware (?:error|failure) (?:detected )?on gpu|unrecoverable gpu"
+         r"|cudaerrorhardware|cuda_error_hardware|hardware stack error|nvlink (?:error|failure)(?! count)"
+         r"|nvlink.{0,40}fatal error|cudaerrornvlinkuncorrectable|cuda_error_nvlink|nvswitch.{0,60}fatal"
+         r"|\bsxid .{0,60}(?<!non-)(?<!non )fatal|no devices were found$|no visible (?:gpu|tpu) devices"
+         r"|cudaerrorsystemnotready"
+         r"|system not yet initialized|rminitadapter failed|failed to initialize nvml: (?!driver/library)"
+         r"|pcie bus error.{0,40}fatal"
+         r"|\bamdgpu\b.{0,80}(?:gpu reset|ring .{0,40}timeout|gpu hang|fatal error)|\bgpu (?:hang|has hung)\b"
+         r"|hbm .{0,20}multi-?bit ecc"),
+        (HARDWARE, "nccl_network_error", _T, _ELSEWHERE,
+         r"got completion from peer .{0,80}(?:error|status=) ?12|ibv_wc_retry_exc_err|ibv_wc_rnr_retry_exc_err"
+         r"|transport retry counter exceeded|vendor[ _]err(?:or)?[ =]129"
+         r"|mlx\d_core.{0,80}(?:health compromised|cable error|fatal)|ib .{0,40}port .{0,20}(?:down|inactive)"),
+        (HARDWARE, "disk_full_or_storage", _H, _ELSEWHERE,
+         r"critical medium error|remounting filesystem read-only|detected aborted journal"),
+        # ------------------------------------------------ a named cause
+        (CAUSE, "disk_full_or_storage", _A, _RESTART,
+         r"no space left on device|disk quota exceeded|enospc\b|edquot\b|not enough (?:free )?disk space|disk full"
+         r"|pytorchstreamwriter failed|input/output error|stale (?:nfs )?file handle|estale\b|read-only file system"
+         r"|transport endpoint is not connected|file write failed|remote i/o error|\berrno 5\]|quota exceeded on"
+         r"|nfs: server .{0,80}not responding|lustreerror|buffer i/o error|\berofs\b|ext4-fs error"
+         r"|xfs .{0,40}shutdown|blockio|write error: no space|unexpected pos \d|storagefull|saverr?or.{0,40}space"),
+        (CAUSE, "cuda_oom", _U, _STOP,
+         r"\b(?:cuda|hip|npu|xpu|mps|musa|mlu|gpu|vram|hbm|device)(?: error:)? out of memory"
+         r"|out of memory .{0,30}\b(?:gpu|npu|device|hbm)\b|outofmemoryerror: (?:out of memory allocating|cuda)"
+         r"|torch\.outofmemoryerror|cuda error: out of memory"
+         r"|cudaerrormemoryallocation|cuda_error_out_of_memory|cublas_status_alloc_failed|hip out of memory"
+         r"|cublas_status_not_initialized|cudnn_status_alloc_failed|cudnn_status_not_initialized"
+         r"|oom when allocating|failed to allocate memory for device|xpu out of memory|out of gpu memory"
+         r"|resourceexhaustederror|cuda driver error: out of memory"
+         r"|(?:nccl.{0,80}|^)cuda failure (?:2\b|'out of memory')"
+         r"|allocator .{0,40}ran out of memory|mps backend out of memory"
+         r"|tried to allocate \d.{0,60}(?:gpu|cuda)|not enough (?:gpu|cuda|vram) memory|resource_exhausted\b"
+         r"|error out of memory at line|would exceed allowed memory|runtimeerror: not enough memory"
+         r"|torch\.cuda\.outofmemoryerror"
+         r"|no executable batch size found|no available memory for the cache blocks"),
+        (CAUSE, "checkpoint_corrupt", _T, _PREVIOUS,
+         r"failed finding central directory|pytorchstreamreader failed|safetensorerror|safetensors_rust"
+         r"|invalid header or archive is corrupted|file not fully covered|headertoolarge|headertoosmall"
+         r"|metadataincompletebuffer|invalidheaderdeserialization|header too (?:small|large)|invalidheaderlength"
+         r"|unexpected eof, expected \d|unpicklingerror|pickle data was truncated|ran out of input|invalid load key"
+         r"|badzipfile|file is not a zip file|not a zip archive"
+         r"|(?:checkpoint|ckpt)\b.{0,160}\b(?:corrupt|truncated|incomplete|damaged|checksum|crc)"
+         r"|\b(?:corrupt|truncated|incomplete|damaged)(?:ed)? .{0,60}(?:checkpoint|ckpt|\.distcp|\.safetensors|\.pt"
+         r"\b)|dataloss(?:error)?: .{0,120}(?:checksum|truncat|corrupt|unable to open table)"
+         r"|checksum does not match|checkpointexception.{0,80}(?:missing|failed)|file is truncated"
+         r"|truncated file: eof|unable to load weights"
+         r"|central directory|data_loss\b|checksum verification failed|digest mismatch"
+         r"|invalid ndarray file format"),
+        (CAUSE, "host_oom", _A, _RESTART,
+         r"oom-kill:"
+         r"|oom[-_ ]kill(?:er)?\b(?! score)(?!\.?$).{0,80}(?:process|event|constraint|invoked|task|killed|detected)"
+         r"|out of memory: killed process|invoked oom-killer|memory cgroup out of memory|oomkilled|oom_kill event"
+         r"|detected \d+ oom|oom killed|killed by the (?:cgroup )?oom|outofmemory(?:error)?: task was killed"
+         r"|was killed due to the node running low on memory"
+         r"|worker\(s\) were killed due to.{0,60}(?:low on memory|memory)|killed .{0,40}due to memory pressure"
+         r"|exceeded (?:job |step )?memory limit|\bterm_memlimit\b|killed: (?:\w{0,4}mem|memory) .{0,60}exceed"
+         r"|killed by the oom|^srun: error: .{0,80}: out of memory$|\bearlyoom\b.{0,20}sending|cannot allocate memory"
+         r"|defaultcpuallocator: (?:can't|not enough)"
+         r"|\bmemoryerror\b|std::bad_alloc|unable to allocate .{0,60}(?:array|gib|mib)"
+         r"|numpy\.?_?core\._exceptions\._arraymemory|oom_reaper|low on memory.{0,80}kill|memory usage threshold"
+         r"|out_of_me(?:mory)?\b|exit(?:ed)?(?: with)? (?:code|status)[:= ]{0,3}137.{0,40}oom"),
+        (CAUSE, "shared_memory", _U, _STOP,
+         r"insufficient shared memory|bus error.{0,120}shm|unable to open shared memory object"
+         r"|out of resources?: shared memory|out of shared memory|raise your shared memory limit"),
+        (CAUSE, "hub_auth", _U, _STOP,
+         r"\b40[13] client error|gatedrepoerror|repositorynotfounderror|revisionnotfounderror|entrynotfounderror"
+         r"|\b404 client error|cannot access gated repo"
+         r"|invalid (?:user )?(?:token|credentials|api key|username or password)"
+         r"|(?:access|request) ?(?:is )?(?:denied|forbidden)\b|accessdenied|invalidaccesskeyid"
+         r"|signaturedoesnotmatch|nosuchbucket|nosuchkey|expiredtoken|unauthorized"
+         r"|authentication (?:failed|error|required)|permission_error: api key"
+         r"|api key (?:must|is not|not|verification failed)|not a valid model identifier|localentrynotfounderror"
+         r"|usageerror: api[_ ]key|no api key|api key .{0,60}\binvalid\b"
+         r"|commerror: (?:permission|not found|.{0,20}40[134])"
+         r"|error occurred \((?:403|401|404|forbidden)\)|gated repo|<response \[40[134]\]>|authenticationerror"
+         r"|(?:forbidden|unauthorized|permissiondenied|unauthenticated): 40[13]\b"
+         r"|not logged in|\b40[13] (?:forbidden|unauthorized)|does not appear to have a file named"
+         r"|offlinemodeisenabled|is not a local folder and is not a valid|unable to locate credentials"
+         r"|nocredentialserror|no token found|could not automatically determine credentials"),
+        (CAUSE, "process_limit", _U, _STOP,
+         r"resource temporarily unavailable|can't start new thread|unable to create (?:new )?(?:native )?thread"
+         r"|pthread_create failed|too many open files|emfile\b|\beagain\b|fork: retry|cannot fork"
+         r"|too many processes|fork rejected|received 0 items of ancdata|libgomp: thread creation failed"),
+        (CAUSE, "port_in_use", _T, _RESTART,
+         r"address already in use|eaddrinuse|port \d+ is (?:already )?in use"),
+        (CAUSE, "rendezvous_timeout", _T, _RESTART,
+         r"initializing process group in store|rendezvoustimeout|rendezvousconnectionerror|rendezvousclosederror"
+         r"|rendezvous (?:timed out|failed|has timed)|timed out after \d+ seconds waiting for clients"
+         r"|store based barrier|tcpstore.{0,160}(?:timed? ?out|failed|timeout)|client socket has timed out"
+         r"|the client socket has (?:failed|timed)|socket timeout|wait timeout after \d+|c10d.{0,80}timed? ?out"
+         r"|barrier timed out|deadline_exceeded: .{0,80}barrier|failed to (?:connect to|find) (?:the )?coordinator"
+         r"|disterror.{0,60}timeout|storetimeout"),
+        (CAUSE, "loss_nan", _U, _STOP,
+         r"\b(?:avr_|avg_|train_|total_|mean_)?loss\W{1,6}(?:is |became |was |went )?(?:to )?(?:nan|inf)\b"
+         r"|grad(?:ient)?[ _-]?norm\W{1,6}(?:is )?nan|number of nan iterations: *[1-9]"
+         r"|(?:nan|inf) (?:loss|found in|detected|in loss)|non-finite (?:loss|grad)"
+         r"|loss (?:is |has )?(?:diverged|exploded)|infinite (?:or nan )?loss|found nan"
+         r"|(?:loss|gradients?|activations?|weights|parameters) (?:is|are|contains?|has|have|became) (?:nan|inf|non"
+         r"-finite)|floatingpointerror|(?:loss|grad)_?\s?scale (?:is too small"
+         r"|reached)|\binvalid loss\b|minimum loss scale reached|invalid_argument: .{0,60}nan"
+         r"|probability tensor contains|current loss scale already at minimum"),
+        (CAUSE, "environment", _U, _STOP,
+         r"no kernel image is available|driver/library version mismatch|cuda driver version is insufficient"
+         r"|found no nvidia driver|forward compatibility was attempted|version `?glibc"
+         r"|cannot open shared object file|undefined symbol|invalid device ordinal"
+         r"|nvidia-smi: (?:command )?not found|torch not compiled with cuda|cuda error: invalid device function"
+         r"|was not compiled with|not compiled with cuda|command not found|\bimportlib\.metadata|requires python"
+         r"|no module named|exec format error|symbol lookup error|cuda is not available|not built with"
+         r"|torch\.cuda\.is_available\(\) is false|the nvidia driver on your system is too old|ncclinvalidusage"
+         r"|err(?:or)?:? ?(?:errimagepull|imagepullbackoff|invalidimagename)|failed to pull image"
+         r"|back-off pulling image"
+         r"|could not select device driver|nvidia-container-cli: |oci runtime .{0,40}fail|without having git-lfs"
+         r"|cuda setup failed"
+         r"|could not find a version that satisfies|no matching distribution"
+         r"|duplicate gpu detected|invalid usage \(run with"),
+        (CAUSE, "interrupted", _X, _STOP,
+         r"^\W*keyboardinterrupt\b|received sigint\b|interrupted by user|aborted by user|cancelled by user"
+         r"|\bscancel\b|signals\.sigint|received 2 death signal|got signal: 2\b|detected keyboardinterrupt"),
+        (CAUSE, "network_error", _T, _RESTART,
+         r"\b(?:50[0234]|429) (?:server|client) error|gateway time-?out|bad gateway|service unavailable"
+         r"|too many requests|max retries exceeded|maxretryerror|read ?timeout(?:error)?\b"
+         r"|connect ?timeout(?:error)?\b|readtimedout|read timed out|connection timed out|connectionerror\b"
+         r"|newconnectionerror|temporary failure in name resolution|name or service not known"
+         r"|failed to (?:resolve|establish a new connection)|remotedisconnected|remoteprotocolerror|incompleteread"
+         r"|protocolerror|chunkedencodingerror|sslerror|ssl(?:eof|zeroreturn)error|proxyerror"
+         r"|endpointconnectionerror|reduce your request rate|http status ?(?:code)?:? ?(?:429|50[0234])"
+         r"|statuscode\.unavailable|unavailable: (?:failed to connect|.{0,60}socket)|network is unreachable"
+         r"|no route to host|internal server error|requesttimeout|throttlingexception|operation timed out"
+         r"|network error|an error occurred \((?:500|503|internalerror)|\(slowdown\)|couldn\'t connect to"
+         r"|could not connect to|check your internet connection|couldn\'t reach|cannot connect to"),
+        # ------------------------------------------------ an error in the process itself
+        (EXCEPTION, "illegal_memory_access", _A, _RESTART,
+         r"illegal memory access|memory access fault by gpu|cudaerrorillegaladdress|cuda_error_illegal_address"
+         r"|misaligned address"
+         r"|device-side assert|unspecified launch failure|cudaerrorlaunchfailure|cuda_error_launch_failed"
+         r"|cudaerrorassert|illegal instruction|cudnn_status_(?:execution_failed|internal_error|mapping_error)"
+         r"|cublas_status_(?:execution_failed|internal_error)"
+         r"|cuda error: (?:unknown error|invalid (?:program counter|argument|configuration)|launch failed|an illega"
+         r"l)|cuda error: (?:initialization error|context is destroyed|unspecified)|\.cuh?:\d+:.{0,300}assertion"),
+        (EXCEPTION, "python_exception", _U, _STOP,
+         r"size mismatch|shapes? .{0,80}(?:mismatch|cannot be (?:multiplied|broadcast)|not aligned)"
+         r"|must match the size of tensor|mat1 and mat2|expected all tensors to be on the same device"
+         r"|shape '.{0,80}' is invalid|sizes of tensors must match|error\(s\) in loading state_dict"
+         r"|(?:missing|unexpected) key\S{0,4} in .{0,30}state_?dict"
+         r"|expected .{0,60}(?:scalar type|dtype|but got|dimension)|unrecognized arguments"
+         r"|error: (?:argument|the following arguments)|invalid choice|configattributeerror|hydra.{0,20}exception"
+         r"|yaml\.\w+\.\w*error|does not require grad|trying to backward through"
+         r"|one of the variables needed for gradient|can't open file"
+         r"|expected to have finished reduction in the prior iteration|mark a variable ready only once"
+         r"|cannot be performed when|not implemented for|index out of (?:range|bounds)|out of bounds for dimension"
+         r"|no such file or directory|permission denied|is not a directory|could not override|omegaconf"
+         r"|validationerror|^in '.{0,80}': could not find|could not find '.{0,80}' in|failed to parse|duplicate key"
+         r"|\[lightgbm\] \[fatal\]|: no such file (?!or )|could not find \S{0,40}\.json\b"),
+        # ------------------------------------------------ a process died, for an unknown reason
+        (DEATH, "segfault", _A, _RESTART,
+         r"segmentation fault|sigsegv|signal 11\b|exitcode: -11\b|segfault at|general protection fault"
+         r"|exit code 139|sigbus|signal 7\b|bus error|exitcode: -7\b"
+         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[:= ]{1,3}(?:139|-11)\b"),
+        (DEATH, "killed_sigkill", _A, _RESTART,
+         r"sigkill|signal:? 9\b|exitcode: -9\b|^\W*killed\W*$|\bkilled +(?:python|torchrun|accel|deepspeed)"
+         r"|exit code:? 137|line \d+: +\d+ killed"
+         r"|exit(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[:= ]{1,3}(?:137|-9)\b"),
+        (DEATH, "ray_worker_died", _A, _RESTART,
+         r"actordiederror|rayactorerror|raylet died|worker exit type: system_error|worker died or was killed"
+         r"|workercrashederror|actorunavailableerror|the actor is dead|nodediederror|objectlosterror|ownerdiederror"
+         r"|raysystemerror|actor died|lost connection to (?:the )?(?:gcs|raylet)"
+         r"|the node .{0,120}(?:marked dead|has died|is dead)|raylet .{0,60}dead"
+         r"|health check failed due to missing too many heartbeats|jobsupervisor actor died"
+         r"|runtime ?env(?:ironment)?.{0,30}(?:failed|error)|raylet is terminated|marked as dead"),
+        (DEATH, "dataloader_worker", _A, _RESTART,
+         r"dataloader worker .{0,60}(?:exited|killed)"),
+        (DEATH, "external_cancel", _X, _STOP,
+         r"cancelled at|canceled by|job .{0,40}cancelled\b"),
+        # ------------------------------------------------ other ranks notice
+        (CASCADE, "sigterm", _X, _RESTART,
+         r"sigterm|signal:? 15\b|exitcode: -15\b|signalexception|received .{0,20}signal: 15"),
+        (CASCADE, "nccl_timeout", _T, _RESTART,
+         r"\bei00\d\d:|notify register times? out|getting socket times? out|\bhccl\b.{0,60}(?:error|timeout|fail)"
+         r"|watchdog caught collective|collective operation timeout|timeout at nccl work"
+         r"|nccl operations have failed or timed out|taking the entire process down|nccl (?:communicator|watchdog)"
+         r"|heartbeat monitor timed out|watchdog got stuck|ncclwatchdog|watchdog .{0,60}hang"
+         r"|timed? ?out waiting (?:for )?\d+ ?ms (?:for|waiting)"
+         r"|wait\w* (?:timed out|timeout) .{0,40}(?:allreduce|barrier|recv|send)"
+         r"|timed out after \d+ ?(?:ms|milliseconds)|monitoredbarrier|detected mismatch between collectives|desync"
+         r"|gloo.{0,80}timed? ?out|collective timeout|flight recorder|dumping nccl|first phase .{0,40}timed out"
+         r"|rank \d+ failed to pass"),
+        (CASCADE, "nccl_network_error", _T, _RESTART,
+         r"ncclsystemerror|nccl(?:remote|internal|unhandledcuda)error|unhandled system error|remote process exited"
+         r"|connection (?:reset|closed|refused|aborted)|broken pipe|socket closed"
+         r"|nccl warn (?:call to|net/|socket|connect)|ncclcommabort|ncclcommwatchdog|communicator was aborted"
+         r"|peer .{0,60}(?:closed|disconnected|left|unreachable)|nccl error|unhandled cuda error"
+         r"|software caused connection abort|libfabric.{0,60}(?:error|failed)|efa.{0,40}(?:error|fail)"
+         r"|net/ofi.{0,80}(?:error|fail|timeout)|distbackenderror|distnetworkerror|collective .{0,40}abort"
+         r"|node unreachable"),
+        # ------------------------------------------------ the launcher's summary
+        (SUMMARY, "sigabrt", _A, _RESTART,
+         r"exitcode: -6\b|sigabrt|signal 6\b|core dumped|terminate called|exit code 134|fatal python error"),
+        (SUMMARY, "python_exception", _U, _STOP,
+         r"exitcode: [12]\b|exit code[: ]+[12]\b|exited with (?:exit )?code (?:= )?[12]\b"
+         r"|non-zero exit status [12]\b|return code = [12]\b|exitcode *: [12]\b"),
+        (SUMMARY, "command_not_found", _U, _STOP,
+         r"exitcode: 12[67]\b|exit code:? 12[67]\b"),
+        # ------------------------------------------------ to be watched, or harmless
+        (HARMLESS, "straggler", _A, _MONITOR,
+         r"straggler|slow(?:est)? rank|falling behind|lagging behind"),
+        (HARMLESS, "thermal", _H, _MONITOR,
+         r"thermal (?:slowdown|throttl|violation)|temperature above threshold|power brake|hw slowdown"
+         r"|clocks? (?:throttled|event reasons?).{0,60}(?:active|thermal)"
+         r"|throttl(?:ed|ing) .{0,40}(?:temperature|thermal)"),
+        (HARMLESS, "ecc_corrected", _H, _MONITOR,
+         r"(?<!un)correct(?:ed|able) (?:ecc|memory|error)|single[- ]bit ecc|(?<!un)correctable ecc"
+         r"|(?<!un)correctable *: *[1-9]|\bsxid .{0,60}non-?fatal|\bedac .{0,20}\b\d+ ce "),
+    )
+)
+# fmt: on
+
+# Python exceptions that only report one in another process.
+SECOND_HAND = frozenset("childfailederror enginedeaderror raytaskerror".split())
+
+# Exceptions by which a rank reports the fate of other ranks: not a fault of the code that raised them.
+OF_OTHER_RANKS = (
+    r"distbackenderror|distnetworkerror|nccl (?:error|communicator|watchdog)|unhandled (?:system|cuda) error"
+)
+
+# Python exceptions that are classified by name alone; all others are EXCEPTION, ambiguous, restart.
+USER_EXCEPTIONS = frozenset(
+    "typeerror keyerror attributeerror importerror modulenotfounderror valueerror assertionerror indexerror nameerror"
+    " syntaxerror indentationerror unboundlocalerror zerodivisionerror notimplementederror filenotfounderror"
+    " isadirectoryerror notadirectoryerror permissionerror recursionerror unicodedecodeerror lookuperror overflowerror"
+    " jsondecodeerror datasetgenerationerror datasetnotfounderror hfvalidationerror argumenterror systemexit"
+    " torchdynamounsupported backendcompilerfailed inductorerror jaxtypeerror tracerarrayconversionerror"
+    " invalidargumenterror configkeyerror missingmandatoryvalue scannererror parsererror constructorerror"
+    " fileexistserror unidentifiedimageerror unsupported internaltorchdynamoerror ".split()
+)
+
+# Advice: an error message followed by it is evidence, a line that begins with it is not.
+ADVICE = (
+    r"cuda_launch_blocking|torch_use_cuda_dsa|for debugging consider|compile with `"
+    r"|kernel errors might be asynchronously|might be (?:caused|incorrect|due)|some (?:common |possible )?causes"
+    r"|potential root causes|possible (?:causes|reasons)|troubleshoot|please (?:check|see|refer)"
+    r"|see (?:also )?https?://|\btry (?:to |setting|reducing)|consider (?:using|setting|increasing)"
+    r"|set pytorch_cuda_alloc_conf|expandable_segments|to avoid fragmentation|if reserved but unallocated"
+    r"|nccl_(?:async_)?error_handling|torch_nccl|\bnccl_timeout\b|the above exception was the direct cause"
+    r"|(?:can |may |could )(?:cause|lead to|result in)|in case of|to (?:prevent|avoid)|error[- ]?handl"
+    r"|\bon_?error\b|\bmax_?errors?\b|ignore_?errors?\b|errors='|loss_nan_check|nan_check|check_for_nan"
+    r"|detect_anomaly|oom_?score"
+)
+
+# Lines that are never evidence: ongoing retries, counts of zero, warnings, chatter, echoed settings.
+NEVER = (
+    r"will (?:be )?retr|retrying|\bretry \d|\[retry|attempt \d+ ?(?:/|of) ?\d+|retry loop|resume download"
+    r"|reconnecting|, trying \d|recovered (?:from|after)|successfully (?:re)?connected|not a failure"
+    r"|\b(?:0|no) (?:errors?|failures?|failed|exceptions?|warnings?|corrupt|damaged)\b"
+    r"""|error_?(?:rate|count|s)?['\"]?\s?[:=]\s?0(?:\.0*)?(?![\d.]| in )|uncorr[^:]{0,40}: *0\b|failed_jobs: 0"""
+    r"|failures=0|deprecationwarning|futurewarning|userwarning|is deprecated|overflow!? (?:rank \d+ )?skipping"
+    r"|skipping step|gradient overflow|attempting loss scale|reducing loss scale|loss scale reduced|\bnccl info\b"
+    r"""|^\W{0,3}(?:\[rank\d{1,5}\]:)?\[w\d{3,4} \d\d:|\bprompt["']?[:=]|config(?:uration)?["']?[:=] ?\{|restart_on"""
+    r"|error raised in its creation task|error resolved|resuming normal|error[^:]{0,40}: 0(?:\.0*)?$"
+    r"|\b0 (?:train|validation) errors|last reason: \d|\bsignal=sigterm"
+    r"|(?:install|regist|enabl)\w{0,12} .{0,60}\bsig(?:term|usr1)\b"
+    r"|\bsig(?:term|usr1) handler (?:is )?(?:install|regist|enabl)"
+    r"|^wandb: (?:syncing run|tracking run)|^alsa lib |\btrial \d{1,6} (?:failed with value|pruned)"
+    r"|pip's dependency resolver|(?:fail|could not|unable).{0,200}[.,;] +trying "
+)
+
+# Xid -> action: NVIDIA's Xid catalog (immediate action), as it applies to the owner of a job.
+XID_ELSEWHERE = frozenset(
+    {46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 168, 171, 172}
+)
+XID_RESTART = frozenset({8, 13, 31, 32, 68, 69, 80, 94})
+XID_IGNORE = frozenset({43, 44, 63, 66, 92, 93, 121, 137, 157})
+XID_BY_TEXT = frozenset({144, 145, 146, 147, 148, 149, 150})

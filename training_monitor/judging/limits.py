@@ -1,0 +1,206 @@
+"""The limits from which on a training counts as stalled or slow, and the settings of a watch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.settings_table import (
+    MISFIT,
+    SWITCH,
+    Kind,
+    Place,
+    check_fields,
+    items,
+    named,
+    number,
+    read_keys,
+    seconds,
+    settings_of,
+    whole,
+)
+
+USUAL_THRESHOLD = 300.0  # seconds; the default of `auto_restart` and similar functions
+MOST_SAMPLES = 720  # six hours at one every 30 s
+_SHORT_PAUSES = ("idle_pause", "spinning_pause", "quiet_pause", "spoken_pause", "unknown_pause", "early_pause")
+_UNSEEN_PAUSES = ("idle_pause", "spoken_pause", "unknown_pause")
+_LONG_PAUSES = ("busy_pause", "startup_pause")
+Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
+Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
+_Pause = Annotated[float, Kind("seconds, from 0", lambda value, place: value if 0 <= value <= inf else MISFIT)]
+
+
+@dataclass(frozen=True, slots=True)
+class StallPolicy:
+    """The limits for stalls and slowness. Times in seconds.
+
+    `*_pause` are the shortest pauses that count as a hang, by what is known: GPUs idle and processes invisible, GPUs
+    spinning, visible processes that neither compute nor write (`quiet`), a log that still grows, nothing known,
+    something at work, no step yet. `pause_factor` and `cadence_factor` multiply the run's own longest pause of that
+    kind, and its usual time between steps; a hang must last longer. `speed_drop_threshold` is the share of its past
+    speed below which a run is slow; `eta_convergence_threshold` the share of elapsed time by which its ETA should have
+    shrunk, over `eta_seconds` or more.
+    """
+
+    min_samples: Samples = 4
+    eta_convergence_threshold: Share = 0.5
+    speed_drop_threshold: Share = 0.5
+    grace_period: _Pause = 900.0
+    idle_pause: _Pause = 560.0
+    spinning_pause: _Pause = 120.0
+    spoken_pause: _Pause = 400.0
+    unknown_pause: _Pause = 320.0
+    busy_pause: _Pause = 1800.0
+    startup_pause: _Pause = 1800.0
+    pause_factor: float = 2.2
+    cadence_factor: float = 3.0
+    warmup_steps: int = 4
+    warmup_seconds: float = 120.0
+    slow_seconds: float = 300.0
+    quiet_pause: _Pause = 135.0
+    eta_seconds: float = 900.0
+    early_pause: _Pause = 900.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def shortest_pause(self) -> float:
+        """Return the shortest pause that can be a hang."""
+        return min(float(getattr(self, name)) for name in (*_SHORT_PAUSES, *_LONG_PAUSES))
+
+
+DEFAULT_POLICY = StallPolicy()
+
+
+def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> StallPolicy:
+    """Return the limits for a caller's `stagnation_threshold` in seconds; None: the defaults.
+
+    The threshold is the shortest pause that counts as a stall, and four times as long while GPUs or processes work, or
+    before the first step. From 300 s on, the default of the functions that take it, it does not shorten pauses that may
+    be an evaluation or a save that cannot be seen. `others` are fields of `StallPolicy`.
+    """
+    if stagnation_threshold is None:
+        return StallPolicy(**others)
+    pauses = dict.fromkeys(_SHORT_PAUSES, stagnation_threshold)
+    if stagnation_threshold >= USUAL_THRESHOLD:
+        pauses |= {name: max(pauses[name], getattr(DEFAULT_POLICY, name)) for name in _UNSEEN_PAUSES}
+    return StallPolicy(**{**pauses, **dict.fromkeys(_LONG_PAUSES, 4 * stagnation_threshold), **others})
+
+
+OUTAGE_AFTER = 600.0  # seconds: shorter outages end by themselves, and nobody can act on them
+FromZero = Annotated[float, seconds()]
+AboveZero = Annotated[float, seconds(above=0)]
+Money = Annotated[float, number("a number above 0", above=0)]
+_PER_CENT = number("per cent between 0 and 100", above=0, below=100)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchConfig:
+    """How a run is watched. Times in seconds, costs in any one currency.
+
+    A stalled run causes a notice, and is ended if it does not continue within `grace_period`; `stop_grace` is the time
+    between TERM and KILL. `stall_after` is the shortest time without a step that counts as a stall, four times as long
+    while GPUs or log show work, or before the first step; None: as in `StallPolicy`. Beyond `soft_limit` of run time a
+    notice is sent, beyond `hard_limit` the run is ended. `cost_per_hour` and `budget` determine when the money is
+    spent. `milestones` are per cent of its steps. A notice is sent when the target cannot be asked, or the local state
+    folder cannot be used, for `outage_after`. `terminate_busy`: where stalls are ended, also end a hang with signs of
+    work, such as computing GPUs.
+    """
+
+    poll_interval: AboveZero = 60.0
+    grace_period: FromZero = 900.0
+    stall_detection: Annotated[bool, SWITCH] = True
+    min_samples: Samples = 4
+    eta_convergence_threshold: Share = 0.5
+    speed_drop_threshold: Share = 0.5
+    stop_grace: FromZero = 10.0
+    stall_after: AboveZero | None = None
+    soft_limit: AboveZero | None = None
+    hard_limit: AboveZero | None = None
+    cost_per_hour: Money | None = None
+    budget: Money | None = None
+    milestones: Annotated[tuple[float, ...], items(_PER_CENT, _PER_CENT.expected, least=0)] = (25, 50, 75)
+    outage_after: FromZero = OUTAGE_AFTER
+    terminate_busy: Annotated[bool, SWITCH] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.soft_limit and self.hard_limit and self.soft_limit > self.hard_limit:
+            raise SettingsError("soft_limit", self.soft_limit, f"at most the hard limit, {self.hard_limit:g}")
+
+    @property
+    def stall_policy(self) -> StallPolicy:
+        return stall_policy(
+            self.stall_after,
+            min_samples=self.min_samples,
+            eta_convergence_threshold=self.eta_convergence_threshold,
+            speed_drop_threshold=self.speed_drop_threshold,
+            grace_period=self.grace_period,
+        )
+
+
+def read_watch_config(*tables: Mapping[str, Any]) -> WatchConfig:
+    """Read a configuration from settings tables; later tables override earlier ones, None counts as missing.
+
+    `stall_detection` is true, false, or a table of enabled, min_samples, eta_convergence_threshold and
+    speed_drop_threshold. Raises SettingsError, also for an unknown key.
+    """
+    place, values = Place(), dict[str, Any]()
+    for table in tables:
+        values.update(_read_fields(table, place))
+    place.expect_none()
+    return WatchConfig(**values)
+
+
+def read_monitoring(table: object, place: Place, label: str = "") -> dict[str, Any]:
+    """Read the table `monitoring`, including its overrides for single jobs in `jobs`.
+
+    Args:
+        table: as in the file.
+        place: where the table is; faults are noted there.
+        label: of a job.
+
+    Returns:
+        The fields of the job's WatchConfig.
+    """
+    if not isinstance(table, Mapping):
+        place.note(table, "a table of settings")
+        return {}
+    own = _read_fitting({key: table[key] for key in table if key != "jobs"}, place)
+    general = {} if own is MISFIT else own
+
+    def read_job(value: Any, at: Place) -> Any:
+        return _read_fitting(value, at, general) if isinstance(value, Mapping) else MISFIT
+
+    jobs = named(lambda name: Kind("a table of settings", read_job), "a table of settings for each job")
+    found = (place / "jobs").read(jobs, {} if table.get("jobs") is None else table["jobs"])
+    return {} if found is MISFIT else {**general, **found.get(label, {})}
+
+
+def _read_fitting(table: Mapping[str, Any], place: Place, below: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Return the fields that a table sets; MISFIT if they do not fit together with those they override."""
+    before, own = len(place.faults), _read_fields(table, place)
+    if len(place.faults) > before:
+        return MISFIT
+    try:
+        WatchConfig(**{**below, **own})
+    except SettingsError as error:
+        blamed = next(key for key in (error.key, "hard_limit") if key in own)
+        return (place / blamed).note(error.value, error.expected)
+    return own
+
+
+def _read_fields(table: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """Return the fields that a table sets, including those in its table `stall_detection`."""
+    settings, detection = settings_of(WatchConfig), table.get("stall_detection")
+    if not isinstance(detection, Mapping):
+        return read_keys(settings, table, place)
+    others = {key: value for key, value in table.items() if key != "stall_detection"}
+    nested = {"enabled": settings["stall_detection"]}
+    nested |= {key: settings[key] for key in ("min_samples", "eta_convergence_threshold", "speed_drop_threshold")}
+    return {**read_keys(settings, others, place), **read_keys(nested, detection, place / "stall_detection")}

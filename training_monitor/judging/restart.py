@@ -1,0 +1,207 @@
+"""Decide whether, when and from where a job is restarted. Pure.
+
+The rules follow NVIDIA's Resiliency Extension: restarting is the default and stopping needs proof; progress refills the
+budget; the same failure three times without progress is proof; unknown progress is not "no progress".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.models import Checkpoint, Failure, RunOutcome
+from training_monitor.core.values import CheckpointListing
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """The limits of restarting. Counts are restarts, times seconds. The delay doubles each time, up to `max_delay`."""
+
+    max_retries: int = 10
+    retry_delay: float = 60.0
+    max_delay: float = 900.0
+    jitter: float = 0.1
+    stagnation_threshold: float = 300.0
+    check_interval: float = 30.0
+    fresh_start: bool = False
+    keep_attempts: int = 10
+
+    def __post_init__(self) -> None:
+        least = {"max_retries": 0, "retry_delay": 0, "max_delay": 0, "jitter": 0, "keep_attempts": 1}
+        for name, lowest in least.items():
+            if not getattr(self, name) >= lowest:
+                raise SettingsError(name, getattr(self, name), f"a number from {lowest}")
+        for name in ("stagnation_threshold", "check_interval"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(name, getattr(self, name), "more than 0 seconds")
+
+
+def restart_delay(policy: RestartPolicy, retry: int) -> float:
+    """Return the seconds before restart number `retry` (from 1) since the last progress, before jitter.
+
+    >>> [restart_delay(RestartPolicy(), retry) for retry in (1, 2, 3, 9)]
+    [60.0, 120.0, 240.0, 900.0]
+    """
+    return min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
+
+
+SAME_FAILURES = 3
+DEATHS_OF_A_CHECKPOINT = 2
+# Not caused by the job: limited only by the budget.
+_FROM_OUTSIDE = (
+    "preemption",
+    "evicted",
+    "evicted_disk",
+    "evicted_memory",
+    "node_lost",
+    "time_limit",
+    "network_error",
+    "nccl_network_error",
+    "nccl_timeout",
+    "lost",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One attempt that ended. `progress`: it came further than all before it; None if unknown."""
+
+    failure: Failure
+    progress: bool | None = None
+    checkpoint: str | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestartDecision:
+    """Whether to restart and why. `delay` is in seconds before jitter; the nodes and checkpoints are to be avoided.
+
+    `refusal` is the outcome of the run if it is not restarted.
+    """
+
+    restart: bool
+    reason: str
+    delay: float = 0.0
+    bad_checkpoints: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    refusal: RunOutcome | None = None
+
+
+def decide_restart(
+    ledger: Sequence[LedgerEntry],
+    failure: Failure,
+    progress: bool | None,
+    policy: RestartPolicy,
+    *,
+    checkpoint: str | None = None,
+    node: str | None = None,
+) -> RestartDecision:
+    """Decide whether to restart after an attempt died.
+
+    Args:
+        ledger: the attempts before it, oldest first.
+        failure: why this one died, by `classify_failure`.
+        progress: whether it came further than all before it; None if unknown.
+        checkpoint, node: what this one started from, and where it ran.
+
+    Returns:
+        The decision. `max_retries` restarts are allowed since the last progress. A user error is retried once if the
+        run made progress before, else not at all; NaN and a person's stop never.
+    """
+    attempts = (*ledger, LedgerEntry(failure, progress, checkpoint, node))
+    futile = _since_progress(attempts)
+    same = [each for each in futile if each.failure.fingerprint == failure.fingerprint]
+    what = f"{failure.category} ({failure.evidence[:160]})" if failure.evidence else failure.category
+    refusal, why = None, ""
+    if failure.action == "stop" and not _may_be_confirmed(attempts, failure):
+        refusal, why = RunOutcome.RESTART_FAILED, f"{what}: starting it again cannot help"
+    elif sum(each.progress is False for each in same) >= SAME_FAILURES and failure.category not in _FROM_OUTSIDE:
+        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{SAME_FAILURES} times without progress: {what}"
+    elif len(futile) > policy.max_retries:
+        refusal, why = RunOutcome.MAX_RETRIES_REACHED, f"{policy.max_retries} restarts without progress, last {what}"
+    if refusal:
+        return RestartDecision(False, f"{refusal}: {why}", refusal=refusal)
+    return RestartDecision(
+        True,
+        f"{failure.error_class} failure, {what}: {_ADVICE.get(failure.action, 'starting it again')}",
+        restart_delay(policy, len(futile)),
+        _bad_checkpoints(attempts),
+        tuple(
+            dict.fromkeys(each.node for each in attempts if each.node and each.failure.action == "restart_elsewhere")
+        ),
+    )
+
+
+_ADVICE = {
+    "restart_elsewhere": "starting it again, on another node if there is one",
+    "restart_previous_checkpoint": "starting it again from the checkpoint before",
+    "stop": "trying once more, since it made progress before",
+}
+
+
+def _since_progress(attempts: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    """Return the attempts since the last one with progress, inclusive: each costs one restart of the budget."""
+    last = max((index for index, each in enumerate(attempts) if each.progress), default=0)
+    return list(attempts[last:])
+
+
+def _may_be_confirmed(attempts: Sequence[LedgerEntry], failure: Failure) -> bool:
+    if failure.error_class != "user" or failure.category == "loss_nan":
+        return False
+    before = [each.failure.fingerprint for each in attempts[:-1]]
+    return any(each.progress for each in attempts) and failure.fingerprint not in before
+
+
+def _bad_checkpoints(attempts: Sequence[LedgerEntry]) -> tuple[str, ...]:
+    """Return the checkpoints that failed to load, or from which two attempts died without progress."""
+    deaths = Counter(
+        each.checkpoint
+        for each in attempts
+        if each.checkpoint and not each.progress and each.failure.error_class not in ("external_stop", "hardware")
+    )
+    broken = {each.checkpoint for each in attempts if each.failure.action == "restart_previous_checkpoint"}
+    return tuple(path for path in deaths if deaths[path] >= DEATHS_OF_A_CHECKPOINT or path in broken)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeChoice:
+    """Where the next attempt starts: a checkpoint, or fresh; `refusal` if it must not start at all."""
+
+    checkpoint: Checkpoint | None
+    refused: tuple[Checkpoint, ...] = ()
+    refusal: str | None = None
+
+
+def choose_resume(
+    listing: CheckpointListing, *, wrote_one: bool, fresh_start: bool, bad: Collection[str] = ()
+) -> ResumeChoice:
+    """Choose the newest complete checkpoint; start fresh only if there never was one, or `fresh_start` is set.
+
+    `refused` are newer ones that are damaged or were not fully inspected, and those in `bad`, whose attempts died. If
+    none is complete and some were not inspected, it is unknown whether to start from zero, which is a refusal.
+    """
+    checkpoints = tuple(
+        replace(each, complete=False, problem="attempts that resumed from it died") if each.path in bad else each
+        for each in listing.checkpoints
+    )
+    listing = replace(listing, checkpoints=checkpoints)
+    chosen = next((each for each in reversed(checkpoints) if each.complete), None)
+    refused = tuple(each for each in checkpoints if not each.complete and (chosen is None or each.step > chosen.step))
+    if chosen or not listing.unknown and (fresh_start or not (checkpoints or wrote_one)):
+        return ResumeChoice(chosen, refused)
+    if not listing.count:
+        return ResumeChoice(None, refused, "the job wrote checkpoints before, and now there is none")
+    return ResumeChoice(None, refused, why_none_is_complete(listing))
+
+
+def why_none_is_complete(listing: CheckpointListing) -> str:
+    """Explain why no checkpoint of a listing is complete, and how many are unknown."""
+    if not listing.count:
+        return "there is no checkpoint"
+    last = [each for each in listing.checkpoints if not each.complete][-3:]
+    reasons = "".join(f"; step {each.step}: {each.problem}" for each in last)
+    if listing.unknown:
+        return f"none of {listing.count} checkpoints is known to be complete ({listing.unknown} not looked at{reasons})"
+    return f"none of {listing.count} checkpoints is complete ({reasons.removeprefix('; ')})"

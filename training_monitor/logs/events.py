@@ -1,0 +1,272 @@
+"""Read events other than progress from single log lines: checkpoints, samples, errors, warnings, GPU figures. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from training_monitor.logs.text import last_match
+
+MOST_PATHS, KEPT_PATHS = 1000, 500
+OPEN_LINES = 50
+_WEIGHTS = r"\.(?:safetensors|pth?|ckpt|bin|distcp|msgpack|h5|keras|nemo|gguf|npz|tar|zip)(?![\w.])"
+_BAR = re.compile(r"%\||\d/\d{1,12} \[\d")
+
+# ---------------------------------------------------------------- errors, warnings
+
+_HINT = re.compile(r"error|warn|exception|fatal|critical|memory|fault|dumped|traceback|nan|inf", re.IGNORECASE)
+_VALUE_END = r"\s{0,3}(?:$|[,;|)\]}]|[\w/.\-]{1,60}\s{0,3}[=:])"
+_NO_MESSAGE = re.compile(
+    rf"""
+      \b(?:no|0|zero|without(?:[ ]any)?)[ ](?:more[ ]|further[ ]|\w{{1,20}}[ ])?(?:errors?|warnings?)\b
+    | \b(?:errors?|warnings?)["']?\s{{0,3}}[:=]\s{{0,3}}(?:0|none|null|false|\[\]|\{{\}})(?={_VALUE_END})
+    | (?<![\w/.\-])[\w/.\-]{{0,80}}(?:[_/\-]|\b)errors?(?:[_\-]\w{{1,40}})?["']?\s{{0,3}}[:=]\s{{0,3}}
+      [+-]?(?:\d{{0,15}}\.\d{{1,20}}(?:e[+-]?\d{{1,4}})?|\d{{1,15}}e[+-]?\d{{1,4}})%?(?={_VALUE_END})
+    | (?<![\w\-])[\w\-]{{0,80}}[_\-](?:errors?|warnings?)["']?\s{{0,3}}(?:[:=]|\s)\s{{0,3}}\w{{1,40}}
+    | \b(?:mean|squared|absolute|standard|relative|percentage|reconstruction|validation|training|word|character)
+      [ ](?:\w{{1,20}}[ ])?errors?\b
+    | \berror[ \-](?:handling|handler|correction|rates?|bars?|free|margin|log(?:ging|s)?|level|checking|feedback)\b
+    | ^\s{{0,200}}(?:raise|except|warnings\.warn)\b.*
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_ERROR = re.compile(
+    r"""
+      \berrors?\b | \b(?:fatal|critical)\b(?=\s{0,3}[\]:|!-]) | \bException\b(?=:|[ ]in\b)
+    | (?<!\w)(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception)\b(?=\s{0,3}[:(]|\s{0,3}$|[ ]\()
+    | (?i:out[ ]of[ ]memory|\bsegmentation[ ]fault|\bcore[ ]dumped|\bbus[ ]error\b|\btraceback:)
+    | (?i:\b(?:loss|gradients?|grad[_ ]norm)[ ](?:is[ ]|became[ ]|are[ ])?(?:nan|inf)\b)
+    | \b(?:ERRORS?|Errors?|FATAL|CRITICAL)\b
+    """,
+    re.VERBOSE,
+)
+_WARNING = re.compile(r"\bwarn(?:ing)?s?\b|\w{1,60}Warning\b(?=:|\()", re.IGNORECASE)
+
+
+def is_error(line: str) -> bool:
+    """Whether a line reports an error; not a count of 0, a metric, an option, or a warning about errors."""
+    if not _HINT.search(line):
+        return False
+    rest = _NO_MESSAGE.sub(" ", line)
+    error, warning = _ERROR.search(rest), _WARNING.search(rest)
+    return error is not None and (warning is None or error.start() < warning.start())
+
+
+def is_warning(line: str) -> bool:
+    """Whether a line reports a warning."""
+    return bool(_HINT.search(line) and _WARNING.search(_NO_MESSAGE.sub(" ", line)))
+
+
+# ---------------------------------------------------------------- checkpoints
+
+_KIND = r"(?:checkpoints?|ckpt|model|weights|lora|adapter|training state|train state)"
+_SAVE = re.compile(
+    rf"\b(?P<begin>saving|writing|storing)\b[^\n]{{0,160}}?(?:\b{_KIND}\b|{_WEIGHTS})"
+    rf"|\b(?:saved?|wrote|written|stored)\b[^\n]{{0,160}}?(?:\b{_KIND}\b|{_WEIGHTS})"
+    rf"|\b{_KIND} (?:\S{{1,200}} )?(?:is |was |has been |successfully )?(?:saved|written|stored)\b",
+    re.IGNORECASE,
+)
+_NO_SAVE = re.compile(
+    r"\b(?:not|never|skip\w{0,6}|fail\w{0,6}|errors?|cannot|can't|will|would|every|load\w{0,6}|resum\w{0,6}"
+    r"|restor\w{0,6}|if|when|should|before)\b|save_\w",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"[\"'`]([^\"'`\n]{1,400})[\"'`]")
+_WORD = re.compile(r"[^\s\"'`,;()\[\]=]{1,400}")
+_WEIGHTS_FILE = re.compile(rf"{_WEIGHTS}$", re.IGNORECASE)
+_NO_PATH = re.compile(
+    r"https?://.*|[\d.]{0,20}(?:its?|s|steps?|tok\w{0,5}|samples?|[kmg]i?b)/\w{1,8}|[^A-Za-z]*", re.IGNORECASE
+)
+_OTHER_FILE = re.compile(r"\.(?:json|jsonl|ya?ml|txt|csv|png|jpe?g|gif|webp|mp4|wav|html|log|py|md|model)$")
+_SHARD = re.compile(r"[-_.]\d{1,6}-of-\d{1,6}")
+_STEP = re.compile(
+    rf"(?<!total_)(?<!max_)(?:checkpoints?|ckpt|steps?|iter(?:ation)?)[-_ =:#]{{0,3}}(\d{{1,12}})(?!\d)"
+    rf"|(?<!epoch)[-_](\d{{1,12}}){_WEIGHTS}",
+    re.IGNORECASE,
+)
+_FILE_OF_A_FOLDER = re.compile(
+    r"/(?:pytorch_|adapter_|diffusion_pytorch_)?(?:model|optimizer|consolidated|mp_rank|zero_pp|rng_state|scheduler|ema)"
+    r"[\w.\-]{0,100}$"
+)
+
+
+Item = TypeVar("Item")
+_Key = tuple[str, int | str]
+
+
+class _Save(NamedTuple):
+    """One line about saving: whether it begins a save, and the step and path that it names."""
+
+    begins: bool
+    step: int | None
+    path: str | None
+
+    @property
+    def key(self) -> _Key | None:
+        if self.step is not None:
+            return "step", self.step
+        return ("path", _FILE_OF_A_FOLDER.sub("", _SHARD.sub("", self.path))) if self.path else None
+
+
+@dataclass
+class CheckpointCounter:
+    """Counts distinct checkpoints by step, or else by path; overwriting a file does not count again.
+
+    "Saving ..." and a later line about the same save ("... saved", "writing to X") count once together.
+
+    Attributes:
+        seen, paths: the counted keys, and the distinct paths that were named, oldest first.
+        open, open_for: the key of the save in progress, and for how many more lines it can be continued.
+    """
+
+    count: int = 0
+    seen: list[_Key] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    open: _Key | None = None
+    open_for: int = 0
+
+    def read(self, line: str) -> None:
+        """Count the checkpoint in a line, unless an earlier line counted it."""
+        save = _read_save(line)
+        self.open_for -= 1
+        if save is None:
+            return
+        goes_on = self._goes_on(save)
+        self.count += not goes_on and save.key not in self.seen
+        if save.path:
+            remember(self.paths, save.path, MOST_PATHS, KEPT_PATHS)
+        if save.key:
+            remember(self.seen, save.key, MOST_PATHS, KEPT_PATHS)
+        self.open = save.key or (self.open if goes_on else None)
+        self.open_for = OPEN_LINES if save.begins else 0
+
+    def _goes_on(self, save: _Save) -> bool:
+        """Whether a line continues the save in progress: no contradiction, and no second anonymous begin."""
+        if self.open_for <= 0:
+            return False
+        if self.open is None or save.key is None:
+            return save.key is not None or not save.begins
+        return self.open == save.key or self.open[0] != save.key[0]
+
+
+def remember(known: list[Item], new: Item, most: int, kept: int) -> None:
+    """Add a new item; beyond `most` items, keep only the last `kept`."""
+    if new not in known:
+        known.append(new)
+        if len(known) > most:
+            del known[:-kept]
+
+
+def _read_save(line: str) -> _Save | None:
+    found = _SAVE.search(line)
+    if not found or _NO_SAVE.search(line) or _BAR.search(line):
+        return None
+    rest = line[found.start() :]
+    words = _QUOTED.findall(rest) + [word.strip(":.") for word in _WORD.findall(rest)]
+    path = next((word for word in words if _is_path(word)), None)
+    if path and _OTHER_FILE.search(path):
+        return None
+    steps = _STEP.findall(_SHARD.sub("", line))
+    step = int("".join(steps[-1])) if steps else None
+    return _Save(found["begin"] is not None, step, path)
+
+
+def _is_path(word: str) -> bool:
+    return bool(_WEIGHTS_FILE.search(word) or ("/" in word.strip("/") and not _NO_PATH.fullmatch(word)))
+
+
+# ---------------------------------------------------------------- samples
+
+_SAMPLE = re.compile(
+    r"(?P<begin>\bgenerating (?:\w{1,20} ){0,2}samples?\b)|\bsamples? generated\b"
+    r"|\bsav(?:ing|ed) (?:\w{1,20} )?sample images?\b|\bvalidation images?\b|\bgenerating images\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class SampleCounter:
+    """Counts generated samples: a begin and its end are one, and a bar counts when it reaches 100 %."""
+
+    count: int = 0
+    open: bool = False
+    bar_done: bool = False
+
+    def read(self, line: str) -> None:
+        """Count the sample that a line tells of, if it does."""
+        found = _SAMPLE.search(line)
+        if not found:
+            return
+        if _BAR.search(line) or "%" in line:
+            done = "100%" in line
+            self.count += done and not self.bar_done
+            self.bar_done = done
+            return
+        begins = found["begin"] is not None
+        self.count += begins or not self.open
+        self.open = begins
+
+
+# ---------------------------------------------------------------- phases
+
+_PHASES = (
+    ("checkpoint", r"\b(?:saving|writing|uploading|consolidating)\b.{0,120}\b(?:checkpoint|ckpt|model|state|weights)"),
+    (
+        "evaluation",
+        r"\b(?:running|starting|beginning)\b.{0,40}\b(?:evaluation|validation|eval|inference)\b|\b(?:evaluat|validat)ing\b",
+    ),
+    ("sampling", r"\b(?:generating|sampling)\b.{0,40}\b(?:samples?|images?|outputs?|completions?|rollouts?)\b"),
+    ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotuning\b"),
+    ("loading", r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b"),
+)
+_PHASE = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _PHASES)
+
+
+def find_phase(text: str) -> str | None:
+    """Return what the last line of a log says that the training is doing instead of steps.
+
+    Returns: checkpoint | evaluation | sampling | compilation | loading, or None.
+    """
+    line = next((line for line in reversed(re.split(r"[\r\n]", text[-4096:])) if line.strip()), "")
+    return next((name for name, pattern in _PHASE if pattern.search(line)), None)
+
+
+# ---------------------------------------------------------------- GPU figures
+
+_AMOUNT = r"(\d{1,12}(?:\.\d{1,9})?)"
+_UTILIZATION = re.compile(
+    r"\bgpus?(?:[ _]?\d{1,2})?(?:[ _/\-]?(?:util(?:i[sz]ation)?|usage|load))?[\"']?\s{0,3}[:=]?\s{0,4}"
+    rf"{_AMOUNT}\s?%"
+    rf"|\bgpu[ _](?:util(?:i[sz]ation)?)[\"']?\s{{0,3}}[:=]\s{{0,4}}{_AMOUNT}(?![\w.])"
+    rf"|\d{{1,7}}MiB\s{{0,3}}/\s{{0,3}}\d{{1,7}}MiB\s{{0,3}}\|\s{{0,6}}{_AMOUNT}%",
+    re.IGNORECASE,
+)
+_MEMORY = re.compile(
+    rf"(?<![\w.]){_AMOUNT}\s?(MiB|MB|GiB|GB)?\s{{0,3}}(?:/|\bof\b)\s{{0,3}}{_AMOUNT}\s?(MiB|MB|GiB|GB)(?![\w/])",
+    re.IGNORECASE,
+)
+_GPU_MEMORY = re.compile(r"\b(?:gpu|vram|cuda|mem|memory)(?![a-z])|\dMiB\b", re.IGNORECASE)
+_OTHER_MEMORY = re.compile(r"\b(?:cpu|ram|host|system|disk|swap)\b|download", re.IGNORECASE)
+
+
+def read_gpu_utilization(line: str) -> float | None:
+    """Return the per cent in `GPU: 87%`, `gpu_util=87` or nvidia-smi's table; None without one."""
+    found = last_match(_UTILIZATION, line)
+    if found is None:
+        return None
+    percent = float(found[1] or found[2] or found[3])
+    is_fraction = found[2] is not None and 0 < percent < 1
+    return None if is_fraction or percent > 100 else percent
+
+
+def read_gpu_memory(line: str) -> tuple[float, float] | None:
+    """Return (used, total) in MB from `VRAM 20.5/24 GB` or nvidia-smi's table; None without one."""
+    if not _GPU_MEMORY.search(line) or _OTHER_MEMORY.search(line):
+        return None
+    found = last_match(_MEMORY, line)
+    if not found:
+        return None
+    factors = [1024.0 if unit.lower().startswith("g") else 1.0 for unit in (found[2] or found[4], found[4])]
+    used, total = float(found[1]) * factors[0], float(found[3]) * factors[1]
+    return (used, total) if used <= total else None

@@ -1,0 +1,328 @@
+"""Read what is new in a log file on a target: either in one round trip, or over a held connection.
+
+A read returns the bytes after a cursor, at a cost independent of the file's size. A line ends with a newline or a
+carriage return, so that redraws of a progress bar on one endless line are seen; an unfinished last line is held back
+until it ends or reaches HELD_BYTES. All counting is done on the target, in bytes: invalid UTF-8 becomes U+FFFD, NUL
+bytes are dropped, and neither moves an offset.
+
+A file that was emptied and refilled past the cursor between two reads is detected by the checksum of the bytes before
+the cursor, unless it was rewritten with the same bytes up to there.
+
+A held connection delivers whole lines from a cursor on, once each and in order, until the connection ends or the file
+is rotated, truncated or rewritten. Neither is an event of the job: the caller reads on from the last cursor. The target
+prints frames of counted bytes, with NONCE a random word:
+
+    NONCE alive                     nothing new
+    NONCE OFFSET COUNT              COUNT bytes of the file from OFFSET on, and then a line:
+    NONCE end
+    NONCE moved                     the file was rotated, truncated or rewritten: nothing more comes
+
+A frame counts only with its end, so the connection may break at any point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
+from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
+from training_monitor.logs.job_progress import EpochCount
+from training_monitor.logs.training_log import parse_progress, read_samples
+from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask, quote_path
+from training_monitor.targets.connect import connect
+from training_monitor.targets.replies import parse_fields
+from training_monitor.targets.scripts import Quoted, format_call
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Stream, Transport
+
+CHECKED_BYTES = 256
+HELD_BYTES = 64 * 1024
+MOST_BYTES = 1024 * 1024
+_HEADER_BYTES = 200
+_MD5_LENGTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    offset: int
+    data: bytes
+
+
+class FrameReader:
+    """Splits a stream of bytes into frames."""
+
+    def __init__(self, nonce: str) -> None:
+        self._header = re.compile(rb"\n?%s (?:(\d{1,18}) (\d{1,9})|alive|(moved))\n" % nonce.encode())
+        self._end = b"\n" + nonce.encode() + b" end\n"
+        self._buffer = bytearray()
+        self.moved = False
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """Return the frames that `chunk` completes. Raises ParseError for malformed input."""
+        self._buffer += chunk
+        frames: list[Frame] = []
+        while not self.moved and (header := self._header.match(self._buffer)):
+            if header[1] is None:
+                self.moved = header[3] is not None
+                del self._buffer[: header.end()]
+                continue
+            begin, count = header.end(), int(header[2])
+            end = begin + count + len(self._end)
+            if count > MOST_BYTES:
+                raise ParseError(f"a frame of {count} bytes", source="log stream")
+            if len(self._buffer) < end:
+                return frames
+            if self._buffer[begin + count : end] != self._end:
+                raise ParseError("a frame without its end: the file changed while it was read", source="log stream")
+            frames.append(Frame(int(header[1]), bytes(self._buffer[begin : begin + count])))
+            del self._buffer[:end]
+        if len(self._buffer) > _HEADER_BYTES and not self._header.match(self._buffer):
+            raise ParseError("no frame", source="log stream", text=self._buffer[:200].decode("utf-8", "replace"))
+        return frames
+
+
+class LineCutter:
+    """Cuts frames into whole lines after a cursor; the frames begin up to 256 bytes before it.
+
+    A line ends with a newline or a carriage return; a line longer than 64 KiB is returned in parts.
+    """
+
+    def __init__(self, cursor: LogCursor) -> None:
+        self._cursor = cursor
+        self._at = self.begin(cursor)
+        self._before = b""  # up to CHECKED_BYTES before the cursor
+        self._held = b""
+
+    @staticmethod
+    def begin(cursor: LogCursor) -> int:
+        """Return the offset at which the frames must begin."""
+        return max(0, cursor.offset - CHECKED_BYTES)
+
+    def cut(self, frame: Frame) -> NewLog:
+        """Return the lines that a frame completes, the cursor after them, and the rest of an unfinished line.
+
+        Raises ParseError when the file is no longer the same.
+        """
+        if frame.offset != self._at:
+            raise ParseError(f"bytes from {frame.offset} instead of {self._at}", source="log stream")
+        self._at += len(frame.data)
+        known = max(0, min(len(frame.data), self._cursor.offset - frame.offset))
+        self._before += frame.data[:known]
+        if known and self._cursor.offset <= self._at and not self._is_same():
+            raise ParseError("the file was rewritten", source="log stream")
+        self._held += frame.data[known:]
+        end = max(self._held.rfind(b"\n"), self._held.rfind(b"\r")) + 1
+        if len(self._held) - end >= HELD_BYTES:
+            end = len(self._held)
+        lines, self._held = self._held[:end], self._held[end:]
+        if lines:
+            self._before = (self._before + lines)[-CHECKED_BYTES:]
+            self._cursor = LogCursor(self._cursor.offset + end, self._cursor.inode, self._check())
+        return NewLog(_text(lines), self._cursor, partial=_text(self._held))
+
+    def _check(self) -> str:
+        """Return the checksum for a cursor if the target uses md5, else ""."""
+        if len(self._cursor.check) != _MD5_LENGTH:
+            return ""
+        return hashlib.md5(self._before, usedforsecurity=False).hexdigest()
+
+    def _is_same(self) -> bool:
+        return len(self._cursor.check) != _MD5_LENGTH or self._check() == self._cursor.check
+
+
+def _text(data: bytes) -> str:
+    return data.replace(b"\0", b"").decode("utf-8", "replace")
+
+
+FIRST_BYTES = 64 * 1024
+LIMIT_BYTES = 1024 * 1024
+_MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
+_SAMPLE_BYTES, _MOST_SAMPLES = 1024, 8
+
+
+def follow_script(expression: str, cursor: LogCursor, nonce: str) -> str:
+    """Return a script that prints a log from a cursor on in frames, as it grows."""
+    return format_call(
+        "log_follow",
+        "follow",
+        inode=cursor.inode,
+        offset=LineCutter.begin(cursor),
+        known=cursor.offset,
+        nonce=nonce,
+        most_bytes=MOST_BYTES,
+        file=Quoted(expression),
+    )
+
+
+def epochs_question(expression: str) -> Question[EpochCount]:
+    """Ask how a log, named by a shell expression, counts steps and epochs, from short samples of all its parts.
+
+    The end of a long log alone does not show where its epochs begin.
+    """
+    sizes = {"most_samples": _MOST_SAMPLES, "sample_bytes": _SAMPLE_BYTES}
+    script = format_call("log_samples", "show", **sizes, file=Quoted(expression))
+
+    def parse(reply: Reply) -> EpochCount:
+        first, *others = reply.output.split("\036")
+        whole = [re.split("[\r\n]", each)[1:] for each in others]
+        lines = [re.split("[\r\n]", first), *whole]
+        return read_samples(["\n".join(each if each is lines[-1] else each[:-1]) for each in lines])
+
+    return Question("epochs", script, parse, limit=10.0)
+
+
+def log_question(path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES) -> Question[NewLog]:
+    """Ask for what follows `cursor` in a log file; without one, for its last `limit_bytes`. Raises SettingsError."""
+    return log_question_of(quote_path(path), path, cursor, limit_bytes)
+
+
+def log_question_of(
+    expression: str, path: str, cursor: LogCursor | None = None, limit_bytes: int = LIMIT_BYTES
+) -> Question[NewLog]:
+    """Do the same for a file named by a shell expression; `path` is its name in errors."""
+    if not 0 < limit_bytes <= _MOST_BYTES:
+        raise SettingsError("limit_bytes", limit_bytes, f"1 to {_MOST_BYTES}")
+    script = format_call(
+        "log",
+        "read_new",
+        inode=cursor.inode if cursor else "",
+        offset=cursor.offset if cursor else 0,
+        check=cursor.check if cursor else "",
+        limit=limit_bytes,
+        most_held=HELD_BYTES,
+        file=Quoted(expression),
+    )
+    return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor), limit=30.0)
+
+
+def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None) -> NewLog:
+    fields, text = parse_fields(reply.output)
+    state = fields.get("state")
+    if state == "missing":
+        return NewLog("", cursor, missing=True)
+    if state == "denied":
+        raise AccessDenied(f"{path}: no permission to read it", hint="another user, or the file's permissions")
+    if state == "other":
+        raise CommandFailed(f"{path} is not a regular file")
+    if state != "read":
+        raise CommandFailed(f"{path} could not be read: {reply.output.strip()[-300:] or 'it said nothing'}")
+    end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
+    age = fields.get("age", "")
+    return NewLog(
+        text[:end],
+        LogCursor(int(fields["offset"]), int(fields["inode"]), fields["check"]),
+        fields["reset"] or None,
+        text[end:],
+        int(fields["skipped"]),
+        age=max(0.0, float(age)) if re.fullmatch(r"-?\d{1,12}", age) else None,
+        path=fields.get("path") or None,
+    )
+
+
+def read_new_log(
+    target: str | Target,
+    path: str,
+    cursor: LogCursor | None = None,
+    namespace: str = "default",
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    transport: Transport | None = None,
+) -> NewLog:
+    """Read what was written to a log file since the last read, in one round trip.
+
+    Args:
+        path: the file on the target; `~/` is its home folder.
+        cursor: `NewLog.cursor` of the last read; None reads the last 64 KiB, from the first whole line on.
+        limit_bytes: if there is more, only the newest bytes are read, and `skipped_bytes` counts the others.
+
+    Returns:
+        NewLog; successive reads return each line once. After a truncation or rotation the file is read from its start,
+        preceded by the rest of the old file if that is `PATH.1`. A missing file is not an error.
+
+    Raises:
+        AccessDenied: the file may not be read.
+        SettingsError: the path is empty, or the limit invalid.
+        CommandError: the target could not be asked, or the path is not a regular file.
+    """
+    limit = limit_bytes if cursor else min(limit_bytes, FIRST_BYTES)
+    return _ask_log(target, log_question(path, cursor, limit), namespace, transport)
+
+
+def get_log_progress(
+    target: str | Target,
+    path: str,
+    namespace: str = "default",
+    *,
+    tail_bytes: int = FIRST_BYTES,
+    transport: Transport | None = None,
+) -> Progress:
+    """Return the newest progress in the last `tail_bytes` of a log file, in one round trip.
+
+    Returns:
+        Progress, also from an unfinished last line; all None when the file is missing or shows nothing.
+
+    Raises:
+        AccessDenied, SettingsError, CommandError: as for `read_new_log`.
+    """
+    new = _ask_log(target, log_question(path, None, tail_bytes), namespace, transport)
+    return parse_progress(new.text + new.partial)
+
+
+def _ask_log(target: str | Target, question: Question[NewLog], namespace: str, transport: Transport | None) -> NewLog:
+    [answer] = ask(target, question, namespace=namespace, transport=transport)
+    new = answer.get()
+    assert isinstance(new, NewLog)
+    return new
+
+
+SILENT_SECONDS = 30.0
+
+
+class LogStream:
+    """Follows one file of one target; `follow` may be called repeatedly."""
+
+    def __init__(
+        self, target: Target, expression: str, transport: Transport | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """Follow the file that a shell expression names, see `quote_path`."""
+        self._target, self._expression = target, expression
+        self._transport, self._clock = transport, clock
+        self._stream: Stream | None = None
+        self._heard_at = 0.0
+        self._closed = False
+
+    def follow(self, cursor: LogCursor) -> Iterator[NewLog]:
+        """Yield new lines, each with the cursor after them, until the connection ends. Raises ToolNotFound."""
+        nonce = secrets.token_hex(12)
+        script = follow_script(self._expression, cursor, nonce)
+        self._heard_at = self._clock.monotonic()
+        self._stream = connect(self._target, self._transport).stream(["sh", "-s"], input=script)
+        frames, lines = FrameReader(nonce), LineCutter(cursor)
+        try:
+            if self._closed:
+                return
+            for chunk in self._stream.chunks():
+                self._heard_at = self._clock.monotonic()
+                for frame in frames.feed(chunk):
+                    yield lines.cut(frame)
+        except ParseError:
+            return  # the file changed while it was read: what was yielded is right, the rest is read again
+        finally:
+            self._stream.close()
+            self._stream = None
+
+    def drop_if_silent(self) -> None:
+        """Close a silent connection; the target sends something at least every ten seconds."""
+        if (stream := self._stream) and self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
+            stream.close()
+
+    def close(self) -> None:
+        """Close the stream for good, from any thread."""
+        self._closed = True
+        if stream := self._stream:
+            stream.close()

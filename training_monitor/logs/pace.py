@@ -1,0 +1,246 @@
+"""Read the pace from the end of a log: the age of its newest step, and the usual duration of steps. Pure.
+
+Times are those in the log itself: at the beginning of its lines, else the elapsed time of a bar, else printed speeds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+from typing import NamedTuple
+
+from training_monitor.core.models import Progress
+from training_monitor.logs.job_progress import EpochCount, job_progress
+from training_monitor.logs.text import log_pieces, parse_duration, strip_ansi, strip_prefixes
+from training_monitor.logs.training_log import ProgressReader
+
+LONGEST_END = 64 * 1024  # characters
+_LINE = re.compile(r"([^\r\n\x08]+)([\r\n\x08]*)")
+_ELAPSED = re.compile(r"\[(\d{1,4}(?::\d\d){1,2})(?=[<,])")
+_WINDOW = 5.0  # seconds; logs show whole seconds, so a shorter window is too imprecise
+_MOST_SECONDS = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogPace:
+    """The pace of a log; None is unknown.
+
+    Attributes:
+        progress: the result of `parse_progress` for the same text.
+        behind_lines: the number of complete lines after the newest line with a new step.
+        step_lag: seconds from that line to the last line of the log, or a lower bound. None when lines of unknown age
+            follow it: then the age of the log is not the age of its newest step.
+        step_interval: usual seconds from one line with a new step to the next.
+        step_time: seconds of a step at its usual best.
+    """
+
+    progress: Progress = Progress()
+    behind_lines: int | None = None
+    step_lag: float | None = None
+    step_interval: float | None = None
+    step_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line with a new step: its number, the position it shows, its times, and the speed in it."""
+
+    number: int
+    position: float
+    counts_steps: bool
+    times: tuple[LogTime, ...]
+    steps_per_second: float | None
+
+
+@dataclass(slots=True)
+class _Behind:
+    """What follows the newest line with a new step: complete lines, and the first and last time of each kind."""
+
+    lines: int = 0
+    first: dict[str, LogTime] | None = None
+    last: dict[str, LogTime] | None = None
+
+    def add(self, times: tuple[LogTime, ...], *, is_complete: bool) -> None:
+        self.lines += is_complete
+        self.first = {**{each.kind: each for each in times}, **(self.first or {})}
+        self.last = {**(self.last or {}), **{each.kind: each for each in times}}
+
+
+def read_log_pace(text: str) -> LogPace:
+    """Read the pace from the end of a log. Never raises; at most the last 64 KiB are read."""
+    reader, steps, behind = ProgressReader(EpochCount()), list[_Line](), _Behind()
+    for number, (raw, end) in enumerate(_LINE.findall(text[-LONGEST_END:])):
+        before = reader.progress
+        for piece in log_pieces(raw):
+            reader.read(piece)
+        times = _times(raw, is_progress=reader.progress is not before)
+        line = _step_line(number, reader.progress, times) if reader.progress is not before else None
+        if line is not None and (not steps or line.position != steps[-1].position):
+            steps.append(line)
+            behind = _Behind()
+        elif not raw.isspace():
+            behind.add(times, is_complete=bool(end))
+    if not steps:
+        return LogPace(reader.progress)
+    return LogPace(
+        progress=reader.progress,
+        behind_lines=behind.lines,
+        step_lag=_lag(steps, behind),
+        step_interval=_usual(_intervals(steps)),
+        step_time=_best_step_time(steps),
+    )
+
+
+def _times(raw: str, *, is_progress: bool) -> tuple[LogTime, ...]:
+    """Return the timestamp of a line and the elapsed time of the job's bar in it."""
+    written = read_time(raw)
+    elapsed = _ELAPSED.findall(raw[-2000:]) if is_progress else None
+    bar = parse_duration(elapsed[-1]) if elapsed else None
+    return tuple(each for each in (written, None if bar is None else LogTime("bar", bar)) if each is not None)
+
+
+def _step_line(number: int, progress: Progress, times: tuple[LogTime, ...]) -> _Line | None:
+    job = job_progress(progress)
+    position = job.epoch if job.step is None else job.step
+    if position is None:
+        return None
+    return _Line(number, position, job.step is not None, times, progress.steps_per_second)
+
+
+def _lag(steps: list[_Line], behind: _Behind) -> float | None:
+    """Return the seconds from the newest step to the last line."""
+    first, last = behind.first or {}, behind.last or {}
+    own = {each.kind: each for each in steps[-1].times}
+    found = [seconds_between(own.get(kind, first[kind]), time) for kind, time in last.items()]
+    known = [each for each in found if each is not None and each <= _MOST_SECONDS]
+    if known:
+        return max(known)
+    gaps = [second.number - first_.number - 1 for first_, second in zip(steps, steps[1:])]
+    return 0.0 if behind.lines <= (median(gaps) if gaps else 0) else None
+
+
+def _intervals(steps: list[_Line]) -> list[float]:
+    """Return the seconds between neighbouring lines: by their times, or else by the printed speed."""
+    pairs = list(zip(steps, steps[1:]))
+    measured = [passed for first, second in pairs if (passed := _passed(first, second)) is not None]
+    if measured:
+        return measured
+    return [
+        (second.position - first.position) / second.steps_per_second
+        for first, second in pairs
+        if second.counts_steps and second.position > first.position and second.steps_per_second
+    ]
+
+
+def _passed(first: _Line, second: _Line) -> float | None:
+    """Return the seconds between two lines, by the first clock that they share."""
+    for time in first.times:
+        for other in second.times:
+            passed = seconds_between(time, other)
+            if passed is not None and passed <= _MOST_SECONDS:
+                return passed
+    return None
+
+
+def _usual(intervals: list[float]) -> float | None:
+    """Return their median, or their mean where a clock of whole seconds makes the median 0."""
+    if not intervals:
+        return None
+    return median(intervals) or sum(intervals) / len(intervals) or None
+
+
+def _best_step_time(steps: list[_Line]) -> float | None:
+    """Return the median of the fastest third of the step times, measured or else as printed."""
+    measured = _measured_step_times(steps)
+    if len(measured) < 3:
+        measured = [1.0 / each.steps_per_second for each in steps if each.steps_per_second] or measured
+    fastest = sorted(measured)[: -(-len(measured) // 3)]
+    return median(fastest) if fastest else None
+
+
+def _measured_step_times(steps: list[_Line]) -> list[float]:
+    """Return the seconds per step in windows long enough for a measurement."""
+    found, begin = [], steps[0]
+    for line in steps[1:]:
+        passed = _passed(begin, line)
+        if passed is None or line.position <= begin.position or not line.counts_steps or not begin.counts_steps:
+            begin = line
+        elif passed >= _WINDOW:
+            found.append(passed / (line.position - begin.position))
+            begin = line
+    return found
+
+
+_LOOKED_AT = 160  # characters; a time after them belongs to the message
+_DAY = 86_400.0
+_FIRST_DAY = datetime(2000, 1, 1).toordinal()  # keeps day numbers small, for precise fractions of a second
+_OUT_OF_ORDER = 5.0  # seconds
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\d:<])"
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+# A missing year is taken as a leap year, in which every date is valid.
+_FORMATS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?<!\d)(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _:,]{{1,2}}{_CLOCK}",
+        rf"(?<!\d)(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}),? {_CLOCK}",
+        rf"(?<!\d)(?P<month>\d\d)[-/](?P<day>\d\d) {_CLOCK}",
+        rf"\b(?P<month>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) (?:(?P<year>\d{{4}}) )?{_CLOCK}",
+        rf"(?<!\w)[IWEFD](?:\d{{4}}|\d{{2}})?(?P<month>\d\d)(?P<day>\d\d) {_CLOCK}",
+        rf"^[\s\[(|]{{0,9}}T?{_CLOCK}",
+    )
+)
+_EPOCH_SECONDS = re.compile(
+    r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])"
+)
+
+
+class LogTime(NamedTuple):
+    """A time in a log; `seconds` can be compared only with times of the same `kind`."""
+
+    kind: str
+    seconds: float
+
+
+def read_time(line: str) -> LogTime | None:
+    """Return the timestamp at the beginning of a line; None without a valid one. Never raises."""
+    plain = strip_ansi(line[: 2 * _LOOKED_AT])
+    return _time_of(plain[:_LOOKED_AT]) or _time_of(strip_prefixes(plain)[:_LOOKED_AT])
+
+
+def _time_of(head: str) -> LogTime | None:
+    for number, pattern in enumerate(_FORMATS):
+        if found := pattern.search(head):
+            seconds = _seconds(found.groupdict())
+            return None if seconds is None else LogTime(f"format {number}", seconds)
+    if since := _EPOCH_SECONDS.match(head):
+        return LogTime("epoch", float(since[1]) + float(since[2] or 0.0) + float(since[3] or 0.0) / 1000.0)
+    return None
+
+
+def _seconds(parts: dict[str, str | None]) -> float | None:
+    clock = int(parts["hour"] or 0) * 3600 + int(parts["minute"] or 0) * 60
+    seconds = clock + float((parts["second"] or "0").replace(",", "."))
+    month, day = parts.get("month"), parts.get("day")
+    if month is None or day is None:
+        return seconds
+    number = int(month) if month.isdigit() else _MONTHS.index(month.lower()) + 1
+    try:
+        days = datetime(int(parts.get("year") or 2000), number, int(day)).toordinal() - _FIRST_DAY
+    except ValueError:
+        return None
+    return days * _DAY + seconds
+
+
+def seconds_between(first: LogTime, second: LogTime) -> float | None:
+    """Return the seconds from the first to the second time; None if they cannot be compared or run backwards.
+
+    A clock without a date may pass midnight. Lines of several processes may be a few seconds out of order.
+    """
+    if first.kind != second.kind:
+        return None
+    passed = second.seconds - first.seconds
+    if passed < -_DAY / 2 and max(first.seconds, second.seconds) <= _DAY:
+        passed += _DAY
+    return max(0.0, passed) if passed >= -_OUT_OF_ORDER else None

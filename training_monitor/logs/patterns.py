@@ -1,0 +1,149 @@
+"""Find metrics in a log with the user's own regular expressions.
+
+The cost of a bad pattern is bounded: only the last MOST_LINES lines of the last MOST_TEXT characters are searched, and
+a pattern sees at most WINDOW characters at a time. Patterns that need exponential time (a repeat of something with a
+variable length, like `(a+)+` or `(\\w+ ?)*`) are refused. A pattern with several unbounded repeats in a row (`.*.*.*x`)
+still takes polynomial time: write what is between the parts instead of `.*`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.settings_file import load_table
+from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, named, read_table
+from training_monitor.logs.text import as_whole, log_pieces, parse_number
+
+MOST_LINES = 2000
+MOST_TEXT = 256 * 1024
+WINDOW = 2000
+OVERLAP = 200
+_KINDS = ("float", "int", "str")
+# An unbounded repeat of a group that contains a repeat or an alternative.
+_EXPONENTIAL = re.compile(r"\((?:[^()\\]|\\.)*[+*}|?](?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
+
+Value = float | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPattern:
+    """A metric's name, a regular expression with one group, and the kind of the group: float | int | str.
+
+    The expression is searched in each line of the log without its colours and launcher prefixes (`[rank0]:`).
+
+    Raises:
+        SettingsError: the name is not an identifier; the pattern is invalid, exponential, or has not exactly one group;
+            or the kind is unknown.
+    """
+
+    name: str
+    pattern: Annotated[str, Kind("a regular expression with one group", _read_pattern)]
+    kind: Annotated[str, choice(*_KINDS, expected=" | ".join(_KINDS))] = "float"
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise SettingsError("name", self.name, "an identifier, like `reward_mean`")
+        check_fields(self)
+
+    def read(self, text: str) -> Value | None:
+        """Convert the group's text; None if it is not of this kind."""
+        if self.kind == "str":
+            return text.strip()
+        number = parse_number(text.strip())
+        return as_whole(number) if self.kind == "int" else number
+
+
+def read_log_patterns(table: object, place: Place) -> list[LogPattern]:
+    """Read the table `log_patterns` of a settings file: NAME = PATTERN, or a table of pattern and kind."""
+    found = place.read(named(_named_pattern, "a table of names and patterns"), table)
+    return [] if found is MISFIT else list(found.values())
+
+
+def _named_pattern(name: str) -> Kind:
+    def read(value: Any, place: Place) -> Any:
+        if isinstance(value, str):
+            return place.make(LogPattern, {}, name=name, pattern=value)
+        return read_table(LogPattern, value, place, name=name) if isinstance(value, Mapping) else MISFIT
+
+    return Kind("a pattern, or a table of pattern and kind", read)
+
+
+def _read_pattern(value: Any, place: Place) -> Any:
+    if not isinstance(value, str):
+        return MISFIT
+    try:
+        groups = re.compile(value).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        return place.note(value, f"a regular expression ({error})")
+    if groups != 1:
+        return place.note(value, f"one group, not {groups}; (?:...) is none")
+    if _EXPONENTIAL.search(re.sub(r"\(\?:|\{\d+\}", lambda found: found[0][:1].strip("{"), value)):
+        return place.note(value, "no repeat of a part that itself repeats: it can take for ever")
+    return value
+
+
+def parse_metrics(text: str, patterns: Iterable[LogPattern]) -> dict[str, Value]:
+    """Return the newest value of each metric, in text order; metrics not found are left out.
+
+    Args:
+        text: log text; only its last 2000 lines within the last 256 KiB are searched.
+        patterns: several with the same name are alternatives.
+
+    Returns:
+        Name to value; nan and inf are valid floats. In a line of more than 2000 characters, a match longer than 200 may
+        be missed or cut.
+    """
+    wanted: dict[str, list[LogPattern]] = {}
+    for pattern in patterns:
+        wanted.setdefault(pattern.name, []).append(pattern)
+    found: dict[str, Value] = {}
+    for piece in reversed(_last_pieces(text)):
+        for name in [name for name in wanted if name not in found]:
+            matches = [match for pattern in wanted[name] for match in _matches(pattern, piece)]
+            if matches:
+                found[name] = max(matches, key=lambda match: match[0])[1]
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def _last_pieces(text: str) -> list[str]:
+    if len(text) > MOST_TEXT:
+        text = re.split(r"[\r\n]", text[-MOST_TEXT:], maxsplit=1)[-1]
+    return list(deque(log_pieces(text), MOST_LINES))
+
+
+def _matches(pattern: LogPattern, piece: str) -> list[tuple[int, Value]]:
+    """Return (end, value) of each match; a match cut by the window is left to the next window."""
+    compiled = re.compile(pattern.pattern)
+    values, position = list[tuple[int, Value]](), 0
+    while position <= len(piece):
+        end = position + WINDOW
+        match = compiled.search(piece, position, end)
+        if match is None or (match.end() >= end and end < len(piece)):
+            if end >= len(piece):
+                break
+            position = end - OVERLAP
+            continue
+        value = pattern.read(match[1]) if match[1] is not None else None
+        values += [(match.end(1), value)] if value is not None else []
+        position = max(match.end(), position + 1)
+    return values
+
+
+def load_log_patterns(path: str | None = None) -> list[LogPattern]:
+    """Return the patterns in the settings file's table `log_patterns`; none without a file.
+
+    Args:
+        path: default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in
+            $XDG_CONFIG_HOME/training_monitor.
+
+    Raises:
+        SettingsError: names the file, the key and what was expected.
+    """
+    return list(load_table("log_patterns", read_log_patterns, path))

@@ -1,0 +1,241 @@
+"""Split a log into clean pieces: no colours or rank prefixes, one piece per redraw, bounded length. Pure.
+
+A carriage return (or the backspaces of Keras 2) starts a new piece like a newline does: a progress bar redraws itself
+on one line, and only its newest drawing counts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+HEAD_LENGTH = 6000
+TAIL_LENGTH = 2000
+
+_ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,2}(?:;\d{1,3}){0,4}m"
+)
+_BREAK = re.compile(r"[\r\n\x08]+")
+_SPACES = str.maketrans({"\u00a0": " ", "\t": " ", "\ufeff": " ", "\x00": " "})
+_PREFIX = re.compile(
+    r"""\s*(?:
+      \((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?     # Ray actors and tasks, NeMo-Run
+    | \d{1,4}:[ ](?![\d.]{1,20},)                                 # srun --label
+    | [\w.\-]{1,60}/\d{1,6}[ ](?=\[(?:default|rank)\d)             # torchx, NeMo-Run
+    | (?:worker|node|trainer|host|master|gpu|pod|ip)[\w.\-]{0,60}[ ]{0,9}[|:][ ]  # pdsh, docker compose
+    | \[\d{1,4},\d{1,5}\]<std(?:out|err)>:                        # mpirun --tag-output
+    | \[(?:rank|default)[ ]?\d{1,5}\]:?[ ]?                       # torchrun
+    | \[pod/[^\]\s]{1,200}\][ ]                                   # kubectl logs --prefix
+    | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)[ ]  # kubectl logs --timestamps
+    )""",
+    re.VERBOSE,
+)
+RAY_PREFIX = re.compile(r"\s*\((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?")
+RAY_REPEATED = re.compile(r"\s{0,8}\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs[^\n]*)?")
+_MESSAGE_PREFIX = re.compile(
+    r"""[\s|>:;=*#\-]{0,40}(?:
+      \[(?!\s{0,9}\d{1,12}\s{0,9}(?:/\s{0,9}\d{1,12}[^\]\n:]{0,12})?\]|val|eval|test|train)[^\[\]\n]{1,160}\]
+    | \((?=[^()\n]{0,60}\d\))[^()\n]{1,60}\)
+    | \d{2,4}[-/]\d\d[-/]\d{2,4}(?![\w/])
+    | t?\d\d:\d\d:\d\d\S{0,16}
+    | [iwef]\d{4,8}\s(?:\d\d:\d\d:\d\d\S{0,16}\s{1,9})?\d{1,20}\s[\w./]{1,80}:\d{1,6}\]
+    | [\w./]{1,80}\.py:\d{1,6}\]?
+    | (?:debug|info|warning|warn|error|critical)\b(?::[\w.]{1,60}:)?
+    | (?!step|iter|epoch|batch|update|val|eval|test|train|infer)[\w.<>]{1,80}(?::\d{1,6})?
+      (?:\s[|\-]\s|\s(?=(?:debug|info|warning|error)\b))
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_MESSAGE_SIGNS = re.compile(r"[\s|>:;=*#\-]{0,40}")
+_CLOCK = re.compile(r"(?:(\d{1,5}) days?,? )?(?:(\d{1,6}):)?(\d{1,6}):(\d\d(?:\.\d{1,9})?)")
+_COUNT = re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?)([kKMG]?)")
+_THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}
+_SPOKEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)
+_SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+_METRIC = (
+    r"(?=(?:(?:train|valid|test|eval|cv)\w{0,20}(?:'s |[\-_/])[\w@.\-]{1,40}"
+    r"|[\w/.\-]{0,40}(?:loss|acc|auc|err|ms[el]|mae|lr|rate|reward|norm|ppl)[\w\-]{0,20})\s?[=:]\s?(?:-?\d|nan))"
+)
+_BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1,3}%\))?\]"
+# Rewrites different wordings into those that the field tables know, and names that would be misread into others. Each
+# comes first with texts of which a line must contain one: a text search costs a tenth of a pattern search.
+_WORDINGS = tuple(
+    (needs, re.compile(pattern), wording)
+    for needs, pattern, wording in (
+        (("step/epoch",), r"\bstep/epoch \[(\d{1,12})/(\d{1,9})\]", r"step \1 epoch \2 "),
+        (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),
+        (("  ",), r"^(\d{1,6}/\d{1,6})\s{2,12}(?=[\d.]{1,12}\s{2,12}[\d.])", r"epoch \1 "),
+        (("[",), rf"(?:^|(?<=\] ))\[(\d{{1,12}})(?: \| [\d.]{{1,20}})?\]\s{{1,4}}{_METRIC}", r"step \1 "),
+        ((" | loss",), r"^(\d{1,12}) \| (?=loss\b)", r"step \1 | "),
+        ((":",), r"^(\d{1,12}):\s{1,4}(?=(?:learn|loss)\b)", r"step \1 "),
+        (
+            ("batches",),
+            rf"(?<!\w){_BRACKET}\s?{_BRACKET}(?=\s{{0,4}}\|\s{{0,4}}\d{{1,12}}/\s{{0,6}}\d{{1,12}} batches)",
+            r"step \3/\4 epoch \1/\2",
+        ),
+        (("[",), rf"(?<![\w\]]){_BRACKET}\s?(?={_BRACKET}[^\n]{{0,150}}?(?:loss|\blr\b|\beta\b))", r"epoch \1/\2 "),
+        (("training",), r"(?:^|(?<=\] ))training\s{1,4}(?=\[\s{0,9}\d{1,12}/)", "step "),
+        (("[train",), r"(?:^|(?<=\]))\s?\[train(?:ing)?\]\s?\((\d{1,12}/\d{1,12})\)", r" step \1 "),
+        (("train: [",), r"(?<!\w)train: \[(\d{1,9})\](?=\[\d{1,12}/)", r"epoch: [\1]"),
+        ((" loss total",), r"\b([a-z]{2,20}) loss total\b", r"\1_loss_total"),
+        (("loss at ",), r"\bloss at (step|iteration|iter|epoch) (\d{1,12}):", r"\1 \2 loss:"),
+        (("steps/s",), r"(?<=steps/s, )[\d.]{1,8}% \((?=\d{1,12}/\d{1,12}\))", "step "),
+        (
+            ("%) ",),
+            r"^(\d{1,12}) \(\d{1,3}\.\d{1,4}%\)\s{1,40}([\d.]{1,12}) ms\s{1,40}(?=\d)",
+            r"step \1 step_time_ms \2 eta: ",
+        ),
+        ((" iter, ",), r"^(\d{1,12}) iter, (\d{1,9}) epoch / (\d{1,9}) epochs", r"step \1 epoch \2/\3"),
+        (
+            (" avg loss",),
+            r"^(\d{1,12}): ([\d.]{1,20}), [\d.]{1,20} avg loss, ([\d.]{1,20}) rate, ([\d.]{1,20}) seconds",
+            r"step \1 loss \2 lr \3 step_time \4",
+        ),
+        (("epoch",), r"(?<![\w./])(\d{1,9}/\d{1,9}) ?epochs?(?=[:, ])(?! \d)", r"epoch \1 "),
+        (("epoch",), r"(?<![\w.])(\d{1,9})epoch(?=[: ])", r"epoch \1 "),
+        (("tot_loss",), r"\btot_loss\[loss\b", "tot_loss["),
+        (("forward_time",), r"\biter_time(?==[\d.e+\-]{1,20}, forward_time)", "data_time"),
+        (("/",), r"(?<=\d)/(?=[a-z_]{3,30}=\d)", " "),
+        (("ep. ",), r"\bep\. (?=\d)", "epoch "),
+        (("up. ",), r"\bup\. (?=\d)", "step "),
+        (("cost ",), r"\bcost (?=[\d.]{1,20} [*:])", "loss "),
+        (("words/s",), r"\btime (?=[\d.]{1,20}s : [\d.]{1,20} words/s)", "interval_time "),
+        (("l.r. ",), r"\bl\.r\. (?=\d)", "lr "),
+        (("itr",), r"\bitr\b", "iter"),
+        (("loss is ", "loss of "), r"\bloss (?:is|of) (?:now )?(?=[\d.\-]|nan)", "loss: "),
+        (("loss ",), r"\bloss (?:train\b|\(train\))(?: \(curr\))?", "loss"),
+        (("time (data",), r"\btime \(data\)", "time"),
+        (("batch (t",), r"\bbatch \(t\)", "batch_time"),
+        (
+            (" loss", " time"),
+            r"(?<![\w./])([a-z]\w{0,30}) (loss|time)(?=\s{0,3}(?:\((?:m?s|sec)\))?\s{0,3}[:=])",
+            r"\1_\2",
+        ),
+        ((" per ",), r"(\d) ?(ms|s|secs?|seconds?) per (step|iteration|iter|batch)\b", r"\1 \2/\3"),
+        ((" per sec",), r"(\d) ?(steps|iterations|iters) per sec(?:ond)?\b", r"\1 \2/s"),
+        ((" per ",), r"\b(samples|tokens|steps|iterations) (per) (second|sec)\b", r"\1_\2_\3"),
+        (("elapsed time",), r"\b(elapsed) (time) (per) (iteration)\b", r"\1_\2_\3_\4"),
+        ((" in ", "("), r"\b([a-z][\w/]{1,40}) (?:in |\()(ms|s|sec)\)?(?=\s?[:=])", r"\1_\2"),
+        (
+            (" rate", " step", " norm", " scale", " time"),
+            r"\b(learning|global|grad|gradient|loss|iter|step|total) (rate|step|norm|scale|time|timesteps)\b",
+            r"\1_\2",
+        ),
+        (("train",), r"\b(train|training) (step)\b", r"\1_\2"),
+        (
+            (" loss",),
+            r"\b(train|training|lm|total|mean|avg|average|val|valid|validation|eval|evaluation|test|value|kl|entropy"
+            r"|policy|critic|aux|auxiliary|reg|best|min|lowest|prev|previous|history|smooth|target|final|ave|generator"
+            r"|discriminator) (loss)\b(?!/)",
+            r"\1_\2",
+        ),
+        (
+            ("step", "iter"),
+            r"\b(warmup|warm-up|save|eval|evaluation|log|checkpoint|ckpt|max|maximum|total|num|decay|accumulation"
+            r"|resume|start|last|best|every|per|next|final|inference|from|until|till|to|reach|reaches|before|after|skip"
+            r"|(?!(?:pre-?)?training|running|(?:fine-?)?tuning|learning)[a-z\-]{3,20}ing)"
+            r"[ -]((?:global[_ ])?(?:steps?|iters?|iterations?))\b",
+            r"\1_\2",
+        ),
+        ((" epoch",), r"\b(ppo|sub|inner|warmup|max|total|num|every|per|best|last|save|eval) (epoch)\b", r"\1_\2"),
+    )
+)
+
+
+def strip_ansi(text: str) -> str:
+    """Remove terminal control sequences, including colours that lost their escape byte (`[32m`)."""
+    return _ESCAPE.sub("", text)
+
+
+def strip_prefixes(line: str) -> str:
+    """Remove launcher prefixes (Ray, srun, mpirun, torchrun, kubectl) and Ray's repeat note from a line."""
+    start = 0
+    for _ in range(4):
+        found = _PREFIX.match(line, start)
+        if not found:
+            break
+        start = found.end()
+    return RAY_REPEATED.sub("", line[start:]) if "[repeated " in line else line[start:]
+
+
+def message_start(line: str) -> int:
+    """Return where the message of a line begins, after dates, levels, logger names and bracketed source locations."""
+    start = 0
+    for _ in range(12):
+        found = _MESSAGE_PREFIX.match(line, start)
+        if not found:
+            break
+        start = found.end()
+    signs = _MESSAGE_SIGNS.match(line, start)
+    return signs.end() if signs else start
+
+
+def in_known_words(line: str) -> str:
+    """Rewrite the counters and names of a lower-case line into the words that the field tables know."""
+    for needs, pattern, wording in _WORDINGS:
+        if any(need in line for need in needs):
+            line = pattern.sub(wording, line)
+    return line
+
+
+def log_pieces(text: str) -> Iterator[str]:
+    """Yield the pieces of a log in text order, cleaned and at most HEAD_LENGTH + TAIL_LENGTH long.
+
+    A longer piece keeps its head (metric lines of several thousand characters name the step first) and its tail (of
+    many redraws on one line, the newest is last).
+    """
+    for raw in _BREAK.split(text):
+        if raw and not raw.isspace():
+            piece = strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
+            if piece:
+                yield piece
+
+
+def _cut(raw: str) -> str:
+    if len(raw) <= HEAD_LENGTH + TAIL_LENGTH:
+        return raw
+    head, tail = raw[:HEAD_LENGTH], raw[-TAIL_LENGTH:]
+    return f"{head.rpartition(' ')[0]} ; {tail.partition(' ')[2]}"
+
+
+def parse_duration(text: str) -> float | None:
+    """Parse `47:06`, `1171:22:19`, `4:36:45.7`, `1 day, 2:03:04`, `41m 48s` or `90.5s` into seconds; else None."""
+    text = text.strip()
+    clock = _CLOCK.fullmatch(text)
+    if clock:
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return days * 86400 + hours * 3600 + minutes * 60 + seconds
+    parts = _SPOKEN.findall(text[:60])
+    if not parts or _SPOKEN.sub("", text[:60]).replace(" and ", "").strip(" ,"):
+        return None
+    return sum(float(number) * _SPOKEN_SECONDS[unit.lower()] for number, unit in parts)
+
+
+def parse_number(text: str) -> float | None:
+    """Parse a number, also nan, inf and thousands separators; None for anything else."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def parse_count(text: str) -> int | None:
+    """Parse a count as bars print it: `500`, `410,112`, `5.00k`; None for `?` and anything else."""
+    found = _COUNT.fullmatch(text)
+    return round(float(found[1].replace(",", "")) * _THOUSANDS[found[2].lower()]) if found else None
+
+
+def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match of a pattern in a text."""
+    found = list(pattern.finditer(text))
+    return found[-1] if found else None
+
+
+def as_whole(number: float | None) -> int | None:
+    """Return an integral number below 1e15 as an int, else None."""
+    if number is None or not math.isfinite(number) or abs(number) >= 1e15 or number != int(number):
+        return None
+    return int(number)

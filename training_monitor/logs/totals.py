@@ -1,0 +1,185 @@
+"""Aggregate a whole training log, fed in chunks as they arrive: newest values, and lists of bounded length. Pure.
+
+Each line counts once, however the chunks are cut.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from training_monitor.core.models import Progress
+from training_monitor.logs.events import (
+    CheckpointCounter,
+    SampleCounter,
+    is_error,
+    is_warning,
+    read_gpu_memory,
+    read_gpu_utilization,
+    remember,
+)
+from training_monitor.logs.job_progress import EpochCount, job_progress
+from training_monitor.logs.text import log_pieces
+from training_monitor.logs.training_log import parse_progress, read_progress
+
+MOST_LOSSES, KEPT_LOSSES = 1000, 500
+MOST_MESSAGES, KEPT_MESSAGES = 100, 50
+MESSAGE_LENGTH = 200
+_HALF_LINE = 8192  # log_pieces keeps 6000 characters of a line's head and 2000 of its tail
+_LINE_END = re.compile(r"[\r\n]")
+_NEW_ATTEMPT = re.compile(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b", re.I)
+
+
+class _OpenLine:
+    """An unfinished line: its head and tail, as much as `log_pieces` would keep."""
+
+    def __init__(self) -> None:
+        self._head, self._tail = "", ""
+
+    def add(self, text: str) -> None:
+        room = _HALF_LINE - len(self._head)
+        self._head += text[:room]
+        self._tail = (self._tail + text[room:])[-_HALF_LINE:]
+
+    def take(self) -> str:
+        line = self._head + self._tail
+        self._head, self._tail = "", ""
+        return line
+
+
+@dataclass
+class LogTotals:
+    """Aggregates a log: `feed` chunks, `close` at its end, `as_dict` at any time.
+
+    Memory is bounded for any input. An unfinished last line counts when its end (newline or carriage return) arrives,
+    or at `close`; it is not kept in a record.
+
+    Attributes:
+        progress: the newest value of each field.
+        epochs: how the log counts, as far as known; may be set before the first chunk.
+    """
+
+    progress: Progress = Progress()
+    epochs: EpochCount = field(default_factory=EpochCount)
+    job_bar: str | None = None
+    losses: list[float] = field(default_factory=list)
+    loss_count: int = 0
+    last_loss_at: tuple[int, str] | None = None
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    checkpoints: CheckpointCounter = field(default_factory=CheckpointCounter)
+    samples: SampleCounter = field(default_factory=SampleCounter)
+    gpu_utilization: float | None = None
+    memory: dict[str, float] | None = None
+    _line: _OpenLine = field(default_factory=_OpenLine, init=False, repr=False)
+
+    def feed(self, chunk: str) -> None:
+        """Add the next characters of the log. Never raises."""
+        start = 0
+        for end in _LINE_END.finditer(chunk):
+            self._line.add(chunk[start : end.start()])
+            self.close()
+            start = end.end()
+        self._line.add(chunk[start:])
+
+    def close(self) -> None:
+        """Count the unfinished last line: the log has ended."""
+        for piece in log_pieces(self._line.take()):
+            self._read(piece)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the totals so far; None is "not seen".
+
+        Returns:
+            last_step, total_steps, progress_percent (0 to 100), estimated_time_remaining (seconds): of the job, see
+            `job_progress`. last_loss, last_learning_rate, steps_per_second: the newest. loss_history: {index, loss},
+            index counts from 0 over the whole log; redraws of one step with one loss are one entry; beyond 1000 entries
+            the last 500 are kept. checkpoints_saved and checkpoint_paths (distinct; the last 500 of over 1000). errors,
+            warnings: distinct, cut at 200 characters, the last 50 of over 100; a non-finite loss is an error too.
+            gpu_utilization in per cent. memory_usage: {used, total} of one GPU in MB. samples_generated.
+        """
+        progress, job = self.progress, job_progress(self.progress)
+        return {
+            "last_step": job.step,
+            "total_steps": job.total_steps,
+            "progress_percent": None if job.fraction is None else 100.0 * job.fraction,
+            "last_loss": progress.loss,
+            "loss_history": self._loss_history(),
+            "last_learning_rate": progress.learning_rate,
+            "checkpoints_saved": self.checkpoints.count,
+            "checkpoint_paths": list(self.checkpoints.paths),
+            "errors": list(self.errors),
+            "warnings": list(self.warnings),
+            "gpu_utilization": self.gpu_utilization,
+            "memory_usage": dict(self.memory) if self.memory else None,
+            "samples_generated": self.samples.count,
+            "steps_per_second": progress.steps_per_second,
+            "estimated_time_remaining": None if not job.eta_seconds else round(job.eta_seconds),
+        }
+
+    def _loss_history(self) -> list[dict[str, Any]]:
+        first = self.loss_count - len(self.losses)
+        return [{"index": index, "loss": loss} for index, loss in enumerate(self.losses, first)]
+
+    def read_ahead(self, text: str) -> Progress:
+        """Return the progress in the text that follows, without adding it to the totals."""
+        return read_progress(text, replace(self.epochs))
+
+    def _read(self, piece: str) -> None:
+        found = read_progress(piece, self.epochs)
+        if _NEW_ATTEMPT.search(piece):
+            self.job_bar = None
+        if found.step is not None and self._is_inner_bar(piece, found):
+            found = Progress()
+        elif found.step is not None and found.total_steps is not None:
+            self.job_bar = piece[-1000:]
+        self._take(found)
+        if found.loss is not None:
+            self._add_loss(found.loss, found.step)
+        self.checkpoints.read(piece)
+        self.samples.read(piece)
+        if is_error(piece) or (found.loss is not None and not math.isfinite(found.loss)):
+            _add_message(self.errors, piece)
+        elif is_warning(piece):
+            _add_message(self.warnings, piece)
+        self._read_gpu(piece)
+
+    def _is_inner_bar(self, piece: str, found: Progress) -> bool:
+        """Whether a bar with a smaller total is drawn within the job's bar, as HF evaluation does."""
+        known = self.progress
+        if self.job_bar is None or found.total_steps is None or found.total_steps >= (known.total_steps or 0):
+            return False
+        return parse_progress(f"{self.job_bar}\n{piece}").total_steps != found.total_steps
+
+    def _take(self, found: Progress) -> None:
+        seen = {each.name: getattr(found, each.name) for each in fields(found)}
+        changes = {name: value for name, value in seen.items() if value is not None}
+        if found.step is not None and found.step > (self.progress.total_steps or found.step):
+            changes.setdefault("total_steps", None)
+        if found.step is None and found.epoch_steps is not None and found.epoch_steps == self.progress.total_steps:
+            changes.update(step=None, total_steps=None)  # the supposed counter of the job turned out to count the epoch
+        before, newest = self.progress, replace(self.progress, **changes)
+        if before.finished and newest.step not in (before.step, newest.total_steps):
+            newest = replace(newest, finished=None)  # steps after the end of a training belong to another one
+        self.progress = newest
+
+    def _add_loss(self, loss: float, step: int | None) -> None:
+        if step is not None and (step, str(loss)) == self.last_loss_at:
+            return
+        self.last_loss_at = None if step is None else (step, str(loss))
+        self.losses.append(loss)
+        self.loss_count += 1
+        if len(self.losses) > MOST_LOSSES:
+            del self.losses[:-KEPT_LOSSES]
+
+    def _read_gpu(self, piece: str) -> None:
+        utilization, memory = read_gpu_utilization(piece), read_gpu_memory(piece)
+        self.gpu_utilization = self.gpu_utilization if utilization is None else utilization
+        if memory:
+            self.memory = {"used": memory[0], "total": memory[1]}
+
+
+def _add_message(known: list[str], text: str) -> None:
+    remember(known, text.strip()[:MESSAGE_LENGTH], MOST_MESSAGES, KEPT_MESSAGES)

@@ -1,0 +1,445 @@
+"""Read the progress that a training log shows, whatever framework wrote it. Pure.
+
+It reads the newest step, epoch, loss, speed and remaining time, in text order; never the largest number. It ignores
+validation, download, generation and preprocessing bars, settings echoed at the start (`save_steps=500`), the command
+line that Ray prints, the step a run resumed from, and totals that the log does not state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from training_monitor.core.models import Progress
+from training_monitor.logs.fields import read_fields
+from training_monitor.logs.job_progress import EpochCount
+from training_monitor.logs.text import (
+    in_known_words,
+    last_match,
+    log_pieces,
+    message_start,
+    parse_count,
+    parse_duration,
+)
+
+_COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?[kKMG]?"
+# `name:  10%|█  | 10/100 [00:12<01:48,  1.20s/it, loss=0.5]`, also cut at the end of the text
+BAR = re.compile(
+    rf"(?<![\w./,])(?P<count>{_COUNT})(?:/(?P<total>{_COUNT}|\?)|it) {{1,3}}\[(?P<elapsed>[^<,\]\[]{{0,20}})"
+    r"(?:<(?P<eta>\s?(?:\d{1,4} days?, )?[^,\]]{0,30}))?,\s{0,4}"
+    r"(?:(?P<rate>\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,9})?|\?)\s?"
+    r"(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})|(?=[A-Za-z]\w{0,40}=))(?P<notes>[^\]]{0,1500})\]?"
+)
+# tqdm_loggable: `Progress on:train 512it/10.0kit rate:1.1it/s remaining:2:23:45 elapsed:09:11 postfix:loss=4.2`
+_SPELLED_BAR = re.compile(
+    rf"progress on:\s?(\S{{0,80}}) ({_COUNT})it/({_COUNT}|\?)(?:it)? rate:[^\n]{{0,200}}? remaining:", re.IGNORECASE
+)
+_STEP_UNITS = frozenset({"it", "its", "step", "steps", "ba", "batch", "batches", "iter", "iters", "update", "updates"})
+_EPOCH_UNITS = frozenset({"epoch", "epochs", "ep"})
+_UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
+OTHER_WORK = re.compile(
+    r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
+    r"|resolving|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
+    r"|(?:^|\s)(?:val|eval|test|map|filter|pack|score|inference|shards?|predict|warmup)\b"
+    r"|\brequests\b|^\s*batches\s?:?\s*$"
+)
+# `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
+_OTHER_DOING = re.compile(
+    r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
+)
+_EPOCH_NAME = re.compile(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
+_EPOCHS_NAME = re.compile(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
+_STEPS_NAME = re.compile(r"[,\d] steps\s?:?\s*$")
+_TORCHTUNE_NAME = re.compile(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
+_NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
+
+
+def split_name(head: str) -> tuple[str, str]:
+    """Split the text before a bar's counter into another logger's words and the bar's own name."""
+    percent = head.rfind("%")
+    drawn = head[:percent].rstrip("0123456789. ") if percent >= 0 else head.rstrip("| ")
+    cut = drawn.rfind("}") + 1
+    return drawn[:cut], drawn[cut:][-200:]
+
+
+def bar_key(name: str) -> str:
+    """Return the words of a bar's name without its numbers: equal for every redraw of the bar."""
+    return " ".join(re.findall(r"[a-z]{2,}", name))
+
+
+def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
+    """Return the fields of `Progress` that a bar shows, given its lower-case name; empty when it counts other work."""
+    unit, scale = _unit_of(bar["unit"] or "it/s")
+    fields = read_fields(bar["notes"].strip(" ,").lower())
+    measured = "loss" in fields or "learning_rate" in fields
+    if OTHER_WORK.search(name) or not (measured or not _OTHER_DOING.search(name)):
+        return {}
+    if unit not in _STEP_UNITS | _EPOCH_UNITS:
+        return {}
+    count, total = parse_count(bar["count"]), parse_count(bar["total"] or "?")
+    if count is None:
+        return {}
+    fields.update(_name_fields(name))
+    epochs = unit in _EPOCH_UNITS or _EPOCHS_NAME.search(name) is not None
+    epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
+    if epochs:
+        fields.pop("inside_epoch", None)
+        fields.update(epoch=float(count), total_epochs=total, epochs_done=float(count))
+    elif _is_epoch_bar(fields, count):
+        fields.update(epoch_step=count, epoch_steps=total, eta_scope="epoch")
+    else:
+        fields.update(step=count, total_steps=total, eta_scope="job")
+    eta = parse_duration(bar["eta"] or "") if total is not None else None
+    fields.update(eta_seconds=eta, eta_scope=fields.get("eta_scope", "job") if eta is not None else None)
+    if not epochs and bar["rate"]:
+        fields["steps_per_second"] = _steps_per_second(bar["rate"], bar["unit"], scale)
+    return fields
+
+
+def read_spelled_bar(line: str) -> dict[str, Any]:
+    """Return the step and total of a tqdm_loggable bar; empty without one, or when it counts other work."""
+    found = _SPELLED_BAR.search(line)
+    if not found or OTHER_WORK.search(found[1]) or (count := parse_count(found[2])) is None:
+        return {}
+    return {"step": count, "total_steps": parse_count(found[3])}
+
+
+def _unit_of(unit: str) -> tuple[str, float]:
+    """Return the unit and its factor: `it` for `s/it` and `it/s`; for `kit/s` also the thousand."""
+    over, _, below = unit.lower().partition("/")
+    name = below if over == "s" else over
+    if name not in _STEP_UNITS and name[:1] in _UNIT_SCALES and name[1:] in _STEP_UNITS:
+        return name[1:], _UNIT_SCALES[name[0]]
+    return name, 1.0
+
+
+def _steps_per_second(rate: str, unit: str, scale: float) -> float | None:
+    number = float(rate.replace(",", "")) * scale if rate != "?" else 0.0
+    if number <= 0:
+        return None
+    return 1.0 / number if unit.lower().startswith("s/") else number
+
+
+def _name_fields(name: str) -> dict[str, Any]:
+    """Return the fields in a bar's name: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`."""
+    tune = _TORCHTUNE_NAME.search(name)
+    if tune:
+        return {
+            **read_fields(name[tune.end() :].rstrip(" :")),
+            "epoch": float(tune[1]),
+            "step": int(tune[2]),
+            "inside_epoch": True,
+        }
+    fields = {key: value for key, value in read_fields(name.strip()).items() if key in _NAME_FIELDS}
+    found = _EPOCH_NAME.search(name)
+    if found:
+        fields["epoch"] = float(found[1])
+        fields.update({"total_epochs": int(found[2])} if found[2] else {})
+    if "epoch" in fields:
+        fields["inside_epoch"] = fields.get("total_epochs") != 1 and not _STEPS_NAME.search(name)
+    return fields
+
+
+def _is_epoch_bar(fields: dict[str, Any], count: int) -> bool:
+    """Whether a bar counts within an epoch: its name says so, or its notes contain a different step of the job."""
+    return bool(fields.pop("inside_epoch", False)) or abs(fields.get("step", count) - count) > 1
+
+
+_NOT_PROGRESS = re.compile(
+    r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
+    r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
+    r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
+    r"|^\s*(?:[+$] )?(?:python3?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
+    r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
+    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
+    r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
+    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
+)
+_EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
+# A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
+_EVALUATION_LINE = re.compile(
+    rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
+)
+_EVALUATION_PART = re.compile(
+    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
+    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+)
+_MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
+# "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
+_NUMBERED_STAGE = re.compile(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_TRANSFER = re.compile(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
+_STAGE_OF_WORK = re.compile(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
+_NEW_ATTEMPT = re.compile(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
+# Work that draws an unnamed bar next
+_OTHER_WORK_BEGINS = re.compile(
+    r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
+)
+_SAVE = re.compile(
+    r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
+    r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
+)
+_SAVED_STEP = re.compile(
+    r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
+    r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
+)
+_FINISHED = re.compile(
+    r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
+    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
+    r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
+    r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
+    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
+    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
+    r"|^\W{0,20}state: succeeded|reporting training success"
+    r"|\bstop(?:ped|ping)? training: max(?:imum)?[ _]epochs?\b"
+    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
+)
+# The end of another training, before the one that matters begins
+_OTHER_FINISHED = re.compile(
+    r"(?<!training in )\bepoch \d"
+    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
+)
+_FINISHED_MESSAGE = re.compile(
+    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
+)
+_ANNOUNCED = (
+    (
+        "total_steps",
+        re.compile(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
+    ),
+    ("total_epochs", re.compile(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
+    ("total_epochs", re.compile(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
+    ("total_epochs", re.compile(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
+)
+
+
+def parse_progress(text: str) -> Progress:
+    """Read the newest progress from a log, or from the end of one. Never raises.
+
+    Args:
+        text: log text; may contain `\\r` redraws, colours, and the prefixes of Ray, srun, mpirun and torchrun.
+
+    Returns:
+        Progress with None for what the text does not say. `step` and `total_steps` count the job; a counter within an
+        epoch is `epoch_step` of `epoch_steps`. Times in seconds; throughput as printed (some frameworks print it per
+        GPU); `eta_scope` is "job" or "epoch"; `finished` is True after an unmistakable line, else None.
+    """
+    return read_progress(text, EpochCount())
+
+
+def read_progress(text: str, epochs: EpochCount) -> Progress:
+    """Read the next part of a log, using and updating `epochs`, which holds what the parts before showed."""
+    reader = ProgressReader(epochs)
+    for piece in log_pieces(text):
+        reader.read(piece)
+    return reader.progress
+
+
+def read_samples(samples: Sequence[str]) -> EpochCount:
+    """Return how a log counts, from samples evenly spread over it in text order; for `read_progress` of its end."""
+    epochs, counters = EpochCount(), list[tuple[float | None, int | None, int | None]]()
+    for sample in samples:
+        read_progress(sample, epochs)
+        counters.append((epochs.counted_in, epochs.step, epochs.steps))
+    return epochs.learn_from_samples(counters)
+
+
+class _Job(NamedTuple):
+    """What counts the job: a bar (`key`: its name, "" if unnamed) or a line (None); `measured`: it had a loss."""
+
+    key: str | None
+    total: int
+    measured: bool
+
+
+class ProgressReader:
+    """Reads pieces in text order; later values replace earlier ones."""
+
+    def __init__(self, epochs: EpochCount) -> None:
+        self.progress = Progress()
+        self._epochs = epochs
+        self._finished_at: int | None = None
+        self._job: _Job | None = None
+        self._after_job: tuple[_Job, Mapping[str, Any]] | None = None  # a bar after the full one, and its fields
+        self._other_begins = False
+        self._other_total: int | None = None
+        self._micro = self._counted = self._epochs_drawn = False
+        self._columns: tuple[str, ...] | None = None  # of the table that is being read
+
+    def read(self, piece: str) -> None:
+        """Read one piece: its bars, and what other loggers wrote before, between and after them on the same line."""
+        start = 0
+        for bar in BAR.finditer(piece):
+            words, name = split_name(piece[start : bar.start()])
+            self._read_words(words)
+            self._read_bar(name.lower(), bar)
+            start = bar.end()
+        self._read_words(piece[start:])
+
+    def _read_words(self, words: str) -> None:
+        line = words.strip().lower()
+        if not line:
+            return
+        if _NEW_ATTEMPT.search(line):
+            self._job = self._after_job = self._other_total = None
+            self._other_begins = self._epochs_drawn = False
+            self._epochs.restart()
+        self._read_announced(line)
+        message = message_start(line)
+        self._other_begins = self._other_begins or _OTHER_WORK_BEGINS.fullmatch(line, message) is not None
+        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not _OTHER_FINISHED.search(line):
+            self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
+        if _NOT_PROGRESS.search(line):
+            return
+        self._columns = read_header(line) or self._columns
+        line = (self._columns and row_as_pairs(self._columns, line)) or line
+        self._take(self._line_fields(line[: _training_end(line, message)], message), line)
+
+    def _line_fields(self, line: str, message: int) -> dict[str, Any]:
+        fields = {**read_fields(line), **read_spelled_bar(line)} if line else {}
+        if "train_runtime" in line:
+            fields.pop("loss", None)
+        measured = "loss" in fields or "learning_rate" in fields or "grad_norm" in fields
+        if _SAVE.search(line):
+            saved = _saved_step(line)
+            fields = fields if "loss" in fields else {}
+            fields.update({"checkpoint_step": saved} if saved is not None else {})
+        elif not measured and _is_other_work(line, message):
+            return {}
+        if self._is_other_counter(fields.pop("counter", None), fields):
+            fields.pop("step", None)
+            fields.pop("total_steps", None)
+        if "loss" in fields:
+            self._measure_job()
+        if fields.get("total_steps") and self._job is None:
+            self._job = _Job(None, fields["total_steps"], measured)
+        return fields
+
+    def _is_other_counter(self, counter: str | None, fields: Mapping[str, Any]) -> bool:
+        """Whether a counter is not the step: `iter` beside `step`, or environment steps beside iterations."""
+        if counter is None:
+            return False
+        self._micro = self._micro or counter == "update"
+        self._counted = self._counted or (counter != "total_timesteps" and "total_steps" in fields)
+        return (self._micro and counter == "iter") or (self._counted and counter == "total_timesteps")
+
+    def _read_announced(self, line: str) -> None:
+        for field, pattern in _ANNOUNCED:
+            found = pattern.search(line)
+            if found and not (field == "total_steps" and self._job and self.progress.step):
+                total = int(found[1].replace(",", ""))
+                self._show({field: total, **self._epochs.announce({field: total})})
+                if field == "total_steps":
+                    self._job = _Job(None, total, False)
+
+    def _read_bar(self, name: str, bar: re.Match[str]) -> None:
+        fields = read_bar(name, bar)
+        fields.pop("counter", None)
+        if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
+            self._epochs_drawn = (fields["total_epochs"] or 1) > 1
+        elif self._epochs_drawn and "total_steps" in fields and "epoch" not in fields:
+            fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
+            fields["eta_scope"] = fields["eta_scope"] and "epoch"
+        if "total_steps" not in fields or self._is_job_bar(bar_key(name), fields):
+            self._take(fields, f"{name} {bar['notes']}".lower())
+
+    def _is_job_bar(self, key: str, fields: Mapping[str, Any]) -> bool:
+        """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, within or after it."""
+        total, job, measured = fields["total_steps"], self._job, "loss" in fields or "learning_rate" in fields
+        if total is None:
+            return True
+        if job is None or total != job.total:
+            if not key and self._other_begins:
+                self._other_begins, self._other_total = False, total
+            if not key and total == self._other_total and not measured:
+                return False
+        found = _Job(key, total, measured)
+        if job is not None and not measured:
+            full = (self.progress.step or 0) >= job.total
+            renamed = job.key is not None and key != job.key
+            if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
+                self._after_job = (found, fields) if full else None
+                return False
+        self._job, self._after_job = found._replace(measured=measured or bool(job and job.measured)), None
+        return True
+
+    def _measure_job(self) -> None:
+        """Assign a loss to the current bar; a bar that began after a complete one is the next job's."""
+        if self._after_job is not None:
+            self._job, fields = self._after_job
+            self._after_job = None
+            self._take(fields, "")
+        if self._job is None:
+            self._other_total = None
+        else:
+            self._job = self._job._replace(measured=True)
+
+    def _take(self, fields: Mapping[str, Any], text: str) -> None:
+        self._show(self._epochs.read(fields, text))
+
+    def _show(self, changes: dict[str, Any]) -> None:
+        if not changes:
+            return
+        step, before = changes.get("step"), self.progress
+        if step is not None and "total_steps" not in changes and step > (before.total_steps or step):
+            changes["total_steps"] = None
+        if before.finished and step is not None and step not in (self._finished_at, changes.get("total_steps")):
+            changes["finished"] = None
+        self.progress = replace(before, **changes)
+
+
+def _training_end(line: str, message: int) -> int:
+    """Return where a line stops being about training: 0 for an evaluation line, its length if all of it is."""
+    if _EVALUATION_LINE.match(line, message):
+        return 0
+    for found in _EVALUATION_PART.finditer(line):
+        if not _MEASURED.search(line, 0, found.start()):
+            return 0
+        if not found["value"]:
+            return found.start()
+    return len(line)
+
+
+def _is_other_work(line: str, message: int) -> bool:
+    """Whether a line counts the stages of a script, or reports work other than training."""
+    stage = _NUMBERED_STAGE.search(line) or _STAGE_OF_WORK.match(line, message)
+    return bool(stage or _TRANSFER.search(line) or _OTHER_WORK_BEGINS.match(line, message))
+
+
+def _saved_step(line: str) -> int | None:
+    found = last_match(_SAVED_STEP, line)
+    return int(found[1] or found[2]) if found else None
+
+
+MOST_COLUMNS = 40
+_COUNTERS = re.compile(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
+_HEADER = re.compile(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
+_COLUMN_GAP = re.compile(r"[|,]|\s{2,40}")
+_CELL = re.compile(
+    r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
+    r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
+)
+_SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
+
+
+def read_header(line: str) -> tuple[str, ...] | None:
+    """Return the column names if a lower-case line is the header of a table whose first column counts."""
+    if not _HEADER.fullmatch(line) or "loss" not in line:
+        return None
+    apart = tuple(name.strip() for name in _COLUMN_GAP.split(line.strip(" |#")) if name)
+    if apart and _COUNTERS.fullmatch(apart[0]):
+        apart = (*apart[0].split(), *apart[1:])
+    names = apart if len(apart) > 2 else tuple(in_known_words(line).replace("|", " ").split())
+    if not 2 <= len(names) <= MOST_COLUMNS or any(_CELL.match(name) for name in names):
+        return None
+    return tuple(_SHORT_NAMES.get(name, name) for name in names)
+
+
+def row_as_pairs(names: tuple[str, ...], line: str) -> str | None:
+    """Rewrite a row of the table as `name: number` pairs; None for any other line."""
+    cells = line.replace("|", " ").split(maxsplit=MOST_COLUMNS)
+    cells = cells if len(cells) > 1 else line.split(",", MOST_COLUMNS)
+    if len(cells) != len(names) or not cells[0].isdigit() or not all(map(_CELL.fullmatch, cells)):
+        return None
+    return ", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))

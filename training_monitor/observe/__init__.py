@@ -1,0 +1,18 @@
+"""Find the trainings on a target, look at them and report how they are."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.observe.check import *
+    from training_monitor.observe.health_report import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "observe.check": "check_training",
+        "observe.health_report": "get_training_health print_training_health",
+    },
+)

@@ -1,0 +1,305 @@
+"""check_training: find the trainings on a target, look at each, remember the observation, and judge.
+
+It takes at most two round trips: one to find the trainings and one to look at all of them. When the caller names the
+training, one is enough. The sibling pods of a pod are asked at the same time, since the GPUs are often not in the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+from training_monitor.checkpoints.checkpoints import newest_complete
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.models import Answer, Gpu, JobView, Progress, Question
+from training_monitor.core.reports import CheckReport, JobCheckReport
+from training_monitor.core.store import Store
+from training_monitor.core.units import name_some
+from training_monitor.core.values import NotSeen, Verdict, WatchedJob
+from training_monitor.health.cluster import find_siblings
+from training_monitor.health.host import gpu_question
+from training_monitor.jobs.jobs import get_job_listing
+from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
+from training_monitor.judging.judge import VERDICTS, judge
+from training_monitor.judging.stall import stall_policy
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.observe.kept_looks import Looks, look_key
+from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
+from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_meant
+from training_monitor.targets.asking import ask, ask_many, side_by_side
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+SCHEMA = "training_monitor.check/1"
+MOST_TRAININGS = 20
+
+
+def check_training(
+    target: str | Target = "local",
+    what: str | int | None = None,
+    namespace: str = "default",
+    *,
+    stagnation_threshold: float | None = None,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> CheckReport:
+    """Check now whether the trainings on a target make progress.
+
+    Args:
+        target: `local`, a pod, `k8s://…`, `ssh://…`, `vast://ID`.
+        what: a PID, a log file or pattern of log files, a Ray job, a process job, or the name of either; None: every
+            training found on the target.
+        stagnation_threshold: see `stall_policy`; None: derived from the evidence of each training.
+        store: where observations are kept; default: this user's store.
+
+    Returns:
+        See `reports.CheckReport`.
+
+    Raises:
+        SettingsError: a name that fits two trainings, a log that is a folder.
+        JobNotFound: there is no such process, job or log.
+        CommandError: the target could not be asked.
+    """
+    where = resolve_target(target, namespace=namespace, transport=transport)
+    siblings = _Siblings(where, transport)
+    meant, _ = _both(partial(find_meant, where, what, transport=transport), siblings.find)
+    chosen = meant.trainings[:MOST_TRAININGS]
+    seen, _ = _both(partial(_look_at, where, chosen, transport, alone=len(chosen) == 1), siblings.ask)
+    complete = [siblings.complete(each) for each in seen]
+    kept = store or Store()
+    jobs = [_report(each, _judge(where, each, kept, clock.time(), stagnation_threshold)) for each in complete]
+    jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
+    left = meant.trainings[MOST_TRAININGS:]
+    not_seen = [*meant.not_seen, *_not_looked_at(left)]
+    verdict, reason = _sum_up(where, jobs, not_seen)
+    return CheckReport(
+        schema=SCHEMA,
+        target=str(where),
+        verdict=verdict,
+        reason=reason,
+        not_looked_at=len(left),
+        not_seen=[asdict(each) for each in not_seen],
+        remedies=siblings.remedies(),
+        jobs=jobs,
+    )
+
+
+def judge_jobs(
+    target: str | Target,
+    namespace: str = "default",
+    *,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> tuple[list[tuple[JobView, Verdict]], tuple[NotSeen, ...]]:
+    """Judge all Ray jobs and process jobs of a target, each by a new look and by earlier ones.
+
+    Returns:
+        The jobs with their verdicts, oldest first, and the kinds of jobs that could not be listed.
+
+    Raises:
+        CommandError: the target could not be asked.
+    """
+    where, kept, now = parse_target(target, namespace=namespace), store or Store(), clock.time()
+    listing = get_job_listing(where, transport=transport)
+    views = {view.job_id: view for view in listing.jobs}
+    meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
+    running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal]
+    seen = {job_id: _Seen(meant[job_id], Look(view), progress=view.progress) for job_id, view in views.items()}
+    looked_at = [
+        each
+        for first in range(0, len(running), MOST_TRAININGS)
+        for each in _look_at(where, running[first : first + MOST_TRAININGS], transport, alone=False)
+    ]
+    seen |= {each.meant.name: each for each in looked_at if each.look}
+    judged = {job_id: _judge(where, each, kept, now, None) for job_id, each in seen.items()}
+    return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing.not_seen
+
+
+# ---------------------------------------------------------------- looking
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A training and the result of a look at it; `error` is why the look failed."""
+
+    meant: MeantTraining
+    look: Look | None
+    all_gpus: tuple[Gpu, ...] = ()
+    error: TrainingMonitorError | None = None
+    progress: Progress = Progress()
+
+
+def _both(first: Any, second: Any) -> tuple[Any, Any]:
+    """Run two calls side by side. Raises the first one's error; the second one's error is its result."""
+    found, beside = side_by_side([first, second])
+    if isinstance(found, TrainingMonitorError):
+        raise found
+    return found, beside
+
+
+def _look_at(
+    where: Target, trainings: Sequence[MeantTraining], transport: Transport | None, *, alone: bool
+) -> list[_Seen]:
+    """Look at all trainings in one round trip; with `alone`, raise the error that kept us from the only one."""
+    asked = [_questions(each.job) for each in trainings]
+    answers = ask(where, gpu_question(8.0), *(each for group in asked for each in group), transport=transport)
+    gpus, rest, seen = answers[0], answers[1:], []
+    for meant, group in zip(trainings, asked):
+        mine, rest = rest[: len(group)], rest[len(group) :]
+        seen.append(_read(meant, [gpus, *mine], alone=alone))
+    return seen
+
+
+def _questions(job: WatchedJob) -> list[Question[Any]]:
+    """Return the questions about one training, without the GPUs, which are asked once for all."""
+    return watch_questions(job, None, None, with_log=job.job_id is None, is_first=True)[1:]
+
+
+def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _Seen:
+    """Build the look from its answers; with `alone`, raise the error that kept us from the log."""
+    table = answers[0].value[0].gpus if answers[0].value else ()
+    try:
+        look = read_watch(meant.job, answers, with_log=meant.job.job_id is None, is_first=True)
+    except TrainingMonitorError as error:
+        if alone:
+            raise
+        return _Seen(meant, None, table, error)
+    if alone:
+        look.require(meant.job)
+    return _Seen(meant, look, table, progress=look.read_progress())
+
+
+# ---------------------------------------------------------------- the pods beside a pod
+
+
+class _Siblings:
+    """The other pods of the training that runs in the target's pod: their GPUs belong to it too."""
+
+    def __init__(self, where: Target, transport: Transport | None) -> None:
+        self._where, self._transport = where, transport
+        self._pods: tuple[Target, ...] = ()
+        self._gpus: list[Gpu] = []
+        self._unread: list[str] = []
+
+    def find(self) -> None:
+        if self._where.kind == "pod":
+            pods = find_siblings(self._where, transport=self._transport)
+            self._pods = tuple(replace(self._where, name=pod.name, container=None) for pod in pods)
+
+    def ask(self) -> None:
+        """Read the GPUs of all sibling pods, side by side."""
+        answers = ask_many(self._pods, gpu_question(8.0), transport=self._transport)
+        for pod, [answer] in zip(self._pods, answers):
+            if answer.failure:
+                self._unread.append(f"{pod.name}: {answer.failure.what}")
+            elif answer.value:
+                self._gpus += answer.value[0].gpus
+
+    def complete(self, seen: _Seen) -> _Seen:
+        """Add the GPUs of the sibling pods to a training."""
+        if seen.look is None or not self._gpus:
+            return seen
+        gpus = (*seen.look.gpus, *self._gpus)
+        utilization, power = gpu_load(gpus)
+        look = replace(seen.look, gpus=gpus, gpu_utilization=utilization, gpu_power=power)
+        return replace(seen, look=look, all_gpus=gpus)
+
+    def remedies(self) -> list[str]:
+        if not self._unread:
+            return []
+        return [f"the GPUs of pods beside it could not be read: {name_some(self._unread, MOST_NAMED, '; ')}"]
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
+    """Report the trainings beyond the limit of one check."""
+    if left:
+        named = name_some([each.name for each in left], MOST_NAMED)
+        yield NotSeen("more trainings", f"not looked at, name one by its PID or job: {named}", len(left))
+
+
+def _sum_up(where: Target, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
+    """Return the target's verdict and reason: those of its worst training, or unknown if some were not seen."""
+    missed = "; ".join(map(str, not_seen))
+    if not jobs:
+        return "unknown", f"no training was found on {where}" + (f", and not all was seen: {missed}" if missed else "")
+    worst = jobs[0]
+    if not_seen and VERDICTS.index(worst["verdict"]) < VERDICTS.index("unknown"):
+        return "unknown", f"not all was seen, though what was is not in trouble: {missed}"
+    return worst["verdict"], worst["reason"]
+
+
+def _judge(where: Target, seen: _Seen, store: Store | None, now: float, threshold: float | None) -> Verdict:
+    if seen.look is None:
+        return Verdict("unknown", "unknown", f"it could not be looked at: {seen.error.what if seen.error else '?'}")
+    path = seen.look.log.path if seen.look.log else None
+    looks = Looks(store, look_key(where, seen.meant.job, path))
+    looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
+    return judge(looks.all(), now=now, policy=stall_policy(threshold))
+
+
+def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
+    look, progress, meant = seen.look or Look(), seen.progress, seen.meant
+    done, newest = job_progress(progress), newest_complete(look.checkpoints or ())
+    identity = look.process.identity if look.process else None
+    return JobCheckReport(
+        verdict=verdict.verdict,
+        state=verdict.state,
+        reason=verdict.reason,
+        since=verdict.since,
+        confidence=verdict.confidence,
+        recommendation=verdict.recommendation,
+        remedies=[*verdict.remedies, *meant.remedies, *_sharpen(seen, verdict)],
+        step=done.step,
+        total_steps=done.total_steps,
+        epoch=done.epoch,
+        total_epochs=done.total_epochs,
+        progress=done.fraction,
+        steps_per_second=progress.steps_per_second,
+        eta_seconds=done.eta_seconds if verdict.state in ("running", "slow") else None,
+        loss=progress.loss,
+        seconds_without_step=verdict.seconds_without_step,
+        limit_seconds=verdict.limit_seconds,
+        name=meant.name,
+        job=meant.job.job_id,
+        pid=identity.pid if identity else meant.job.pid,
+        command=meant.command or (look.process.command if look.process else None),
+        log=look.log.path if look.log else meant.job.log_file,
+        checkpoint=asdict(newest) if newest else None,
+        gpus=[_gpu_report(gpu) for gpu in look.gpus],
+        failure=asdict(verdict.failure) if verdict.failure else None,
+        errors=list(look.errors),
+    )
+
+
+def _sharpen(seen: _Seen, verdict: Verdict) -> Iterator[str]:
+    """Yield hints on how to learn more."""
+    look = seen.look or Look()
+    is_seen = bool(look.evidence.processes)
+    if verdict.verdict == "unknown" and verdict.state != "starting" and not is_seen:
+        yield "name its PID, or ask as the user who runs it: what its processes do would tell"
+    if verdict.state == "stalled" and gpu_mode(look.gpu_utilization, look.gpu_power) == "spinning":
+        pid = f" --pid {look.evidence.pids[0]}" if look.evidence.pids else ""
+        yield f"py-spy dump{pid} on each rank, and NCCL_DEBUG=INFO at the next start, tell which rank is missing"
+    if verdict.state == "stalled" and verdict.failure is None and not is_seen and not look.gpus:
+        yield "neither its processes nor its GPUs are seen from here: ask the pod or host where they are"
+
+
+def _gpu_report(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "utilization": gpu.utilization,
+        "power_fraction": power_fraction(gpu),
+        "memory_used_mb": gpu.memory_used_mb,
+        "memory_total_mb": gpu.memory_total_mb,
+        "error": gpu.error,
+    }

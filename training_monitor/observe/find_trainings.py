@@ -1,0 +1,452 @@
+"""Find the trainings that run on a target, and the logs that were written there lately.
+
+The target preselects roughly (any process that could be a training by its command line, or that has a GPU's driver
+loaded) and prints what is known of these processes; this module decides which of them are trainings. Only a few
+environment variables are read, by name: the rest of the environment never leaves the target.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from training_monitor.core.errors import ParseError, redact
+from training_monitor.core.models import Question, Reply
+from training_monitor.observe.training_command import (
+    folder_of_checkpoint,
+    folders_of_arguments,
+    is_training,
+    may_train,
+    split_command,
+)
+from training_monitor.targets.proc_stat import RANK_VARIABLES, Process, ancestors_of, read_processes
+from training_monitor.targets.replies import split_parts
+from training_monitor.targets.scripts import format_call, spell_path
+
+COMMAND_BYTES = 16_384  # how much of a command line is read
+_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
+_LINK = re.compile(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file that a process has open for writing, or a pipe that it reads as descriptor 0."""
+
+    pid: int
+    descriptor: int
+    path: str
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcesses:
+    """The parsed reply of the target; the maps are by pid. `cut_commands` are pids whose command line was cut off."""
+
+    facts: Mapping[str, str]
+    table: Mapping[int, Process]
+    words: Mapping[int, tuple[str, ...]]
+    cwds: Mapping[int, str]
+    namespaces: Mapping[int, str]
+    namespace: str | None
+    variables: Mapping[int, Mapping[str, str]]
+    files: Mapping[int, tuple[OpenFile, ...]]
+    with_driver: frozenset[int]
+    workers: Mapping[int, str]
+    cut_commands: frozenset[int]
+
+    @property
+    def own(self) -> frozenset[int]:
+        """The asking process and its ancestors."""
+        asker = read_whole(self.facts.get("self"))
+        return frozenset(() if asker is None else (asker, *ancestors_of(asker, self.table)))
+
+    def is_on_gpu(self, pid: int) -> bool:
+        return pid in self.with_driver or any(_GPU_DEVICE.match(file.path) for file in self.files.get(pid, ()))
+
+
+def read_seen(parts: Mapping[str, str], spelling: str) -> SeenProcesses:
+    """Parse the parts of the reply; in its paths, `spelling` stands for the first slash."""
+    facts = dict(line.partition("=")[::2] for line in parts["facts"].splitlines())
+    links = dict(_links(parts.get("links", ""), spelling))
+    workers = re.findall(r"^(\d{1,10}) ([0-9a-f]{8})$", parts.get("workers", ""), re.MULTILINE)
+    commands = _heads(parts.get("command", ""), spelling, "cmdline")
+    return SeenProcesses(
+        facts,
+        read_processes(parts.get("table", "").splitlines()),
+        {pid: _split_words(body) for pid, body in commands},
+        _of_processes(links, "/cwd"),
+        _of_processes(links, "/ns/mnt"),
+        links.get("self/ns/mnt"),
+        {pid: _variables(body) for pid, body in _heads(parts.get("environment", ""), spelling, "environ")},
+        dict(_open_files(parts.get("files", ""), spelling)),
+        frozenset(pid for line in parts.get("driver", "").splitlines() if (pid := read_whole(line)) is not None),
+        {int(pid): job for pid, job in workers},
+        frozenset(pid for pid, body in commands if len(body.encode(errors="replace")) >= COMMAND_BYTES),
+    )
+
+
+def _heads(text: str, spelling: str, name: str) -> list[tuple[int, str]]:
+    """Return what `head` printed of /proc/PID/NAME, by pid."""
+    mark = re.compile(rf"^==> (?:/dev/null|{re.escape(spelling)}proc/(\d{{1,10}})/{name}) <==\n?", re.MULTILINE)
+    pieces = mark.split(text)[1:]
+    return [(int(pid), body.removesuffix("\n")) for pid, body in zip(pieces[::2], pieces[1::2]) if pid]
+
+
+def _split_words(text: str) -> tuple[str, ...]:
+    """Split a command line into words; a process that overwrote it with a title leaves empty words at its end."""
+    return tuple(text.rstrip("\x1f\n").split("\x1f"))
+
+
+def _variables(text: str) -> dict[str, str]:
+    return {key: value for key, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
+
+
+def _links(text: str, spelling: str) -> list[tuple[str, str]]:
+    """Return (path below /proc, link target) from the lines of `ls -ldn`."""
+    pieces = re.split(rf"^l\S+ [^\n]*? {re.escape(spelling)}proc/([\w/]{{1,40}}) -> ", text, flags=re.MULTILINE)[1:]
+    return [(name, target.rstrip("\n")) for name, target in zip(pieces[::2], pieces[1::2])]
+
+
+def _of_processes(links: Mapping[str, str], end: str) -> dict[int, str]:
+    """Return the targets of the links /proc/PID/END, by pid."""
+    pids = {name: read_whole(name.removesuffix(end)) for name in links if name.endswith(end)}
+    return {pid: links[name] for name, pid in pids.items() if pid is not None}
+
+
+def _open_files(text: str, spelling: str) -> list[tuple[int, tuple[OpenFile, ...]]]:
+    pieces = re.split(rf"^{re.escape(spelling)}proc/(\w{{1,10}})/(?:fd|ns):\n?", text, flags=re.MULTILINE)[1:]
+    folders = [(read_whole(name), body) for name, body in zip(pieces[::2], pieces[1::2])]
+    return [(pid, tuple(_files_of(pid, body))) for pid, body in folders if pid is not None]
+
+
+def _files_of(pid: int, text: str) -> Iterable[OpenFile]:
+    """Yield the open files from the lines of `ls -ln`; a name may contain newlines."""
+    for entry in re.split(r"\n(?=l[r-][w-][x-]|total \d|$)", text):
+        found = _LINK.match(entry)
+        if found and (found[1][1] == "w" or found[2] == "0"):
+            yield OpenFile(pid, int(found[2]), found[3].rstrip("\n"), found[1][1] == "w")
+
+
+def read_whole(text: str | None) -> int | None:
+    """Return a text as a whole number; None if it is anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 11 else None
+
+
+_COMMAND_LENGTH = 400
+# Ranks started by the same one of these belong together.
+_STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
+_LOG_NAME = re.compile(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
+_NO_LOG = re.compile(
+    r"/wandb/.*/logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
+)
+_FILE = re.compile(r"file (\d{1,12}) (\d{1,19}) (/.+)")
+_DELETED = " (deleted)"
+_DRIVER_LOG = re.compile(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
+_NO_JOB = "ffffffff"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTraining:
+    """One training that runs on a target: its topmost process, and what its processes have open.
+
+    Attributes:
+        pid, start, boot: the identity of the process (start in clock ticks since the boot). parent: its parent's pid.
+        command: the beginning of its command line, secrets replaced. cwd: its working folder.
+        logs: files that its output goes to, the likeliest first, as paths that the caller can read there; a file that
+            was deleted while open is given by its path in /proc.
+        checkpoint_folders: where its checkpoints go, by the files it writes and by its arguments.
+        rank: the lowest rank of its processes on this machine.
+        ray_job: the submission id, or the number of the job (8 hexadecimal digits) where only its workers are here.
+        process_job: `process:NAME`.
+        has_gpu: whether one of its processes has a GPU open; None if that may not be read.
+        pids: all its processes. age: seconds since it began.
+        hints: what keeps us from knowing more.
+    """
+
+    pid: int
+    start: int
+    boot: str
+    parent: int
+    command: str
+    cwd: str | None = None
+    logs: tuple[str, ...] = ()
+    checkpoint_folders: tuple[str, ...] = ()
+    rank: int | None = None
+    ray_job: str | None = None
+    process_job: str | None = None
+    has_gpu: bool | None = None
+    pids: tuple[int, ...] = ()
+    age: float | None = None
+    hints: tuple[str, ...] = ()
+
+    @property
+    def process(self) -> str:
+        """The identity of its process, in Observation's format."""
+        return f"{self.pid} {self.start} {self.boot}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTrainings:
+    """The trainings among the processes of a target. `unlisted` counts processes that were not examined."""
+
+    trainings: tuple[FoundTraining, ...]
+    unlisted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A log that was written lately. `age` in seconds."""
+
+    path: str
+    age: float
+    size: int
+
+
+def parse_trainings(text: str, word: str, spelling: str) -> FoundTrainings:
+    """Parse the reply to the question for trainings; those on a GPU come first, then the oldest.
+
+    Args:
+        word: the mark at the start of each part. spelling: what stands for the first slash of paths.
+
+    Raises:
+        ParseError: its end is missing.
+    """
+    parts = dict(split_parts(text, word))
+    unlisted = read_whole(parts.get("unlisted", "").strip())
+    if "end" not in parts or "boot=" not in parts.get("facts", "") or unlisted is None:
+        raise ParseError("no end of the reply", source="trainings", text=text)
+    seen = read_seen(parts, spelling)
+    found = [_describe(seen, members) for members in _group(seen)]
+    return FoundTrainings(tuple(sorted(found, key=lambda each: (not each.has_gpu, each.start, each.pid))), unlisted)
+
+
+def parse_files(text: str) -> tuple[FoundFile, ...]:
+    """Parse lines `file TIME SIZE PATH` and a line `now TIME`; a file from the future has age 0."""
+    lines = text.splitlines()
+    now = next((read_whole(line[4:]) for line in reversed(lines) if line.startswith("now ")), None)
+    if now is None:
+        raise ParseError("no end of the reply", source="recent logs", text=text)
+    found = [match.groups() for line in lines if (match := _FILE.fullmatch(line))]
+    files = [FoundFile(posixpath.normpath(path), max(0.0, float(now - int(at))), int(size)) for at, size, path in found]
+    return tuple({file.path: file for file in files}.values())
+
+
+# ---------------------------------------------------------------- grouping
+
+
+def _group(seen: SeenProcesses) -> list[list[int]]:
+    """Return the relevant processes of each training."""
+    own = seen.own
+    relevant = {pid for pid in seen.words if pid not in own and _is_relevant(seen, pid)}
+    groups: dict[object, list[int]] = {}
+    for pid in sorted(relevant, key=lambda each: (seen.table[each].start, each)):
+        groups.setdefault(_key(seen, pid, relevant, own), []).append(pid)
+    return list(groups.values())
+
+
+def _is_relevant(seen: SeenProcesses, pid: int) -> bool:
+    process, words = seen.table.get(pid), seen.words[pid]
+    if process is None or not process.is_running or not may_train(words):
+        return False
+    return seen.is_on_gpu(pid) or is_training(words) or "submission" in seen.variables.get(pid, {})
+
+
+def _key(seen: SeenProcesses, pid: int, relevant: set[int], own: frozenset[int]) -> object:
+    """Return the grouping key of a process: its Ray job, or its topmost training process or launcher of ranks.
+
+    Ranks that a shell started side by side share their session and their script.
+    """
+    if job := _ray_job(seen, pid):
+        return "ray", job
+    above = [each for each in ancestors_of(pid, seen.table) if each not in own]
+    joining = [each for each in above if each in relevant or seen.table[each].name in _STARTERS]
+    top = joining[-1] if joining else pid
+    if job := _ray_job(seen, top):
+        return "ray", job
+    if top in seen.words and _rank(seen, [top]) is not None:
+        return "ranks", seen.table[top].session, split_command(seen.words[top])[0]
+    return "tree", top
+
+
+def _ray_job(seen: SeenProcesses, pid: int) -> str | None:
+    """Return the submission id of its Ray job; of a worker whose driver is not here, the number of the job."""
+    if submission := _of(seen, pid, "submission"):
+        return submission
+    number = seen.workers.get(pid) or _of(seen, pid, "RAY_JOB_ID")
+    if number in (None, _NO_JOB):
+        return None
+    drivers = (each for each in seen.files if number in _numbers_of_driver(seen, each))
+    return next((job for each in drivers if (job := _of(seen, each, "submission"))), number)
+
+
+def _numbers_of_driver(seen: SeenProcesses, pid: int) -> list[str]:
+    found = (_DRIVER_LOG.search(file.path) for file in seen.files[pid])
+    return [match[1] for match in found if match]
+
+
+# ---------------------------------------------------------------- describing
+
+
+def _describe(seen: SeenProcesses, members: Sequence[int]) -> FoundTraining:
+    """Describe the training of these processes, which are sorted oldest first."""
+    tops = [pid for pid in members if not set(ancestors_of(pid, seen.table)) & set(members)]
+    main = min(tops or members, key=lambda pid: (not _of(seen, pid, "submission"), not is_training(seen.words[pid])))
+    pids = _tree(seen, members)
+    ordered = [main, *(pid for pid in members if pid != main)]
+    more = [pid for pid in pids if pid not in ordered]
+    process, up, ticks = seen.table[main], seen.facts.get("up", ""), read_whole(seen.facts.get("hz")) or 100
+    age = float(up) - process.start / ticks if re.fullmatch(r"\d{1,12}(\.\d{1,6})?", up) else -1.0
+    folders = [folder_of_checkpoint(file.path) for pid in (*ordered, *more) for file in _written(seen, pid)]
+    told = [folder for pid in ordered for folder in folders_of_arguments(seen.words[pid], seen.cwds.get(pid))]
+    logs = _logs(seen, [*ordered, *more])
+    return FoundTraining(
+        main,
+        process.start,
+        seen.facts.get("boot", ""),
+        process.parent,
+        redact(re.sub(r"[\x00-\x1f\x7f]+", " ", " ".join(seen.words[main])))[:_COMMAND_LENGTH],
+        seen.cwds.get(main),
+        logs,
+        tuple(dict.fromkeys(_reach(seen, main, path) for path in (*folders, *told) if path)),
+        _rank(seen, ordered),
+        next((job for pid in ordered if (job := _ray_job(seen, pid))), None),
+        _process_job(seen, ordered),
+        _has_gpu(seen, ordered),
+        tuple(pids),
+        age if age >= 0 else None,
+        tuple(_hints(seen, main, logs)),
+    )
+
+
+def _tree(seen: SeenProcesses, members: Sequence[int]) -> list[int]:
+    wanted = set(members)
+    return sorted(
+        pid
+        for pid, process in seen.table.items()
+        if process.is_running and pid not in seen.own and (pid in wanted or wanted & set(ancestors_of(pid, seen.table)))
+    )
+
+
+def _written(seen: SeenProcesses, pid: int) -> list[OpenFile]:
+    """Return the regular files that a process writes."""
+    files = [file for file in seen.files.get(pid, ()) if file.writes and file.path.startswith("/")]
+    return [file for file in files if not file.path.startswith(("/dev/", "/proc/", "/sys/"))]
+
+
+def _logs(seen: SeenProcesses, pids: Sequence[int]) -> tuple[str, ...]:
+    """Return where the output of the processes goes, then the other logs that they write."""
+    outputs = [file for pid in pids for file in _written(seen, pid) if file.descriptor in (1, 2)]
+    pipes = {file.path for pid in pids for file in seen.files.get(pid, ()) if file.writes and file.descriptor in (1, 2)}
+    behind = [
+        file
+        for pid, files in seen.files.items()
+        if any(each.descriptor == 0 and each.path in pipes and each.path.startswith("pipe:") for each in files)
+        for file in _written(seen, pid)
+        if file.descriptor != 2
+    ]
+    others = [file for pid in pids for file in _written(seen, pid) if _is_log(file.path)]
+    first: dict[str, OpenFile] = {}
+    for file in (*outputs, *behind, *others):
+        first.setdefault(file.path, file)
+    return tuple(_readable(seen, file) for file in first.values())
+
+
+def _is_log(path: str) -> bool:
+    path = path.removesuffix(_DELETED)
+    return bool(_LOG_NAME.fullmatch(posixpath.basename(path))) and not _NO_LOG.search(path)
+
+
+def _readable(seen: SeenProcesses, file: OpenFile) -> str:
+    if file.path.endswith(_DELETED):
+        return f"/proc/{file.pid}/fd/{file.descriptor}"
+    return _reach(seen, file.pid, file.path)
+
+
+def _reach(seen: SeenProcesses, pid: int, path: str) -> str:
+    """Return the path as the caller sees it: that of a process in a container by way of its root folder."""
+    space = seen.namespaces.get(pid)
+    is_elsewhere = space and seen.namespace and space != seen.namespace
+    return f"/proc/{pid}/root{path}" if is_elsewhere and path.startswith("/") else path
+
+
+def _rank(seen: SeenProcesses, pids: Sequence[int]) -> int | None:
+    """Return the lowest rank of the processes, by the first rank variable that any of them has."""
+    for name in RANK_VARIABLES:
+        ranks = [rank for pid in pids if (rank := read_whole(_of(seen, pid, name))) is not None]
+        if ranks:
+            return min(ranks)
+    return None
+
+
+def _of(seen: SeenProcesses, pid: int, name: str) -> str | None:
+    return seen.variables.get(pid, {}).get(name)
+
+
+def _process_job(seen: SeenProcesses, pids: Sequence[int]) -> str | None:
+    folder = next((value for pid in pids if (value := _of(seen, pid, "TRAINING_MONITOR_JOB"))), "")
+    name = posixpath.basename(folder.rstrip("/"))
+    return f"process:{name}" if name else None
+
+
+def _has_gpu(seen: SeenProcesses, pids: Sequence[int]) -> bool | None:
+    if any(map(seen.is_on_gpu, pids)):
+        return True
+    return False if any(pid in seen.cwds for pid in pids) else None
+
+
+def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]:
+    """Yield what keeps us from knowing more, and how the user can fix it."""
+    if main in seen.cut_commands:
+        yield f"process {main} has more than {COMMAND_BYTES} bytes of arguments: name its log, the rest was not read"
+    if main not in seen.cwds:
+        yield f"the open files of process {main} may not be read: ask as its user or as root, or name its log"
+        return
+    output = next((file.path for file in seen.files.get(main, ()) if file.descriptor == 1 and file.writes), "")
+    if not logs and output.startswith(("/dev/pts/", "/dev/tty")):
+        yield f"process {main} prints to a terminal ({output}): start it with its output in a file"
+    elif not logs and output.startswith("pipe:"):
+        yield f"process {main} prints into a pipe, which cannot be read from outside: name its log"
+
+
+MAX_PROCESSES = 1000
+MAX_FILES = 40
+_ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
+
+
+def find_question() -> Question[FoundTrainings]:
+    """Ask for the running trainings: launchers, training scripts and users of a GPU, one for each process tree.
+
+    It examines MAX_PROCESSES candidates and counts the others.
+    """
+    word, spelling = secrets.token_hex(12), spell_path()
+    script = format_call(
+        "find_trainings",
+        "find_trainings",
+        word=word,
+        spelling=spelling,
+        ranks=r"\|".join(RANK_VARIABLES),
+        most=MAX_PROCESSES,
+        command_bytes=COMMAND_BYTES,
+        environment_bytes=_ENVIRONMENT_BYTES,
+    )
+
+    def parse(reply: Reply) -> FoundTrainings:
+        return parse_trainings(reply.output, word, spelling)
+
+    return Question("trainings", script, parse, limit=15.0)
+
+
+def files_question() -> Question[tuple[FoundFile, ...]]:
+    """Ask for logs written within the last day near possible trainings, below the home folder and in /workspace.
+
+    It is a separate question, since a file system that hangs must not hide the processes. The newest files come first;
+    those that do not fit into one answer are older.
+    """
+
+    def parse(reply: Reply) -> tuple[FoundFile, ...]:
+        return parse_files(reply.output)
+
+    return Question("recent logs", format_call("recent_logs", "show", most=MAX_FILES), parse, limit=10.0)

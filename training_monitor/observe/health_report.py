@@ -1,0 +1,437 @@
+"""One report on everything that a training needs: one exec per pod, pods side by side, one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from training_monitor.checkpoints.checkpoints import checkpoints_question
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
+from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
+from training_monitor.core.reports import (
+    DiskReport,
+    HealthCheckpointReport,
+    HealthEfaReport,
+    HealthGpuReport,
+    HealthRayReport,
+    HealthReport,
+    JobReport,
+    NodeEfaReport,
+    NodeGpuReport,
+    PodReport,
+)
+from training_monitor.core.store import Store
+from training_monitor.core.values import CheckpointListing, Observation, Verdict, WatchedJob
+from training_monitor.health.cluster import format_resources_report, list_pods
+from training_monitor.health.host import Disk, disk_question, gpu_question
+from training_monitor.health.nccl import EfaReading, combine_efa_reports, efa_question, format_efa_report
+from training_monitor.health.verdict import (
+    Finding,
+    NodeGpus,
+    average,
+    format_training_health,
+    judge_disk,
+    judge_efa,
+    judge_gpus,
+    judge_job,
+    judge_pod,
+    judge_ray,
+    worst_verdict,
+)
+from training_monitor.jobs.jobs import is_process_job, look_questions, read_look
+from training_monitor.jobs.ray_jobs import resources_question
+from training_monitor.jobs.ray_processes import pids_of_ray_job
+from training_monitor.judging.judge import judge
+from training_monitor.judging.restart import why_none_is_complete
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.observe.evidence import SAMPLE_SECONDS, evidence_question, pids_of_process_job
+from training_monitor.observe.kept_looks import Looks, look_key
+from training_monitor.observe.looks import observe_job
+from training_monitor.targets.asking import ask, side_by_side
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+Answers = dict[str, Answer[Any]]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """All answers, before they are judged."""
+
+    targets: list[Target]
+    answers: list[Answers]
+    pods: dict[str, PodState] | None
+    pods_error: str | None
+
+    def name_of(self, target: Target) -> str:
+        """Return the name of a target in the report: the name of its pod if that is unique, else the whole target."""
+        names = [each.name for each in self.targets]
+        return target.name if target.kind == "pod" and names.count(target.name) == 1 else str(target)
+
+    def gpus(self) -> list[NodeGpus]:
+        """Return the GPUs of each target; a target that gave no answer at all is reported under `pods`."""
+        nodes = []
+        for target, answers in zip(self.targets, self.answers):
+            answer = answers["gpu"]
+            table: GpuTable = answer.value[0] if answer.value else GpuTable(())
+            error = answer.failure.what if answer.failure else table.error
+            has_none = table.has_none or isinstance(answer.failure, ToolNotFound)
+            nodes.append(NodeGpus(self.name_of(target), table.gpus, None if _silent(answers) else error, has_none))
+        return nodes
+
+
+def get_training_health(
+    head_pod: str | Target,
+    checkpoint_dir: str | None,
+    all_pods: Sequence[str | Target] | None = None,
+    namespace: str = "default",
+    *,
+    job_id: str | None = None,
+    store: Store | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> HealthReport:
+    """Report on GPUs, EFA, checkpoints, Ray, the job, pods and disks; failures of the target never raise.
+
+    Args:
+        head_pod: the Ray head, or any target.
+        checkpoint_dir: a folder on the head; None: report no checkpoints.
+        all_pods: every pod to look at, with or without the head; default: the head alone.
+        job_id: also report on this job.
+        store: where observations of the job are kept; default: this user's store.
+
+    Returns:
+        See `reports.HealthReport`. `verdict` is ok | warning | failed | unknown. `issues` are the findings, and
+        `remedies` the remedy for each of them. `silent` names the targets that gave no answer at all. `healthy` is True
+        for ok and warning only.
+    """
+    head = parse_target(head_pod, namespace=namespace)
+    others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]
+    targets = [head, *(each for each in dict.fromkeys(others) if each != head)]
+    seen = _look(targets, checkpoint_dir, job_id, transport)
+    findings: list[Finding] = []
+    job_answers = seen.answers[0]
+    job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None
+    report = HealthReport(
+        schema=1,
+        healthy=False,
+        verdict="unknown",
+        issues=[],
+        remedies=[],
+        silent=[seen.name_of(target) for target, answers in zip(targets, seen.answers) if _silent(answers)],
+        pods=_pods(seen, findings),
+        job=job.report if job else None,
+        gpu=_gpus(seen, job, findings),
+        efa=_efa(seen, findings),
+        ray=_ray(job_answers["resources"], job_id, findings, silent=_silent(job_answers)),
+        checkpoints=_checkpoints(job_answers, checkpoint_dir, findings),
+        disk=_disks(seen, findings),
+    )
+    report["verdict"] = worst_verdict(findings)
+    report["healthy"] = report["verdict"] in ("ok", "warning")
+    report["issues"] = [finding.issue for finding in findings]
+    report["remedies"] = [finding.remedy for finding in findings]
+    return report
+
+
+def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None, transport: Transport | None) -> _Seen:
+    folders = [checkpoint_dir] if checkpoint_dir is not None else []
+    everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", *folders)]
+    head: list[Question[Any]] = [resources_question(), *map(checkpoints_question, folders)]
+    if job_id:
+        head += job_questions(job_id)
+
+    def one(target: Target, questions: list[Question[Any]]) -> Answers:
+        try:
+            return {answer.name: answer for answer in ask(target, *questions, transport=transport)}
+        except TrainingMonitorError as error:
+            return {question.name: Answer(question.name, None, error) for question in questions}
+
+    pods = [target for target in targets if target.kind == "pod"]
+    calls: list[Callable[[], Any]] = [partial(_pod_states, pods, transport)]
+    calls += [partial(one, target, everywhere + (head if target == targets[0] else [])) for target in targets]
+    results: list[Any] = side_by_side(calls)
+    states, answers = results[0], results[1:]
+    if isinstance(states, TrainingMonitorError):
+        return _Seen(targets, answers, None, str(states))
+    return _Seen(targets, answers, states, None)
+
+
+def _pod_states(targets: list[Target], transport: Transport | None) -> dict[str, PodState]:
+    groups: dict[tuple[str | None, str | None], list[str]] = {}
+    for target in targets:
+        groups.setdefault((target.namespace, target.context), []).append(target.name)
+    found: dict[str, PodState] = {}
+    for (namespace, context), names in groups.items():
+        for pod in list_pods(namespace or "default", *names, context=context, transport=transport):
+            found[f"{namespace}/{pod.name}"] = pod
+    return found
+
+
+def _pods(seen: _Seen, findings: list[Finding]) -> list[PodReport]:
+    reports = []
+    for target, answers in zip(seen.targets, seen.answers):
+        failure = answers["gpu"].failure if _silent(answers) else None
+        if target.kind != "pod":
+            if failure:
+                findings.append(
+                    Finding("unknown", f"{target} could not be asked: {failure.what}", failure.hint or "try again")
+                )
+            continue
+        pod = (seen.pods or {}).get(f"{target.namespace}/{target.name}")
+        gone = (seen.pods is not None and pod is None) or isinstance(failure, TargetNotFound)
+        if gone or pod:
+            findings += judge_pod(target.name, pod)
+        if failure and not gone:
+            findings.append(
+                Finding("unknown", f"pod {target.name} could not be asked: {failure.what}", failure.hint or "try again")
+            )
+        reports.append(
+            PodReport(
+                pod=target.name,
+                phase=pod.phase if pod else None,
+                ready=pod.ready if pod else None,
+                restarts=pod.restarts if pod else None,
+                node=pod.node if pod else None,
+                reason=pod.reason if pod else None,
+                error="there is no such pod" if gone else str(failure) if failure else seen.pods_error,
+            )
+        )
+    return reports
+
+
+def _silent(answers: Answers) -> bool:
+    """Return whether the target gave no answer at all: every question has the very same failure."""
+    return len({id(answer.failure) for answer in answers.values()}) == 1 and answers["gpu"].failure is not None
+
+
+def _judge_job(job_id: str, seen: _Seen, store: Store | None, now: float, findings: list[Finding]) -> HealthJob:
+    answers, gpus = seen.answers[0], [gpu for node in seen.gpus() for gpu in node.gpus]
+    job = judge_health_job(seen.targets[0], job_id, answers, gpus, store, now)
+    if job.seen is not None or not _silent(answers):  # `pods` reports a head that gave no answer at all
+        findings += job.findings
+    return job
+
+
+def _gpus(seen: _Seen, job: HealthJob | None, findings: list[Finding]) -> HealthGpuReport:
+    nodes = seen.gpus()
+    in_pods = any(target.kind == "pod" for target in seen.targets)
+    findings += judge_gpus(nodes, job.seen if job else None, job.verdict if job else None, in_pods=in_pods)
+    all_gpus = [gpu for node in nodes for gpu in node.gpus]
+    return HealthGpuReport(
+        total_gpus=len(all_gpus) if all_gpus else None,
+        avg_utilization=average(gpu.utilization for gpu in all_gpus),
+        per_node=[_node_report(node, answers["gpu"]) for node, answers in zip(nodes, seen.answers)],
+    )
+
+
+def _node_report(node: NodeGpus, answer: Answer[Any]) -> NodeGpuReport:
+    return NodeGpuReport(
+        pod=node.node,
+        util=average(gpu.utilization for gpu in node.gpus),
+        mem_used=_sum(gpu.memory_used_mb for gpu in node.gpus),
+        mem_total=_sum(gpu.memory_total_mb for gpu in node.gpus),
+        power_draw=_sum(gpu.power_draw_watts for gpu in node.gpus),
+        gpu_count=len(node.gpus) if node.gpus else None,
+        error=answer.error or node.error,
+        problem=answer.failure.what if answer.failure else node.error,
+    )
+
+
+def _sum(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+_TRANSPORTS = {"ofi": "ofi (EFA)", "socket": "socket (TCP fallback)", "ib": "ib (InfiniBand)"}
+
+
+def _efa(seen: _Seen, findings: list[Finding]) -> HealthEfaReport:
+    readings: list[tuple[Target, EfaReading]] = [
+        (target, answers["efa"].value) for target, answers in zip(seen.targets, seen.answers) if answers["efa"].value
+    ]
+    nodes = [NodeEfaReport(pod=seen.name_of(target), **format_efa_report(reading)) for target, reading in readings]
+    findings += judge_efa([node["efa_active"] for node in nodes], sum(reading.devices for _, reading in readings))
+    found = combine_efa_reports(nodes) if nodes else None
+    silent = found is not None and not any(reading.transport.evidence for _, reading in readings)
+    name = found["transport"] if found else "unknown"
+    transport = "no NCCL logs yet" if silent and name == "unknown" else _TRANSPORTS.get(name, name)
+    channels = sum(reading.channels for _, reading in readings)
+    return HealthEfaReport(
+        active=found["efa_active"] if found else None,
+        transport=transport,
+        channels=f"{channels} channels via NET/OFI" if channels and name == "ofi" else None,
+        per_node=nodes,
+    )
+
+
+def _ray(answer: Answer[RayResources], job_id: str | None, findings: list[Finding], *, silent: bool) -> HealthRayReport:
+    found = format_resources_report(answer.value, answer.error)
+    if answer.value:
+        findings += judge_ray(answer.value)
+    elif answer.failure and not silent and job_id and not job_id.startswith("process:"):
+        said = f"Ray could not be asked: {answer.failure.what}"
+        findings.append(Finding("unknown", said, answer.failure.hint or "is this the head pod?"))
+    return HealthRayReport(
+        gpus_used=found["gpus_used"],
+        gpus_available=found["gpus_available"],
+        cpus_used=found["cpus_used"],
+        cpus_available=found["cpus_available"],
+        pending_demands=found["pending_demands"],
+        error=found["error"],
+        problem=answer.failure.what if answer.failure else None,
+    )
+
+
+def _checkpoints(answers: Answers, directory: str | None, findings: list[Finding]) -> HealthCheckpointReport:
+    """Report on the checkpoints in the named folder; `pods` reports a head that gave no answer at all."""
+    if directory is None:
+        return HealthCheckpointReport(
+            latest_step=None,
+            latest_path=None,
+            checkpoint_count=None,
+            checkpoint_dir=None,
+            not_looked_at=None,
+            refused=[],
+            error="no folder was named",
+        )
+    answer: Answer[CheckpointListing | None] = answers["checkpoints"]
+    silent, found = _silent(answers), answer.value or CheckpointListing(())
+    latest = found.newest_complete
+    bad = [each for each in found.checkpoints if each.complete is False]
+    if answer.known and answer.value is None:
+        findings.append(
+            Finding("warning", f"there is no folder {directory}", "check the path; the first save may still make it")
+        )
+    elif answer.failure and not silent:
+        findings.append(
+            Finding(
+                "unknown",
+                f"checkpoints in {directory} could not be listed: {answer.failure.what}",
+                "check the path and its permissions on the head",
+            )
+        )
+    elif found.count and not latest:
+        verdict, remedy = "failed", "a restart could not resume: look at the disk's space and the last save"
+        if found.unknown:
+            verdict, remedy = "unknown", f"`training-monitor checkpoints TARGET {directory}` looks further back"
+        findings.append(Finding(verdict, f"{directory}: {why_none_is_complete(found)}", remedy))
+    elif bad and latest and bad[-1].step > latest.step:
+        findings.append(
+            Finding(
+                "warning",
+                f"the newest checkpoint (step {bad[-1].step}) is not complete: {bad[-1].problem}",
+                f"a restart would resume from step {latest.step}",
+            )
+        )
+    return HealthCheckpointReport(
+        latest_step=latest.step if latest else None,
+        latest_path=latest.path if latest else None,
+        checkpoint_count=found.count if answer.known else None,
+        checkpoint_dir=directory,
+        not_looked_at=found.unknown if answer.known else None,
+        refused=[{"path": each.path, "step": each.step, "problem": each.problem} for each in bad],
+        error=answer.error,
+    )
+
+
+def _disks(seen: _Seen, findings: list[Finding]) -> list[DiskReport]:
+    reports = []
+    for target, answers in zip(seen.targets, seen.answers):
+        disks: tuple[Disk, ...] = answers["disk"].value or ()
+        for disk in disks:
+            findings += judge_disk(seen.name_of(target), disk.path, disk.used_percent)
+            reports.append(
+                DiskReport(
+                    pod=seen.name_of(target),
+                    path=disk.path,
+                    free_bytes=disk.free_bytes,
+                    used_percent=round(disk.used_percent, 1),
+                    error=None,
+                )
+            )
+        if not disks:
+            reports.append(
+                DiskReport(
+                    pod=seen.name_of(target), path="", free_bytes=None, used_percent=None, error=answers["disk"].error
+                )
+            )
+    return reports
+
+
+@dataclass(frozen=True, slots=True)
+class HealthJob:
+    """The report on the job, the verdict on it, and the observation (None where it could not be asked)."""
+
+    report: JobReport
+    verdict: Verdict
+    findings: Sequence[Finding]
+    seen: Observation | None = None
+
+
+def job_questions(job_id: str) -> list[Question[Any]]:
+    """Return the questions whose answers `judge_health_job` needs."""
+    roots = pids_of_process_job(job_id) if is_process_job(job_id) else pids_of_ray_job(job_id)
+    return [*look_questions(job_id), evidence_question(roots, SAMPLE_SECONDS)]
+
+
+def judge_health_job(
+    target: Target,
+    job_id: str,
+    answers: Mapping[str, Answer[Any]],
+    gpus: Sequence[Gpu],
+    store: Store | None,
+    now: float,
+) -> HealthJob:
+    """Judge a job by the answers to `job_questions`, the GPUs of all nodes, and earlier observations."""
+    try:
+        view = read_look(job_id, [answers[question.name] for question in look_questions(job_id)])
+    except TrainingMonitorError as failure:
+        verdict = Verdict("unknown", "unknown", f"could not be asked: {failure.what}")
+        found = Finding("unknown", f"job {job_id} {verdict.reason}", failure.hint or "try again")
+        return HealthJob(_report(job_id, None, verdict, str(failure)), verdict, [found])
+    if view is None:
+        verdict = Verdict("unknown", "failed", f"there is no job {job_id}")
+        found = Finding("failed", verdict.reason, "ray job list in the head pod shows what there is")
+        return HealthJob(_report(job_id, None, verdict), verdict, [found])
+    saved = answers["checkpoints"].value if "checkpoints" in answers else None
+    checkpoints = saved.checkpoints if saved else ()
+    seen = observe_job(view, now, gpus=gpus, checkpoints=checkpoints, evidence=answers["evidence"].value)
+    looks = _looks(target, job_id, store)
+    looks.add(seen)
+    verdict = judge(looks.all(), now=now)
+    return HealthJob(_report(job_id, view, verdict), verdict, judge_job(job_id, verdict), seen)
+
+
+def _looks(target: Target, job_id: str, store: Store | None) -> Looks:
+    """Return the earlier observations of the job; none if they cannot be kept, which is no fault of the job."""
+    try:
+        return Looks(store or Store(), look_key(target, WatchedJob(job_id=job_id), None))
+    except TrainingMonitorError:
+        return Looks()
+
+
+def _report(job_id: str, view: JobView | None, verdict: Verdict, error: str | None = None) -> JobReport:
+    progress = view.progress if view else Progress()
+    job = job_progress(progress)
+    return JobReport(
+        job_id=job_id,
+        status=view.status.value if view else "UNKNOWN",
+        message=view.message if view else None,
+        step=job.step,
+        total_steps=job.total_steps,
+        loss=progress.loss,
+        log_age=view.log_age if view else None,
+        error=error,
+        state=verdict.state,
+        verdict=verdict.verdict,
+        reason=verdict.reason,
+    )
+
+
+def print_training_health(report: HealthReport) -> None:
+    """Print a report of `get_training_health` to stdout."""
+    print(format_training_health(report))

@@ -1,0 +1,169 @@
+"""Remember the observations of one training in the store, so that the next command judges with them.
+
+An observation is kept under its target and its training: the job id, or else the path of the log, or else the process.
+`check` in one terminal, `watch` in another and `auto_restart` beside them add to the same history. `Observer` looks at
+one training again and again, each time in one round trip, and adds to that history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any
+
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.models import JobView, Progress
+from training_monitor.core.records import encode, read_record
+from training_monitor.core.store import MOST_LOOKS, Store
+from training_monitor.core.values import Observation, Verdict, WatchedJob
+from training_monitor.jobs.jobs import read_last_words
+from training_monitor.judging.judge import judge
+from training_monitor.judging.stall import StallPolicy
+from training_monitor.judging.stall_history import place_of, thin_looks
+from training_monitor.logs.job_progress import EpochCount
+from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
+from training_monitor.targets.asking import ask
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+WINDOW = 720  # observations that are judged at most
+KEEP_SECONDS = 10.0  # least time between two observations in the store; those in between stay in memory
+KNOWN_SECONDS = 600.0  # after a longer gap, the age of the newest step is read from the log again
+_DEFAULTS = {each.name: each.default for each in fields(Observation)}
+
+
+def _known(observation: Observation) -> dict[str, Any]:
+    """Return the fields of an observation that are known: most are not, and many observations are kept."""
+    return {name: value for name, value in encode(observation).items() if value != _DEFAULTS[name]}
+
+
+def _readable(texts: Iterable[str]) -> Iterator[Observation]:
+    """Yield the readable observations, without fields that a later version added."""
+    for text in texts:
+        with suppress(ValueError):
+            yield read_record(Observation, text, drop_unknown=True)
+
+
+def look_key(target: Target, job: WatchedJob, path: str | None) -> str:
+    """Return the key of a training, the same for every command that finds it; `path` is that of its log."""
+    named = job.job_id or path or job.log_file or " ".join(job.log_paths) or f"pid {job.pid}"
+    return f"{target} {named}"
+
+
+class Looks:
+    """The observations of one training, oldest first; with a store and a key, including those made by other commands.
+
+    `problem` is why they can no longer be kept in the store; then they are kept in memory only.
+    """
+
+    def __init__(self, store: Store | None = None, key: str = "") -> None:
+        self.store, self.key = store, key
+        self.problem: str | None = None
+        self._seen = self._stored()
+        self._kept = self._seen[-2:]  # the newest in the store
+
+    def _stored(self) -> list[Observation]:
+        return list(_readable(self.store.looks(self.key))) if self.store and self.key else []
+
+    def add(self, observation: Observation) -> None:
+        """Add an observation; those with a later time are dropped: the clock was set back since."""
+        self._seen = [each for each in self._seen if each.timestamp < observation.timestamp]
+        self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
+        self._seen = thin_looks([*self._seen, observation], WINDOW)
+        if self.store and self.key and self._is_worth_keeping(observation):
+            try:
+                self._keep(self.store, observation)
+            except TrainingMonitorError as error:  # a full disk here is no reason to stop watching the target
+                self.store, self.problem = None, error.what
+
+    def _is_worth_keeping(self, observation: Observation) -> bool:
+        """Return whether the store has nothing from the last seconds, or would show a different silence without it."""
+        return (
+            not self._kept
+            or observation.timestamp - self._kept[-1].timestamp >= KEEP_SECONDS
+            or place_of(observation) not in (place_of(self._kept[-1]), None)
+        )
+
+    def _keep(self, store: Store, observation: Observation) -> None:
+        """Add it to the store; drop the last one if that is at an older place and came shortly after the one before."""
+        before, last = self._kept[:-1], self._kept[-1:]
+        is_close = bool(before) and last[0].timestamp - before[0].timestamp < KEEP_SECONDS
+        replaced = last[0] if is_close and place_of(last[0]) != place_of(observation) else None
+        self._kept = [*(before if replaced else last), observation]
+        count = store.add_look(
+            self.key,
+            observation.timestamp,
+            _known(observation),
+            replaces=replaced.timestamp if replaced else None,
+        )
+        if count > MOST_LOOKS:
+            store.keep_looks(self.key, [each.timestamp for each in thin_looks(self._stored(), MOST_LOOKS)])
+
+    def all(self) -> tuple[Observation, ...]:
+        """Return the observations, oldest first."""
+        return tuple(self._seen)
+
+    def is_known(self, now: float) -> bool:
+        """Return whether the training was seen lately, so that the next look need not ask for its past."""
+        return self.last is not None and 0 <= now - self.last.timestamp <= KNOWN_SECONDS
+
+    @property
+    def last(self) -> Observation | None:
+        return self._seen[-1] if self._seen else None
+
+
+class Observer:
+    """A watcher of one training; earlier observations by others count as well.
+
+    Each look reads the end of the log. The job's `output_dir`, where known, is where it writes its checkpoints: a file
+    that grows there is a sign of life.
+    """
+
+    def __init__(self, target: Target, job: WatchedJob, *, store: Store, transport: Transport | None) -> None:
+        self.target, self.job, self._store, self._transport = target, job, store, transport
+        self._known: Identity | None = None
+        self.looks = Looks(store, look_key(target, job, None) if job.job_id else "")
+        self.progress = Progress()  # by the last look
+        self._epochs: EpochCount | None = None
+
+    def look(self, now: float) -> Look:
+        """Look once, and remember the observation.
+
+        Raises:
+            JobNotFound: the target answered and has no such job.
+            CommandError: the target could not be asked: nothing is known.
+        """
+        with_log = self.job.job_id is None
+        is_first = self._epochs is None
+        questions = watch_questions(
+            self.job, None, self._known, with_log=with_log, with_checkpoints=False, is_first=is_first
+        )
+        answers = ask(self.target, *questions, transport=self._transport)
+        look = read_watch(self.job, answers, with_log=with_log, with_checkpoints=False, is_first=is_first)
+        if look.view:
+            look = replace(look, view=read_last_words(self.target, look.view, transport=self._transport))
+        self._epochs = look.epochs or self._epochs or EpochCount()
+        look = replace(look, epochs=self._epochs)
+        self._known = look.process.identity if look.process else None
+        self.progress = look.read_progress()
+        self._open_looks(look)
+        self.looks.add(observation_of(look, self.progress, look.text, now, first=not self.looks.is_known(now)))
+        return look
+
+    def look_at_job(self, now: float) -> JobView:
+        """Look once at a training that is a job, and return its view."""
+        view = self.look(now).view
+        assert view
+        return view
+
+    def _open_looks(self, look: Look) -> None:
+        """Load the earlier observations once it is known which training this is."""
+        if not self.looks.key:
+            path = look.log.path if look.log else None
+            self.looks = Looks(self._store, look_key(self.target, self.job, path))
+
+    def judge(self, now: float, policy: StallPolicy) -> Verdict:
+        """Return the verdict on all observations; asks nothing."""
+        return judge(self.looks.all(), now=now, policy=policy)

@@ -1,0 +1,418 @@
+"""Look at a watched job in one round trip (process, log, GPUs, checkpoints) and turn the look into an observation."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training_monitor.checkpoints.checkpoints import checkpoints_question
+from training_monitor.core.errors import JobNotFound
+from training_monitor.core.models import (
+    Answer,
+    Checkpoint,
+    Failure,
+    Gpu,
+    GpuProcess,
+    GpuTable,
+    JobStatus,
+    JobView,
+    LogCursor,
+    NewLog,
+    Progress,
+    Question,
+    Reply,
+)
+from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
+from training_monitor.health.host import gpu_question
+from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
+from training_monitor.jobs.pid_files import ProcessView, process_question
+from training_monitor.jobs.process_jobs import log_expression as process_log
+from training_monitor.jobs.ray_jobs import log_expression as ray_log
+from training_monitor.jobs.ray_processes import pids_of_ray_job
+from training_monitor.judging.failure import classify_failure
+from training_monitor.judging.gpu_load import gpu_load
+from training_monitor.logs.events import find_phase
+from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, epochs_question, log_question_of
+from training_monitor.logs.job_progress import EpochCount, job_progress
+from training_monitor.logs.pace import LogPace, read_log_pace
+from training_monitor.logs.training_log import read_progress
+from training_monitor.observe.evidence import (
+    SAMPLE_SECONDS,
+    Evidence,
+    evidence_question,
+    file_age_question,
+    observe_evidence,
+    pids_of,
+    pids_of_log,
+    pids_of_pid_file,
+    pids_of_process_job,
+)
+from training_monitor.targets.asking import quote_path
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.scripts import Quoted, format_call
+
+FRESH_SECONDS = 60.0  # a log of unknown writer that is older than this is searched for how the training ended
+SPEED_SECONDS = 600.0  # the window for measuring the speed of a training whose log does not tell it
+
+
+def observe_job(
+    view: JobView,
+    now: float,
+    *,
+    first: bool = True,
+    gpus: Sequence[Gpu] = (),
+    checkpoints: Sequence[Checkpoint] = (),
+    evidence: Evidence | None = None,
+    file_age: float | None = None,
+) -> Observation:
+    """Return one look at a job as an observation.
+
+    Args:
+        view: the job.
+        now: epoch seconds.
+        first: whether the job was not seen lately: then the age of its newest step is read from the log.
+        gpus: the GPUs that it may use.
+        checkpoints: those in its checkpoint folder.
+        evidence: what its processes do. file_age: seconds since a file was written in its checkpoint folder.
+    """
+    ages = [file_age, *(each.age for each in checkpoints)]
+    is_running = None if view.status is JobStatus.UNKNOWN else not view.status.is_terminal
+    seen = observe_log(
+        view.progress,
+        view.log_tail,
+        now,
+        first=first,
+        is_running=is_running,
+        log_age=view.log_age,
+        gpus=gpus,
+        evidence=evidence,
+        file_age=min((each for each in ages if each is not None), default=None),
+    )
+    runtime = None if view.started_at is None else max(0.0, now - view.started_at)
+    return replace(
+        seen,
+        log_size=view.log_size,
+        status=view.status,
+        exit_code=view.exit_code,
+        message=view.message,
+        failure=failure_of(view) if view.status is JobStatus.FAILED else None,
+        runtime=seen.runtime if runtime is None else runtime,  # the job's own value also covers unseen processes
+    )
+
+
+def observe_log(
+    progress: Progress,
+    text: str,
+    now: float,
+    *,
+    first: bool,
+    is_running: bool | None,
+    log_age: float | None,
+    log_size: int | None = None,
+    gpus: Sequence[Gpu] = (),
+    evidence: Evidence | None = None,
+    file_age: float | None = None,
+) -> Observation:
+    """Return one look at a training without a job; `text` is the end of its log, `progress` the newest in it."""
+    done, pace = job_progress(progress), read_log_pace(text) if first and text else LogPace()
+    utilization, power = gpu_load(gpus)
+    is_old = log_age is not None and log_age > FRESH_SECONDS
+    unwritten = is_old or (evidence is not None and evidence.processes == 0)
+    ended = is_running is False or (is_running is None and unwritten)
+    return Observation(
+        now,
+        done.step,
+        total_steps=done.total_steps,
+        eta_seconds=done.eta_seconds,
+        steps_per_second=progress.steps_per_second,
+        loss=progress.loss,
+        phase=find_phase(text),
+        gpu_utilization=utilization,
+        gpu_power_fraction=power,
+        log_size=log_size,
+        epoch=done.epoch,
+        total_epochs=done.total_epochs,
+        is_running=is_running,
+        finished=progress.finished,
+        failure=classify_failure(text) if ended else None,
+        log_age=log_age,
+        step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
+        step_interval=pace.step_interval,
+        step_time=pace.step_time,
+        gpu_errors=tuple(f"GPU {'?' if gpu.index is None else gpu.index}: {gpu.error}" for gpu in gpus if gpu.error),
+        **observe_evidence(evidence, file_age),
+    )
+
+
+def failure_of(view: JobView) -> Failure:
+    """Return why a job failed: by its log and exit status, or else by the target's message."""
+    failure = classify_failure(view.log_tail, exit_code=view.exit_code)
+    if failure.category in ("none", "unknown"):
+        failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
+        return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
+    return failure
+
+
+def speed_of(samples: Sequence[Observation]) -> float | None:
+    """Return steps per second over the last ten minutes, by the watcher's clock; None if unknown."""
+    last = samples[-1] if samples else None
+    if last is None or last.step is None:
+        return None
+    first, step = last, last.step
+    for each in reversed(samples):
+        if each.step is None or each.step > step or last.timestamp - each.timestamp > SPEED_SECONDS:
+            break
+        first, step = each, each.step
+    seconds, steps = last.timestamp - first.timestamp, last.step - step
+    return steps / seconds if steps > 0 and seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a watched job; None is unknown. `log` is what is new in the log.
+
+    A job with an id has a `view`; one of files a `process`. `gpus` are those its processes use, or all if that
+    is unknown: `gpu_utilization` (per cent) and `gpu_power` (power draw / limit) are those of the busiest one.
+    `evidence` is what its processes do, `file_age` seconds since a file was written in its checkpoint folder, `epochs`
+    how the log counts, by samples from all of it. `unlisted_checkpoints` counts checkpoints that were not looked at, in
+    addition to `checkpoints`.
+    """
+
+    view: JobView | None = None
+    process: ProcessView | None = None
+    log: NewLog | None = None
+    checkpoints: tuple[Checkpoint, ...] | None = None
+    gpu_utilization: float | None = None
+    gpu_power: float | None = None
+    gpus: tuple[Gpu, ...] = ()
+    errors: tuple[str, ...] = ()
+    evidence: Evidence = Evidence()
+    file_age: float | None = None
+    epochs: EpochCount | None = None
+    unlisted_checkpoints: int = 0
+
+    @property
+    def log_tail(self) -> str:
+        """The end of the log of a job with an id."""
+        return self.view.log_tail if self.view else ""
+
+    @property
+    def text(self) -> str:
+        """The end of the log, as far as this look read it."""
+        return self.log_tail or (self.log.text + self.log.partial if self.log else "")
+
+    def read_progress(self) -> Progress:
+        """Parse the newest progress of the job from the end of its log."""
+        if self.view and not self.epochs:
+            return self.view.progress
+        epochs = replace(self.epochs) if self.epochs else EpochCount()
+        return read_progress(said_by(self.view) if self.view else self.text, epochs)
+
+    @property
+    def message(self) -> str | None:
+        """The message of the job or its process, or why nothing is known of it."""
+        if self.view or not self.process:
+            return self.view.message if self.view else None
+        running = self.process.running and self.process.identity
+        return f"pid {running.pid}: {self.process.command}" if running else self.process.reason
+
+    @property
+    def is_running(self) -> bool | None:
+        if self.view:
+            return None if self.view.status is JobStatus.UNKNOWN else not self.view.status.is_terminal
+        return self.process.running if self.process else None
+
+    def require(self, job: WatchedJob) -> None:
+        """Raise JobNotFound if the process or log that identifies the job was never seen."""
+        missing = None
+        if job.pid is not None:
+            is_gone = self.process is not None and self.process.running is False and not self.process.identity
+            missing = f"process {job.pid}" if is_gone else None
+        elif self.log is not None and self.log.missing and self.is_running is None:
+            missing = f"log {job.log_file or ' '.join(job.log_paths)}"
+        if missing:
+            raise JobNotFound(f"there is no {missing}", hint="list what is there with `training-monitor check TARGET`")
+
+
+# The log that is being read stays the log for as long as it is written to, even if others are written beside it.
+STAYS_SECONDS = 120
+_JOBS = "~/.training_monitor/jobs/"
+_ACTIVE = re.compile(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
+
+
+def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
+    """Return the job's log file as a shell expression; `cursor` is its reader's position."""
+    if job.log_paths:
+        return _newest_of(job.log_paths, cursor)
+    if job.log_file is not None:
+        return quote_path(job.log_file)
+    if job.job_id is None:
+        return f'"$({format_call("watched_log", "show_output", pid=str(job.pid))})"'
+    return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
+
+
+def _newest_of(patterns: Sequence[str], cursor: LogCursor | None) -> str:
+    """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins."""
+    words = [Quoted(word) for each in patterns for word in (_quote_pattern(each, ""), _quote_pattern(each), "''")]
+    inode = cursor.inode if cursor else ""
+    return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
+
+
+def _quote_pattern(pattern: str, active: str = _ACTIVE.pattern) -> str:
+    """Quote a pattern as one word of a script, never an option; without `active` characters it is a file name."""
+    home = ""
+    if pattern.startswith(_JOBS):
+        home, pattern = '"${TRAINING_MONITOR_JOBS_DIR:-$HOME/.training_monitor/jobs}"/', pattern[len(_JOBS) :]
+    elif pattern.startswith("~/"):
+        home, pattern = '"$HOME"/', pattern[2:]
+    elif not pattern.startswith("/"):
+        home = "./"
+    parts = re.split(active, pattern) if active else [pattern]
+    quoted = [part if number % 2 else shlex.quote(part) if part else "" for number, part in enumerate(parts)]
+    return home + "".join(quoted)
+
+
+def watch_questions(
+    job: WatchedJob,
+    cursor: LogCursor | None,
+    known: Identity | None,
+    *,
+    with_log: bool,
+    with_checkpoints: bool = True,
+    parse_tail: bool = True,
+    is_first: bool = False,
+) -> list[Question[Any]]:
+    """Return the questions whose answers `read_watch` needs; `with_log` asks for the log behind `cursor`.
+
+    Without `parse_tail` the end of a job's log is not parsed: callers that read the whole log do not need it. A first
+    look has no earlier one to compare with: it samples the processes for a moment, and asks how the log counts.
+    """
+    evidence = evidence_question(_roots(job, cursor, known), SAMPLE_SECONDS if is_first else 0.0)
+    questions: list[Question[Any]] = [gpu_question(8.0), evidence]
+    if is_first:
+        questions.append(epochs_question(log_expression(job, cursor)))
+    if job.output_dir is not None:
+        questions.append(file_age_question(quote_path(job.output_dir)))
+    if with_log:
+        path = job.label
+        limit = LIMIT_BYTES if cursor else FIRST_BYTES
+        questions.append(log_question_of(log_expression(job, cursor), path, cursor, limit))
+    if with_checkpoints and job.output_dir is not None:
+        questions.append(checkpoints_question(job.output_dir))
+    if job.job_id is not None:
+        asked = look_questions(job.job_id)
+        return questions + (asked if parse_tail else [_without_tail(asked[0]), *asked[1:]])
+    log = log_expression(job, cursor) if job.pid_file is None and job.pid is None else None
+    return [*questions, process_question(job.pid_file, log, known, job.pid)]
+
+
+def _roots(job: WatchedJob, cursor: LogCursor | None, known: Identity | None) -> str:
+    """Return a script that prints the root processes of the training."""
+    if job.job_id is not None:
+        return pids_of_process_job(job.job_id) if is_process_job(job.job_id) else pids_of_ray_job(job.job_id)
+    if known or job.pid is not None:
+        return pids_of(known.pid if known else job.pid or 0)
+    if job.pid_file is not None:
+        return pids_of_pid_file(job.pid_file)
+    return pids_of_log(log_expression(job, cursor))
+
+
+def _without_tail(question: Question[Any]) -> Question[Any]:
+    """Return a question about a job that ignores the log in its reply; Ray's reply has none."""
+
+    def parse(reply: Reply) -> Any:
+        head, mark, _ = f"\n{reply.output}".partition("\nlog\n")
+        return question.parse(replace(reply, output=f"{head}{mark}".removeprefix("\n")) if mark else reply)
+
+    return replace(question, parse=parse)
+
+
+def read_watch(
+    job: WatchedJob,
+    answers: Sequence[Answer[Any]],
+    *,
+    with_log: bool,
+    with_checkpoints: bool = True,
+    parse_tail: bool = True,
+    is_first: bool = False,
+) -> Look:
+    """Build the look from its answers. Raises JobNotFound, and the error that kept us from the job or its log."""
+    rest = list(answers)
+    gpus, evidence = rest.pop(0), rest.pop(0)
+    epochs = rest.pop(0).value if is_first else None
+    file_age = rest.pop(0).value if job.output_dir is not None else None
+    log = rest.pop(0) if with_log else None
+    checkpoints = rest.pop(0) if with_checkpoints and job.output_dir is not None else None
+    errors = [str(each.failure) for each in (checkpoints,) if each and each.failure]
+    view, process = None, None
+    if job.job_id is not None:
+        view = _read_view(job.job_id, rest, parse_tail=parse_tail)
+    else:
+        process = _of(rest[0], errors)
+    seen: Evidence = evidence.value or Evidence()
+    mine = gpus_behind(gpus, (*(process.pids if process else ()), *seen.pids))
+    utilization, power = gpu_load(mine)
+    found = (checkpoints.value if checkpoints else None) or CheckpointListing(())
+    return Look(
+        view,
+        process,
+        log.get() if log else None,
+        None if checkpoints is None or checkpoints.failure else found.checkpoints,
+        utilization,
+        power,
+        mine,
+        tuple(errors),
+        seen,
+        file_age,
+        epochs,
+        found.unlisted,
+    )
+
+
+def _read_view(job_id: str, answers: list[Answer[Any]], *, parse_tail: bool) -> JobView:
+    """Return the view of a job with an id. Raises JobNotFound, CommandError."""
+    log = answers[1].value if len(answers) > 1 else None
+    if log and not parse_tail:
+        answers = [answers[0], replace(answers[1], value=(*log[:2], ""))]
+    view = read_look(job_id, answers)
+    if view is None:
+        raise JobNotFound(f"there is no job {job_id!r}", hint="list what is there with `training-monitor check TARGET`")
+    return replace(view, log_tail=log[2]) if log else view
+
+
+def _of(answer: Answer[Any], errors: list[str]) -> Any:
+    """Return the value of an answer; its failure is appended to the errors."""
+    if answer.failure:
+        errors.append(str(answer.failure))
+    return answer.value
+
+
+def gpus_behind(answer: Answer[tuple[GpuTable, tuple[GpuProcess, ...]]], pids: Sequence[int]) -> tuple[Gpu, ...]:
+    """Return the GPUs that `pids` use, or else all; none if they could not be asked."""
+    table, processes = answer.value or (GpuTable(()), ())
+    mine = {each.gpu_uuid for each in processes if each.pid in pids and each.gpu_uuid}
+    return tuple(gpu for gpu in table.gpus if not mine or gpu.uuid in mine)
+
+
+def observation_of(look: Look, progress: Progress, text: str, now: float, *, first: bool) -> Observation:
+    """Return a look as an observation for the judge.
+
+    Args:
+        progress: the newest in the log.
+        text: the end of the log.
+        now: epoch seconds.
+        first: whether the job was not seen lately: then the age of its newest step is read from the log.
+    """
+    ages = [look.file_age, *(each.age for each in look.checkpoints or ())]
+    seen: dict[str, Any] = {"gpus": look.gpus, "evidence": look.evidence, "first": first}
+    seen["file_age"] = min((each for each in ages if each is not None), default=None)
+    if look.view:
+        return observe_job(replace(look.view, progress=progress, log_tail=text), now, **seen)
+    log = look.log
+    size = log.cursor.offset if log and log.cursor else None
+    return observe_log(
+        progress, text, now, is_running=look.is_running, log_age=log.age if log else None, log_size=size, **seen
+    )

@@ -1,0 +1,230 @@
+"""Resolve a PID, path, job or name that a user gives to the training it means; without one, to all trainings."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError
+from training_monitor.core.models import Answer, Question, RayJob
+from training_monitor.core.units import name_some
+from training_monitor.core.values import NotSeen, WatchedJob
+from training_monitor.jobs import process_jobs, ray_jobs
+from training_monitor.jobs.attempts import attempt_name, next_attempt, training_name
+from training_monitor.observe.find_trainings import (
+    MAX_PROCESSES,
+    FoundFile,
+    FoundTraining,
+    FoundTrainings,
+    files_question,
+    find_question,
+)
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MeantTraining:
+    """One training on a target, and its display name. `remedies` say how to learn more about it."""
+
+    job: WatchedJob
+    name: str
+    command: str | None = None
+    remedies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The trainings that are meant. If `not_seen` names something, there may be more, or different ones."""
+
+    trainings: tuple[MeantTraining, ...]
+    not_seen: tuple[NotSeen, ...] = ()
+
+
+def find_meant(target: Target, what: str | int | None = None, *, transport: Transport | None = None) -> Meant:
+    """Find what is meant, in one round trip at most.
+
+    Args:
+        what: a PID, the path or pattern of a log, `process:NAME`, a Ray submission id, the name of a job; None: all.
+
+    Raises:
+        SettingsError: it fits two trainings. JobNotFound: it fits none. IncompleteAnswer: not all jobs could be listed,
+            and the name may mean one of the others. CommandError: the target could not be asked.
+    """
+    text = "" if what is None else str(what).strip()
+    if is_path(text):
+        return Meant((_by_path(text),))
+    if text.startswith(process_jobs.PREFIX):
+        return Meant((_by_job(text),))
+    questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.jobs_question()]
+    questions += [ray_jobs.signs_question(), *([] if text else [files_question()])]
+    running, names, ray, signs, *files = ask(target, *questions, transport=transport)
+    not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
+    found: FoundTrainings = running.value or FoundTrainings(())
+    there = _There(target, found.trainings, names.value or (), ray.value or (), not_seen)
+    if not text:
+        return _all(there, files[0])
+    return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
+
+
+def _not_seen(running: Answer[FoundTrainings], names: Answer[list[str]], ray: NotSeen | None) -> Iterator[NotSeen]:
+    """Yield what may be on a target besides what was found."""
+    if running.failure:
+        yield NotSeen("processes", running.failure.what)
+    elif running.value and running.value.unlisted:
+        why = f"a look takes {MAX_PROCESSES} that could be trainings: name one by its PID, its log or its job"
+        yield NotSeen("processes", why, running.value.unlisted)
+    if names.failure:
+        yield NotSeen("process jobs", names.failure.what)
+    if ray:
+        yield ray
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """The trainings of a target: processes, names of process jobs (newest first), Ray jobs (newest last)."""
+
+    target: Target
+    running: Sequence[FoundTraining]
+    names: Sequence[str]
+    ray: Sequence[RayJob]
+    not_seen: tuple[NotSeen, ...]
+
+    def is_job(self, job_id: str | None) -> bool:
+        """Return whether the target has such a job: a process's environment may name one that it does not have."""
+        if job_id is None or job_id.startswith(process_jobs.PREFIX):
+            return job_id is not None and job_id.removeprefix(process_jobs.PREFIX) in self.names
+        return any(each.submission_id == job_id for each in self.ray)
+
+    def trainings(self) -> list[MeantTraining]:
+        """Return all running trainings."""
+        return [self.by_process(each) for each in self.running]
+
+    def by_process(self, found: FoundTraining) -> MeantTraining:
+        """Return the training of a process: by its job, if it has one, or else by its log and process."""
+        job_id, folder = found.process_job or found.ray_job, next(iter(found.checkpoint_folders), None)
+        if job_id and self.is_job(job_id):
+            return MeantTraining(WatchedJob(job_id, output_dir=folder), job_id, found.command, found.hints)
+        job = WatchedJob(log_file=next(iter(found.logs), None), pid=found.pid, output_dir=folder)
+        return MeantTraining(job, f"pid {found.pid}", found.command, found.hints)
+
+
+def find_one(
+    target: str | Target,
+    what: str | int | None = None,
+    namespace: str = "default",
+    *,
+    transport: Transport | None = None,
+) -> MeantTraining:
+    """Find the one training that is meant, see `find_meant`.
+
+    Raises:
+        SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
+        CommandError: the target could not be asked.
+    """
+    where = resolve_target(target, namespace=namespace, transport=transport)
+    meant = find_meant(where, what, transport=transport)
+    found = meant.trainings
+    if len(found) > 1:
+        raise SettingsError(f"trainings on {where}", len(found), f"one: say which, by {_listed(found)}")
+    if meant.not_seen:
+        raise _incomplete(f"nobody knows which trainings are on {where}", meant.not_seen)
+    if not found:
+        raise JobNotFound(f"no training was found on {where}", hint="name a PID, a log file or a job")
+    return found[0]
+
+
+def _incomplete(what: str, not_seen: Sequence[NotSeen]) -> IncompleteAnswer:
+    why = "; ".join(map(str, not_seen))
+    return IncompleteAnswer(f"{what}: {why}", hint="name a PID, a log file or a job id, or ask again")
+
+
+def _listed(trainings: Sequence[MeantTraining]) -> str:
+    named = [f"{each.name} ({(each.command or 'job')[:60].strip()})" for each in trainings]
+    return f"PID or job id: {name_some(named, MOST_NAMED, '; ')}"
+
+
+def is_pid(text: str) -> bool:
+    """Return whether a word is meant as a PID."""
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def is_path(text: str) -> bool:
+    """Return whether a word is meant as the path or pattern of a log, and not as a name."""
+    is_job = text.startswith(process_jobs.PREFIX)
+    return not is_job and "://" not in text and bool(re.search(r"[/*?\[]|^~|\.(?:log|out|txt|err)$", text))
+
+
+def job_at(path: str) -> WatchedJob:
+    """Return the job given by the path of its log, or by a pattern, which means its newest file."""
+    return WatchedJob(log_paths=(path,)) if re.search(r"[*?\[]", path) else WatchedJob(log_file=path)
+
+
+def named_job(word: str) -> WatchedJob:
+    """Return the job that a word means, without asking: a PID, the path or pattern of a log, or else a job id."""
+    if is_pid(word):
+        return WatchedJob(pid=int(word))
+    return job_at(word) if is_path(word) else WatchedJob(job_id=word)
+
+
+def _by_path(path: str) -> MeantTraining:
+    return MeantTraining(job_at(path), path)
+
+
+def _by_job(job_id: str, command: str | None = None) -> MeantTraining:
+    return MeantTraining(WatchedJob(job_id=job_id), job_id, command)
+
+
+def _by_pid(there: _There, pid: int) -> MeantTraining:
+    """Return the training that a process belongs to, or the process alone."""
+    for each in there.running:
+        if pid == each.pid or pid in each.pids:
+            return replace(there.by_process(each), name=f"pid {pid}")
+    return MeantTraining(WatchedJob(pid=pid), f"pid {pid}")
+
+
+def _by_name(there: _There, name: str) -> MeantTraining:
+    """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
+    if there.is_job(name):
+        return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
+    if there.not_seen:
+        raise _incomplete(f"{there.target}: nobody knows which training {name!r} is", there.not_seen)
+    named = [each for each in there.ray if training_name(each.submission_id) == name]
+    fits = [_by_job(each.submission_id, each.entrypoint) for each in named[-1:]]
+    last = attempt_name(name, next_attempt(there.names, name) - 1)
+    fits += [_by_job(process_jobs.PREFIX + job) for job in (last, name) if job in there.names][:1]
+    if not fits:
+        word = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+        fits = [there.by_process(each) for each in there.running if word.search(each.command)]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        raise SettingsError(f"trainings named {name!r}", len(fits), f"one: say which, by {_listed(fits)}")
+    close = difflib.get_close_matches(name, [*there.names, *(each.submission_id for each in there.ray)], 3)
+    raise JobNotFound(
+        f"{there.target}: there is no training {name!r}" + (f"; there is {', '.join(close)}" if close else ""),
+        hint="list what is there with `training-monitor check TARGET`",
+    )
+
+
+def _all(there: _There, files: Answer[tuple[FoundFile, ...]]) -> Meant:
+    """Return all that runs; if nothing does, what ended last, or else the newest log."""
+    meant = {each.name: each for each in there.trainings()}
+    for each in there.ray:
+        if ray_jobs.is_active(each):
+            meant.setdefault(each.submission_id, _by_job(each.submission_id, each.entrypoint))
+    if meant:
+        return Meant(tuple(meant.values()), there.not_seen)
+    ended = [_by_job(each.submission_id, each.entrypoint) for each in there.ray[-1:]]
+    ended += [_by_job(process_jobs.PREFIX + name) for name in there.names[:1]]
+    if ended:
+        return Meant(tuple(ended), there.not_seen)
+    unread = (NotSeen("recent logs", files.failure.what),) if files.failure else ()
+    return Meant(tuple(_by_path(each.path) for each in (files.value or ())[:1]), (*there.not_seen, *unread))

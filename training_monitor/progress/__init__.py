@@ -1,1 +1,0 @@
-"""Progress from inside the script: the files a run writes of itself, and who reads them."""

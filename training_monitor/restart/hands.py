@@ -1,0 +1,193 @@
+"""What a supervisor asks of its target and does there, and the claims it needs for that.
+
+Before the next attempt starts, this module also finds what may still run of a training: other jobs of its name, and
+processes that still write checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import JobNotFound, TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
+from training_monitor.core.store import Store
+from training_monitor.core.values import CheckpointListing
+from training_monitor.health.cluster import find_siblings
+from training_monitor.jobs.attempts import Removed, attempt_number, training_name
+from training_monitor.jobs.claims import Claiming, Guard, unguarded
+from training_monitor.jobs.jobs import find_jobs_named, is_process_job, look_at_job, start_job
+from training_monitor.jobs.ray_processes import Forgotten, end_forgotten
+from training_monitor.jobs.stopping import ExitWatch, stop_job
+from training_monitor.restart.state import RunState
+from training_monitor.targets.asking import side_by_side
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+LATE_SECONDS = 10.0  # the file system may still write a job's files for this long after the job ended
+
+
+def claim_names(run: RunState) -> list[str]:
+    """Return the names to claim for a run: its own, and those of jobs that it adopted under other names."""
+    jobs = [*(each["job_id"] for each in run.attempts), *([run.job_id] if run.job_id else [])]
+    return list(dict.fromkeys([run.job_name, *map(training_name, jobs)]))
+
+
+def find_other_job(target: Target, run: RunState, *, transport: Transport | None) -> JobView | None:
+    """Return a job to adopt instead of starting one: a running one of this name, or one newer than all attempts.
+
+    A newer job was started by another supervisor that took over for a while, unless it began before a job that `run`
+    adopted.
+    """
+    process = "command" in (run.config or {})
+    views = [view for view, _ in find_jobs_named(target, run.job_name, process=process, transport=transport)]
+    made = [attempt_number(each["job_id"]) for each in run.attempts]
+    last = run.attempts[-1] if run.attempts else None
+    since = last["started_at"] if last and last["start_step"] is None else 0.0  # for an adopted job, the target's time
+    later = [
+        view for view in views if made and attempt_number(view.job_id) > max(made) and (view.started_at or 0) >= since
+    ]
+    return next((view for view in reversed(views) if not view.status.is_terminal), later[-1] if later else None)
+
+
+def end_what_ray_forgot(
+    target: Target, run: RunState, *, guard: Guard = unguarded, transport: Transport | None
+) -> Forgotten:
+    """End processes of attempts that Ray does not know, on the head; after a lost attempt, on all pods of the cluster.
+
+    The driver runs on a worker pod if its entrypoint asked for resources. Raises CommandError: a process cannot be
+    ended, or a running pod could not be asked.
+    """
+    is_lost = bool(run.attempts) and run.attempts[-1]["status"] == "LOST"
+    pods = find_siblings(target, transport=transport) if is_lost else ()
+    running = [pod.name for pod in pods if pod.phase == "Running" and not pod.deleting]
+    targets = [target, *(replace(target, name=name, container=None) for name in running)]
+    more: dict[str, Any] = {"guard": guard, "transport": transport}
+    calls = [partial(end_forgotten, each, run.job_name, run.job_id, **more) for each in targets]
+    found: list[Forgotten] = []
+    for answer in side_by_side(calls):
+        if isinstance(answer, TrainingMonitorError):
+            raise answer
+        found.append(answer)
+    log_tail = next((each.log_tail for each in found if each.log_tail), "")
+    return Forgotten(sum(each.ended for each in found), (), max(each.attempts for each in found), log_tail)
+
+
+def is_still_written(run: RunState, checkpoints: Sequence[Checkpoint], now: float, quiet: float) -> float | None:
+    """Return how many seconds ago a checkpoint was written after the end of the last attempt; None if none was.
+
+    Files that nobody wrote to for `quiet` seconds count as finished.
+    """
+    ended = run.attempts[-1]["ended_at"] if run.attempts else None
+    age = min((each.age for each in checkpoints if each.age is not None), default=None)
+    if ended is None or age is None or age >= min(now - ended - LATE_SECONDS, quiet):
+        return None
+    return age
+
+
+class Hands:
+    """One target, the way to it, and the claims on what is supervised there."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        transport: Transport | None,
+        clock: Clock,
+        on_event: OnEvent | None,
+        take_over: bool,
+    ) -> None:
+        self.store, self.target, self.transport, self.clock = store, target, transport, clock
+        self.on_event, self.take_over = on_event, take_over
+        self.exit_watch = ExitWatch(target, transport)
+        self.claims: dict[str, Claiming] = {}
+        self.keep_attempts: int | None = None
+
+    def claim(self, run: RunState) -> None:
+        """Hold all claims of a run. Raises AlreadySupervised, LeaseLost; CommandError: the target did not answer."""
+
+        def tell(kind: str, text: str) -> None:
+            self.tell(run, kind, text)
+
+        for name in claim_names(run):
+            if name not in self.claims:
+                self.claims[name] = Claiming(
+                    self.target, name, self.store, self.transport, self.clock, tell, take_over=self.take_over
+                )
+            self.claims[name].hold()
+
+    def guard_of(self, run: RunState) -> Guard:
+        """Return a guard that allows an action only while all claims of a run are held."""
+
+        def guard(question: Question[Any]) -> Question[Any]:
+            for name in claim_names(run):
+                question = self.claims[name].guard(question)
+            return question
+
+        return guard
+
+    def move(self, target: Target) -> None:
+        """Switch to the replacement of the target."""
+        self.target = self.exit_watch.target = target
+        for each in self.claims.values():
+            each.target = target
+
+    def look(self, job_id: str) -> JobView | None:
+        """Return the job; None if there is no such job. Raises CommandError."""
+        try:
+            return look_at_job(self.target, job_id, transport=self.transport)
+        except JobNotFound:
+            return None
+
+    def list_checkpoints(self, run: RunState) -> CheckpointListing:
+        """List the run's checkpoints, back to the one to resume from; none if it has no known folder."""
+        if not run.checkpoint_dir:
+            return CheckpointListing(())
+        found = get_checkpoint_listing(
+            run.checkpoint_dir, self.target, passed_over=run.bad_checkpoints, transport=self.transport
+        )
+        return found or CheckpointListing(())
+
+    def start_job(self, run: RunState) -> str:
+        """Start the newest planned attempt. Raises like `jobs.start_job`, and LeaseLost."""
+        plan, guard = run.attempts[-1], self.guard_of(run)
+        checkpoint, config = plan["checkpoint"], run.config or {}
+
+        def tell(former: Removed) -> None:
+            if former.removed:
+                self.tell(run, "removed", f"run directories of former attempts removed: {', '.join(former.removed)}")
+            if former.left:
+                self.tell(run, "removed", f"left, as there are files of others in them: {', '.join(former.left)}")
+
+        more: dict[str, Any] = {"guard": guard, "keep_attempts": self.keep_attempts, "on_removed": tell}
+        return start_job(self.target, plan["job_id"], config, checkpoint, transport=self.transport, **more)
+
+    def stop_job(self, run: RunState, job_id: str) -> str:
+        """Stop a job that is to be restarted. Raises like `stopping.stop_job`, and LeaseLost."""
+        more: dict[str, Any] = {"transport": self.transport, "clock": self.clock}
+        more["on_progress"] = lambda text: self.tell(run, "stopping", text)
+        return stop_job(self.target, job_id, by=SUPERVISOR, guard=self.guard_of(run), **more)
+
+    def ended_otherwise(self, job_id: str) -> JobView | None:
+        """Return the job if it succeeded or a person stopped it before we did; Ray does not tell who stopped a job."""
+        view = self.look(job_id)
+        if view is None or view.status is JobStatus.SUCCEEDED:
+            return view
+        by_other = view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR
+        return view if by_other and is_process_job(job_id) else None
+
+    def tell(self, run: RunState, kind: str, text: str, view: JobView | None = None, **more: Any) -> None:
+        get_logger().log(10 if kind == "progress" else 20, "%s: %s", run.job_name, text)
+        if self.on_event:
+            self.on_event(Event(kind, text, run.job_id, len(run.attempts), view, **more))
+
+    def close(self) -> None:
+        """Release the claims; the supervised job keeps running."""
+        self.exit_watch.close()
+        for each in self.claims.values():
+            each.close()

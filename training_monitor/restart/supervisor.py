@@ -1,0 +1,400 @@
+"""The phases of auto_restart: each does one action and returns the next state, already saved.
+
+Guarantees: never two jobs at a time, whichever machine supervises; failing to ask never counts as a failure of the
+job; a job that a person stopped stays stopped; a supervisor that is killed and started again continues with the same
+count of restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import (
+    AlreadySupervised,
+    CommandFailed,
+    JobExists,
+    JobNotFound,
+    LeaseLost,
+    SettingsError,
+    StateError,
+    TargetNotFound,
+    TrainingMonitorError,
+)
+from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
+from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration, plural
+from training_monitor.core.values import WatchedJob
+from training_monitor.health.cluster import find_replacement, pod_of
+from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, look_at_job, next_job_id
+from training_monitor.jobs.process_jobs import held_by
+from training_monitor.jobs.ray_processes import Forgotten
+from training_monitor.judging.restart import RestartPolicy, choose_resume
+from training_monitor.judging.stall import stall_policy
+from training_monitor.observe.kept_looks import Observer
+from training_monitor.observe.looks import failure_of
+from training_monitor.restart.hands import Hands, end_what_ray_forgot, find_other_job, is_still_written
+from training_monitor.restart.state import (
+    RunState,
+    decide,
+    describe_look,
+    failure_evidence,
+    note_end,
+    note_last_words,
+    note_look,
+    own_failure,
+    plan_attempt,
+    update_attempt,
+)
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+
+LOST_LOOKS = 2
+STOP_TRIES = 10
+SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this time, before it is stopped
+
+
+class Supervisor(Hands):
+    """The supervisor of one run; the phases are those of restart/state.py."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        policy: RestartPolicy,
+        transport: Transport | None,
+        clock: Clock,
+        on_event: OnEvent | None,
+        *,
+        take_over: bool = False,
+        on_look: OnLook = lambda error: None,
+    ) -> None:
+        super().__init__(store, target, transport, clock, on_event, take_over)
+        self.keep_attempts = policy.keep_attempts
+        self.policy, self.on_look = policy, on_look
+        self.observer: Observer | None = None
+        self.suspect: str | None = None  # the job that seemed stalled at the last look
+        self.missing_looks = self.stop_failures = 0
+        self.waits_for_quiet = False  # waiting because a process still writes to the checkpoint folder
+        self.unreachable_since: float | None = None
+
+    def step(self, run: RunState) -> RunState:
+        """Do one action of the current phase; if the target could not be asked, nothing is concluded."""
+        phases = {"starting": self.start, "watching": self.watch, "stopping": self.stop, "waiting": self.wait}
+        try:
+            self.claim(run)
+            run, phase = phases[run.phase](run), run.phase
+            if phase in ("starting", "stopping"):  # the other phases call `reached` themselves
+                self.reached(run)
+        except (SettingsError, AlreadySupervised, LeaseLost):
+            raise  # asking again cannot help
+        except TrainingMonitorError as error:
+            return self.not_reached(run, error)
+        return run
+
+    # ------------------------------------------------------------ beginning
+
+    def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
+        """Begin a new run: adopt a running job of this name, or plan the first attempt."""
+        self.claim(replace(run, job_id=initial_job_id))
+        pod = pod_of(self.target, transport=self.transport)
+        run = replace(run, labels=dict(pod.labels) if pod else {})
+        if initial_job_id:
+            config = run.config or self._config_of(initial_job_id)
+            return self.adopt(
+                replace(run, config=config), look_at_job(self.target, initial_job_id, transport=self.transport)
+            )
+        given = run.config is not None
+        process = "command" in (run.config or {})
+        named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
+        if not named:
+            if not given:
+                raise JobNotFound(
+                    f"{self.target}: there is no Ray job called {run.job_name!r} to take the command from",
+                    hint="give job_config, or initial_job_id",
+                )
+            return self.save(run)
+        latest, remembered = named[-1]
+        run = replace(run, config=run.config or remembered)
+        views = [view for view, _ in named]
+        if running := [view for view in views if not view.status.is_terminal]:
+            return self.adopt(run, running[-1])
+        if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
+            raise JobExists(
+                f"{self.target}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",
+                hint=f"stop it first: training-monitor stop {self.target} {finished[-1].job_id}",
+            )
+        for view in views:
+            if view.survivors:
+                left = plural(view.survivors, "process", "processes")
+                self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
+                self.stop_job(run, view.job_id)
+        if not given and latest.status in (JobStatus.SUCCEEDED, JobStatus.STOPPED):
+            return self.adopt(run, latest)  # the next look tells how far it came
+        return self.save(run)
+
+    def _config_of(self, job_id: str) -> dict[str, Any]:
+        config = None if is_process_job(job_id) else get_job_config(self.target, job_id, transport=self.transport)
+        if config is None:
+            raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
+        return config
+
+    def adopt(self, run: RunState, view: JobView) -> RunState:
+        run = plan_attempt(run, view.job_id, None, (), view.started_at or self.clock.time(), adopted=True)
+        run = update_attempt(run, status=view.status.value)
+        self.tell(run, "adopted", f"{view.job_id} is {view.status}: supervising it")
+        return self.save(replace(run, phase="watching"))
+
+    def go_on(self, run: RunState, given: RunState) -> RunState:
+        """Continue a run whose supervisor died: same phase, same count; new arguments apply from now on."""
+        if run.target != str(self.target):
+            self.move(parse_target(run.target))
+        text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
+        if given.config and json.dumps(given.config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
+            text += "; its configuration is another one now: it counts from the next attempt on"
+        self.tell(run, "resumed", text)
+        return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=given.config or run.config))
+
+    # ------------------------------------------------------------ phases
+
+    def start(self, run: RunState) -> RunState:
+        """Start the planned attempt, or find that it exists already."""
+        if not run.attempts or run.attempts[-1]["status"] != "PLANNED":
+            return self._plan(run)
+        plan = run.attempts[-1]
+        if len(run.attempts) > 1 and (ended := self._held(run, run.attempts[-2]["job_id"])):
+            return ended
+        other = find_other_job(self.target, run, transport=self.transport)
+        if other and other.job_id != plan["job_id"]:
+            return self.adopt(replace(run, attempts=run.attempts[:-1]), other)
+        try:
+            how = self.start_job(run)
+        except JobNotFound:  # the reply was lost and nothing runs: the next round tries the same id
+            self.tell(run, "unreachable", f"{plan['job_id']} was not started, its answer was lost: trying again")
+            self.clock.sleep(self.policy.check_interval)
+            return run
+        except CommandFailed as error:
+            if self.look(plan["job_id"]) is None:
+                return self.fail(run, "NOT_STARTED", f"restart_failed: {error}")
+            how = "exists"  # it may still start: another one would be a second job
+        source = "from the start: there is no checkpoint yet"
+        if run.wrote_checkpoint or plan["refused_checkpoints"]:
+            source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
+        kind = "started" if how == "started" else "adopted"
+        self.tell(run, kind, f"{plan['job_id']} {how}, {source}", checkpoint=plan["checkpoint"])
+        pod = pod_of(self.target, transport=self.transport)
+        run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
+        return self.save(replace(run, phase="watching"))
+
+    def _plan(self, run: RunState) -> RunState:
+        """Plan the next attempt and its checkpoint; or adopt a job that someone else has started meanwhile."""
+        process = "command" in (run.config or {})
+        if run.attempts:
+            if held := self._held(run, run.attempts[-1]["job_id"]):
+                return held
+            if other := find_other_job(self.target, run, transport=self.transport):
+                return self.adopt(run, other)
+        highest = len(run.attempts)
+        if not process:
+            forgotten = self._end_forgotten(run)
+            highest = max(highest, forgotten.attempts)
+            run = self.save(note_last_words(run, forgotten.log_tail))
+        found = self.list_checkpoints(run)
+        quiet = self.policy.stagnation_threshold
+        if (age := is_still_written(run, found.checkpoints, self.clock.time(), quiet)) is not None:
+            written = f"{run.checkpoint_dir} was written {format_duration(age)} ago, by a process that is not found"
+            if not self.waits_for_quiet:
+                self.tell(
+                    run, "detected", f"{written}: no attempt starts until it is quiet for {format_duration(quiet)}"
+                )
+            self.waits_for_quiet = True
+            self.clock.sleep(self.policy.check_interval)
+            return run
+        self.waits_for_quiet = False
+        choice = choose_resume(
+            found, wrote_one=run.wrote_checkpoint, fresh_start=self.policy.fresh_start, bad=run.bad_checkpoints
+        )
+        for each in choice.refused:
+            self.tell(run, "refused", f"checkpoint {each.path} refused: {each.problem}")
+        if choice.refusal:
+            return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
+        number, name = highest + 1, run.job_name
+        job_id = next_job_id(self.target, name, process=process, at_least=number, transport=self.transport)
+        return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
+
+    def _end_forgotten(self, run: RunState) -> Forgotten:
+        """End processes of former attempts that Ray no longer knows: they would train beside the next one."""
+        found = end_what_ray_forgot(self.target, run, guard=self.guard_of(run), transport=self.transport)
+        if found.ended:
+            left = plural(found.ended, "process", "processes")
+            self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")
+        return found
+
+    def watch(self, run: RunState) -> RunState:
+        """Look once: report progress, or find that the job ended or stalls; then wait for the next look."""
+        assert run.job_id
+        observer = self._observer(run)
+        try:
+            view = observer.look_at_job(self.clock.time())
+        except JobNotFound as error:
+            return self.missing(run, error)
+        self.missing_looks = 0
+        run = self.save(note_look(run, view, self.clock.time()))
+        self.reached(run)
+        if view.status.is_terminal:
+            return self._end(run, view)
+        verdict = observer.judge(self.clock.time(), stall_policy(self.policy.stagnation_threshold))
+        stalled = verdict.state == "stalled" and view.status is JobStatus.RUNNING
+        if stalled and self.suspect == run.job_id:
+            self.tell(run, "detected", f"{run.job_id} stalled: {verdict.reason}", view)
+            return self.save(replace(run, phase="stopping", stop_reason=verdict.reason))
+        self.suspect = run.job_id if stalled else None
+        self.tell(run, "progress", describe_look(view), view)
+        self.pause(run, SURE_SECONDS if stalled else self.policy.check_interval)
+        return run
+
+    def _observer(self, run: RunState) -> Observer:
+        """Return the observer of the current job on the current target."""
+        job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir or None)
+        known = self.observer
+        if known is None or (known.job, known.target) != (job, self.target):
+            known = self.observer = Observer(self.target, job, store=self.store, transport=self.transport)
+        return known
+
+    def stop(self, run: RunState) -> RunState:
+        """Stop a stalled job, or what a dead one left behind, and verify that it is gone."""
+        assert run.job_id
+        self.tell(run, "stopping", f"ending {run.job_id}: TERM, then KILL after some seconds")
+        try:
+            status = self.stop_job(run, run.job_id)
+        except JobNotFound:
+            status = "GONE"
+        except CommandFailed as error:
+            self.stop_failures += 1
+            self.tell(run, "detected", str(error))
+            if self.stop_failures >= STOP_TRIES:
+                return self.done(run, RunOutcome.RESTART_FAILED, f"restart_failed: it could not be stopped: {error}")
+            self.clock.sleep(self.policy.check_interval)
+            return run
+        self.stop_failures = 0
+        if ended := self.ended_otherwise(run.job_id):
+            return self._end(run, ended)
+        self.tell(run, "stopped", f"{run.job_id} is gone ({status})")
+        return self.fail(run, "STALLED" if run.stop_reason else "FAILED", run.stop_reason or "")
+
+    def wait(self, run: RunState) -> RunState:
+        left = run.restart_at - self.clock.time()
+        if left > 0:
+            self.clock.sleep(min(left, self.policy.check_interval))
+            held = self._held(run, run.attempts[-1]["job_id"])
+            self.reached(run)
+            return held or run
+        return self.save(replace(run, phase="starting"))
+
+    def _held(self, run: RunState, job_id: str) -> RunState | None:
+        """End the run if a person stopped its last job after that had ended; None otherwise."""
+        by = held_by(self.target, job_id, transport=self.transport)
+        last = run.attempts[-1]
+        if by is None or (last["status"] == "PLANNED" and self.look(last["job_id"])):
+            return None
+        made = tuple(each for each in run.attempts if each["status"] != "PLANNED")
+        run = replace(run, attempts=made, job_id=job_id, retries=run.retries - 1)  # the planned restart does not happen
+        return self.done(run, RunOutcome.STOPPED, f"stopped: by {by}, after {job_id} had ended")
+
+    # ------------------------------------------------------------ endings
+
+    def _end(self, run: RunState, view: JobView) -> RunState:
+        """Decide what follows from the end of the job."""
+        if view.status is JobStatus.SUCCEEDED:
+            return self.done(update_attempt(run, status="SUCCEEDED"), RunOutcome.COMPLETED, "completed")
+        if view.status is JobStatus.STOPPED and view.stopped_by != SUPERVISOR:
+            run = update_attempt(run, status="STOPPED")
+            return self.done(run, RunOutcome.STOPPED, f"stopped: {view.message or 'by a person'}")
+        evidence = failure_evidence(view)
+        self.tell(run, "detected", f"{view.job_id} {view.status.value.lower()}: {evidence}", view)
+        if view.survivors:
+            left = plural(view.survivors, "process", "processes")
+            self.tell(run, "detected", f"{left} of {view.job_id} left: ending what is left", view)
+            run = update_attempt(run, status=view.status.value, reason=evidence, failure=asdict(failure_of(view)))
+            return self.save(replace(run, phase="stopping", stop_reason=None))
+        return self.fail(run, view.status.value, evidence, failure_of(view))
+
+    def missing(self, run: RunState, error: JobNotFound) -> RunState:
+        """Count a look that found no such job; after the second one the job is lost (a new head remembers no jobs)."""
+        self.reached(run)
+        self.missing_looks += 1
+        if self.missing_looks < LOST_LOOKS:
+            self.clock.sleep(min(5.0, self.policy.check_interval))
+            return run
+        self.tell(run, "detected", f"{run.job_id} is lost: {error.what}")
+        self.missing_looks = 0
+        return self.fail(run, "LOST", error.what)
+
+    def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
+        """Record the end of an attempt, and plan the next one or give up."""
+        self.exit_watch.close()
+        found = self.list_checkpoints(run)
+        now = self.clock.time()
+        run = update_attempt(run, ended_at=run.attempts[-1]["ended_at"] or now)
+        run = note_end(run, status, reason, failure or own_failure(status, reason), found)
+        if run.config is None:
+            return self.done(run, RunOutcome.RESTART_FAILED, "restart_failed: no job_config to start it with")
+        decision = decide(run, self.policy)
+        if decision.refusal:
+            return self.done(run, decision.refusal, decision.reason)
+        delay = decision.delay * (1.0 + self.policy.jitter * random.random())
+        run = replace(run, phase="waiting", retries=run.retries + 1, restart_at=now + delay, stop_reason=None)
+        avoided = f"; node {', '.join(decision.excluded_nodes)} is suspect" if decision.excluded_nodes else ""
+        self.tell(run, "waiting", f"{decision.reason}{avoided}; restart {run.retries} in {format_duration(delay)}")
+        return self.save(replace(run, bad_checkpoints=decision.bad_checkpoints))
+
+    def done(self, run: RunState, outcome: RunOutcome, reason: str) -> RunState:
+        now = self.clock.time()
+        if run.attempts and run.attempts[-1]["ended_at"] is None and run.attempts[-1]["status"] != "PLANNED":
+            run = update_attempt(run, ended_at=now)
+        success = outcome is RunOutcome.COMPLETED
+        run = self.save(replace(run, phase="done", success=success, outcome=outcome, reason=reason, ended_at=now))
+        self.tell(run, "finished", reason, outcome=outcome)
+        return run
+
+    # ------------------------------------------------------------ small parts
+
+    def not_reached(self, run: RunState, error: TrainingMonitorError) -> RunState:
+        """Conclude nothing while the target is unreachable: no restart, no count; look for a replaced pod."""
+        now = self.clock.monotonic()
+        if self.unreachable_since is None:
+            self.unreachable_since = now
+            self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
+        self.on_look(error)
+        self.exit_watch.close()
+        if isinstance(error, TargetNotFound) and self.target.kind == "pod":
+            if found := find_replacement(self.target, run.labels, transport=self.transport):
+                self.tell(run, "moved", f"{self.target} was replaced by {found}")
+                self.move(found)
+                run = replace(run, target=str(found))
+                with suppress(StateError):  # the state folder itself may be unreachable
+                    self.save(run)
+        self.clock.sleep(self.policy.check_interval)
+        return run
+
+    def reached(self, run: RunState) -> None:
+        if self.unreachable_since is not None:
+            gap = format_duration(self.clock.monotonic() - self.unreachable_since)
+            self.unreachable_since = None
+            self.tell(run, "reached", f"{self.target} answers again after {gap}")
+        self.on_look(None)
+
+    def pause(self, run: RunState, seconds: float) -> None:
+        """Wait until the next look, or until the job's process ends."""
+        assert run.job_id
+        self.exit_watch.follow(run.job_id)
+        self.clock.wait(self.exit_watch.ended, min(seconds, self.policy.check_interval))
+        self.exit_watch.ended.clear()
+
+    def save(self, run: RunState) -> RunState:
+        self.store.save_run(run.key, run, finished=run.phase == "done")
+        return run

@@ -1,0 +1,24 @@
+"""Runs that write progress files: the in-script writer, and the readers of its files."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.runs.collector import *
+    from training_monitor.runs.integrations import *
+    from training_monitor.runs.monitor import *
+    from training_monitor.runs.remote_runs import *
+    from training_monitor.runs.values import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "runs.collector": "RunCollector",
+        "runs.integrations": "HuggingFaceCallback LightningCallback MonitorHandler",
+        "runs.monitor": "TrainingMonitor",
+        "runs.remote_runs": "open_runs",
+        "runs.values": "Run RunRow RunSource RunsSnapshot",
+    },
+)

@@ -1,0 +1,315 @@
+"""The background thread of a run: it alone touches files, so that a training never waits for a disk.
+
+Only the last document is written by the thread that ends the run, under the same lock, so that no status is lost.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import ParseError
+from training_monitor.runs.endings import Warnings
+from training_monitor.runs.files import RunFiles, log_paths, read_file, write_atomically
+from training_monitor.runs.outputs import Outputs, output_paths
+from training_monitor.runs.ownership import Place, Standing, this_process
+from training_monitor.runs.progress_file import parse_control_file
+from training_monitor.runs.record import RunRecord
+from training_monitor.runs.resources import INTERVAL, Busiest, OwnResourceReader
+from training_monitor.runs.values import RUNNING, OwnResources
+from training_monitor.targets.transport import Transport
+
+HEARTBEAT, CONTROL_INTERVAL = 2.0, 1.0
+_LAST_TRIES, _BETWEEN_TRIES = 5, 0.2
+_JOIN_LIMIT, _START_LIMIT = 5.0, 5.0
+_LOCK_LIMIT = 20.0  # how many seconds an ending script waits for a write in progress: a disk may be that slow
+
+
+class _Writer(threading.Thread):
+    """The thread of a background; by listing threads, a process finds the backgrounds that it has."""
+
+    def __init__(self, background: Background, run: Callable[[], None]) -> None:
+        super().__init__(target=run, name=f"training_monitor writes {background.wanted.progress_path}", daemon=True)
+        self.background = background
+
+
+class Background:
+    """The background of one run: writes its record until the run has ended."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        files: RunFiles,
+        metadata: dict[str, object],
+        *,
+        interval: float,
+        tee_outputs: bool,
+        troubles: Warnings,
+        clock: Clock,
+        transport: Transport | None,
+        fall_silent: Callable[[str | None], None],
+        is_alone: bool,
+    ) -> None:
+        self.files = self.wanted = files
+        self._is_settled = False  # whether we own `files`
+        self._place: Place | None = None  # None until the identity of this process is known
+        self._fall_silent, self._is_alone = fall_silent, is_alone
+        self._record, self._metadata = record, metadata
+        self._interval = min(max(0.01, interval), HEARTBEAT) if isinstance(interval, int | float) else 0.25
+        self._troubles, self._clock = troubles, clock
+        self._tee_outputs, self._outputs = tee_outputs, Outputs(("", ""), self._tell_gone)
+        self._resources = OwnResourceReader(transport=transport, clock=clock)
+        self._own: tuple[OwnResources, Busiest] = OwnResources(), []
+        self._closing, self._started = threading.Event(), threading.Event()
+        self._writing = threading.RLock()  # a signal may interrupt its holder
+        self._thread: _Writer | None = None
+        self._pid = os.getpid()
+        self._written_version, self._is_final, self._has_left = -1, False, False
+        self._next_beat = self._next_look = self._next_control = clock.monotonic()
+        self._control_state: tuple[int, int, int] | None = None
+        self._garbled_state: tuple[int, int, int] | None = None
+        self._is_first_control = True
+
+    def replace_earlier(self) -> None:
+        """End the run that an earlier monitor of this process writes to the same file: a notebook cell ran again."""
+        for thread in threading.enumerate():
+            if isinstance(thread, _Writer) and thread.background.wanted.progress_path == self.wanted.progress_path:
+                thread.background._leave()
+
+    def start(self) -> None:
+        """Start the thread. With tees, wait until they work, so that the first lines are in the files."""
+        try:
+            self._thread = _Writer(self, self._run)
+            self._thread.start()
+        except RuntimeError as error:  # no thread left, or the interpreter is exiting
+            self._thread = None
+            self._troubles.warn("thread", f"progress is not written: {error}")
+            return
+        if self._tee_outputs:
+            self._started.wait(_START_LIMIT)
+
+    def finish(self) -> None:
+        """End the background thread, which converts the last metrics, and write the last document in this one.
+
+        A GPU that hangs costs these metrics, but not the status. If the write fails now, it is retried at exit.
+        """
+        if self._pid != os.getpid():  # a forked child, at its exit
+            return
+        self._end_thread()
+        if self._thread is None:
+            self._record.take_metrics()
+        atexit.unregister(self.finish)
+        self._write_last()
+        if not self._is_final:
+            atexit.register(self.finish)
+
+    def _leave(self) -> None:
+        """End without a last document: a newer monitor owns the file."""
+        self._has_left = True  # also stops a thread that hangs now and resumes later
+        self._fall_silent(f"a newer monitor writes {self.wanted.progress_path!r}: this one does nothing any more")
+        self._end_thread()
+        atexit.unregister(self.finish)
+        self.stop_copying()
+        self._release()
+
+    def _end_thread(self) -> None:
+        self._closing.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._started.wait(_START_LIMIT)
+            self._thread.join(_JOIN_LIMIT)
+
+    def _write_last(self) -> None:
+        if not self._writing.acquire(timeout=_LOCK_LIMIT):
+            self._troubles.warn("disk", f"the last status was not written: {self.files.progress_path!r} hangs")
+            return
+        try:
+            for left in reversed(range(_LAST_TRIES)):
+                if self._write(is_last=True):
+                    self._is_final = True
+                    self._release()
+                if self._is_final:
+                    break
+                if left:
+                    self._clock.sleep(_BETWEEN_TRIES)
+        finally:
+            self._writing.release()
+
+    def _release(self) -> None:
+        with suppress(OSError):  # what is left then names a process that is gone
+            if self._place is not None:
+                self._place.leave()
+
+    def stop_copying(self) -> None:
+        """End the tees, which would otherwise last until the process exits."""
+        self._outputs.stop()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the file has the last status."""
+        return self._is_final
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        self._guarded(self._look_around)
+        self._started.set()
+        while True:
+            self._guarded(self._turn)
+            if self._clock.wait(self._closing, self._interval):
+                break
+        self._guarded(self._record.take_metrics)
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as error:  # the monitor must never disturb the training
+            self._troubles.warn(type(error).__name__, f"the monitor failed: {type(error).__name__}: {error}")
+
+    def _look_around(self) -> None:
+        place = self._prepare()
+        with self._writing, suppress(OSError):  # the next write reports the error
+            self._settle(place)
+
+    def _prepare(self) -> Place:
+        """Find out the identity of this process, and where its output goes."""
+        me = this_process(is_alone=self._is_alone)
+        process = me.process
+        self._metadata |= {
+            "pid": process.pid,
+            "start_ticks": process.start_ticks,
+            "hostname": process.hostname,
+            "boot_id": process.boot_id,
+            "pid_namespace": process.pid_namespace,
+        }
+        self._metadata["stdout_path"], self._metadata["stderr_path"] = output_paths()
+        self._place = Place(self.wanted, me, self._clock)
+        return self._place
+
+    def _settle(self, place: Place, *, is_last: bool = False) -> bool:
+        """Return whether we own the files; if another living run writes them, switch to another name."""
+        standing = place.settle(is_last=is_last)
+        if standing is Standing.RELATED:
+            self._is_final = True
+            self._closing.set()
+            self._fall_silent(None)
+            self._outputs.stop()
+        if standing is not Standing.OURS:
+            return False
+        if place.files != self.files or not self._is_settled:
+            self._begin(place)
+        return True
+
+    def _begin(self, place: Place) -> None:
+        """Report if the run is written elsewhere than requested, and begin the tees there."""
+        self.files = place.files
+        if place.files != self.wanted:
+            holder = place.holder.process if place.holder else None
+            who = f"process {holder.pid} on {holder.hostname}" if holder else "another process"
+            self._troubles.warn(
+                "taken",
+                f"{self.wanted.progress_path!r} is written by {who}, this run writes {place.files.progress_path!r}. "
+                "Give each run a file of its own; of several processes of one training let one write "
+                "(RANK in their environment, or rank=)",
+            )
+            if self._metadata.get("run_name") == self.wanted.name:
+                self._metadata["run_name"] = place.files.name
+        is_first, self._is_settled = not self._is_settled, True
+        if not (self._tee_outputs and is_first):
+            return
+        outputs = Outputs(log_paths(place.files), self._tell_gone)
+        try:
+            outputs.start()
+        except OSError as error:
+            self._troubles.warn("tee", f"stdout and stderr are not copied to {outputs.paths[0]!r}: {error}")
+            return
+        self._outputs = outputs
+        self._metadata["stdout_path"], self._metadata["stderr_path"] = outputs.paths
+
+    def _tell_gone(self) -> None:
+        self._troubles.warn("tee", "the copy of stdout or stderr ended: its tee is gone")
+
+    def _turn(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + INTERVAL
+            self._own = self._resources.look()
+            self._find_wandb()
+        if self._is_settled and now >= self._next_control:
+            self._next_control = now + CONTROL_INTERVAL
+            self._look_at_control()
+        if not self._record.take_metrics():
+            self._troubles.warn("metrics", "only the first 200 metrics are kept")
+        with self._record.lock:
+            self._record.observe()
+        if self._record.version != self._written_version or now >= self._next_beat:
+            with self._writing:
+                if self._record.status == RUNNING:  # otherwise the thread that ended it writes
+                    self._write()
+
+    def _write(self, *, is_last: bool = False) -> bool:
+        """Write the current state to the file, recreating its folder if needed; False if that failed."""
+        if self._has_left:
+            return False
+        self._next_beat = self._clock.monotonic() + HEARTBEAT
+        path = self.files.progress_path
+        try:
+            if not self._settle(self._place or self._prepare(), is_last=is_last):
+                return False
+            path = self.files.progress_path
+            with self._record.lock:
+                self._record.observe()
+                version = self._record.version
+                document = self._record.document(self._metadata, *self._own)
+            write_atomically(path, json.dumps(document))  # JSON in ASCII, so that lone surrogates are harmless
+        except OSError as error:
+            self._troubles.warn("disk", f"{path!r} cannot be written ({error.strerror}); it is tried again and again")
+            return False
+        self._written_version = version
+        return True
+
+    def _look_at_control(self) -> None:
+        """Read the control file if it has changed; edits older than this run are rejected."""
+        path = self.files.control_path
+        try:
+            if _state(os.stat(path)) == self._control_state:
+                return
+            text, read = read_file(path)
+            edits = parse_control_file(text)
+        except (FileNotFoundError, NotADirectoryError):
+            self._is_first_control = False
+            return
+        except ParseError as error:
+            if _state(read) == self._garbled_state:  # otherwise an editor may still be writing it
+                self._control_state = self._garbled_state
+                self._troubles.warn("control", f"{path!r} cannot be read: {error}")
+            self._garbled_state = _state(read)
+            return
+        except OSError as error:
+            self._troubles.warn("control", f"{path!r} cannot be read: {error}")
+            return
+        self._control_state = _state(read)
+        is_old = self._is_first_control and read.st_mtime < self._record.started_at
+        self._is_first_control = False
+        with self._record.lock:
+            if self._record.variables.take(edits, of_earlier_run=is_old):
+                self._record.needs_training_thread = True
+            self._record.version += 1
+
+    def _find_wandb(self) -> None:
+        """Find the name and address of the run in wandb if the script uses it; wandb is never imported for that."""
+        run = getattr(sys.modules.get("wandb"), "run", None)
+        for key, attribute in (("wandb_url", "url"), ("wandb_run_name", "name")):
+            found = getattr(run, attribute, None) if run is not None else None
+            if isinstance(found, str) and not self._metadata.get(key):
+                self._metadata[key] = found[:1000]
+                self._record.version += 1
+
+
+def _state(read: os.stat_result) -> tuple[int, int, int]:
+    return read.st_mtime_ns, read.st_size, read.st_ino

@@ -1,0 +1,337 @@
+"""RunCollector: looks at a folder of runs again and again, in the engine's thread; each action has its own thread.
+
+`observe_run` turns a look at a run into an observation for the judge. The progress file says how far the run is and
+when its last batch began; its processes say whether they compute. That the file is being written says nothing about
+the training: a separate thread writes it, even during a hang.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import MOST_WORDS, Engine, begin_thread
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Failure, JobStatus
+from training_monitor.core.values import Observation, Verdict
+from training_monitor.judging.failure import classify_failure
+from training_monitor.judging.judge import judge
+from training_monitor.judging.stall_history import thin_looks
+from training_monitor.runs.columns import loss_of
+from training_monitor.runs.rows import judge_look, without_outlook
+from training_monitor.runs.values import (
+    CANCELED,
+    FAILED,
+    FINISHED,
+    KILLED,
+    PROCESS,
+    RUNNING,
+    UNKNOWN,
+    FolderLook,
+    Limits,
+    Run,
+    RunRow,
+    RunSource,
+    RunsSnapshot,
+    Usage,
+)
+from training_monitor.targets.proc_stat import Identity
+
+MOST_LOOKS = 80  # per run; older ones are thinned
+LOOK_SPACING = 30.0  # seconds between the looks that are kept
+_JOB_STATUS = {
+    RUNNING: JobStatus.RUNNING,
+    FINISHED: JobStatus.SUCCEEDED,
+    CANCELED: JobStatus.STOPPED,
+    FAILED: JobStatus.FAILED,
+    KILLED: JobStatus.FAILED,
+}
+
+
+def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
+    """Return one look at a run as an observation.
+
+    Args:
+        row: the run as `judge_look` shows it.
+        look: the look it is from; ages are by its clock.
+        seen_at: epoch seconds by the caller's clock.
+    """
+    run, now = row.run, look.timestamp
+    status = _JOB_STATUS.get(row.status, JobStatus.UNKNOWN)
+    processes = [node for node in row.tree if node.kind == PROCESS]
+    rate = row.rate if row.rate and row.rate > 0 else None
+    return Observation(
+        seen_at,
+        step := _step(run),
+        total_steps=_total_steps(run, step),
+        eta_seconds=row.eta_seconds,
+        steps_per_second=rate,
+        loss=loss_of(row),
+        phase=run.phase,
+        epoch=_epochs_done(run),
+        total_epochs=run.total_epochs,
+        status=status,
+        message=row.reason or run.last_words,
+        exit_code=run.exit_code,
+        is_running=None if status == JobStatus.UNKNOWN else status == JobStatus.RUNNING,
+        finished=None if status == JobStatus.UNKNOWN else status == JobStatus.SUCCEEDED,
+        failure=_failure(row) if status == JobStatus.FAILED else None,
+        runtime=_since(run.started_at, now),
+        process=_name_of(run.process),
+        boot=run.process.boot_id if run.process else None,
+        step_age=_since(run.step_at, now),
+        step_interval=None if rate is None else 1 / rate,
+        cpu_seconds=_cpu_seconds(row, look),
+        cpu_cores=None if row.cpu_percent is None else row.cpu_percent / 100,
+        blocked=sum(node.state == "D" for node in processes) if processes else None,
+    )
+
+
+def judge_run(row: RunRow, seen: Sequence[Observation], now: float) -> RunRow:
+    """Return the row with the verdict on its observations.
+
+    The last observations of a run that cannot be seen prove nothing. The end of a stalled run is unknown.
+    """
+    if row.status == UNKNOWN:
+        return replace(row, verdict=Verdict("unknown", "unknown", row.reason or "whether it runs is not known"))
+    verdict = judge(seen, now=now)
+    if verdict.state != "stalled":
+        return replace(row, verdict=verdict)
+    return replace(row, verdict=verdict, run=without_outlook(row.run), eta_seconds=None)
+
+
+def add_look(past: Sequence[Observation], new: Observation) -> tuple[Observation, ...]:
+    """Return the observations of a run that are kept, oldest first, with one more.
+
+    An observation of another process starts anew. Those with a later time are dropped: the clock was set back since. Of
+    a run that has ended, the first observation is enough.
+    """
+    if past and new.status.is_terminal and past[-1].status == new.status and past[-1].process == new.process:
+        return tuple(past)
+    kept = [each for each in past if each.timestamp < new.timestamp and each.process == new.process]
+    if len(kept) > 1 and new.timestamp - kept[-2].timestamp < LOOK_SPACING:
+        kept.pop()
+    return tuple(thin_looks([*kept, new], MOST_LOOKS))
+
+
+def _step(run: Run) -> int | None:
+    """Return the step of the whole run; if the file has none, as with the earlier ttop, by epoch and batch."""
+    if run.step is not None or run.batch is None:
+        return run.step
+    before = max(0, (run.epoch or 1) - 1)
+    if before and run.total_batches is None:
+        return None
+    return before * (run.total_batches or 0) + run.batch
+
+
+def _total_steps(run: Run, step: int | None) -> int | None:
+    """Return the total steps of the run, counted like its steps: from its start, even within an epoch."""
+    if run.total_steps is not None:
+        return run.total_steps
+    if step is None or run.batch is None or run.total_batches is None or run.epoch is None or run.total_epochs is None:
+        return None
+    return step + max(0, run.total_batches - run.batch) + max(0, run.total_epochs - run.epoch) * run.total_batches
+
+
+def _epochs_done(run: Run) -> float | None:
+    """Return the epochs done, with the part of the current one if known.
+
+    A validation counts as a part of the batch before it, so that each of its own batches shows.
+    """
+    if run.epoch is None:
+        return None
+    validated = run.validation_batch or 0
+    part = validated / (max(validated, run.total_validation_batches or 0) + 1)
+    done = (max(0, (run.batch or 0) - 1) + part) / run.total_batches if run.total_batches else part
+    return max(0, run.epoch - 1) + min(1.0, done)
+
+
+def _failure(row: RunRow) -> Failure | None:
+    """Return why it failed, by its exit and its script's last message; None if unknown, or if it was killed."""
+    failure = classify_failure(row.run.error_message or "", exit_code=row.run.exit_code)
+    return None if failure.category == "none" else failure
+
+
+def _since(moment: float | None, now: float) -> float | None:
+    return None if moment is None else max(0.0, now - moment)
+
+
+def _name_of(process: Identity | None) -> str | None:
+    """Return the process as PID START BOOT."""
+    return f"{process.pid} {process.start_ticks} {process.boot_id}" if process else None
+
+
+def _cpu_seconds(row: RunRow, look: FolderLook) -> float | None:
+    """Return the CPU time of its processes since they began, without those that have ended."""
+    if look.machine is None:
+        return None
+    samples = [look.machine.processes.get(node.identity.pid) for node in row.tree if node.kind == PROCESS]
+    ticks = [sample.cpu_ticks for sample in samples if sample]
+    return sum(ticks) / look.machine.ticks if ticks else None
+
+
+MOST_ACTS, MOST_MESSAGES = 16, 100  # actions at a time; messages kept
+_LEAST_SPAN = 1.0  # least seconds between the two looks for CPU shares: ticks are 10 ms long
+_NO_LIMITS = Limits()
+
+
+class RunCollector(Engine):
+    """The engine that keeps what is known of a folder of runs up to date.
+
+    When a look fails, the rows of the last good one stay, and the snapshot says why and since when; the following looks
+    use a backoff until one succeeds.
+
+    Args:
+        source: where the folder is; screens and actions use it too.
+        interval: seconds from the beginning of a look to that of the next.
+        limits: what the usage is compared with.
+        where: the display name of the folder.
+    """
+
+    subject = "runs"
+    most_threads = 0
+    longest_backoff = 30.0
+
+    def __init__(
+        self,
+        source: RunSource,
+        *,
+        interval: float = 2.0,
+        limits: Limits = _NO_LIMITS,
+        where: str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(interval, clock)
+        self.source, self._limits = source, limits
+        self._view = RunsSnapshot((), Usage(), clock.time(), where)
+        self._before: FolderLook | None = None
+        self._past: dict[str, tuple[Observation, ...]] = {}  # by the path of a run
+        self._expanded: frozenset[int] = frozenset()
+        self._messages: deque[str] = deque(maxlen=MOST_MESSAGES)
+        self._acts: list[str] = []  # the running ones, by their descriptions
+        self._acted = threading.Event()  # set when one of them has ended
+
+    # ------------------------------------------------------------ looking
+
+    def snapshot(self) -> RunsSnapshot:
+        """Return what is known now; its `timestamp` is that of the last successful look, by the local clock."""
+        with self._lock:
+            return replace(self._view, is_refreshing=not self._schedule.is_idle)
+
+    def expand(self, pids: frozenset[int]) -> None:
+        """Read the threads of these processes, and of no others, from the next look on."""
+        with self._lock:
+            news, self._expanded = pids - self._expanded, pids
+        if news:
+            self.refresh()
+
+    def look_once(self) -> RunsSnapshot:
+        """Look in the calling thread, after a look in progress; a failure is in the snapshot. Raises nothing."""
+        self.ask_all()
+        return self.snapshot()
+
+    def keys(self) -> tuple[str, ...]:
+        return (self._view.where,)
+
+    def look(self, key: str) -> None:
+        look = self.source.look(self._expanded)
+        rows, usage = judge_look(look, self._before, self._limits)
+        rows = self._judge_each(rows, look)
+        if _is_later(look, self._before):
+            self._before = look
+        with self._lock:
+            if self._closing.is_set():
+                return
+            self._view = RunsSnapshot(
+                rows,
+                usage,
+                self.clock.time(),
+                self._view.where,
+                machine_error=look.machine_error,
+                gpu_error=look.machine.gpu_error if look.machine else None,
+            )
+
+    def _judge_each(self, rows: tuple[RunRow, ...], look: FolderLook) -> tuple[RunRow, ...]:
+        """Return the rows with a verdict on each, by this look and the earlier ones."""
+        now, past = self.clock.time(), self._past
+        self._past = {row.run.path: add_look(past.get(row.run.path, ()), observe_run(row, look, now)) for row in rows}
+        return tuple(judge_run(row, self._past[row.run.path], now) for row in rows)
+
+    def fail(self, key: str, error: str) -> None:
+        with self._lock:
+            if not self._closing.is_set():
+                since = self._view.stale_since or self.clock.time()
+                self._view = replace(self._view, error=error[:MOST_WORDS], stale_since=since)
+
+    # ------------------------------------------------------------ acting
+
+    def act(self, description: str, call: Callable[[], str]) -> None:
+        """Call `call` in its own thread; its result, or its error, becomes a message. Raises nothing.
+
+        The runs are looked at again after it.
+        """
+        with self._lock:
+            is_one_too_many = len(self._acts) >= MOST_ACTS
+            if not is_one_too_many:
+                self._acts.append(description)
+        if is_one_too_many:
+            self.tell(f"{description}: not done: {MOST_ACTS} others are under way. Try: again when one has ended")
+        elif not begin_thread(lambda: self._act(description, call), "act"):
+            self._end_act(description, "not done: there is no thread left here. Try: again")
+
+    def acts(self) -> tuple[str, ...]:
+        """Return the descriptions of the running actions."""
+        with self._lock:
+            return tuple(self._acts)
+
+    def wait_for_acts(self, seconds: float) -> tuple[str, ...]:
+        """Wait until no action is running, for at most so many seconds. Returns those that still are."""
+        end = self.clock.monotonic() + seconds
+        while (left := self.acts()) and (rest := end - self.clock.monotonic()) > 0:
+            self.clock.wait(self._acted, rest)
+            self._acted.clear()
+        return left
+
+    def _act(self, description: str, call: Callable[[], str]) -> None:
+        try:
+            result = call()
+        except TrainingMonitorError as error:
+            result = str(error)
+        except Exception as error:
+            get_logger().exception("%s failed", description)
+            result = f"failed: {error!r}"
+        self.refresh()
+        self._end_act(description, result)
+
+    def _end_act(self, description: str, result: str) -> None:
+        with self._lock:  # an action that is no longer listed already has its message
+            self._acts.remove(description)
+            self._add(f"{description}: {result}")
+        self._acted.set()
+        self._tell_listeners()
+
+    def tell(self, message: str) -> None:
+        """Add a message."""
+        with self._lock:
+            self._add(message)
+        self._tell_listeners()
+
+    def _add(self, message: str) -> None:
+        self._messages.append(message[:MOST_WORDS])
+
+    def messages(self) -> tuple[str, ...]:
+        """Return the results of the last actions, oldest first."""
+        with self._lock:
+            return tuple(self._messages)
+
+
+def _is_later(look: FolderLook, before: FolderLook | None) -> bool:
+    """Return whether the next CPU shares are measured from this look, and not from the earlier one."""
+    if look.machine is None or before is None or before.machine is None:
+        return look.machine is not None
+    since = look.machine.at - before.machine.at
+    return not 0 <= since < _LEAST_SPAN or look.machine.identity.boot_id != before.machine.identity.boot_id

@@ -1,0 +1,154 @@
+"""Read and change runs in a folder of this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.runs import changes as run_changes
+from training_monitor.runs.files import RunFiles, list_run_files, open_regular, read_file
+from training_monitor.runs.resources import GpuReader, with_gpus
+from training_monitor.runs.rows import check_same_attempt
+from training_monitor.runs.texts import KnownRun, read_run, unread_run
+from training_monitor.runs.values import FolderLook, OutputChunk, Run
+from training_monitor.targets.proc_stat import Identity, MachineSample
+from training_monitor.targets.procfs import MachineReader, send_signals
+from training_monitor.targets.transport import Transport
+
+MAX_CHUNK = 2**20
+_FIRST_GPUS = 1.0  # seconds to wait for the first answer of nvidia-smi, so that one look shows GPU memory
+_SETTLED_NS = 100_000_000  # a file may change twice within the resolution of its mtime
+
+_Signature = tuple[int, ...]  # empty for a missing file
+_MISSING: _Signature = ()
+
+
+class LocalRuns:
+    """A RunSource over a folder of this machine. Unchanged files are not read again."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.folder = os.path.abspath(folder)
+        self._clock = clock
+        self._machine = MachineReader()
+        self._gpus = GpuReader(transport=transport, clock=clock)
+        self._known: dict[str, KnownRun[_Signature]] = {}
+
+    def look(self, threads_of: frozenset[int]) -> FolderLook:
+        """Read all processes, then the changed files. Raises TrainingMonitorError if the folder cannot be read."""
+        self._gpus.latest()  # starts nvidia-smi in the background
+        processes_at = self._clock.time()
+        machine: MachineSample | None = None
+        error = None
+        try:
+            machine = self._machine.read(threads_of)
+        except TrainingMonitorError as failure:
+            error = str(failure)
+        known = {}
+        for files in self._list():
+            if one := _look_at(files, self._known.get(files.progress_path)):
+                known[files.progress_path] = one
+        self._known = known
+        runs = tuple(one.run for one in known.values() if one.run)
+        timestamp = self._clock.time()
+        self._gpus.wait_once(_FIRST_GPUS)
+        machine = machine and with_gpus(machine, self._gpus.latest())
+        return FolderLook(runs, machine, timestamp, error, processes_at)
+
+    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
+        """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output."""
+        known = [one.run for one in self._known.values() if one.run]
+        if not any(path in (run.stdout_path, run.stderr_path) for run in known):
+            raise TrainingMonitorError(f"{path!r} is the output of no run in {self.folder!r}")
+        try:
+            file = open_regular(path)
+            try:
+                size = os.fstat(file).st_size
+                start = min(start if start >= 0 else max(0, size + start), size)
+                return OutputChunk(size, start, os.pread(file, max(0, min(length, MAX_CHUNK)), start))
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise TrainingMonitorError(f"{path!r} cannot be read: {error.strerror}") from error
+
+    def edit(self, run: Run, values: Mapping[str, str]) -> str:
+        """Write edits into the control file of a running run, and verify that they are there."""
+        return run_changes.edit(self._files_of(run), run, values, clock=self._clock)
+
+    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+        """Send a signal to those that are still the same processes; return a sentence for each."""
+        return send_signals(processes, number, clock=self._clock)
+
+    def delete(self, run: Run) -> None:
+        """Delete the files of a run whose process has ended, and verify that they are gone."""
+        files = self._files_of(run)
+        known = _look_at(files, KnownRun(files, None, None, run))
+        if known is None or known.run is None:
+            raise self._is_gone(run)
+        check_same_attempt(run, known.run)
+        run_changes.delete(self.folder, files, known.run, now=self._clock.time())
+
+    def _list(self) -> list[RunFiles]:
+        try:
+            return list_run_files(self.folder)
+        except OSError as error:
+            hint = "the folder that the training scripts write to" if isinstance(error, FileNotFoundError) else None
+            raise TrainingMonitorError(
+                f"the folder {self.folder!r} cannot be read: {error.strerror}", hint=hint
+            ) from error
+
+    def _files_of(self, run: Run) -> RunFiles:
+        """Return the run's files from a new listing: an arbitrary path in `run` is rejected."""
+        for files in self._list():
+            if files.progress_path == run.path:
+                return files
+        raise self._is_gone(run)
+
+    def _is_gone(self, run: Run) -> TrainingMonitorError:
+        return TrainingMonitorError(f"run {run.name!r} is not in {self.folder!r} any more")
+
+
+def _look_at(files: RunFiles, before: KnownRun[_Signature] | None) -> KnownRun[_Signature] | None:
+    """Return a run's files as they are now; None if they are gone. An unreadable file keeps the old run, and why."""
+    if before and before.files != files:
+        before = None
+    last = before.run if before else None
+    try:
+        state, control = os.stat(files.progress_path), _signature(files.control_path)
+        if before and before.progress == _as_signature(state) and before.control == control:
+            return before
+        text, state = read_file(files.progress_path, state=state)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return KnownRun(files, None, None, unread_run(files, last, f"cannot be read: {error.strerror}"))
+    edits, edited = _read_control(files.control_path) if control else (None, _MISSING)
+    return KnownRun(files, _settled(state), edited, read_run(files, text, edits, last))
+
+
+def _read_control(path: str) -> tuple[str | None, _Signature | None]:
+    try:
+        text, state = read_file(path)
+    except OSError:
+        return None, _signature(path)
+    return text, _settled(state)
+
+
+def _signature(path: str) -> _Signature:
+    try:
+        return _as_signature(os.stat(path))
+    except OSError:
+        return _MISSING
+
+
+def _as_signature(state: os.stat_result) -> _Signature:
+    return state.st_mtime_ns, state.st_size, state.st_ino, state.st_dev
+
+
+def _settled(state: os.stat_result) -> _Signature | None:
+    """Return the signature of a file that was written some time ago; None means: read it again."""
+    return _as_signature(state) if time.time_ns() - state.st_mtime_ns > _SETTLED_NS else None

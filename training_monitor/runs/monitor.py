@@ -1,0 +1,493 @@
+"""`TrainingMonitor`: a script reports its progress, and a file shows it to everybody else (docs/progress_files.md).
+
+    with TrainingMonitor("progress/llama.json") as monitor:
+        for epoch in range(1, 11):
+            monitor.start_epoch(epoch, total_batches=len(loader), total_epochs=10)
+            for batch in loader:
+                monitor.start_batch()
+                monitor.update_metrics(loss=train_on(batch))
+
+The training thread only counts. One background thread computes, measures and writes, a few times a second. Nothing
+raises into the training: each kind of trouble becomes a warning, once. Checkpoints are up to the script: nothing here
+saves them.
+
+* Of the processes of one training only one writes: that of rank 0 by RANK, SLURM_PROCID and similar variables. Without
+  a rank, of the processes that multiprocessing started for one file, the first one; `rank=0` gives each its own run.
+* In a forked child, a pickled copy or a DataLoader worker the monitor does nothing. A script that forks itself into the
+  background must create its monitor afterwards.
+* If another process writes the file, on whatever host, this run warns and writes under a name beside it. A monitor of
+  the same process and file ends where a newer one begins.
+* `sys.exit(3)` and `exit(3)` count as a failure; `raise SystemExit(3)` only within `with`, since nothing else sees it.
+* A metric is kept until its next value or the end. A tensor on a GPU is converted in the background, at most once per
+  write. That waits for the GPU and is not allowed while CUDA graphs are captured: use `loss.item()` where that matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import platform
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import SettingsError, text_of
+from training_monitor.runs.background import Background
+from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
+from training_monitor.runs.files import RunFiles, run_files
+from training_monitor.runs.record import Discarded, RunRecord, counted
+from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
+from training_monitor.runs.variables import Callback, Change
+from training_monitor.targets.proc_stat import RANK_VARIABLES
+from training_monitor.targets.transport import Transport
+
+_NO_CHANGES: tuple[Change, ...] = ()
+
+
+class VariableCalls:
+    """The part of a TrainingMonitor about editable variables: edits are applied in the training thread."""
+
+    is_active: bool
+    why_silent: str
+    troubles: Warnings
+    _record: RunRecord
+
+    def start_monitoring(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The tracked variables, with their present values."""
+        return self._record.variables.values
+
+    @harmless(None)
+    def track_variables(self, variables: Mapping[str, object]) -> None:
+        """Let these be edited from outside; edits appear in this very dict, between two steps."""
+        with self._record.lock:
+            self._record.variables.track(variables)
+            self._record.version += 1
+
+    @harmless(None)
+    def register_callback(self, name: str, callback: Callback) -> None:
+        """Call `callback` with (name, old value, new value) in the training thread when this variable was edited."""
+        self._record.variables.call_back(callback, name)
+
+    @harmless(None)
+    def register_general_callback(self, callback: Callback) -> None:
+        """Call `callback` for all variables."""
+        self._record.variables.call_back(callback)
+
+    @harmless(False)
+    def is_change(self, name: str | None = None) -> bool:
+        """Apply pending edits; return whether any variable, or this one, has changed since the last call."""
+        self._attend()
+        with self._record.lock:
+            return bool(self._record.variables.tell(name))
+
+    @harmless(_NO_CHANGES)
+    def check_changes(self) -> tuple[Change, ...]:
+        """Apply pending edits; return the changes since the last call: (name, old value, new value)."""
+        self._attend()
+        with self._record.lock:
+            return tuple(self._record.variables.tell())
+
+    @harmless("no changes")
+    def get_change_summary(self, changes: object = None) -> str:
+        """Describe the last changes; the argument of earlier versions is ignored."""
+        return self._record.variables.summary()
+
+    @harmless(False)
+    def should_restart_dataloader(self, changes: object = None) -> bool:
+        """Return whether batch_size or num_workers changed since the last call; the argument is ignored."""
+        self._attend()
+        return self._record.variables.needs_dataloader()
+
+    @harmless(None)
+    def _attend(self) -> None:
+        """Start monitoring if needed; apply the edits, and call the callbacks."""
+        self.start_monitoring()
+        record = self._record
+        with record.lock:
+            record.needs_training_thread = False
+            changes = record.variables.apply(record.clock.time())
+            record.version += bool(changes)
+        for failure in record.variables.tell_callbacks(changes):
+            self.troubles.warn(failure, failure)
+
+
+class TrainingMonitor(VariableCalls):
+    """Writes the progress of this script to a file, from a background thread.
+
+    Args:
+        output_file: progress/RUN.json or progress/RUN (a folder of its own); progress/SCRIPT.json by default.
+        run_name: the name to show; that of the file by default.
+        rank: of this process; from the environment by default. Only rank 0 writes.
+        tee_outputs: Also copy stdout and stderr to files beside the progress file.
+        handle_signals: Report SIGTERM and SIGINT as CANCELED. A SIGTERM without another handler then raises
+            SystemExit(143), so that `finally` blocks run; a second one kills. Like Ctrl-C it waits for C code to
+            return.
+        interval: Seconds between two turns of the background thread, at most 2.
+        wandb_url, wandb_run_name: shown; by default those of the run that `wandb.init` began.
+    """
+
+    def __init__(
+        self,
+        output_file: str | os.PathLike[str] | None = None,
+        wandb_run_name: str | None = None,
+        wandb_url: str | None = None,
+        *,
+        run_name: str | None = None,
+        rank: int | None = None,
+        tee_outputs: bool = False,
+        handle_signals: bool = True,
+        interval: float = 0.25,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.troubles = Warnings()
+        self._record = record = RunRecord(clock)
+        self._metrics = record.metrics
+        self._next_batch = record.training.__next__
+        self._offset: int | None = None
+        self._hooks, self._handle_signals = Hooks(self), handle_signals
+        self._is_monitoring = False
+        self._background: Background | None = None
+        self.is_active, self.why_silent = is_rank_zero(rank), ""
+        files = self._files(output_file) if self.is_active else None
+        if files is None:
+            self._become_inert()
+            return
+        self._background = Background(
+            record,
+            files,
+            metadata(run_name or files.name, rank, wandb_run_name, wandb_url),
+            interval=interval,
+            tee_outputs=tee_outputs,
+            troubles=self.troubles,
+            clock=clock,
+            transport=transport,
+            fall_silent=self._fall_silent,
+            is_alone=rank is not None,
+        )
+        os.register_at_fork(after_in_child=functools.partial(_forget, weakref.ref(self)))
+
+    # ------------------------------------------------------------ each step
+
+    def start_batch(self, batch: int | None = None) -> None:
+        """Begin a batch: the next one, or that of this number; pending edits are applied first."""
+        if self._record.needs_training_thread:
+            self._attend()
+        number = self._next_batch()
+        if batch is not None:
+            self._place(batch, number)
+
+    def end_batch(self) -> None:
+        """Do nothing: a batch ends where the next one or another part begins."""
+
+    def update_metrics(self, /, *mappings: Mapping[str, object], **metrics: object) -> None:
+        """Keep the latest value of each metric, of any type; it is converted in the background."""
+        if mappings:
+            self._update_from(mappings)
+        self._metrics.update(metrics)
+
+    # ------------------------------------------------------------ begin and end
+
+    @harmless(None)
+    def start_monitoring(self) -> None:
+        """Begin to write, once; `with` and the first start of anything do so too."""
+        record = self._record
+        with record.lock:
+            record.needs_training_thread = False
+            if self._is_monitoring or record.status != RUNNING or self._background is None:
+                return
+            self._is_monitoring = True
+        if is_data_worker():
+            self._become_inert()
+            return
+        self._background.replace_earlier()
+        self._hooks.install(signals=self._handle_signals)
+        self._background.start()
+
+    def set_finished(self) -> None:
+        """Mark the run as finished; the file says so when this returns. An earlier failure stands."""
+        self._set(Outcome(FINISHED))
+
+    def set_failed(self, message: object = None) -> None:
+        """Mark the run as failed, with the reason: a text, or the exception."""
+        if isinstance(message, BaseException):
+            is_exit = isinstance(message, SystemExit | KeyboardInterrupt)
+            self._set(replace(outcome_of(message), status=FAILED, is_exit=is_exit))
+        else:
+            self._set(Outcome(FAILED, None if message is None else bounded(text_of(message))))
+
+    def set_canceled(self) -> None:
+        """Mark the run as canceled by someone."""
+        self._set(Outcome(CANCELED))
+
+    def shutdown(self) -> None:
+        """Stop monitoring and copying: the run is finished, or failed if an exception is being handled."""
+        self.end(outcome_of(sys.exc_info()[1]))
+        if self._is_monitoring and self._background:
+            self._background.stop_copying()
+
+    def __enter__(self) -> TrainingMonitor:
+        self.start_monitoring()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end(outcome_of(error))
+
+    def end(self, outcome: Outcome) -> None:
+        """End the run, unless its end was reported before; an earlier signal makes it CANCELED."""
+        self._finish(self._record.after_signal(outcome), is_explicit=False)
+
+    def note_signal(self, name: str) -> None:
+        """Remember a signal; called by its handler."""
+        self._record.signal = name
+        self._record.version += 1
+
+    def count(self) -> int:
+        """Return a number that grows with every call of the script, and no more once it has begun to exit."""
+        record = self._record
+        return counted(record.training) + counted(record.validation) + record.calls
+
+    @harmless(None)
+    def _set(self, outcome: Outcome) -> None:
+        """End the run by the script's own report, which counts for less while a signal makes the script end."""
+        self.start_monitoring()
+        if self._record.signal and isinstance(sys.exc_info()[1], SystemExit | KeyboardInterrupt):
+            self.end(outcome)
+        else:
+            self._finish(outcome, is_explicit=True)
+
+    @harmless(None)
+    def _finish(self, outcome: Outcome, *, is_explicit: bool) -> None:
+        record, background = self._record, self._background
+        if not self._is_monitoring or background is None:
+            return
+        with record.lock:
+            is_new = record.end(outcome, is_explicit=is_explicit)
+        if not is_new and background.is_final:
+            return
+        try:
+            background.finish()
+        except BaseException:  # a signal came during the last write: finish the write before raising
+            background.finish()
+            raise
+        finally:
+            self._hooks.remove()
+            self._metrics = Discarded()
+            record.metrics.clear()
+
+    # ------------------------------------------------------------ epochs and parts
+
+    @harmless(None)
+    def set_dataset_sizes(self, train: int, validation: int) -> None:
+        """Set the samples in both datasets: they help to estimate the first validation before it has been seen."""
+        samples, others = amount("train", train), amount("validation", validation)
+        with self._record.lock:
+            self._record.progress.dataset_ratio = others / samples if samples else None
+
+    @harmless(None)
+    def set_remaining_steps(self, steps: int | None) -> None:
+        """Set the training batches that are left if the run may end within an epoch; None if unknown."""
+        left = whole("steps", steps)
+        with self._record.lock:
+            self._record.observe()
+            self._record.progress.end_after(left)
+            self._record.version += 1
+
+    @harmless(None)
+    def start_phase(self, name: str) -> None:
+        """Show this phase until the next one begins."""
+        phase = bounded(text_of(name))[:100]
+        self._at_safe_point(lambda: self._record.progress.start_phase(phase))
+
+    @harmless(None)
+    def end_phase(self) -> None:
+        self._at_safe_point(self._record.progress.end_phase)
+
+    @harmless(None)
+    def start_epoch(
+        self, epoch: int | None = None, total_batches: int | None = None, total_epochs: int | None = None
+    ) -> None:
+        """Begin an epoch; without a number the next one. Epochs that count from 0 are shown from 1."""
+        numbers = whole("epoch", epoch), whole("total_batches", total_batches), whole("total_epochs", total_epochs)
+        self._at_safe_point(lambda: self._record.progress.start_epoch(*numbers), counts="training")
+
+    @harmless(None)
+    def end_epoch(self) -> None:
+        self._at_safe_point(self._record.progress.end_epoch, counts="training")
+
+    @harmless(None)
+    def start_training(self, total_batches: int | None = None) -> None:
+        total = whole("total_batches", total_batches)
+        self._at_safe_point(lambda: self._record.progress.start_training(total), counts="training")
+
+    @harmless(None)
+    def end_training(self) -> None:
+        self._at_safe_point(self._record.progress.end_training, counts="training")
+
+    @harmless(None)
+    def start_validation(self, total_batches: int | None = None) -> None:
+        """Count the batches from here on as validation batches."""
+        total = whole("total_batches", total_batches)
+        self._at_safe_point(lambda: self._record.progress.start_validation(total), counts="validation")
+
+    @harmless(None)
+    def end_validation(self) -> None:
+        self._at_safe_point(self._record.progress.end_validation, counts="training")
+
+    @harmless(None)
+    def update_tqdm_stats(
+        self, rate: float | None = None, elapsed: float | None = None, remaining: float | None = None
+    ) -> None:
+        """Take over the numbers of a progress bar, used until the batches themselves tell more."""
+        numbers = [None if each is None else amount("tqdm", each) for each in (rate, elapsed, remaining)]
+        with self._record.lock:
+            self._record.progress.told = Estimate(*numbers)
+            self._record.version += 1
+
+    # ------------------------------------------------------------ inside
+
+    def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None) -> None:
+        self._attend()
+        record = self._record
+        with record.lock:
+            record.observe()
+            tell()
+            record.version += 1
+            record.calls += 1
+            self._offset = None
+            if counts:
+                self._next_batch = (record.validation if counts == "validation" else record.training).__next__
+
+    @harmless(None)
+    def _place(self, batch: int, number: int) -> None:
+        if batch - number == self._offset:
+            return
+        place = whole("batch", batch) or 0
+        with self._record.lock:
+            self._record.observe()
+            self._record.progress.place(place, number + 1)
+            self._offset = batch - number
+
+    @harmless(None)
+    def _update_from(self, mappings: tuple[Mapping[str, object], ...]) -> None:
+        self._metrics.update({text_of(name): value for mapping in mappings for name, value in mapping.items()})
+
+    def _files(self, output_file: str | os.PathLike[str] | None) -> RunFiles | None:
+        try:
+            return run_files(default_file() if output_file is None else output_file)
+        except (SettingsError, TypeError, ValueError, OSError) as error:
+            self.troubles.warn("output_file", f"progress is not written: {error}", 3)
+            return None
+
+    def _become_inert(self) -> None:
+        self.is_active = False
+        self._metrics = Discarded()  # a child must not free its parent's tensors: they stay in the record
+        self._record.needs_training_thread = False
+
+    def _fall_silent(self, why: str | None) -> None:
+        """Do nothing from now on, as another monitor has the run; give the reason if it is used again."""
+        self._become_inert()
+        self.why_silent, self._record.needs_training_thread = why or "", bool(why)
+        self._hooks.remove()
+        self._record.metrics.clear()
+
+    def __reduce__(self) -> tuple[Callable[..., TrainingMonitor], tuple[object, ...]]:
+        return functools.partial(TrainingMonitor, rank=1), (None,)
+
+    def __deepcopy__(self, memo: object) -> TrainingMonitor:
+        return self
+
+    def __copy__(self) -> TrainingMonitor:
+        return self
+
+
+def _forget(reference: weakref.ref[TrainingMonitor]) -> None:
+    """Disable the monitor in a forked child: the run is its parent's, and an absent thread may hold a lock."""
+    monitor = reference()
+    if monitor is not None:
+        monitor._become_inert()
+        monitor._record.lock = threading.RLock()
+        monitor._hooks.remove()
+
+
+_WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
+
+
+def is_rank_zero(rank: int | None) -> bool:
+    """Return whether this process is the one that writes: by its rank, else by that of the launcher.
+
+    Without a global rank, the ranks within the node and of the node must both be 0, as far as they are set.
+    """
+    if rank is not None:
+        return rank == 0
+    known = _rank_of_launcher()
+    return all(_is_zero(name) for name in _WITHIN_NODES) if known is None else known == "0"
+
+
+def _rank_of_launcher() -> str | None:
+    """Return the first global rank that a launcher set: torchrun within srun comes before srun."""
+    return next((rank for name in RANK_VARIABLES if (rank := os.environ.get(name, "").strip())), None)
+
+
+def _is_zero(name: str) -> bool:
+    return os.environ.get(name, "").strip() in ("", "0")
+
+
+def is_data_worker() -> bool:
+    """Return whether this is a worker of a torch DataLoader, by torch's own answer; torch is not imported for it."""
+    get_worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    return callable(get_worker_info) and get_worker_info() is not None
+
+
+def default_file() -> str:
+    """Return progress/SCRIPT.json, or progress/run.json if there is no script."""
+    folder, file = os.path.split(os.path.abspath(sys.argv[0] if sys.argv and sys.argv[0] else "run"))
+    script = (os.path.basename(folder) if file == "__main__.py" else file).removesuffix(".py")
+    if not script or script[0] in ".-":
+        script = "run"
+    before = "run_" if script in ("control", "progress") or script.startswith("control_") else ""
+    return os.path.join("progress", f"{before}{script}.json")
+
+
+def metadata(run_name: object, rank: int | None, wandb_run_name: object, wandb_url: object) -> dict[str, object]:
+    """Return what is known of the script from the beginning (docs/progress_files.md)."""
+    return {
+        "run_name": text_of(run_name)[:200],
+        "script_name": os.path.basename(sys.argv[0] if sys.argv else "") or None,
+        "python_version": platform.python_version(),
+        "rank": 0 if rank == 0 or _rank_of_launcher() else None,
+        "wandb_run_name": None if wandb_run_name is None else text_of(wandb_run_name)[:200],
+        "wandb_url": None if wandb_url is None else text_of(wandb_url)[:1000],
+    }
+
+
+def whole(name: str, value: object) -> int | None:
+    """Return a count; None stays None. Raises TypeError if it is not whole, ValueError if it is negative."""
+    if value is None:
+        return None
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{name} is a whole number, not {text_of(value)[:100]!r}")
+    if number.__index__() < 0:
+        raise ValueError(f"{name} cannot be negative, as {number} is")
+    return int(number.__index__())
+
+
+def amount(name: str, value: object) -> float:
+    """Return a finite number that is not negative, else raise TypeError or ValueError."""
+    number = float(value)  # type: ignore[arg-type]
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} is a number that is not negative, not {text_of(value)[:100]}")
+    return number

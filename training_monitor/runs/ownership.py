@@ -1,0 +1,283 @@
+"""Make sure that only one process writes a run's files, by a record beside its progress file (docs/progress_files.md).
+
+The record names a process. It is written under a temporary name and then linked to its own, which is atomic, on NFS
+too; its mtime is updated whenever the run writes (its beat), and it is removed at the end. Locks are not used: over a
+network they may have no effect. Whether the owner is alive is seen from its process on this machine, elsewhere from its
+beat alone, by the time that passes here: clocks are not compared. An owner reads its record before each write, so that
+one that was wrongly taken for dead (it was suspended, its network was down) notices and makes room.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import secrets
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import ParseError
+from training_monitor.core.records import encode, format_record
+from training_monitor.runs.files import (
+    SUFFIX,
+    RunFiles,
+    owner_path,
+    read_file,
+    read_text,
+    remove_left_beside,
+    run_files,
+    temporary_beside,
+    write_new,
+)
+from training_monitor.runs.progress_file import parse_owner, parse_progress_file
+from training_monitor.runs.values import Owner
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.procfs import identify, is_alive, read_process
+
+DEAD_AFTER = 15.0  # seconds without a beat; a live run has one every 2 s
+_TRIES = 5
+_MOST_BYTES = 16_384
+_MOST_ANCESTORS = 64
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # FAT, some of FUSE and SMB
+_MULTIPROCESSING = ("multiprocessing.process", "multiprocess.process")  # the standard library's; its fork with dill
+
+
+class Standing(Enum):
+    """The answer to a request for a run's files.
+
+    OURS: no one else writes them. TAKEN: a living process does. RELATED: a process of the same training does:
+    multiprocessing started both, or one from the other. UNSURE: whether the owner is alive is not known yet.
+    """
+
+    OURS = auto()
+    TAKEN = auto()
+    RELATED = auto()
+    UNSURE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A record as it was read; `owner` is None if it names no process."""
+
+    text: str
+    beat: int
+    owner: Owner | None
+
+
+class Ownership:
+    """The record of one run's files, used by a process that wants to write them."""
+
+    def __init__(self, files: RunFiles, me: Owner, clock: Clock) -> None:
+        self.holder: Owner | None = None  # the other process that has the files
+        self._files, self._path, self._me, self._clock = files, owner_path(files), me, clock
+        self._text = format_record(encode(me) | {"token": secrets.token_hex(8)})
+        self._seen: tuple[str, int] | None = None
+        self._seen_at = 0.0
+        self._is_lost = False
+
+    def take(self) -> Standing:
+        """Become the owner, if there is none or a dead one; never again after losing ownership. Raises OSError."""
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        for _ in range(_TRIES):
+            found = self._read()
+            standing = Standing.OURS if found is None else self._judge(found)
+            if self._is_lost and standing is not Standing.RELATED:
+                standing = Standing.TAKEN
+            if standing is not Standing.OURS:
+                self.holder = found.owner if found else None
+                return standing
+            if found is not None:
+                self._remove(found)
+            elif _create(self._path, self._text):
+                return Standing.OURS
+        return Standing.UNSURE
+
+    def renew(self) -> bool:
+        """Beat; False if another process is the owner by now. A deleted record is made again. Raises OSError."""
+        found = self._read()
+        if found is None:
+            is_ours = not self._is_of_another() and self.take() is Standing.OURS
+        else:
+            is_ours = found.text == self._text
+        self._is_lost = not is_ours
+        if is_ours:
+            os.utime(self._path)
+        return is_ours
+
+    def release(self) -> None:
+        """Remove the record if it is ours. Raises OSError."""
+        found = self._read()
+        if found is not None and found.text == self._text:
+            self._remove(found)
+
+    def _read(self) -> _Found | None:
+        try:
+            text, state = read_file(self._path, _MOST_BYTES)  # opening it makes an NFS client refresh its attributes
+        except FileNotFoundError:
+            return None
+        return _Found(text, state.st_mtime_ns, parse_owner(text))
+
+    def _judge(self, found: _Found) -> Standing:
+        """Return OURS if the owner is dead, or has to make room for this process."""
+        owner = found.owner
+        if owner is not None and owner.process == self._me.process:
+            return Standing.OURS  # an earlier monitor of this process, which has ended
+        is_there = None if owner is None else is_alive(owner.process)
+        if is_there is None:
+            is_there = self._has_beaten(found)
+        if is_there is None:
+            return Standing.UNSURE
+        if not is_there or (owner is not None and precedes(self._me, owner)):
+            return Standing.OURS
+        return Standing.RELATED if owner is not None and is_related(self._me, owner) else Standing.TAKEN
+
+    def _has_beaten(self, found: _Found) -> bool | None:
+        """Return whether there was a beat since the first look; None while it may still come."""
+        seen, now = (found.text, found.beat), self._clock.monotonic()
+        if self._seen is None or self._seen[0] != found.text:
+            self._seen, self._seen_at = seen, now
+            return None
+        if self._seen != seen:
+            return True
+        return False if now - self._seen_at >= DEAD_AFTER else None
+
+    def _remove(self, found: _Found) -> None:
+        """Remove exactly this record: one that was made since the look is put back."""
+        grave = temporary_beside(self._path)
+        try:
+            os.rename(self._path, grave)
+        except FileNotFoundError:
+            return
+        try:
+            text = read_text(grave, _MOST_BYTES)
+            if text != found.text:
+                _create(self._path, text)
+        finally:
+            os.unlink(grave)
+
+    def _is_of_another(self) -> bool:
+        """Return whether the progress file is another process's, which took over and may have ended since."""
+        path = self._files.progress_path
+        try:
+            run = parse_progress_file(read_text(path), name="", path=path, control_path="")
+        except (OSError, ParseError):
+            return False
+        return run.process is not None and run.process != self._me.process
+
+
+class Place:
+    """The place of a run: the requested files, or files beside them if another process writes those."""
+
+    def __init__(self, wanted: RunFiles, me: Owner, clock: Clock) -> None:
+        self.files = wanted
+        self._wanted, self._me, self._clock = wanted, me, clock
+        self._asked: dict[RunFiles, Ownership] = {}
+        self._held: Ownership | None = None
+
+    @property
+    def holder(self) -> Owner | None:
+        """The other process that has the requested files; None if unknown."""
+        asked = self._asked.get(self._wanted)
+        return asked.holder if asked else None
+
+    def settle(self, *, is_last: bool = False) -> Standing:
+        """Return OURS if `files` are to be written now; RELATED if this process must not write any run; else UNSURE.
+
+        Args:
+            is_last: there is no time left to wait and see whether an owner is alive.
+
+        Raises:
+            OSError: The records cannot be read or written.
+        """
+        if self._held is not None and self._held.renew():
+            return Standing.OURS
+        self._held = None
+        for number in itertools.count():
+            files = _renamed(self._wanted, number)
+            ownership = self._asked.setdefault(files, Ownership(files, self._me, self._clock))
+            standing = ownership.take()
+            if standing is Standing.OURS:
+                self.files, self._held = files, ownership
+                remove_left_beside(owner_path(files))
+            elif standing is Standing.TAKEN or (standing is Standing.UNSURE and is_last):
+                continue
+            return standing
+        raise AssertionError("there is always another name")
+
+    def leave(self) -> None:
+        """Release the files. Raises OSError."""
+        held, self._held = self._held, None
+        if held is not None:
+            remove_left_beside(owner_path(self.files))
+            held.release()
+
+
+def _renamed(files: RunFiles, number: int) -> RunFiles:
+    """Return the files of the same run under another name; under its own if `number` is 0."""
+    if not number:
+        return files
+    suffix = f"_{os.getpid()}" if number == 1 else f"_{os.getpid()}_{number}"
+    if files.folder:
+        return replace(run_files(files.folder + suffix), name=files.name + suffix)
+    return run_files(files.progress_path.removesuffix(SUFFIX) + suffix + SUFFIX)
+
+
+def this_process(*, is_alone: bool = False) -> Owner:
+    """Return this process and its place among the processes of multiprocessing, also nested ones.
+
+    Args:
+        is_alone: it has a run of its own, whoever started it.
+    """
+    me = identify()
+    for name in _MULTIPROCESSING:
+        module = None if is_alone else sys.modules.get(name)
+        parent = module.parent_process() if module else None
+        if module and parent is not None and parent.pid:
+            return Owner(me, identify(parent.pid), tuple(module.current_process()._identity))
+    return Owner(me)
+
+
+def precedes(one: Owner, other: Owner) -> bool:
+    """Return whether one has precedence: it started the other, or is an older child of the same process."""
+    if other.parent is None:
+        return False
+    return one.process == other.parent or (one.parent == other.parent and one.member < other.member)
+
+
+def is_related(one: Owner, other: Owner) -> bool:
+    """Return whether multiprocessing started this one below the other, or below the other's parent."""
+    if one.parent is None:
+        return False
+    above = _ancestors(one)
+    return other.process in above or other.parent in above
+
+
+def _ancestors(one: Owner) -> list[Identity]:
+    found = [] if one.parent is None else [one.parent]
+    pid = one.process.pid
+    while len(found) < _MOST_ANCESTORS and (sample := read_process(pid)) and (pid := sample.parent) > 1:
+        found.append(identify(pid))
+    return found
+
+
+def _create(path: str, text: str) -> bool:
+    """Create a file with this text atomically; False if it exists: only one of many succeeds. Raises OSError."""
+    temporary = temporary_beside(path)
+    write_new(temporary, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return os.stat(temporary).st_nlink == 2  # the reply of an NFS server was lost, and the request was retried
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with suppress(FileExistsError):
+            write_new(path, text)
+            return True
+        return False
+    finally:
+        os.unlink(temporary)
+    return True

@@ -1,0 +1,302 @@
+"""Everything that a script has reported of its run, and the document that is written from it.
+
+The training thread counts and sets metrics without a lock: counters are `itertools.count`, whose steps are atomic, and
+metrics are one dict. Everything else is under `lock`, which is never held while a file is written. Metrics are written
+as numbers, booleans and short texts, whatever the script passed in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import redact, text_of
+from training_monitor.runs.clock import VALIDATION, RunClock
+from training_monitor.runs.endings import Outcome, outcome_after
+from training_monitor.runs.progress_file import MAX_VALUE
+from training_monitor.runs.resources import Busiest
+from training_monitor.runs.values import FAILED, FINISHED, LOSSES, RUNNING, Estimate, OwnResources, Scalar
+from training_monitor.runs.variables import TrackedVariables, read_only_text
+
+MOST_METRICS, MOST_TEXT, MOST_NAME, MOST_LOSSES = 200, 200, 100, 64
+_LARGEST = 2**63
+
+
+class MetricValues:
+    """The metrics as last written: an object that is still the same is not converted again.
+
+    Converting a tensor on a GPU waits for the GPU, so it is done at most once per write, in the background. Only weak
+    references are kept: the graph behind a tensor may be large.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Callable[[], object], Scalar]] = {}
+
+    def update(self, metrics: Mapping[str, object]) -> bool:
+        """Convert what is new, of the first 200; True if anything differs from the last time."""
+        before, now = self._known, {}
+        has_changed = len(before) != min(len(metrics), MOST_METRICS)
+        for name, value in list(metrics.items())[:MOST_METRICS]:
+            known = before.get(name)
+            if known is None or known[0]() is not value:
+                has_changed, known = True, (_reference(value), plain_value(value))
+            now[name] = known
+        self._known = now  # in one step: another thread may be writing the former values
+        return has_changed
+
+    def plain(self) -> dict[str, Scalar]:
+        """Return the metrics for the file."""
+        return {name[:MOST_NAME]: written(value) for name, (_, value) in self._known.items()}
+
+    def loss(self) -> float | None:
+        """Return the loss of the training, possibly nan or infinite; None if there is none."""
+        for name in LOSSES:
+            value = self._known[name][1] if name in self._known else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+        return None
+
+
+class Discarded(dict[str, object]):
+    """A sink for metrics that are no longer written: it keeps nothing."""
+
+    def update(self, *mappings: object, **metrics: object) -> None: ...
+
+
+class LossHistory:
+    """The loss over a whole run, thinned evenly: at most 64 values, always including the last one."""
+
+    def __init__(self) -> None:
+        self._kept: list[float] = []
+        self._stride, self._passed = 1, 0
+        self._last: float | None = None
+
+    def add(self, loss: float) -> None:
+        self._last = loss
+        if self._passed % self._stride == 0:
+            if len(self._kept) == MOST_LOSSES - 1:
+                del self._kept[1::2]
+                self._stride *= 2
+            if self._passed % self._stride == 0:
+                self._kept.append(loss)
+        self._passed += 1
+
+    def values(self) -> list[float | None]:
+        """Return the losses, oldest first; None for one that is not finite."""
+        is_kept = self._passed == 0 or (self._passed - 1) % self._stride == 0
+        losses = self._kept if is_kept or self._last is None else [*self._kept, self._last]
+        return [loss if math.isfinite(loss) else None for loss in losses]
+
+
+def plain_value(value: object) -> Scalar:
+    """Return a number, boolean or text for any object, such as a tensor or array of one element; never raises."""
+    try:
+        return _plain(value)
+    except Exception as error:  # any class may raise anything
+        return redact(f"{type(value).__name__}: {text_of(error)}")[:MOST_TEXT]
+
+
+def _plain(value: object) -> Scalar:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return redact(str(value)[:MOST_TEXT])
+    if isinstance(value, int):
+        return int(value) if abs(value) < _LARGEST else _large(value)
+    if isinstance(value, float):
+        return float(value)
+    return _converted(value)
+
+
+def written(value: Scalar) -> Scalar:
+    """Return the value for JSON, which has no nan and no infinity: they become texts."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _large(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _converted(value: object) -> Scalar:
+    """Convert by `item()`, which tensors, arrays and their scalars have, else by float()."""
+    item = getattr(value, "item", None)
+    number = item() if callable(item) else float(value)  # type: ignore[arg-type]
+    return _plain(number) if isinstance(number, bool | int | float | str) else float(number)
+
+
+def _reference(value: object) -> Callable[[], object]:
+    """Return a weak reference to the object; a strong one if it does not support that, such as a number."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return lambda: value
+
+
+FORMAT = 1
+
+
+def counted(counter: itertools.count[int]) -> int:
+    """Return how often a counter that began at 0 was stepped: only its text tells without stepping it."""
+    return int(repr(counter)[6:-1])
+
+
+class RunRecord:
+    """The state of one run. Methods are called with `lock` held, except the training thread's counting."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.lock = threading.RLock()  # a signal handler may interrupt its holder
+        self.training, self.validation = itertools.count(), itertools.count()
+        self.metrics: dict[str, object] = {}
+        self.progress = RunClock(clock.monotonic())
+        self.variables = TrackedVariables()
+        self.started_at = clock.time()
+        self.step_at: float | None = None
+        self.status, self.is_explicit = RUNNING, False
+        self.message: str | None = None
+        self.exit_code: int | None = None
+        self.signal: str | None = None
+        self.ended_at: float | None = None
+        self.needs_training_thread = True  # to begin the monitoring, or to apply edits
+        self.version = 0  # grows with every change that should be written
+        self.calls = 0  # grows with every report of the script besides counting
+        self._values, self._losses = MetricValues(), LossHistory()
+
+    def observe(self) -> None:
+        """Let time pass up to now, and look at the counters."""
+        if self.progress.observe(self.clock.monotonic(), counted(self.training), counted(self.validation)):
+            self.step_at = self.clock.time()
+            self.version += 1
+
+    def take_metrics(self) -> bool:
+        """Convert the metrics that the script has set since; without the lock, since this may wait for a GPU.
+
+        Returns:
+            Whether all were taken; beyond 200 names the newest are dropped.
+        """
+        metrics = dict(self.metrics)
+        if self._values.update(metrics):
+            self.version += 1
+            if (loss := self._values.loss()) is not None:
+                self._losses.add(loss)
+        for name in list(metrics)[MOST_METRICS:]:
+            self.metrics.pop(name, None)
+        return len(metrics) <= MOST_METRICS
+
+    def end(self, outcome: Outcome, *, is_explicit: bool) -> bool:
+        """Set how the run ended; False if an earlier report stands.
+
+        Args:
+            is_explicit: the script reports it itself; otherwise its end was observed.
+        """
+        if self.status != RUNNING and not (is_explicit and self._is_corrected_by(outcome.status)):
+            return False
+        self.observe()
+        if self.status == RUNNING:
+            self.ended_at = self.clock.time()
+            self.progress.end()
+        self.status, self.is_explicit = outcome.status, is_explicit
+        self.message, self.exit_code = outcome.message, outcome.exit_code
+        self.version += 1
+        return True
+
+    def _is_corrected_by(self, status: str) -> bool:
+        """Return whether the script's own report overrides an end that is already known.
+
+        Its first report does; after that only a failure overrides FINISHED. A report of FINISHED, as from a `finally`,
+        is not better evidence than an exception that was seen.
+        """
+        if self.is_explicit:
+            return self.status == FINISHED and status == FAILED
+        return status != FINISHED
+
+    def after_signal(self, outcome: Outcome) -> Outcome:
+        """Return how the run ended, given a possible signal: then CANCELED, unless it reached its last batch."""
+        with self.lock:
+            self.observe()
+            if self.signal is None or (outcome.status == FINISHED and self.progress.is_complete):
+                return outcome
+        return outcome_after(self.signal, outcome)
+
+    def document(self, metadata: Mapping[str, object], resources: OwnResources, busiest: Busiest) -> dict[str, object]:
+        """Return the progress file of docs/progress_files.md."""
+        return {
+            "format": FORMAT,
+            "status": self.status,
+            "start_time": self.started_at,
+            "updated_at": self.clock.time(),
+            "end_time": self.ended_at,
+            "error_message": self.message or (f"{self.signal} was received" if self.signal else None),
+            "exit_code": self.exit_code,
+            "metadata": {**metadata, "start_time": self.started_at},
+            "state": self._state(),
+            "estimates": self._estimates(),
+            "metrics": self._values.plain(),
+            "losses": self._losses.values(),
+            "variables": {name: self._variable(name) for name in self.variables.values},
+            "resources": {**asdict(resources), "busiest_threads": busiest},
+        }
+
+    def _state(self) -> dict[str, object]:
+        progress = self.progress
+        return {
+            "phase": progress.phase,
+            "epoch": progress.epoch,
+            "total_epochs": progress.total_epochs,
+            "batch": progress.training.batch,
+            "total_batches": progress.training.total,
+            "validation_batch": progress.validation.batch if progress.mode == VALIDATION else None,
+            "total_validation_batches": progress.validation.total,
+            "step": progress.training.count or None,
+            "total_steps": progress.total_steps,
+            "step_at": self.step_at,
+        }
+
+    def _estimates(self) -> dict[str, object]:
+        progress, estimates = self.progress, self.progress.estimates()
+        run = estimates.run
+        if self.status == FINISHED:
+            run = Estimate(run.rate, run.elapsed, 0.0, run.elapsed)
+        return {
+            "run": _rounded(run),
+            "epoch": {**_rounded(estimates.epoch), "durations": _seconds(progress.epoch_durations)},
+            "training": {**_rounded(estimates.training), "durations": _seconds(progress.training.durations)},
+            "validation": {**_rounded(estimates.validation), "durations": _seconds(progress.validation.durations)},
+            "dataset_ratio": progress.dataset_ratio,
+        }
+
+    def _variable(self, name: str) -> dict[str, object]:
+        answer, kind = self.variables.answers.get(name), self.variables.kind(name)
+        value = self.variables.current(name)
+        return {
+            "value": _shown(value, kind),
+            "type": kind or type(value).__name__,
+            "edit": answer.edit if answer else None,
+            "error": answer.error if answer else None,
+            "applied_at": answer.applied_at if answer else None,
+        }
+
+
+def _shown(value: object, kind: str | None) -> Scalar:
+    if kind is None:
+        return read_only_text(value)
+    return text_of(value)[:MAX_VALUE] if kind == "str" else written(plain_value(value))
+
+
+def _rounded(estimate: Estimate) -> dict[str, float | None]:
+    return {
+        name: None if value is None else float(f"{value:.6g}") if name == "rate" else round(value, 3)
+        for name, value in asdict(estimate).items()
+    }
+
+
+def _seconds(durations: object) -> list[float]:
+    return [round(seconds, 3) for seconds in durations]  # type: ignore[attr-defined]

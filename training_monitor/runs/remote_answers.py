@@ -1,0 +1,234 @@
+"""Parse the answers to the questions of `runs/remote_runs.py`, without trusting any of their content.
+
+A reply is made of parts. Each begins with a line of a random WORD, a space and its key; no file can contain the word,
+since it is chosen after the files were written:
+
+    WORD root
+    /home/me/progress
+    WORD name
+    llama.json
+    WORD files
+    the output of `head` for all files, with a header line before each
+
+The header lines name each file by a path in a random spelling (`././/./llama.json`), so that no file can contain them
+either, and one process reads all files.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
+from training_monitor.runs.values import OutputChunk
+from training_monitor.targets.proc_stat import Identity, MachineSample, ProcessSample, describe_outcome, parse_stat
+from training_monitor.targets.replies import split_parts
+
+_PROCESS = re.compile(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
+_THREAD = re.compile(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
+_LAST_MARK = "==> /dev/null <=="
+_MEMORY = re.compile(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderListing:
+    """The files of a folder of runs, by paths relative to it.
+
+    Attributes:
+        root: the folder, absolute and without links.
+        names: of all files that may belong to a run.
+        texts: of those that were read.
+        refused: why others could not be read: no permission, or not a regular file.
+        unread: those beyond the limit of what is read.
+        timestamp: epoch seconds by the target's clock, None if it did not say.
+    """
+
+    root: str
+    names: tuple[str, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    timestamp: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLook:
+    """A folder, and its machine just before; `machine` is None if there is no /proc, and `machine_error` says why.
+
+    `processes_at` is when reading the processes began, in epoch seconds by the target's clock, None if it did not say.
+    """
+
+    folder: FolderListing
+    machine: MachineSample | None = None
+    machine_error: str | None = None
+    processes_at: float | None = None
+
+
+def parse_look(text: str, word: str, spelling: str, where: str) -> RemoteLook:
+    """Parse the output of one look. Takes and raises what `parse_folder` does."""
+    folder = parse_folder(text, word, spelling, where)
+    try:
+        machine = parse_machine(text, word)
+    except ParseError as error:
+        return RemoteLook(folder, machine_error=error.what)
+    return RemoteLook(folder, machine, processes_at=_number(dict(split_parts(text, word)).get("began", "")))
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def parse_folder(text: str, word: str, spelling: str, where: str) -> FolderListing:
+    """Parse the output of the folder's script.
+
+    Args:
+        word: the mark before each part.
+        spelling: what is between the dot and the name in the paths given to `head`.
+        where: the display name of the folder.
+
+    Raises:
+        AccessDenied: It may not be read.
+        CommandFailed: It does not exist, is not a folder, or has too many files.
+        ParseError: The reply is not one of the script.
+    """
+    parts = split_parts(text, word)
+    keys = dict(parts)
+    if "closed" in keys:
+        raise AccessDenied(f"no permission to read {where}", hint="another user, or the folder's permissions")
+    for state, (said, hint) in _NO_FOLDER.items():
+        if state in keys:
+            raise CommandFailed(f"{said} {where}", hint=hint)
+    root = keys.get("root", "").removesuffix("\n")
+    if not root.startswith("/") or "files" not in keys:
+        raise ParseError("the reply is incomplete", source=where, text=text)
+    others = {body for key, body in parts if key == "other"}
+    names = tuple(dict.fromkeys(body for key, body in parts if key == "name" and body not in others))
+    refused = {body: _REFUSED[key] for key, body in parts if key in _REFUSED}
+    texts, is_whole = _split_files(keys["files"], names, spelling)
+    left = frozenset(names) - refused.keys() - texts.keys()
+    unread = frozenset() if is_whole and "some" not in keys else left
+    return FolderListing(root, names, texts, refused, unread, _number(keys.get("now", "")))
+
+
+_REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
+_NO_FOLDER = {
+    "missing": ("no folder", "check the path: it is the folder that the training scripts write to"),
+    "file": ("no folder, but a file:", "name the folder that the file is in"),
+    "many": ("too many files in", "move those of old runs into another folder"),
+}
+
+
+def _split_files(text: str, names: Sequence[str], spelling: str) -> tuple[dict[str, str], bool]:
+    """Return each file's text, and whether the last mark was seen: without it the last file is cut, and left out."""
+    body, closing, _ = text.rpartition(f"\n==> {spelling}dev/null <==\n")
+    pieces = (body if closing else text).split(f"\n==> .{spelling}")[1:]
+    texts = {}
+    known = set(names)
+    for piece in pieces if closing else pieces[:-1]:
+        end = piece.find(" <==\n")
+        while end >= 0 and piece[:end] not in known:  # the name itself contains such an arrow
+            end = piece.find(" <==\n", end + 1)
+        if end >= 0:
+            texts[piece[:end]] = piece[end + len(" <==\n") :]
+    return texts, bool(closing)
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def parse_machine(text: str, word: str) -> MachineSample:
+    """Parse the processes and facts of a machine, without its GPUs. Raises ParseError."""
+    parts = split_parts(text, word)
+    keys = dict(parts)
+    facts = dict(line.split("=", 1) for line in keys.get("facts", "").split("\n") if "=" in line)
+    uptime, ticks = _number(facts.get("uptime", "")), _whole(facts.get("ticks"))
+    if uptime is None or not ticks or "processes" not in keys:
+        raise ParseError("it has no /proc: processes cannot be seen", source="machine")
+    page_size = _whole(facts.get("page"))
+    if not page_size:
+        raise ParseError("it does not tell the size of a memory page", source="machine")
+    memory = {name: int(size) * 1024 for name, size in _MEMORY.findall(keys.get("memory", ""))}
+    names = (facts.get(name) or None for name in ("host", "boot", "namespace"))
+    processes = {sample.pid: sample for sample in _samples(keys["processes"], _PROCESS, page_size)}
+    if not processes:
+        raise ParseError("not one process could be seen", source="machine")
+    return MachineSample(
+        at=uptime,
+        identity=Identity(_whole(facts.get("pid")) or 0, None, *names),
+        ticks=ticks,
+        cores=_whole(facts.get("cores")) or None,
+        memory_bytes=memory.get("MemTotal"),
+        available_bytes=memory.get("MemAvailable"),
+        processes=processes,
+        threads={
+            pid: tuple(_samples(body, _THREAD, page_size))
+            for key, body in parts
+            if (pid := _whole(key.removeprefix("threads "))) is not None
+        },
+        sees_all=1 in processes and keys["processes"].rstrip("\n").endswith(_LAST_MARK),
+    )
+
+
+def _samples(text: str, header: re.Pattern[str], page_size: int) -> list[ProcessSample]:
+    """Return one sample per header: a process name with line ends does not make a second process."""
+    words = header.split(text)[1:]
+    found = []
+    for pid, line in zip(words[::2], words[1::2]):
+        sample = parse_stat(line.strip("\n"), page_size)
+        if sample and pid and sample.pid == int(pid):
+            found.append(sample)
+    return found
+
+
+# ---------------------------------------------------------------- a piece of a file
+
+
+def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChunk:
+    """Return the piece of a file from its output: whole blocks of it, as base64 or as hexadecimal bytes.
+
+    Args:
+        fields: size of the file, first wanted byte, first read byte, and the coding of `data`.
+        length: how many bytes are wanted.
+
+    Raises:
+        ParseError: It is invalid.
+    """
+    size, start, begin = (_whole(fields.get(name)) for name in ("size", "start", "begin"))
+    if size is None or start is None or begin is None:
+        raise ParseError("no size in the reply", source="output file", text=data[:200])
+    try:
+        whole = base64.b64decode(data, validate=False) if fields.get("coding") == "base64" else bytes.fromhex(data)
+    except (binascii.Error, ValueError) as error:
+        raise ParseError(f"its bytes came back damaged ({error})", source="output file") from error
+    piece = whole[start - begin :][:length]
+    return OutputChunk(max(size, start + len(piece)), start, piece)
+
+
+# ---------------------------------------------------------------- signals
+
+
+def describe_signals(text: str, word: str, processes: Sequence[Identity], number: int) -> tuple[str, ...]:
+    """Return a sentence for each process: the result of a signal, or why none was sent."""
+    parts = dict(split_parts(text, word))
+    return tuple(_describe(process, number, parts.get(str(at))) for at, process in enumerate(processes))
+
+
+def _describe(process: Identity, number: int, said: str | None) -> str:
+    words, _, name = (said or "").partition("\n")
+    outcome, _, state = words.partition(" ")
+    return describe_outcome(process, number, outcome, name, state)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,418 @@
+"""Read and change runs in a folder of another machine: a host, a pod, a rented instance. A look is one round trip.
+
+The questions are here; `runs/remote_answers.py` parses the answers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import (
+    AccessDenied,
+    CommandFailed,
+    SettingsError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
+from training_monitor.core.models import Answer, CommandResult, Question, Reply, T
+from training_monitor.health.host import gpu_question
+from training_monitor.runs.edits import check_edits, merge_edits
+from training_monitor.runs.files import RunFiles, paths_of_run, temporary_of_script
+from training_monitor.runs.local_runs import LocalRuns
+from training_monitor.runs.progress_file import Edit
+from training_monitor.runs.remote_answers import (
+    FolderListing,
+    RemoteLook,
+    describe_signals,
+    parse_chunk,
+    parse_folder,
+    parse_look,
+)
+from training_monitor.runs.resources import GpuMemory, add_up_gpus, with_gpus
+from training_monitor.runs.rows import check_same_attempt
+from training_monitor.runs.texts import FILE_BYTES, KnownRun, read_runs
+from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSource
+from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.proc_stat import CONTINUE, STOP, Identity, check_signal
+from training_monitor.targets.replies import parse_fields, split_parts
+from training_monitor.targets.scripts import format_call, spell_path
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import LocalTransport, Stream, Transport
+
+AT_ONCE = 300  # processes in one question
+_LOOK_SECONDS, _CHANGE_SECONDS = 20.0, 30.0
+_FOLDER_BYTES, _PROCESS_BYTES = 2048 * 1024, 1536 * 1024  # for all files, and all processes: both fit in one answer
+_MOST_FILES, _MOST_NAMES = 1000, 20_000
+_MOST_EXPANDED, _THREAD_BYTES = 100, 192 * 1024  # processes whose threads are read, and bytes for all of these
+_BLOCK = 4096
+Outcome = tuple[str, str]  # the state after a change, and its details
+
+
+def folder_question(folder: str, where: str) -> Question[FolderListing]:
+    """Ask for the files of a folder of runs; `where` is its display name. Raises SettingsError."""
+    word, spelling = secrets.token_hex(8), spell_path()
+
+    def parse(reply: Reply) -> FolderListing:
+        return parse_folder(reply.output, word, spelling, where)
+
+    return Question("folder", _call_look("show_folder", folder, word, spelling), parse, _LOOK_SECONDS)
+
+
+def remote_look_question(folder: str, where: str, threads_of: Iterable[int]) -> Question[RemoteLook]:
+    """Ask for all processes and the threads of some, then for the files of the folder. Raises SettingsError."""
+    word, spelling = secrets.token_hex(8), spell_path()
+    pids = sorted(threads_of)[:_MOST_EXPANDED]
+    script = _call_look(
+        "look",
+        folder,
+        word,
+        spelling,
+        threads_of=" ".join(str(int(pid)) for pid in pids),
+        process_bytes=_PROCESS_BYTES,
+        thread_bytes=_THREAD_BYTES // max(1, len(pids)),
+    )
+
+    def parse(reply: Reply) -> RemoteLook:
+        return parse_look(reply.output, word, spelling, where)
+
+    return Question("look", script, parse, _LOOK_SECONDS)
+
+
+def _call_look(function: str, folder: str, word: str, spelling: str, **more: str | int) -> str:
+    return format_call(
+        "run_look",
+        function,
+        word=word,
+        folder=quote_path(folder),
+        spelling=spelling,
+        most_names=_MOST_NAMES,
+        most_files=_MOST_FILES,
+        file_bytes=FILE_BYTES + 1,
+        folder_bytes=_FOLDER_BYTES,
+        **more,
+    )
+
+
+def output_question(path: str, start: int, length: int, target: str) -> Question[OutputChunk]:
+    """Ask for `length` bytes of a file from `start` on, counted from its end if negative."""
+    script = format_call("file_piece", "show", file=path, first=int(start), length=int(length), block=_BLOCK)
+
+    def parse(reply: Reply) -> OutputChunk:
+        fields, data = parse_fields(reply.output)
+        state = fields.get("state")
+        if state == "denied":
+            raise AccessDenied(f"no permission to read {path!r}", hint="another user, or the file's permissions")
+        if state in ("missing", "other"):
+            raise CommandFailed(f"no {'regular ' if state == 'other' else ''}file {path!r} on {target}")
+        return parse_chunk(fields, data, length)
+
+    return Question("output", script, parse, _CHANGE_SECONDS)
+
+
+def signal_question(processes: Sequence[Identity], number: int) -> Question[tuple[str, ...]]:
+    """Signal each process that is still the same, and watch it for up to a second; answers with a sentence each."""
+    word, known = secrets.token_hex(8), {STOP: "STOP", CONTINUE: "CONT"}.get(number, "OTHER")
+    words = " ".join(map(_format_identity, processes))
+    script = format_call("run_signals", "signal_all", word=word, processes=words, number=int(number), signal=known)
+
+    def parse(reply: Reply) -> tuple[str, ...]:
+        return describe_signals(reply.output, word, processes, number)
+
+    return Question("signal", script, parse, _CHANGE_SECONDS)
+
+
+def edit_question(root: str, control: str, *, old: str | None, new: str, target: str) -> Question[Outcome]:
+    """Replace a control file by `new` if it holds `old` (None: whatever it holds), and read it again.
+
+    `control` is its path relative to `root`.
+    """
+    folder, _, file = control.rpartition("/")
+    word = secrets.token_hex(8)
+    script = format_call(
+        "run_changes",
+        "edit",
+        word=word,
+        root=root,
+        control_folder=folder,
+        control=f"./{file}",
+        new=new.rstrip("\n"),
+        old=(old or "").rstrip("\n"),
+        is_any="" if old is not None else "yes",
+        temporary=f"./{temporary_of_script()}",
+        file_bytes=FILE_BYTES,
+    )
+    return Question("edit", script, _parse_outcome("edit", word, target), _CHANGE_SECONDS)
+
+
+def delete_question(
+    root: str, files: RunFiles, process: Identity | None, *, is_running: bool, target: str
+) -> Question[Outcome]:
+    """Remove a run's own folder or its files, unless it is or may be alive, and verify that they are gone.
+
+    All paths are relative to `root`.
+    """
+    word = secrets.token_hex(8)
+    script = format_call(
+        "run_changes",
+        "delete",
+        word=word,
+        root=root,
+        progress=f"./{files.progress_path}",
+        run_folder=f"./{files.folder}" if files.folder is not None else "",
+        paths=shlex.join(f"./{path}" for path in paths_of_run(files)),
+        process=_format_identity(process) if process else "",
+        is_running="yes" if is_running else "",
+    )
+    return Question("delete", script, _parse_outcome("delete", word, target), _CHANGE_SECONDS)
+
+
+def _parse_outcome(name: str, word: str, target: str) -> Callable[[Reply], Outcome]:
+    def parse(reply: Reply) -> Outcome:
+        parts = split_parts(reply.output, word)
+        if not parts:
+            raise CommandFailed(f"{name}: the target reported no result", target=target)
+        return parts[-1]
+
+    return parse
+
+
+def _format_identity(process: Identity) -> str:
+    known = (process.start_ticks, process.hostname, process.boot_id, process.pid_namespace)
+    return shlex.join("" if value is None else str(value) for value in (process.pid, *known))
+
+
+MAX_CHUNK = 256 * 1024
+_GPU_SECONDS = 5.0
+_WITHOUT_GPUS = 60.0  # seconds until nvidia-smi is asked again after it gave no answer
+_CONTROL_BYTES = 50_000  # the old and the new control file travel in one script
+_WHERE = (
+    "an existing folder, ssh://[user@]host[:port]/path, k8s://namespace/pod[/container]:/path, vast://ID/path "
+    "or POD:/path"
+)
+
+_PATTERNS = {
+    "": r"([^/:]+):([/~].*)",
+    "k8s": r"(k8s://.+?):([/~].*)",
+    "ssh": r"(ssh://[^/]+)/(.*)",
+    "vast": r"(vast://[^/]+)/(.*)",
+}
+
+
+def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RunSource:
+    """Return the runs in a folder, here or elsewhere; nothing is asked yet.
+
+    Args:
+        where: FOLDER, ssh://[user@]host[:port]/path, k8s://namespace/pod[/container]:/path, vast://ID/path or
+            POD:/path; `~/` (ssh://host/~/path) is the home folder there. A local folder of that name wins.
+        namespace: of a bare POD.
+
+    Raises:
+        SettingsError: `where` has none of these forms.
+    """
+    if os.path.isdir(where):
+        return LocalRuns(where, transport=transport)
+    target, folder = _split_where(where, namespace)
+    return RemoteRuns(target, folder, transport=transport)
+
+
+def _split_where(where: str, namespace: str) -> tuple[Target, str]:
+    named = re.match(r"([A-Za-z0-9+.-]+)://", where)
+    scheme = named[1] if named else ""
+    found = re.fullmatch(_PATTERNS[scheme], where, re.DOTALL) if scheme in _PATTERNS else None
+    path = found[2] if found else ""
+    if found and scheme in ("ssh", "vast") and not re.match(r"~(?:/|\Z)", path):
+        path = f"/{path}"
+    if not found or "\0" in path or (path.startswith("~") and path[1:2] not in ("", "/")):
+        raise SettingsError("folder", where, _WHERE)
+    try:
+        return parse_target(found[1], namespace=namespace), "~/" if path == "~" else path
+    except SettingsError as error:
+        raise SettingsError("folder", where, _WHERE) from error
+
+
+class _Once:
+    """A transport for one program: an action that is not idempotent is not retried when its answer was lost."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner, self._was_used = inner, False
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        if self._was_used:
+            raise TargetUnreachable(
+                "the answer was lost: whether the signal was sent is not known", hint="look at the processes first"
+            )
+        self._was_used = True
+        return self._inner.run(argv, timeout=timeout, input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return self._inner.stream(argv, input=input)
+
+
+class RemoteRuns:
+    """A RunSource over a folder of a target; every question and every change is one round trip, a deletion two."""
+
+    def __init__(
+        self,
+        target: str | Target,
+        folder: str,
+        *,
+        namespace: str = "default",
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        quote_path(folder)
+        self.target, self.folder = parse_target(target, namespace=namespace), folder
+        self._transport, self._clock = transport or LocalTransport(), clock
+        self._reached: Target | None = None
+        self._root = ""
+        self._known: dict[str, KnownRun[str]] = {}
+        self._gpu_error = "nvidia-smi was not asked"
+        self._ask_gpus_at = clock.monotonic()
+
+    def look(self, threads_of: frozenset[int]) -> FolderLook:
+        """Read all files and processes in one round trip; a hanging nvidia-smi costs at most five seconds of it.
+
+        Raises:
+            CommandError: The target did not answer, or the folder does not exist or cannot be read.
+        """
+        questions: list[Question[Any]] = [remote_look_question(self.folder, self._where(), threads_of)]
+        if self._clock.monotonic() >= self._ask_gpus_at:
+            questions.append(gpu_question(_GPU_SECONDS))
+        answer, *gpus = self._ask(*questions)
+        look = cast(RemoteLook, answer.get())
+        self._root = look.folder.root
+        self._known = read_runs(look.folder, self._known)
+        runs = tuple(known.run for known in self._known.values() if known.run)
+        memory = self._gpu_memory(gpus)
+        machine = look.machine and with_gpus(look.machine, memory)
+        timestamp = look.folder.timestamp if look.folder.timestamp is not None else self._clock.time()
+        return FolderLook(runs, machine, timestamp, look.machine_error, look.processes_at)
+
+    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
+        """Read at most MAX_CHUNK bytes of a file that a run of the last look names as its output."""
+        known = [one.run for one in self._known.values() if one.run]
+        if not path or not any(path in (run.stdout_path, run.stderr_path) for run in known):
+            raise TrainingMonitorError(f"{path!r} is the output of no run in {self._where()}")
+        length = max(0, min(length, MAX_CHUNK))
+        return self._ask_one(output_question(path, start, length, str(self.target)))
+
+    def edit(self, run: Run, values: Mapping[str, str]) -> str:
+        """Write edits into the control file of a run, beside the unanswered ones, and verify that they are there.
+
+        If the file was changed since the last look, it is tried once more with the new content.
+
+        Raises:
+            TrainingMonitorError: The run has ended or has no such variable, the file cannot be written, or it keeps
+                changing.
+        """
+        check_edits(run, values)
+        known = self._known_of(run, self._known)
+        edit_id, now = secrets.token_hex(8), self._clock.time()
+        added = {name: Edit(value, edit_id, now) for name, value in values.items()}
+        old = known.control or ""
+        for _ in range(2):
+            new = merge_edits(old, run, added)
+            if max(len(old.encode()), len(new.encode())) > _CONTROL_BYTES:
+                raise CommandFailed(f"{run.control_path!r} is too long to be edited from here", target=str(self.target))
+            seen = None if "\ufffd" in old else old  # bytes that are not text cannot be compared
+            control = known.files.control_path
+            state, said = self._ask_one(edit_question(self._root, control, old=seen, new=new, target=str(self.target)))
+            if state == "written":
+                return edit_id
+            if state != "changed":
+                raise CommandFailed(f"{run.control_path!r} was not written: {_reason(state, said)}")
+            old = said
+        raise CommandFailed(f"{run.control_path!r}: somebody else edits it", hint="the same again")
+
+    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+        """Send a signal to those that are still the same processes; return a sentence for each.
+
+        Raises:
+            CommandError: The target did not answer; whether signals were sent is unknown.
+        """
+        check_signal(number)
+        questions = [
+            signal_question(processes[start : start + AT_ONCE], number) for start in range(0, len(processes), AT_ONCE)
+        ]
+        answers = self._ask(*questions, once=True) if questions else []
+        return tuple(sentence for answer in answers for sentence in answer.get() or ())
+
+    def delete(self, run: Run) -> None:
+        """Delete the files of a run whose process has ended by its current file; verify that they are gone."""
+        listing = self._ask_one(folder_question(self.folder, self._where()))
+        known = self._known_of(run, read_runs(listing, self._known))
+        now = known.run
+        if now is None:
+            raise self._is_gone(run)
+        check_same_attempt(run, now)
+        is_running = now.status in (RUNNING, None)
+        state, said = self._ask_one(
+            delete_question(listing.root, known.files, now.process, is_running=is_running, target=str(self.target))
+        )
+        if state == "left":
+            raise CommandFailed(f"run {run.name!r} was deleted, and {said!r} is there again", target=str(self.target))
+        if state != "deleted":
+            raise CommandFailed(f"run {run.name!r} was not deleted: {_reason(state, said, now.process)}")
+
+    def _where(self) -> str:
+        return f"{self.folder!r} on {self.target}"
+
+    def _ask(self, *questions: Question[Any], once: bool = False) -> list[Answer[Any]]:
+        """Make one round trip; a rented instance's address is looked up if it is unknown, or did not answer."""
+        where = self._reached or resolve_target(self.target, transport=self._transport)
+        try:
+            answers = ask(where, *questions, transport=_Once(self._transport) if once else self._transport)
+        except TrainingMonitorError:
+            self._reached = None
+            raise
+        self._reached = where
+        return answers
+
+    def _ask_one(self, question: Question[T]) -> T:
+        return cast(T, self._ask(question)[0].get())
+
+    def _gpu_memory(self, answers: Sequence[Answer[Any]]) -> GpuMemory:
+        for answer in answers:
+            if answer.failure is None and answer.value is not None:
+                return add_up_gpus(*answer.value)
+            self._gpu_error = answer.failure.what if answer.failure else self._gpu_error
+            self._ask_gpus_at = self._clock.monotonic() + _WITHOUT_GPUS
+        return GpuMemory(error=self._gpu_error)
+
+    def _known_of(self, run: Run, runs: Mapping[str, KnownRun[str]]) -> KnownRun[str]:
+        known = runs.get(run.path)
+        if known is None:
+            raise self._is_gone(run)
+        if "\ufffd" in run.path:  # stands for lost bytes: the path would name another file
+            raise TrainingMonitorError(
+                f"run {run.name!r} has a name that is no UTF-8", hint="change it on that machine"
+            )
+        return known
+
+    def _is_gone(self, run: Run) -> TrainingMonitorError:
+        return TrainingMonitorError(f"run {run.name!r} is not in {self._where()} any more")
+
+
+_REASONS = {
+    "moved": "the folder is another one by now",
+    "gone": "its folder is not there any more",
+    "other": "there is something of its name that is no file",
+    "busy": "somebody else has been editing in this folder for 2 s",
+    "file": "its folder is a file",
+    "link": "its folder is a link, delete it by hand",
+    "unsure": "a process of its number runs, and may be its own: end it first",
+    "heard": "it wrote its file within the last minute, and its process cannot be seen from there",
+}
+
+
+def _reason(state: str, said: str, process: Identity | None = None) -> str:
+    if state == "alive" and process:
+        return f"its process {process.pid} is alive, end it first"
+    return _REASONS.get(state) or said.strip()[:300] or "it said nothing"

@@ -1,0 +1,205 @@
+"""Measure GPU memory by process, and the resources of a run's own process.
+
+nvidia-smi is asked in a thread: it may take seconds, and only the first look waits for it. A run measures its CPU,
+memory and busiest threads from /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandFailed, ToolNotFound, TrainingMonitorError
+from training_monitor.core.models import GpuProcess, GpuTable
+from training_monitor.health.nvidia_smi import GPU_FIELDS_MINIMAL, PROCESS_FIELDS, parse_gpu_processes, parse_gpus
+from training_monitor.runs.values import OwnResources
+from training_monitor.targets.proc_stat import MachineSample, ProcessSample
+from training_monitor.targets.procfs import read_process, read_threads
+from training_monitor.targets.transport import LocalTransport, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """GPU memory by pid over all GPUs, and of the GPUs together, in MiB; None is unknown, and `error` says why."""
+
+    by_pid: Mapping[int, float] | None = None
+    total: float | None = None
+    used: float | None = None
+    error: str | None = None
+
+
+def add_up_gpus(table: GpuTable, processes: Sequence[GpuProcess]) -> GpuMemory:
+    """Add up over all GPUs; a sum with an unknown part is unknown."""
+    if table.error:
+        return GpuMemory(error=f"nvidia-smi: {table.error}")
+    by_pid: dict[int, float] = {}
+    silent = None
+    for each in processes:
+        if each.memory_used_mb is None:
+            silent = each.pid
+        else:
+            by_pid[each.pid] = by_pid.get(each.pid, 0.0) + each.memory_used_mb
+    return GpuMemory(
+        by_pid if silent is None else None,
+        _sum([gpu.memory_total_mb for gpu in table.gpus]),
+        _sum([gpu.memory_used_mb for gpu in table.gpus]),
+        None if silent is None else f"nvidia-smi does not say what process {silent} uses",
+    )
+
+
+def with_gpus(machine: MachineSample, memory: GpuMemory) -> MachineSample:
+    """Add the memory of the GPUs to a sample."""
+    return replace(
+        machine,
+        gpu_mib=memory.by_pid,
+        gpu_total_mib=memory.total,
+        gpu_used_mib=memory.used,
+        gpu_error=memory.error,
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+INTERVAL, LIMIT = 2.0, 5.0
+INTERVAL_WITHOUT = 60.0  # if there is no nvidia-smi
+OLDEST = 15.0  # seconds for which an answer is shown
+
+
+class GpuReader:
+    """A reader that asks at most every INTERVAL seconds, when `latest` is called, and never twice at once."""
+
+    def __init__(self, *, transport: Transport | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._transport, self._clock = transport or LocalTransport(), clock
+        self._lock = threading.Lock()
+        self._is_asking = False
+        self._has_asked = threading.Event()  # set after the first question, whatever the result
+        self._next = clock.monotonic()  # when to ask again
+        self._answer: GpuMemory | None = None
+        self._answered = 0.0
+        self._error = "nvidia-smi has not answered yet"
+
+    def latest(self) -> GpuMemory:
+        """Return the last answer, at once; if it is older than OLDEST seconds, only why there is no newer one."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if not self._is_asking and now >= self._next:
+                self._begin(now)
+            if self._answer and now - self._answered <= OLDEST:
+                return self._answer
+            return GpuMemory(error=self._error)
+
+    def wait_once(self, seconds: float) -> None:
+        """Wait for the result of the very first question; never again after that."""
+        if not self._has_asked.is_set():
+            self._clock.wait(self._has_asked, seconds)
+            self._has_asked.set()
+
+    def _begin(self, now: float) -> None:
+        self._is_asking, self._next = True, now + INTERVAL
+        try:
+            threading.Thread(target=self._ask, name="training_monitor nvidia-smi", daemon=True).start()
+        except RuntimeError as error:  # the machine has no thread left
+            self._is_asking, self._error = False, f"nvidia-smi was not asked: {error}"
+            self._has_asked.set()
+
+    def _ask(self) -> None:
+        answer, interval = None, INTERVAL
+        said = f"nvidia-smi has not answered for {OLDEST:g} s"
+        try:
+            answer = ask_gpu_memory(self._transport)
+        except ToolNotFound:
+            said, interval = "no nvidia-smi here", INTERVAL_WITHOUT
+        except (TrainingMonitorError, OSError, RuntimeError) as error:  # RuntimeError: no thread to read the output
+            said = str(error)[:300]
+        with self._lock:
+            now = self._clock.monotonic()
+            self._is_asking, self._error = False, said
+            self._next = max(self._next, now + interval if interval > INTERVAL else now)
+            if answer:
+                self._answer, self._answered = answer, now
+        self._has_asked.set()
+
+
+def ask_gpu_memory(transport: Transport) -> GpuMemory:
+    """Ask nvidia-smi twice, LIMIT seconds in all.
+
+    Raises:
+        ToolNotFound: There is no nvidia-smi.
+        CommandError: It gave no answer, or the driver's own message.
+        ParseError: Its output is invalid.
+    """
+    table = parse_gpus(_query(transport, "gpu", GPU_FIELDS_MINIMAL))
+    if table.error:
+        raise CommandFailed(f"nvidia-smi: {table.error}")
+    return add_up_gpus(table, parse_gpu_processes(_query(transport, "compute-apps", PROCESS_FIELDS)))
+
+
+def _query(transport: Transport, what: str, fields: tuple[str, ...]) -> str:
+    argv = ["nvidia-smi", f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    result = transport.run(argv, timeout=LIMIT / 2)
+    return result.stdout or result.stderr
+
+
+BUSIEST = 5
+GPU_INTERVAL = 10.0
+_MOST_NAME = 64
+Busiest = list[dict[str, str | int | float]]
+
+
+class OwnResourceReader:
+    """A reader of this process; CPU is measured since the previous look, so the first look has none."""
+
+    def __init__(self, *, transport: Transport | None, clock: Clock) -> None:
+        self._clock = clock
+        self._gpus = GpuReader(transport=transport, clock=clock)
+        self._ticks = float(os.sysconf("SC_CLK_TCK"))
+        self._looked: float | None = None
+        self._process: ProcessSample | None = None
+        self._threads: dict[tuple[int, int], int] = {}
+        self._gpu_mib: float | None = None
+        self._ask_gpu, self._asked = clock.monotonic(), 0
+
+    def look(self) -> tuple[OwnResources, Busiest]:
+        """Read this process, in the calling thread; nvidia-smi answers in its own thread, for a later look."""
+        now, pid = self._clock.monotonic(), os.getpid()
+        process, threads = read_process(pid), read_threads(pid)
+        passed = now - self._looked if self._looked is not None else 0.0
+        cpu = None
+        if process and self._process and passed > 0:
+            cpu = self._percent(process.cpu_ticks - self._process.cpu_ticks, passed)
+        busiest = self._busiest(threads, passed)
+        self._looked, self._process = now, process
+        self._threads = {(thread.pid, thread.start_ticks): thread.cpu_ticks for thread in threads}
+        if now >= self._ask_gpu:
+            self._look_at_gpu(now, pid)
+        if process is None:
+            return OwnResources(gpu_mib=self._gpu_mib), busiest
+        return OwnResources(cpu, process.rss_bytes, self._gpu_mib, process.threads), busiest
+
+    def _look_at_gpu(self, now: float, pid: int) -> None:
+        """Take the answer to the previous question, and ask again: soon at first, so that a value is known early."""
+        memory = self._gpus.latest().by_pid
+        self._gpu_mib = None if memory is None else memory.get(pid)
+        self._ask_gpu, self._asked = now + (GPU_INTERVAL if self._asked else INTERVAL), self._asked + 1
+
+    def _busiest(self, threads: tuple[ProcessSample, ...], passed: float) -> Busiest:
+        if passed <= 0:
+            return []
+        used = [
+            (self._percent(thread.cpu_ticks - before, passed), thread)
+            for thread in threads
+            if (before := self._threads.get((thread.pid, thread.start_ticks))) is not None
+        ]
+        busy = sorted((each for each in used if each[0] > 0), key=lambda each: (-each[0], each[1].pid))[:BUSIEST]
+        return [
+            {"tid": thread.pid, "name": thread.name[:_MOST_NAME], "cpu_percent": percent} for percent, thread in busy
+        ]
+
+    def _percent(self, ticks: int, seconds: float) -> float:
+        return round(100.0 * max(0, ticks) / self._ticks / seconds, 1)

@@ -1,0 +1,384 @@
+"""Turn a look at a folder of runs, and the look before it, into rows to show. Pure.
+
+The processes of a run are its own one and all below it. A process that left the tree, because its parent ended, is not
+assigned to any run. CPU is what was used between the two looks.
+
+Whether a run is alive follows from its file, and from the processes of the machine if its own is among them. A process
+is the run's own if host, boot and pid namespace are the same, and pid and start time too. Only then does a missing
+process mean that the run was killed: its file was read after the processes, and a run writes how it ended before it
+exits. Otherwise the age of its file is all that tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.units import format_duration
+from training_monitor.runs.values import (
+    FINISHED,
+    KILLED,
+    PROCESS,
+    RUNNING,
+    THREAD,
+    UNKNOWN,
+    Estimate,
+    FolderLook,
+    Limits,
+    OwnResources,
+    Run,
+    RunRow,
+    TreeRow,
+    Usage,
+)
+from training_monitor.targets.proc_stat import ENDED_STATES, Identity, MachineSample, ProcessSample
+
+_FRESH_SECONDS = 30.0  # a run writes its file every 2 s
+_MOST_AHEAD = 60.0  # seconds by which another machine's clock may be ahead
+_LOOK_SLACK = 0.1  # between the clocks of the run and of the look, which are read in different ways
+_HALTED = {"T": "is stopped: SIGCONT lets it go on", "t": "is held by a debugger"}
+_BEFORE_RUN, _BEHIND_RUN = 3600.0, 5.0  # how long before and after the run's stated start its process may have begun
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is known of a run's life; `reason` says why, `process` is its own process while that exists.
+
+    `is_halted`: the process exists, but is stopped or held by a debugger.
+    """
+
+    status: str
+    reason: str = ""
+    is_alive: bool | None = None
+    process: ProcessSample | None = None
+    is_halted: bool = False
+
+
+def is_same_attempt(one: Run, other: Run) -> bool:
+    """Return whether two runs of the same name are the same start of it."""
+    return (one.process, one.started_at) == (other.process, other.started_at)
+
+
+def check_same_attempt(asked: Run, now: Run) -> None:
+    """Raise TrainingMonitorError if a name means another training now than when the request was made."""
+    if not is_same_attempt(asked, now):
+        raise TrainingMonitorError(f"run {now.name!r} was started again since", hint="look at it, and ask again")
+
+
+def judge_life(run: Run, look: FolderLook) -> Life:
+    """Judge one run of a look."""
+    life = _see(run, look)
+    if run.status is None:
+        return replace(life, status=UNKNOWN, reason=run.error or "its file names no status")
+    if run.status != RUNNING:
+        return replace(life, status=run.status, reason="")
+    if life.is_alive is None:
+        return _by_word(run, look.timestamp, life.reason)
+    if run.error and not life.is_alive:  # its unreadable file may say how it ended
+        return Life(UNKNOWN, f"{life.reason}, and its file cannot be read: {run.error}", False)
+    return replace(life, reason=life.reason or run.error) if run.error else life
+
+
+def _by_word(run: Run, now: float, why: str) -> Life:
+    """Judge a run whose process cannot be seen, by the age of its file."""
+    if run.updated_at is None:
+        return Life(UNKNOWN, why)
+    age = now - run.updated_at
+    if age > _FRESH_SECONDS:
+        return Life(UNKNOWN, f"{why}; no word of it since {format_duration(age)}")
+    if age < -_MOST_AHEAD:
+        return Life(UNKNOWN, f"{why}; its clock is {format_duration(-age)} ahead of this one")
+    return Life(RUNNING, f"{why}; its file was written {format_duration(max(0.0, age))} ago")
+
+
+# ---------------------------------------------------------------- the process
+
+
+def _see(run: Run, look: FolderLook) -> Life:
+    """Return RUNNING if its process exists, KILLED if it is gone, UNKNOWN if that cannot be seen."""
+    own, machine = run.process, look.machine
+    if own is None:
+        return Life(UNKNOWN, "its file names no process")
+    if machine is None:
+        return Life(UNKNOWN, look.machine_error or "the processes cannot be seen")
+    here = machine.identity
+    if own.hostname is None or own.hostname != here.hostname:
+        return Life(UNKNOWN, f"it runs on {own.hostname or 'a host without a name'}: not to be seen from here")
+    if own.boot_id and here.boot_id and own.boot_id != here.boot_id:
+        return _before_this_boot(run, own.hostname, look.timestamp, look.timestamp - machine.at)
+    if own.pid_namespace and here.pid_namespace and own.pid_namespace != here.pid_namespace:
+        return Life(UNKNOWN, "it runs in another pid namespace (a container): not to be seen from here")
+    sample = machine.processes.get(own.pid)
+    if sample is not None and own.start_ticks in (sample.start_ticks, None):
+        booted_at = (look.timestamp if look.processes_at is None else look.processes_at) - machine.at
+        if own.start_ticks is not None or _may_be_its_own(run, booted_at + sample.start_ticks / machine.ticks):
+            return _by_state(sample)
+    if own.start_ticks is None or None in (own.boot_id, here.boot_id, own.pid_namespace, here.pid_namespace):
+        if sample is None:
+            return Life(UNKNOWN, f"no process {own.pid} is here, and whether its own one was here is not known")
+        return Life(UNKNOWN, f"whether process {own.pid} of this machine was its own is not known")
+    if sample is None and not machine.sees_all:
+        return Life(UNKNOWN, "the processes of others are hidden on this machine (hidepid)")
+    if _wrote_since(run, look):
+        return Life(UNKNOWN, f"its process {own.pid} was not there when the processes were read")
+    return Life(
+        KILLED, f"its process {own.pid} is gone" + (", and another one has its number" if sample else ""), False
+    )
+
+
+def _wrote_since(run: Run, look: FolderLook) -> bool:
+    """Return whether it wrote, or may have written, its file after the processes were read: it began or ended then."""
+    last = run.started_at if run.updated_at is None else run.updated_at
+    return look.processes_at is None or (last is not None and last >= look.processes_at - _LOOK_SLACK)
+
+
+def _by_state(sample: ProcessSample) -> Life:
+    if sample.state in ENDED_STATES:
+        return Life(KILLED, f"its process {sample.pid} has ended, and waits for its parent (zombie)", False)
+    if sample.state in _HALTED:
+        return Life(RUNNING, f"its process {sample.pid} {_HALTED[sample.state]}", True, sample, True)
+    return Life(RUNNING, "", True, sample)
+
+
+def _before_this_boot(run: Run, hostname: str, now: float, booted_at: float) -> Life:
+    """Judge a run of another boot of a host of this name. If it wrote since this boot, it is another machine."""
+    if run.updated_at is not None and run.updated_at < min(booted_at, now - _FRESH_SECONDS):
+        return Life(KILLED, "the machine was started again since", False)
+    return Life(UNKNOWN, f"it runs on another machine that is called {hostname} too: not to be seen from here")
+
+
+def _may_be_its_own(run: Run, began: float) -> bool:
+    """Return whether a process fits a file of the earlier ttop, which has no process start: by when it began."""
+    return run.started_at is not None and -_BEFORE_RUN <= began - run.started_at <= _BEHIND_RUN
+
+
+_GIB, _MIB_PER_GIB = 2.0**30, 1024.0
+_LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
+_START_SLACK = 1.0  # seconds before a look in which a process may have begun without being seen
+_NOTHING = OwnResources()
+
+
+def judge_look(look: FolderLook, before: FolderLook | None, limits: Limits) -> tuple[tuple[RunRow, ...], Usage]:
+    """Judge every run of a look, and add up what they use.
+
+    Args:
+        look: its `timestamp` is by the clock of the machine that was looked at.
+        before: an earlier look at the same folder, for CPU shares. Without one, or with one just before, the run's own
+            measurement is used for its CPU, unless there are processes below it.
+        limits: what the usage is compared with; what they leave open is all the machine has.
+
+    Returns:
+        rows in the order of the look's runs, and the usage of all together, in which no process counts twice.
+    """
+    machine = look.machine
+    view = _View(machine, _span(machine, before.machine if before else None), _children(machine)) if machine else None
+    rows = tuple(_row(run, look, view) for run in look.runs)
+    return rows, _usage(rows, machine, limits)
+
+
+# ---------------------------------------------------------------- the machine
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The time from an earlier sample of the same machine to this one, `seconds` long."""
+
+    before: MachineSample
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    machine: MachineSample
+    span: _Span | None
+    children: Mapping[int, Sequence[ProcessSample]]
+
+
+def _span(machine: MachineSample | None, before: MachineSample | None) -> _Span | None:
+    if machine is None or before is None or machine.identity.boot_id != before.identity.boot_id:
+        return None
+    return _Span(before, machine.at - before.at) if machine.at - before.at >= _LEAST_SPAN else None
+
+
+def _children(machine: MachineSample) -> Mapping[int, Sequence[ProcessSample]]:
+    """Return the children of every process that has some, oldest first."""
+    children: dict[int, list[ProcessSample]] = {}
+    for process in sorted(machine.processes.values(), key=lambda each: (each.start_ticks, each.pid)):
+        children.setdefault(process.parent, []).append(process)
+    return children
+
+
+def _cpu_percent(now: ProcessSample, before: ProcessSample | None, span: _Span | None, ticks: int) -> float | None:
+    """Return the per cent of one core since the look before; all that a process has used if it began since then."""
+    if span is None:
+        return None
+    used = now.cpu_ticks
+    if before is not None and before.start_ticks == now.start_ticks:
+        used -= before.cpu_ticks
+    elif now.start_ticks / ticks < span.before.at - _START_SLACK:
+        return None  # it existed, but was not seen
+    return max(0, used) / ticks / span.seconds * 100.0
+
+
+# ---------------------------------------------------------------- the tree
+
+
+def _tree(root: ProcessSample, view: _View) -> tuple[TreeRow, ...]:
+    """Return a process, its threads if they were read, and all processes below it, depth first."""
+    rows: list[TreeRow] = []
+    seen: set[int] = set()
+    waiting = [(root, 0)]
+    while waiting:
+        process, depth = waiting.pop()
+        if process.pid in seen:
+            continue
+        seen.add(process.pid)
+        rows += [_process_row(process, depth, view), *_thread_rows(process, depth + 1, view)]
+        waiting += [(child, depth + 1) for child in reversed(view.children.get(process.pid, ()))]
+    return tuple(rows)
+
+
+def _process_row(process: ProcessSample, depth: int, view: _View) -> TreeRow:
+    machine, pid = view.machine, process.pid
+    before = view.span.before.processes.get(pid) if view.span else None
+    return TreeRow(
+        PROCESS,
+        depth,
+        _identity(process, machine.identity),
+        process.name,
+        process.state,
+        _cpu_percent(process, before, view.span, machine.ticks),
+        process.rss_bytes,
+        machine.gpu_mib.get(pid) if machine.gpu_mib is not None else None,
+        process.threads,
+    )
+
+
+def _thread_rows(process: ProcessSample, depth: int, view: _View) -> list[TreeRow]:
+    """Return the threads of a process; `identity.pid` is the id of the thread, its process is the next one above."""
+    machine, span = view.machine, view.span
+    known = span.before.threads.get(process.pid) if span else None
+    before = {thread.pid: thread for thread in known or ()}
+    return [
+        TreeRow(
+            THREAD,
+            depth,
+            _identity(thread, machine.identity),
+            thread.name,
+            thread.state,
+            _cpu_percent(thread, before.get(thread.pid), span if known is not None else None, machine.ticks),
+            None,
+            None,
+            None,
+        )
+        for thread in machine.threads.get(process.pid, ())
+    ]
+
+
+def _identity(process: ProcessSample, here: Identity) -> Identity:
+    return Identity(process.pid, process.start_ticks, here.hostname, here.boot_id, here.pid_namespace)
+
+
+# ---------------------------------------------------------------- one run
+
+
+def _row(run: Run, look: FolderLook, view: _View | None) -> RunRow:
+    life = judge_life(run, look)
+    goes_on = life.status == RUNNING
+    run = run if life.status == FINISHED or (goes_on and not life.is_halted) else without_outlook(run)
+    own = run.resources if goes_on else _NOTHING
+    tree = _tree(life.process, view) if life.process and view else ()
+    processes = [row for row in tree if row.kind == PROCESS]
+    gone = 0 if life.is_alive is False else None
+    cpu, gpu = _sum(row.cpu_percent for row in processes), _sum(row.gpu_mib for row in processes)
+    rss, threads = _sum(row.rss_bytes for row in processes), _sum(row.threads for row in processes)
+    return RunRow(
+        run,
+        life.status,
+        life.reason,
+        life.is_alive,
+        cpu_percent=own.cpu_percent if cpu is None and len(processes) <= 1 else cpu,
+        rss_bytes=own.rss_bytes if rss is None else int(rss),
+        gpu_mib=own.gpu_mib if gpu is None else gpu,
+        processes=len(processes) or gone,
+        threads=(own.threads if gone is None else gone) if threads is None else int(threads),
+        tree=tree,
+        eta_seconds=run.run.remaining if goes_on else None,
+        rate=run.training.rate if run.run.rate is None else run.run.rate,
+        quiet_seconds=max(0.0, look.timestamp - run.step_at) if goes_on and run.step_at is not None else None,
+    )
+
+
+def without_outlook(run: Run) -> Run:
+    """Return the run without its estimates of the remaining time: they are from before it stood still."""
+    return replace(
+        run,
+        run=_gone_by(run.run),
+        epoch_time=_gone_by(run.epoch_time),
+        training=_gone_by(run.training),
+        validation=_gone_by(run.validation),
+    )
+
+
+def _gone_by(span: Estimate) -> Estimate:
+    return Estimate(span.rate, span.elapsed)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values; None if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+# ---------------------------------------------------------------- all runs
+
+
+def _usage(rows: Iterable[RunRow], machine: MachineSample | None, limits: Limits) -> Usage:
+    uses, counted = [], set[int]()
+    for row in rows:
+        processes = [each for each in row.tree if each.kind == PROCESS and each.identity.pid not in counted]
+        counted.update(each.identity.pid for each in processes)
+        if processes:
+            uses.append(_use(processes, row if processes[0] is row.tree[0] else None))
+        elif not row.tree and row.status in (RUNNING, UNKNOWN) and _is_here(row.run.process, machine):
+            uses.append(_use((), row))
+    rss = _total(use.rss_bytes for use in uses)
+    cores = machine.cores if machine else None
+    memory, gpu_memory = (machine.memory_bytes, machine.gpu_total_mib) if machine else (None, None)
+    return Usage(
+        _total(use.cpu_percent for use in uses),
+        None if rss is None else int(rss),
+        _total(use.gpu_mib for use in uses),
+        cores if limits.cpus is None else limits.cpus,
+        memory if limits.ram_gb is None else limits.ram_gb * _GIB,
+        gpu_memory if limits.gpu_gb is None else limits.gpu_gb * _MIB_PER_GIB,
+    )
+
+
+def _use(processes: Sequence[TreeRow], row: RunRow | None) -> OwnResources:
+    """Return what these processes use; unmeasured values are taken from the run's row, if that covers them."""
+    own = OwnResources(row.cpu_percent, row.rss_bytes, row.gpu_mib) if row else _NOTHING
+    cpu, gpu = _sum(each.cpu_percent for each in processes), _sum(each.gpu_mib for each in processes)
+    rss = _sum(each.rss_bytes for each in processes)
+    return OwnResources(
+        own.cpu_percent if cpu is None else cpu,
+        own.rss_bytes if rss is None else int(rss),
+        own.gpu_mib if gpu is None else gpu,
+    )
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values; 0 for no values, None if all are unknown."""
+    uses = list(values)
+    return _sum(uses) if uses else 0.0
+
+
+def _is_here(process: Identity | None, machine: MachineSample | None) -> bool:
+    """Return whether a run's usage belongs to the machine that was looked at, as far as is known."""
+    if process is None or machine is None:
+        return True
+    here = machine.identity
+    if process.boot_id and here.boot_id:
+        return process.boot_id == here.boot_id
+    return process.hostname in (None, here.hostname)

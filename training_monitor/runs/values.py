@@ -1,0 +1,283 @@
+"""The values of `training-monitor top`: what a run wrote of itself, and what its machine says of its processes. Pure.
+
+None is unknown, never zero. Only its run writes a progress file: readers never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from training_monitor.core.values import Verdict
+from training_monitor.targets.proc_stat import Identity, MachineSample
+
+RUNNING, FINISHED, FAILED, CANCELED, KILLED = "RUNNING", "FINISHED", "FAILED", "CANCELED", "KILLED"
+UNKNOWN = "UNKNOWN"  # the file says RUNNING, but whether that still holds cannot be seen from here
+PROCESS, THREAD = "P", "T"  # kinds of the rows of a tree
+LOSSES = ("loss", "train_loss", "training_loss")  # the metrics that are the loss of the training
+STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
+EDITABLE_TYPES = ("float", "int", "bool", "str")
+
+Scalar = bool | int | float | str | None
+_NOT_JUDGED = Verdict("unknown", "unknown", "not judged yet")
+
+
+# ---------------------------------------------------------------- what a run writes
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One span of a run: `rate` in batches a second, the others in seconds; `total` is elapsed plus remaining."""
+
+    rate: float | None = None
+    elapsed: float | None = None
+    remaining: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that writes a run's files, and its place among the processes of multiprocessing.
+
+    Attributes:
+        parent: the process from which multiprocessing started it; None if it did not.
+        member: its numbers among the children of that process, and of those above.
+    """
+
+    process: Identity
+    parent: Identity | None = None
+    member: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A value of a script that is shown, and may be edited while the run is alive if its type is editable.
+
+    Attributes:
+        value: the one that the run uses now; its text if the type is not editable.
+        type: name of its Python type: one of EDITABLE_TYPES, or another (tuple, NoneType).
+        edit: id of the last edit that the run has handled; error: why it was not applied, None if it was.
+        pending: text of an edit in the control file that the run has not handled yet, None if there is none.
+    """
+
+    name: str
+    value: Scalar
+    type: str
+    edit: str | None = None
+    error: str | None = None
+    pending: str | None = None
+
+    @property
+    def is_editable(self) -> bool:
+        return self.type in EDITABLE_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class OwnResources:
+    """The resources that a run measured of itself: CPU in per cent of one core, memory in bytes, GPU memory in MiB."""
+
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    gpu_mib: float | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One progress file, read.
+
+    Attributes:
+        name: of the run; path: of its progress file; control_path: where edits for it are written.
+        folder: the run's own folder, None in the flat layout.
+        status: as written, one of STATUSES; None if the file names none.
+        phase: loading, training, validation, or the script's own name for it.
+        batch, validation_batch: in this epoch, from 1; step, total_steps: of the whole run, if it states its total.
+        run, epoch_time, training, validation: estimates of the whole run, this epoch, and both parts of the epoch.
+        validation_seconds: the duration of the last validation.
+        losses: the loss over the whole run in at most 64 values, oldest first.
+        started_at, ended_at, updated_at, step_at: epoch seconds; the last two of the last write and the last batch.
+        error: why the file cannot be read; everything else is then from the previous reading.
+    """
+
+    name: str
+    path: str
+    control_path: str
+    folder: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    epoch: int | None = None
+    total_epochs: int | None = None
+    batch: int | None = None
+    total_batches: int | None = None
+    validation_batch: int | None = None
+    total_validation_batches: int | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    run: Estimate = Estimate()
+    epoch_time: Estimate = Estimate()
+    training: Estimate = Estimate()
+    validation: Estimate = Estimate()
+    validation_seconds: float | None = None
+    metrics: Mapping[str, Scalar] = field(default_factory=dict)
+    losses: tuple[float | None, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    process: Identity | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    updated_at: float | None = None
+    step_at: float | None = None
+    error_message: str | None = None
+    exit_code: int | None = None
+    script: str | None = None
+    stdout_path: str | None = None
+    stderr_path: str | None = None
+    wandb_url: str | None = None
+    resources: OwnResources = OwnResources()
+    error: str | None = None
+
+    @property
+    def last_words(self) -> str | None:
+        """The script's last message for people: an error message, or else an exit status."""
+        return self.error_message or (f"exit status {self.exit_code}" if self.exit_code else None)
+
+
+# ---------------------------------------------------------------- what the machine says
+
+
+@dataclass(frozen=True, slots=True)
+class FolderLook:
+    """One look at a folder of runs and at the machine it is on.
+
+    The processes are read first, and the files after them: a run writes how it ended before its process exits.
+
+    Attributes:
+        runs: in natural order of their names.
+        machine: None if it has no /proc; `machine_error` says why.
+        timestamp: epoch seconds by the clock of the machine, when its files were read.
+        processes_at: when reading the processes began, by the same clock; None if unknown.
+    """
+
+    runs: tuple[Run, ...]
+    machine: MachineSample | None
+    timestamp: float
+    machine_error: str | None = None
+    processes_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChunk:
+    """A piece of a file: `data` are the bytes from `start` on; `size` is that of the whole file at that moment."""
+
+    size: int
+    start: int
+    data: bytes
+
+
+class RunSource(Protocol):
+    """The access to a folder of runs; every method is one round trip. Raises TrainingMonitorError if it cannot ask."""
+
+    def look(self, threads_of: frozenset[int]) -> FolderLook:
+        """Read all progress files, control files and processes; threads only of the processes `threads_of`."""
+        ...
+
+    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
+        """Read a piece of an output file; a negative `start` counts from its end."""
+        ...
+
+    def edit(self, run: Run, values: Mapping[str, str]) -> str:
+        """Ask the run to set variables, given as text; return the id that its answer will carry."""
+        ...
+
+    def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+        """Send a signal to each process that is still the same; return a sentence with the result for each."""
+        ...
+
+    def delete(self, run: Run) -> None:
+        """Delete a run's folder, or its progress and control file in the flat layout; verify that they are gone."""
+        ...
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A process or a thread below a run: kind is PROCESS or THREAD, `depth` from 0, CPU in per cent of one core."""
+
+    kind: str
+    depth: int
+    identity: Identity
+    name: str
+    state: str
+    cpu_percent: float | None
+    rss_bytes: int | None
+    gpu_mib: float | None
+    threads: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as it is shown.
+
+    Attributes:
+        status: one of STATUSES, or UNKNOWN; reason: why it differs from the file's status, or why it is unknown.
+        is_alive: whether its process exists; None if that cannot be seen from here.
+        cpu_percent: of one core, over its whole process tree, None until there were two looks.
+        rss_bytes, gpu_mib: over the whole tree. processes: their number. threads: the number over all of them.
+        tree: its processes and, if requested, their threads; empty if there are none.
+        eta_seconds: until the end of the run. rate: batches a second, by the median of the run's own speeds.
+        quiet_seconds: how long ago the last batch began, if the run is alive and has begun with batches.
+        verdict: that of `judge`.
+    """
+
+    run: Run
+    status: str
+    reason: str = ""
+    is_alive: bool | None = None
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    gpu_mib: float | None = None
+    processes: int | None = None
+    threads: int | None = None
+    tree: tuple[TreeRow, ...] = ()
+    eta_seconds: float | None = None
+    rate: float | None = None
+    quiet_seconds: float | None = None
+    verdict: Verdict = _NOT_JUDGED
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The usage of all shown runs together, and its limits (the machine's, or the user's): cores, bytes, MiB."""
+
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    gpu_mib: float | None = None
+    max_cores: float | None = None
+    max_rss_bytes: float | None = None
+    max_gpu_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSnapshot:
+    """All runs of a folder at one moment; `error` says why the last look failed, `stale_since` since when (epoch s)."""
+
+    rows: tuple[RunRow, ...]
+    usage: Usage
+    timestamp: float
+    where: str
+    error: str | None = None
+    stale_since: float | None = None
+    machine_error: str | None = None
+    gpu_error: str | None = None
+    is_refreshing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The values of --max-cpus (cores), --max-ram and --max-gpu (GB of 2**30 bytes); None: all the machine has."""
+
+    cpus: float | None = None
+    ram_gb: float | None = None
+    gpu_gb: float | None = None

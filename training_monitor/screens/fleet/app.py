@@ -1,0 +1,244 @@
+"""The fleet screen: its keys, their actions, and the screens they lead to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.core.units import plural
+from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
+from training_monitor.fleet.values import FleetSnapshot
+from training_monitor.screens.fleet.main import draw_main, heading
+from training_monitor.screens.fleet.pages import draw_alerts, draw_comparison, draw_confirm, draw_detail
+from training_monitor.screens.fleet.view import TABLE, FleetView, Request, marked_rows, member_row
+from training_monitor.screens.kit.keys import (
+    BACK,
+    HELP,
+    QUIT,
+    REDRAW,
+    REFRESH,
+    SCROLLS,
+    App,
+    Key,
+    Screen,
+    filter_keys,
+    moves,
+    open_page,
+    question_keys,
+    start_filter,
+    toggle,
+)
+from training_monitor.screens.kit.log_feed import LogFeed, follow
+from training_monitor.screens.kit.loop import run_screen
+from training_monitor.screens.kit.page import help_page
+from training_monitor.screens.kit.terminal import terminal_glyphs
+from training_monitor.screens.kit.view import Do, Frame, Options, asked, opened, said
+
+_ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
+_EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
+
+Act = Callable[[FleetView, FleetSnapshot], FleetView]
+
+
+def _pause(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    return replace(view, todo=(Do("resume" if snapshot.paused else "pause"),))
+
+
+def _clear(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    view = replace(view, feed=LogFeed(seen=view.feed.seen), todo=(Do("clear"),))
+    return said(view, "the logs shown so far are gone")
+
+
+def _group(by: int) -> Act:
+    def act(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+        groups = [None, *snapshot.groups]
+        if groups == [view.group]:
+            return said(view, "there are no groups: the settings file may name some")
+        place = groups.index(view.group) if view.group in groups else 0
+        return replace(view, group=groups[(place + by) % len(groups)])
+
+    return act
+
+
+def _mark(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    row = TABLE.selected(snapshot, view)
+    if row is None:
+        return view
+    return TABLE.move(lambda view: 1)(replace(view, marked=view.marked ^ {row.key}), snapshot)
+
+
+def _compare(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    if len(marked_rows(snapshot, view)) < 2:
+        return said(view, "mark two or more with Space first")
+    return opened(view, "comparison")
+
+
+def _escape(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    return replace(view, words="") if view.words else replace(view, marked=frozenset())
+
+
+# ---------------------------------------------------------------- stop and destroy
+
+
+def _ask(action: str) -> Act:
+    def act(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+        if view.screen == "detail":
+            rows = [member_row(snapshot, view.selected)]
+        else:
+            rows = [*marked_rows(snapshot, view)] or [TABLE.selected(snapshot, view)]
+        meant = [row for row in rows if row is not None]
+        if not meant:
+            return said(view, f"there is nothing to {action}")
+        return asked(view, Request(action, tuple(row.key for row in meant)), _phrase(action, meant))
+
+    return act
+
+
+def _phrase(action: str, rows: Sequence[TrainingMetrics]) -> str:
+    """Return the phrase to type: the id of a single member if it is easy to type, else the number of members."""
+    only = str(rows[0].instance_id)
+    return f"{action} {only if len(rows) == 1 and _EASY_TO_TYPE.fullmatch(only) else len(rows)}"
+
+
+def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Request) -> FleetView:
+    gone = {*request.keys} - {row.key for row in snapshot.rows}
+    if gone:
+        return said(view, f"cancelled: {plural(len(gone), 'member')} went away meanwhile; ask again")
+    under_way = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in request.keys))
+    view = replace(view, marked=view.marked - {*request.keys}, asked=under_way, todo=(request,))
+    return said(
+        view, f"{request.action} requested for {plural(len(request.keys), 'member')}; the alerts show the result"
+    )
+
+
+def _under_way(view: FleetView, snapshot: FleetSnapshot) -> list[tuple[str, float]]:
+    """Return the requested actions that no alert has answered yet."""
+    answered = {alert.key: alert.timestamp for alert in snapshot.alerts if alert.kind in _ANSWERS}
+    return [(key, since) for key, since in view.asked if answered.get(key, since) <= since]
+
+
+def _quit(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    """Quit, but not while a requested stop or destroy is still running."""
+    if _under_way(view, snapshot):
+        return said(view, "a stop or destroy is under way: wait for its alert, or give it up with Ctrl-C")
+    return replace(view, todo=(Do("quit"),))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _draw_help(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+    return help_page(APP, view, width, height)
+
+
+_QUIT = replace(QUIT, act=_quit)
+_PAUSE = Key(("p",), "p", "ask no more until p is pressed again", _pause, "pause")
+_CHANGES = (
+    Key(("x",), "x", "stop the marked members, or the selected one", _ask("stop"), "stop", changes=True),
+    Key(("D",), "D", "destroy the marked members, or the selected one", _ask("destroy"), "destroy", changes=True),
+)
+_MAIN: tuple[Key[Any, Any], ...] = (
+    _QUIT,
+    REFRESH,
+    _PAUSE,
+    Key(("c",), "c", "forget the log lines shown so far", _clear, "clear"),
+    HELP,
+    Key(("enter",), "Enter", "all that is known of the selected member", TABLE.open_detail, "detail"),
+    Key(("/",), "/", "filter by id, name, GPU, status, health or its reason", start_filter, "filter"),
+    Key(("s",), "s", "sort by the next column", TABLE.next_sort(1), "sort"),
+    Key(("S",), "S", "sort the other way round", toggle("reverse")),
+    Key(("tab",), "Tab", "the next group", _group(1), "group"),
+    Key(("shift-tab",), "Shift-Tab", "the group before", _group(-1)),
+    Key((" ",), "Space", "mark the selected member, or take its mark away", _mark, "mark"),
+    Key(("m", "v"), "m v", "compare the marked members", _compare, "compare"),
+    *_CHANGES,
+    Key(("l",), "l", "logs of the selected member, or of all", toggle("all_logs"), "logs"),
+    Key(("!",), "!", "all alerts", open_page("alerts"), "alerts"),
+    *moves(TABLE.move),
+    Key(("escape",), "Esc", "take the filter away, then the marks", _escape),
+    REDRAW,
+)
+_PAGE = (BACK, _QUIT, REFRESH, _PAUSE, HELP, *SCROLLS)
+_DETAIL: tuple[Key[Any, Any], ...] = (
+    BACK,
+    Key(("left", "["), "Left [", "the member before", TABLE.move(lambda view: -1), "before"),
+    Key(("right", "]"), "Right ]", "the next member", TABLE.move(lambda view: 1), "next"),
+    *_PAGE[1:],
+    *_CHANGES,
+)
+APP: App[FleetView, FleetSnapshot] = App(
+    TABLE,
+    heading,
+    {
+        "main": Screen(draw_main, _MAIN, section="the table"),
+        "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed"),
+        "detail": Screen(draw_detail, _DETAIL, section="one member"),
+        "comparison": Screen(draw_comparison, _PAGE),
+        "alerts": Screen(draw_alerts, _PAGE),
+        "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
+        "confirm": Screen(draw_confirm, question_keys(_confirm), "> ", "stop and destroy", changes=True),
+    },
+    {"k": "up", "j": "down", "g": "home", "G": "end"},
+)
+
+
+_THRESHOLDS = Thresholds()
+
+
+def run_fleet(
+    fleet: FleetMonitor,
+    *,
+    read_only: bool = False,
+    title: str = "fleet",
+    group: str | None = None,
+    thresholds: Thresholds = _THRESHOLDS,
+) -> None:
+    """Show a fleet on this terminal until the user quits; starts the fleet and closes it.
+
+    Args:
+        read_only: nothing can be stopped or destroyed.
+        title: shown at the top.
+        group: show only its members; None: all.
+        thresholds: the limits beyond which a value is worth a warning.
+
+    Raises:
+        TrainingMonitorError: stdin or stdout is not a usable terminal; the fleet was not started.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+    """
+    options = Options(title, read_only, terminal_glyphs())
+    view = FleetView(options, thresholds=thresholds, recent=fleet.recent, group=group)
+    run_screen(APP, _FleetSession(fleet), view)
+
+
+class _FleetSession:
+    def __init__(self, fleet: FleetMonitor) -> None:
+        self._fleet = fleet
+
+    def start(self, ring: Callable[[], None]) -> None:
+        self._fleet.start()
+        self._fleet.listen(ring)
+
+    def close(self) -> None:
+        self._fleet.close()
+
+    def look(self, view: FleetView) -> tuple[FleetSnapshot, FleetView]:
+        snapshot = self._fleet.snapshot()
+        return snapshot, replace(view, feed=follow(view.feed, snapshot.rows))
+
+    def drawn(self, view: FleetView) -> None:
+        pass
+
+    def obey(self, view: FleetView, command: Do | Request) -> FleetView:
+        match command:
+            case Do("refresh"):
+                self._fleet.refresh()
+            case Do("pause" | "resume" as name):
+                self._fleet.set_paused(name == "pause")
+            case Do("clear"):
+                self._fleet.clear_logs()
+            case Request(action, keys):
+                self._fleet.act(action, keys)
+        return view

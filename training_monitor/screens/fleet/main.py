@@ -1,0 +1,218 @@
+"""The fleet's main screen: the table, and below it alerts, a log and a summary. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from training_monitor.core.units import format_duration, plural
+from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
+from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
+from training_monitor.screens.fleet.columns import LEVEL_STYLES, LEVEL_WORDS, member_of, table_columns, table_line
+from training_monitor.screens.fleet.view import TABLE, FleetView, filtered_rows, health_of, label, member_row
+from training_monitor.screens.kit.keys import Heading
+from training_monitor.screens.kit.table import heading_line, place_headings
+from training_monitor.screens.kit.text import (
+    Glyphs,
+    Line,
+    Piece,
+    fill,
+    fit,
+    fit_line,
+    flow,
+    format_age,
+    format_clock,
+    format_price,
+    format_total,
+    rule,
+    safe,
+)
+from training_monitor.screens.kit.view import Frame
+
+LOW = 12  # below this many lines only the table is shown
+_TALL = 37  # from this many lines on the summary may take three
+_LEAST_LOG = 3
+_LABEL = 12  # cells of a member's name before its log lines
+_ALERT_STYLES = {"error": "bad", "warning": "warn"}
+_COUNTED = ("healthy", "warning", "error", "unknown")
+
+
+def heading(snapshot: FleetSnapshot, view: FleetView) -> Heading:
+    """Return group, number of members, filter, and the age of the data."""
+    shown, total = len(filtered_rows(snapshot, view)), len(snapshot.rows)
+    counted = plural(total, "member") if shown == total else f"{shown} of {plural(total, 'member')}"
+    group = "all" if view.group is None else f"group {safe(view.group, view.options.glyphs)}"
+    seen = [row.last_updated for row in snapshot.rows if row.last_updated is not None]
+    newest = max([*seen, *([] if snapshot.listed_at is None else [snapshot.listed_at])], default=None)
+    age = "nothing seen yet" if newest is None else f"refreshed {format_age(snapshot.timestamp - newest)} ago"
+    tail = [(f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
+    return Heading(f"{group}, {counted}", snapshot.paused, [f"filter: {view.words}" if view.words else ""], tail)
+
+
+def draw_main(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+    """Draw the table with its panels; only the rows on the screen are formatted."""
+    rows = TABLE.rows(snapshot, view)
+    table, alerts, log, summary = _shared(height, len(rows), len(snapshot.alerts), view)
+    view = TABLE.scrolled(snapshot, view, rows, max(1, table - 1))
+    layout = table_columns(snapshot.rows, width)
+    names = member_names(snapshot)
+    lines = (
+        *_table_lines(snapshot, view, rows[view.top : view.top + view.page], width, table),
+        *(alert_line(alert, names, width, view.options.glyphs) for alert in snapshot.alerts[-alerts:] if alerts),
+        *_log_panel(snapshot, view, rows, width, log),
+        *_summary_lines(snapshot, view, width, summary),
+    )
+    return Frame(lines, replace(view, headings=place_headings(layout)))
+
+
+def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[int, int, int, int]:
+    """Return the lines for table, alerts, log (with its title) and summary; the log gets the table's spare lines."""
+    if height < LOW:
+        return height - 1, 0, 0, 1
+    summary = 3 if height >= _TALL else 2
+    free = height - summary
+    alert_lines = min(alerts, max(2, free // 8))
+    log = max(_LEAST_LOG, free // 4)
+    table = free - alert_lines - log
+    spare = max(0, table - 1 - max(1, members))
+    gained = spare if view.all_logs else min(spare, max(0, KEPT_LOGS + 1 - log))
+    more_alerts = min(spare - gained, alerts - alert_lines)
+    return table - gained - more_alerts, alert_lines + more_alerts, log + gained, summary
+
+
+def table_text(snapshot: FleetSnapshot, view: FleetView, width: int) -> list[Line]:
+    """Format all members and the summary as lines of `width` cells."""
+    lines = _table_lines(snapshot, replace(view, index=-1), snapshot.rows, width, 0)
+    summary = _summary_lines(snapshot, view, width, 3)
+    return [*lines, *(line for line in summary if any(text.strip() for text, _ in line))]
+
+
+def _table_lines(
+    snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], width: int, height: int
+) -> tuple[Line, ...]:
+    """Format the heading and the rows; the first row has the number `view.top`."""
+    glyphs, layout = view.options.glyphs, table_columns(snapshot.rows, width)
+    lines = [
+        table_line(
+            member_of(row, snapshot, view), layout, width, selected=number == view.index, marked=row.key in view.marked
+        )
+        for number, row in enumerate(rows, view.top)
+    ]
+    lines = lines or [fit_line([("  " + _why_empty(snapshot, view), "dim")], width, glyphs)]
+    return fill([heading_line(layout, width, view.sort, glyphs), *lines], width, height)
+
+
+def _why_empty(snapshot: FleetSnapshot, view: FleetView) -> str:
+    if snapshot.rows and view.words:
+        return f"nothing matches {safe(view.words, view.options.glyphs)}: Esc takes the filter away"
+    if snapshot.rows:
+        return f"nobody is in the group {safe(view.group, view.options.glyphs)}: Tab goes to the next"
+    if snapshot.error is not None:
+        return "nothing is known yet: the last try failed"
+    if snapshot.listed_at is None:
+        return "asking ..."
+    return "no instance is to be shown: none runs"
+
+
+# ---------------------------------------------------------------- alerts and logs
+
+
+def member_names(snapshot: FleetSnapshot) -> dict[str, str]:
+    """Return the label of each member, by key."""
+    return {row.key: label(row) for row in snapshot.rows}
+
+
+def alert_line(alert: FleetAlert, names: Mapping[str, str], width: int, glyphs: Glyphs) -> Line:
+    """Format the time, level, member and text of an alert."""
+    style = _ALERT_STYLES.get(alert.level, "")
+    who = safe(names.get(alert.key, alert.key), glyphs)
+    pieces = [
+        (f"{format_clock(alert.timestamp)} ", "dim"),
+        (f"{safe(alert.level, glyphs):<7} ", style),
+        (f"{who}: " if who else "", "bold"),
+        (safe(alert.text, glyphs), style),
+    ]
+    return fit_line(pieces, width, glyphs)
+
+
+def _log_panel(
+    snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], width: int, height: int
+) -> tuple[Line, ...]:
+    """Format a title and the last lines of the selected member, or of all shown members."""
+    glyphs, row = view.options.glyphs, rows[view.index] if rows else None
+    if height < 2:
+        return ()
+    if view.all_logs:
+        shown = {each.key for each in rows}
+        feed = [(key, line) for key, line in view.feed.lines if key in shown][1 - height :]
+        title: list[Piece] = [("logs of all", "bold")]
+        lines = [_log_line(snapshot, key, line, width, glyphs) for key, line in feed]
+    else:
+        title = [("log", "bold")] if row is None else _about(row, snapshot, view)
+        logs = [] if row is None else list(row.recent_logs)[1 - height :]
+        lines = [fit_line([(safe(line, glyphs), "")], width, glyphs) for line in logs]
+    lines = lines or [fit_line([("no log lines yet", "dim")], width, glyphs)]
+    return fill([rule(title, width, glyphs), *lines], width, height)
+
+
+def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[Piece]:
+    glyphs, health = view.options.glyphs, health_of(row, snapshot, view)
+    style = LEVEL_STYLES.get(health.level, "")
+    return [(f"{safe(label(row), glyphs)} ", "bold"), (f"{health.level}: {safe(health.reason, glyphs)}", style)]
+
+
+def _log_line(snapshot: FleetSnapshot, key: str, line: str, width: int, glyphs: Glyphs) -> Line:
+    row = member_row(snapshot, key)
+    name = fit(safe(row.name or row.instance_id if row else key, glyphs), _LABEL, glyphs)
+    return fit_line([(f"{name} ", "dim"), (safe(line, glyphs), "")], width, glyphs)
+
+
+# ---------------------------------------------------------------- summary
+
+
+def _summary_lines(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> tuple[Line, ...]:
+    """Format the counts, the cost so far and to completion, and how long the credit lasts."""
+    summary = snapshot.summary
+    is_part = view.group is not None or view.words
+    scope: list[Piece] = [(f"of all {plural(len(snapshot.rows), 'member')}:", "dim")] if is_part else []
+    segments = [scope, _counts(summary), *([(text, "")] for text in _money(summary))]
+    return fill(flow([each for each in segments if each], width, height, view.options.glyphs), width, height)
+
+
+def _counts(summary: FleetSummary) -> list[Piece]:
+    pieces: list[Piece] = []
+    for level in _COUNTED:
+        if count := summary.levels.get(level, 0):
+            text = f"{count} {LEVEL_WORDS.get(level, level)}"
+            pieces += [*([(", ", "dim")] if pieces else []), (text, LEVEL_STYLES.get(level, ""))]
+    return pieces
+
+
+def _money(summary: FleetSummary) -> list[str]:
+    parts = []
+    if summary.dollars_per_hour:
+        parts.append(f"{_at_least(summary.unpriced)}{format_price(summary.dollars_per_hour)}/h")
+    elif summary.unpriced:
+        parts.append("nobody knows the price")
+    if summary.dollars_spent:
+        parts.append(f"spent {_at_least(summary.without_total)}{format_total(summary.dollars_spent)}")
+    if summary.credit is not None:
+        most = "at most " if summary.unpriced else ""
+        hours = summary.credit_hours
+        lasts = "" if hours is None else f" lasts {most}{format_duration(hours * 3600)}"
+        parts.append(f"credit {format_total(summary.credit)}{lasts}")
+    if summary.seconds_to_completion is not None:
+        dollars, least = summary.dollars_to_completion, _at_least(summary.without_price)
+        cost = "" if dollars is None else f"{least}{format_total(dollars)} "
+        parts.append(f"to completion {cost}in {format_duration(summary.seconds_to_completion)}")
+    if summary.without_eta:
+        parts.append(f"{summary.without_eta} without ETA")
+    if summary.hidden:
+        hidden = summary.hidden_dollars_per_hour
+        parts.append(f"{summary.hidden} not shown" + (f": {format_price(hidden)}/h of that" if hidden else ""))
+    return parts
+
+
+def _at_least(unknown: int) -> str:
+    """Return the prefix of a sum that lacks `unknown` values."""
+    return "at least " if unknown else ""

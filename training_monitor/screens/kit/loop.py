@@ -1,0 +1,90 @@
+"""The main loop of a screen: draw, wait for keys, apply them, until the user quits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.screens.kit.keys import App, update
+from training_monitor.screens.kit.page import render_screen
+from training_monitor.screens.kit.terminal import Terminal, open_terminal
+from training_monitor.screens.kit.view import Do, S, Snapshot, V, said
+
+_TICK_SECONDS = 1.0
+_TURN_SECONDS = 0.001  # switch interval: a key press must not wait long for threads that parse replies
+
+S_co = TypeVar("S_co", bound=Snapshot, covariant=True)
+
+
+class Session(Protocol[V, S_co]):
+    """The data of a screen and the executor of its commands. No method blocks."""
+
+    def start(self, ring: Callable[[], None]) -> None:
+        """Start looking in the background; call `ring` whenever there is something new to show."""
+        ...
+
+    def close(self) -> None:
+        """Stop looking."""
+        ...
+
+    def look(self, view: V) -> tuple[S_co, V]:
+        """Return the current snapshot, and the view updated with it."""
+        ...
+
+    def drawn(self, view: V) -> None:
+        """Take note of the view that was drawn."""
+        ...
+
+    def obey(self, view: V, command: Any) -> V:
+        """Execute a command and return the view after it.
+
+        Raises:
+            TrainingMonitorError: it failed.
+        """
+        ...
+
+
+def run_screen(app: App[V, S], session: Session[V, S], view: V) -> None:
+    """Show a session on this terminal until the user quits; starts it and closes it.
+
+    Raises:
+        TrainingMonitorError: stdin or stdout is not a usable terminal; the session was not started.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+    """
+    sys.setswitchinterval(_TURN_SECONDS)
+    with open_terminal(mouse=True) as terminal:
+        try:
+            session.start(terminal.bell.ring)
+            _show(app, session, view, terminal)
+        finally:
+            session.close()
+
+
+def _show(app: App[V, S], session: Session[V, S], view: V, terminal: Terminal) -> None:
+    while True:
+        snapshot, view = session.look(view)
+        frame = render_screen(app, snapshot, view, *terminal.size())
+        terminal.draw(frame.lines)
+        view = frame.view
+        session.drawn(view)
+        keys = terminal.keys(_TICK_SECONDS)
+        if keys is None:
+            return
+        for key in keys:
+            view, commands = update(app, view, key, snapshot)
+            for command in commands:
+                if command == Do("quit"):
+                    return
+                view = _obeyed(session, view, command, terminal)
+
+
+def _obeyed(session: Session[V, S], view: V, command: Any, terminal: Terminal) -> V:
+    if command == Do("redraw"):
+        terminal.redraw()
+        return view
+    try:
+        return session.obey(view, command)
+    except TrainingMonitorError as error:
+        return said(view, str(error))

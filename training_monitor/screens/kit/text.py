@@ -1,0 +1,307 @@
+"""Text in terminal cells: sanitize untrusted text, cut and pad it to a width, format short numbers. Pure.
+
+A line is a tuple of (text, style) pieces. Styles are names: good, warn, bad, dim, bold, selected, title, or "" for
+none. `-` stands for an unknown number.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from math import isfinite
+
+from training_monitor.core.units import format_bytes, known_number
+
+NOT_KNOWN = "-"
+UNKNOWN_WORD = "?"
+_LOSS_WIDTH = 6
+
+
+def format_percent(value: float | None) -> str:
+    """Format per cent: 85.2, 100."""
+    if value is None:
+        return NOT_KNOWN
+    return f"{value:.0f}" if value != value or abs(value) >= 99.95 else f"{value:.1f}"
+
+
+def format_number(value: float | None) -> str:
+    """Format a number in about six characters: 2.345, 0.0123, 1.2e-5, nan."""
+    if value is None:
+        return NOT_KNOWN
+    if not isfinite(value) or value == 0:
+        return f"{value:g}"
+    if not 1e-3 <= abs(value) < 10**_LOSS_WIDTH:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    texts = (f"{value:.{decimals}f}" for decimals in ((3, 2, 1, 0) if abs(value) >= 1 else (4, 3)))
+    return next((text for text in texts if len(text) <= _LOSS_WIDTH), f"{value:.0f}")
+
+
+def format_price(dollars: float | None) -> str:
+    """Format a price per hour: $0.467, $12.35, $123."""
+    if dollars is None:
+        return NOT_KNOWN
+    return f"${dollars:.3f}" if dollars < 10 else f"${dollars:.2f}" if dollars < 100 else f"${dollars:.0f}"
+
+
+def format_total(dollars: float | None) -> str:
+    """Format a sum: $15.23, $152.3, $1523."""
+    if dollars is None:
+        return NOT_KNOWN
+    return f"${dollars:.2f}" if dollars < 100 else f"${dollars:.1f}" if dollars < 1000 else f"${dollars:.0f}"
+
+
+def format_memory(count: float | None, unit: float = 1) -> str:
+    """Format `count` units of `unit` bytes: 4.0 GiB."""
+    known = known_number(count)
+    return NOT_KNOWN if known is None else format_bytes(known * unit)
+
+
+def format_age(seconds: float | None) -> str:
+    """Format an age in whole units: 3s, 12m, 5h, 2d; ? if unknown."""
+    if seconds is None or not isfinite(seconds):
+        return "?"
+    seconds = max(0.0, seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def format_clock(timestamp: float | None) -> str:
+    """Format the local time of day, HH:MM:SS."""
+    return _local(timestamp, "%H:%M:%S")
+
+
+def format_date(timestamp: float | None) -> str:
+    """Format the local date and time, 2026-03-01 12:30."""
+    return _local(timestamp, "%Y-%m-%d %H:%M")
+
+
+def _local(timestamp: float | None, pattern: str) -> str:
+    if timestamp is None:
+        return "?"
+    try:
+        return datetime.fromtimestamp(timestamp).strftime(pattern)
+    except (ValueError, OverflowError, OSError):
+        return "?"
+
+
+Piece = tuple[str, str]
+Line = tuple[Piece, ...]
+
+MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
+_MOST_MARKS = 2  # combining marks per character
+_CONTROLS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+# Modifiers of the preceding character, which terminals render differently.
+_JOINERS = re.compile("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
+_FIRST_FLAG_LETTER, _LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
+_HARMFUL = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters a screen draws with. `bar` goes from an empty cell to a full one; `signs` are for statuses."""
+
+    ascii: bool
+    bar: str
+    rule: str
+    ellipsis: str
+    rising: str
+    falling: str
+    signs: Mapping[str, str] = field(default_factory=dict)
+
+
+_SIGNS = {
+    "running": "✅",
+    "loading": "🔄",
+    "created": "⏳",
+    "pending": "⏳",
+    "exited": "❌",
+    "failed": "❌",
+    "stopped": "🛑",
+    "frozen": "🧊",
+    "rebooting": "🔁",
+    "offline": "🔌",
+    "lost": "🚫",
+    "succeeded": "🏁",
+}
+UNKNOWN_SIGN = "❓"
+UNICODE = Glyphs(False, "░▏▎▍▌▋▊▉█", "─", "…", "▲", "▼", _SIGNS)
+ASCII = Glyphs(True, ".#", "-", "~", "^", "v")
+
+
+# ---------------------------------------------------------------- untrusted text
+
+
+def safe(text: object, glyphs: Glyphs) -> str:
+    """Return one line of printable text: no control characters, no bidi marks, nothing of ambiguous width.
+
+    A harmful character becomes a question mark; with ASCII glyphs every non-ASCII one does.
+    """
+    text = str(text)[:MOST_CHARACTERS]
+    if text.isascii() and text.isprintable():
+        return text
+    text = _JOINERS.sub("", _CONTROLS.sub("", text))
+    if glyphs.ascii:
+        kept = (char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+        return "".join(_shown(char) if char.isascii() else "?" for char in kept)
+    return _with_few_marks(map(_shown, unicodedata.normalize("NFC", text)))
+
+
+@lru_cache(maxsize=4096)
+def _shown(char: str) -> str:
+    if char in "\t\n\r\v\f":
+        return " "
+    if _FIRST_FLAG_LETTER <= ord(char) <= _LAST_FLAG_LETTER:
+        return chr(ord("A") + ord(char) - _FIRST_FLAG_LETTER)
+    is_part_of_a_syllable = 0x1160 <= ord(char) <= 0x11FF
+    return "?" if is_part_of_a_syllable or unicodedata.category(char) in _HARMFUL else char
+
+
+def _with_few_marks(chars: Iterable[str]) -> str:
+    kept: list[str] = []
+    marks = _MOST_MARKS  # drops leading marks, which have no character to combine with
+    for char in chars:
+        marks = marks + 1 if _cells(char) == 0 else 0
+        if marks <= _MOST_MARKS:
+            kept.append(char)
+    return "".join(kept)
+
+
+# ---------------------------------------------------------------- widths
+
+
+@lru_cache(maxsize=4096)
+def _cells(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cells(text: str) -> int:
+    """Return how many cells of a terminal the text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def clip(text: str, width: int, glyphs: Glyphs) -> str:
+    """Cut the text to at most `width` cells, with an ellipsis where it was cut."""
+    if cells(text) <= width:
+        return text
+    if width < 2:
+        return glyphs.ellipsis[:width]
+    return _begin(text, width - 1) + glyphs.ellipsis
+
+
+def _begin(text: str, width: int) -> str:
+    if text.isascii():
+        return text[:width]
+    taken = 0
+    for place, char in enumerate(text):
+        taken += _cells(char)
+        if taken > width:
+            return text[:place]
+    return text
+
+
+def last_cells(text: str, width: int, glyphs: Glyphs) -> str:
+    """Return the end of a text, for paths (their end matters more) and for text being typed."""
+    if cells(text) <= width:
+        return text
+    place, left = len(text), width - 1
+    while place and cells(text[place - 1]) <= left:
+        place -= 1
+        left -= cells(text[place])
+    while place < len(text) and cells(text[place]) == 0:  # a combining mark whose character was cut
+        place += 1
+    return glyphs.ellipsis + text[place:]
+
+
+def fit(text: str, width: int, glyphs: Glyphs, align: str = "<") -> str:
+    """Cut or pad the text to exactly `width` cells; `align` is < or >."""
+    text = clip(text, width, glyphs)
+    blank = " " * (width - cells(text))
+    return blank + text if align == ">" else text + blank
+
+
+def fit_line(pieces: Iterable[Piece], width: int, glyphs: Glyphs, style: str = "") -> Line:
+    """Cut or pad the pieces to exactly `width` cells; `style` is that of the padding."""
+    line: list[Piece] = []
+    left = width
+    for text, its_style in pieces:
+        shown = clip(text, left, glyphs)
+        if shown:
+            line.append((shown, its_style))
+            left -= cells(shown)
+        if left <= 0 or shown != text:
+            break
+    return (*line, (" " * left, style)) if left > 0 else tuple(line)
+
+
+def fill(lines: Iterable[Line], width: int, height: int) -> tuple[Line, ...]:
+    """Append blank lines up to `height`."""
+    shown, blank = tuple(lines), ((" " * width, ""),)
+    return (*shown, *[blank] * (height - len(shown)))
+
+
+def flow(
+    segments: Sequence[Sequence[Piece]], width: int, height: int, glyphs: Glyphs, gap: str = "  "
+) -> tuple[Line, ...]:
+    """Lay out segments on at most `height` lines without breaking them; those that do not fit are dropped."""
+    rows: list[list[Piece]] = [[]]
+    left = width
+    for segment in segments:
+        needed = sum(cells(text) for text, _ in segment) + (len(gap) if rows[-1] else 0)
+        if needed > left and rows[-1]:
+            if len(rows) == height:
+                break
+            rows.append([])
+            left, needed = width, needed - len(gap)
+        rows[-1] += [*([(gap, "")] if rows[-1] else []), *segment]
+        left -= needed
+    return tuple(fit_line(row, width, glyphs) for row in rows[:height])
+
+
+def wrap(text: str, width: int, glyphs: Glyphs) -> list[str]:
+    """Wrap the text to lines of at most `width` cells, at least one; long words are broken."""
+    lines = [""]
+    for part in (part for word in text.split(" ") for part in broken(word, width)):
+        joined = f"{lines[-1]} {part}" if lines[-1] else clip(part, width, glyphs)
+        if cells(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(clip(part, width, glyphs))
+    return lines
+
+
+def broken(text: str, width: int) -> Sequence[str]:
+    """Split the text into pieces of at most `width` cells; at least one."""
+    rows, taken = [""], 0
+    for char in text:
+        taken += cells(char)
+        if taken > width:
+            rows.append("")
+            taken = cells(char)
+        rows[-1] += char
+    return rows
+
+
+def rule(title: Sequence[Piece], width: int, glyphs: Glyphs) -> Line:
+    """Format the line above a panel, with its title in it."""
+    pieces = [(glyphs.rule * 2 + " ", "dim"), *title, (" ", "")]
+    taken = sum(cells(text) for text, _ in pieces)
+    return fit_line([*pieces, (glyphs.rule * max(0, width - taken), "dim")], width, glyphs)
+
+
+def format_bar(percent: float | None, width: int, glyphs: Glyphs) -> str:
+    """Format a progress bar of `width` cells; blank if unknown."""
+    if percent is None or percent != percent:
+        return " " * width
+    steps = len(glyphs.bar) - 1
+    done = int(max(0.0, min(100.0, percent)) / 100.0 * width * steps)
+    full, part = divmod(done, steps)
+    return (glyphs.bar[-1] * full + (glyphs.bar[part] if part else "")).ljust(width, glyphs.bar[0])

@@ -1,0 +1,456 @@
+"""The session of the `top` screen. A thread reads the outputs of one run, so that the screen never waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import begin_thread
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.units import plural
+from training_monitor.runs.collector import RunCollector
+from training_monitor.runs.output_pages import OutputPages
+from training_monitor.runs.values import RUNNING, UNKNOWN, Run, RunSource, RunsSnapshot
+from training_monitor.screens.kit.keys import (
+    BACK,
+    ERASES,
+    HELP,
+    QUIT,
+    REDRAW,
+    REFRESH,
+    SCROLLS,
+    App,
+    Key,
+    Screen,
+    change,
+    do,
+    filter_keys,
+    moves,
+    open_page,
+    question_keys,
+    start_filter,
+    toggle,
+)
+from training_monitor.screens.kit.log_feed import gain
+from training_monitor.screens.kit.loop import run_screen
+from training_monitor.screens.kit.page import help_page
+from training_monitor.screens.kit.terminal import terminal_glyphs
+from training_monitor.screens.kit.view import Do, Frame, Options, cancel, go_back, said
+from training_monitor.screens.top import acts
+from training_monitor.screens.top.acts import Act, on_run
+from training_monitor.screens.top.columns import COLUMNS, TABLE
+from training_monitor.screens.top.main import draw_main, heading
+from training_monitor.screens.top.pages import (
+    draw_confirm,
+    draw_detail,
+    draw_editor,
+    draw_messages,
+    draw_output,
+    draw_signals,
+)
+from training_monitor.screens.top.view import (
+    BOTH,
+    STATUS_FILTERS,
+    Command,
+    DeleteRun,
+    EditVariable,
+    MoveOutput,
+    OpenOutput,
+    Pane,
+    Place,
+    SearchOutput,
+    SendSignal,
+    TopView,
+    Wish,
+    expanded_pids,
+    shown_runs,
+)
+from training_monitor.targets.proc_stat import SIGNAL_NUMBERS
+
+_ASIDE = 10
+_RESET = change(status=None, words="", sort="", reverse=False, across=0)
+_LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
+_SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
+_COLUMN_HELP = (
+    ("Status", "? where nobody here can see whether it still runs"),
+    ("State", "starting, running, slow; stalled, and how long without a step"),
+    ("Rate", "batches a second; `each` where one takes longer"),
+    ("el rem tot", "time elapsed, remaining, in total: of the run, the epoch, its training and validation"),
+    ("CPU", "per cent of one core, over all processes; then the share of all cores"),
+    ("RAM GPU", "over all processes, and the share of what there is"),
+    ("", f"{len(COLUMNS)} beside the name: Left and Right scroll them, a click on a title sorts"),
+)
+
+
+def _sideways(name: str, by: int) -> Act:
+    return lambda view, snapshot: replace(view, **{name: max(0, getattr(view, name) + by)})
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _next_status(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    status = STATUS_FILTERS[(STATUS_FILTERS.index(view.status) + 1) % len(STATUS_FILTERS)]
+    return replace(view, status=status, message="runs of every status" if status is None else f"only {status}")
+
+
+def _toggle_tree(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    item = TABLE.selected(snapshot, view)
+    if item is None:
+        return view
+    path = item.row.run.path
+    if path not in view.expanded and not item.row.tree:
+        why = "no process of it can be seen from here" if item.row.status in (RUNNING, UNKNOWN) else "it has ended"
+        return said(view, f"{item.row.run.name}: {why}")
+    selected = Place(path) if path in view.expanded else item.place
+    return replace(view, expanded=view.expanded ^ {path}, selected=selected)
+
+
+def _toggle_trees(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    paths = {row.run.path for row in shown_runs(snapshot, view) if row.tree}
+    if paths <= view.expanded:
+        return replace(view, expanded=frozenset(), selected=Place(view.selected.path))
+    return replace(view, expanded=view.expanded | paths)
+
+
+# ---------------------------------------------------------------- the output
+
+
+def _move_output(by: Callable[[TopView], int]) -> Act:
+    return lambda view, snapshot: replace(view, todo=(MoveOutput(by(view)),))
+
+
+def _wrap(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    message = "long lines are cut; left and right scroll" if view.wraps else "long lines are broken"
+    return replace(view, wraps=not view.wraps, aside=0, message=message)
+
+
+def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    return replace(go_back(view), panes=(), aside=0, todo=(Do("close"),))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _draw_help(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    return help_page(APP, view, width, height, _COLUMN_HELP)
+
+
+_SIGNAL: Key[Any, Any] = Key(
+    ("k",), "k", "send a signal to the selected run or process", on_run(acts.ask_signal), "signal", changes=True
+)
+_DELETE: Key[Any, Any] = Key(
+    ("c",), "c", "delete the folder of the selected run", on_run(acts.ask_delete), "delete", changes=True
+)
+_EDITOR: Key[Any, Any] = Key(
+    ("e",), "e", "variables of the selected run, and edit them", on_run(acts.open_editor), "edit"
+)
+_OUTPUT: Key[Any, Any] = Key(
+    ("o",), "o", "what the selected run wrote to stdout and stderr", on_run(acts.open_output), "output"
+)
+_PAGE = (BACK, QUIT, REFRESH, HELP, *SCROLLS)
+_MAIN: tuple[Key[Any, Any], ...] = (
+    QUIT,
+    HELP,
+    Key(("s",), "s", "only runs of the next status", _next_status, "status"),
+    Key(("f",), "f", "only runs whose name has what is typed", start_filter, "filter"),
+    Key(("t",), "t", "show or hide the processes and threads of the run", _toggle_tree, "tree"),
+    _EDITOR,
+    _OUTPUT,
+    _SIGNAL,
+    Key(("l",), "l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
+    _DELETE,
+    Key(("enter",), "Enter", "all that is known of the selected run", TABLE.open_detail, "detail"),
+    Key(("T",), "T", "show or hide the processes of all runs", _toggle_trees),
+    Key(("S", ">"), "S >", "sort by the next column", TABLE.next_sort(1), "sort"),
+    Key(("<",), "<", "sort by the column before", TABLE.next_sort(-1)),
+    Key(("R",), "R", "sort the other way round", toggle("reverse")),
+    REFRESH,
+    Key(("p",), "p", "keep the screen as it is until p is pressed again", toggle("paused"), "pause"),
+    Key(("m",), "m", "results of requested actions", open_page("messages"), "messages"),
+    *moves(TABLE.move),
+    Key(("left",), "Left", "columns to the left", _sideways("across", -1)),
+    Key(("right",), "Right", "columns to the right", _sideways("across", 1)),
+    Key(("escape",), "Esc", "all runs and columns as at the beginning", _RESET),
+    REDRAW,
+)
+_EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
+    Key(("escape",), "Esc", "back", go_back, "back"),
+    Key(("enter",), "Enter", "change the selected variable", acts.start_edit, "change", changes=True),
+    *moves(acts.choose_variable),
+    REFRESH,
+    _OUTPUT,
+    HELP,
+    QUIT,
+    REDRAW,
+)
+_EDIT: tuple[Key[Any, Any], ...] = (
+    Key(("enter",), "Enter", "ask the run to use this value", acts.send_edit, "send", changes=True),
+    Key(("escape",), "Esc", "change nothing", _LEAVE_EDIT, "cancel"),
+    *ERASES,
+)
+_OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
+    Key(("escape",), "Esc", "back", _close_output, "back"),
+    Key(("tab",), "Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
+    Key(("F", "end", "G"), "F End G", "to the end, and follow it", do("end"), "follow"),
+    Key(("g", "home"), "g Home", "to the beginning", do("start"), "begin"),
+    Key(("/",), "/", "search backwards from here", change(screen="search", typed=""), "search"),
+    Key(("n",), "n", "the match before", acts.search_again(True), "next"),
+    Key(("N",), "N", "the match after", acts.search_again(False)),
+    Key(("w",), "w", "break long lines, or cut them", _wrap, "wrap"),
+    Key(("left",), "Left", "scroll to the left", _sideways("aside", -_ASIDE)),
+    Key(("right",), "Right", "scroll to the right", _sideways("aside", _ASIDE)),
+    *moves(_move_output, ends=False),
+    HELP,
+    QUIT,
+    REDRAW,
+)
+_SEARCH: tuple[Key[Any, Any], ...] = (
+    Key(("enter",), "Enter", "search for it", acts.search_typed, "search"),
+    Key(("escape",), "Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
+    *ERASES,
+)
+_SIGNALS: tuple[Key[Any, Any], ...] = (
+    Key(("enter",), "Enter", "this signal; asks once more", acts.ask_once_more, "choose"),
+    Key(("escape",), "Esc", "send nothing", cancel, "cancel"),
+    *moves(acts.choose_signal),
+)
+APP: App[TopView, RunsSnapshot] = App(
+    TABLE,
+    heading,
+    {
+        "main": Screen(draw_main, _MAIN, section="the table"),
+        "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed"),
+        "detail": Screen(draw_detail, (*_PAGE, _EDITOR, _OUTPUT, _SIGNAL, _DELETE)),
+        "editor": Screen(draw_editor, _EDITOR_KEYS, section="variables"),
+        "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
+        "output": Screen(draw_output, _OUTPUT_KEYS, section="stdout and stderr"),
+        "search": Screen(draw_output, _SEARCH, "/", "while the search is typed"),
+        "signals": Screen(draw_signals, _SIGNALS, section="the menu of signals", changes=True, note=_SIGNAL_NOTE),
+        "confirm": Screen(
+            draw_confirm, question_keys(acts.confirm), "> ", "the question before anything is done", changes=True
+        ),
+        "messages": Screen(draw_messages, _PAGE),
+        "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
+    },
+)
+
+
+FOLLOW_SECONDS = 1.0
+
+
+class OutputReader:
+    """Reads the windows of a run's stdout and stderr; only those on the screen are read.
+
+    Args:
+        source: where the run is.
+        run: the run.
+        tell: called from the thread after every change.
+
+    Attributes:
+        panes: the current windows of both.
+    """
+
+    def __init__(self, source: RunSource, run: Run, tell: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.panes: tuple[Pane, ...] = (Pane("stdout", run.stdout_path), Pane("stderr", run.stderr_path))
+        self._pages = {pane.name: _pages_of(source, pane.path) for pane in self.panes if pane.path is not None}
+        self._opened: set[str] = set()
+        self._tell, self._clock = tell, clock
+        self._wishes: deque[Wish] = deque()
+        self._shown, self._height = "", 1
+        self._news, self._closing = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        """Start reading in the background; without a free thread, the panes show an error."""
+        if not begin_thread(self._run, "output"):
+            self.panes = tuple(replace(pane, error="there is no thread left to read it") for pane in self.panes)
+
+    def close(self) -> None:
+        """Stop reading, without waiting for the current read."""
+        self._closing.set()
+        self._news.set()
+
+    def show(self, shown: str, height: int) -> None:
+        """Set which of the outputs are on the screen, and how many lines of each."""
+        if (shown, height) != (self._shown, self._height):
+            self._shown, self._height = shown, height
+            self._news.set()
+
+    def ask(self, wish: Wish) -> None:
+        """Move the shown windows, without blocking."""
+        self._wishes.append(wish)
+        self._news.set()
+
+    def read_once(self) -> None:
+        """Execute the pending requests, or else read what the files gained, in the calling thread. Raises nothing."""
+        wishes = [self._wishes.popleft() for _ in range(len(self._wishes))]
+        for wish in wishes:
+            if isinstance(wish, SearchOutput):
+                self._publish([replace(pane, note=f"searching for {wish.words} ...") for pane in self.panes])
+        self._publish([self._read(pane, wishes) if self._is_shown(pane) else pane for pane in self.panes])
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._news.clear()
+            if self._shown:
+                self.read_once()
+            self._clock.wait(self._news, FOLLOW_SECONDS)
+
+    def _is_shown(self, pane: Pane) -> bool:
+        return pane.name in self._pages and self._shown in (pane.name, BOTH)
+
+    def _publish(self, panes: list[Pane]) -> None:
+        if tuple(panes) != self.panes and not self._closing.is_set():
+            self.panes = tuple(panes)
+            self._tell()
+
+    def _read(self, pane: Pane, wishes: list[Wish]) -> Pane:
+        """Return the pane after the requests; an error leaves its lines as they are."""
+        pages, notes = self._pages[pane.name], []
+        try:
+            if pane.name not in self._opened:
+                pages.open_at_end(self._height)
+                self._opened.add(pane.name)
+            elif not wishes:
+                pages.follow()
+                notes.append(pages.notice)
+            for wish in wishes:
+                notes += [_obey(pages, wish), pages.notice]
+            lines = tuple(pages.lines(self._height))
+        except TrainingMonitorError as error:
+            return replace(pane, error=str(error), note="")
+        note = "; ".join(filter(None, [*notes, pages.notice])) or ("" if wishes else pane.note)
+        at = pages.position
+        return replace(pane, lines=lines, start=at.start, size=at.size, follows=at.is_at_end, note=note, error="")
+
+
+def _pages_of(source: RunSource, path: str) -> OutputPages:
+    return OutputPages(lambda start, length: source.read_output(path, start, length))
+
+
+def _obey(pages: OutputPages, wish: Wish) -> str:
+    """Execute a request and return a note about its result."""
+    match wish:
+        case MoveOutput(count):
+            pages.scroll(count)
+        case Do("start"):
+            pages.to_start()
+        case Do("end"):
+            pages.to_end()
+        case SearchOutput(words, backwards):
+            return _search(pages, words, backwards)
+    return ""
+
+
+def _search(pages: OutputPages, words: str, backwards: bool) -> str:
+    found = pages.search(words, backwards=backwards)
+    if found:
+        return f"found {words}"
+    key = "n" if backwards else "N"
+    if found is None:
+        return f"no {words} so far: {key} goes on"
+    return f"no {words} {'above' if backwards else 'below'}"
+
+
+def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
+    """Show the runs of a folder on this terminal until the user quits; starts the collector and closes it.
+
+    Args:
+        read_only: no key can signal, edit or delete.
+        title: shown at the top.
+
+    Raises:
+        TrainingMonitorError: stdin or stdout is not a usable terminal; the collector was not started.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+    """
+    run_screen(APP, _TopSession(collector), TopView(Options(title, read_only, terminal_glyphs())))
+
+
+class _TopSession:
+    """The snapshot that is shown, and the reader of the open output."""
+
+    def __init__(self, collector: RunCollector) -> None:
+        self._collector = collector
+        self._snapshot = collector.snapshot()
+        self._wanted_after: float | None = None  # while paused: show a look newer than this
+        self._reader: OutputReader | None = None
+        self._ring: Callable[[], None] = lambda: None
+
+    def start(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._collector.start()
+        self._collector.listen(ring)
+
+    def close(self) -> None:
+        self._close_output()
+        self._collector.close()
+
+    def look(self, view: TopView) -> tuple[RunsSnapshot, TopView]:
+        """Take over the new runs unless paused, the messages, and the windows of the output."""
+        snapshot = self._collector.snapshot()
+        if not view.paused or self._is_wanted(snapshot):
+            self._snapshot, self._wanted_after = snapshot, None
+        self._collector.expand(expanded_pids(self._snapshot, view))
+        messages = self._collector.messages()
+        if news := gain(view.messages, messages):
+            view = replace(view, message=news[-1])
+        panes = () if self._reader is None else self._reader.panes
+        return self._snapshot, replace(view, messages=messages, panes=panes)
+
+    def _is_wanted(self, snapshot: RunsSnapshot) -> bool:
+        return self._wanted_after is not None and snapshot.timestamp > self._wanted_after
+
+    def drawn(self, view: TopView) -> None:
+        if self._reader is not None:
+            self._reader.show(view.shown, view.page)
+
+    def obey(self, view: TopView, command: Command) -> TopView:
+        match command:
+            case Do("refresh"):
+                self._wanted_after = self._snapshot.timestamp
+                self._collector.refresh()
+            case Do("close"):
+                self._close_output()
+            case OpenOutput(run):
+                self._close_output()
+                self._reader = OutputReader(self._collector.source, run, self._ring)
+                self._reader.start()
+            case Do() | MoveOutput() | SearchOutput():
+                if self._reader is not None:
+                    self._reader.ask(command)
+            case SendSignal():
+                self._collector.act(f"SIG{command.signal} to {command.what}", lambda: self._send(command))
+            case DeleteRun(run):
+                self._collector.act(f"delete {run.name}", lambda: self._delete(command))
+            case EditVariable(run, variable, text):
+                self._collector.act(f"{run.name}: {variable} = {text}", lambda: self._edit(command))
+        return view
+
+    def _close_output(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    # ------------------------------------------------------------ actions, in a thread of the collector
+
+    def _send(self, command: SendSignal) -> str:
+        answers = self._collector.source.send_signal(command.targets, SIGNAL_NUMBERS[command.signal])
+        if len(answers) == 1:
+            return answers[0]
+        for answer in answers:
+            self._collector.tell(answer)
+        return f"{plural(len(answers), 'process', 'processes')} asked; m shows the results"
+
+    def _delete(self, command: DeleteRun) -> str:
+        self._collector.source.delete(command.run)
+        return "deleted"
+
+    def _edit(self, command: EditVariable) -> str:
+        self._collector.source.edit(command.run, {command.variable: command.text})
+        return "asked for; VALUE changes when the run answers"

@@ -1,0 +1,221 @@
+"""The main screen of `top`: the table of runs, details of the selected row, and resource usage. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from training_monitor.core.units import plural
+from training_monitor.runs.columns import MIB, filter_rows
+from training_monitor.runs.values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
+from training_monitor.screens.kit.keys import Heading
+from training_monitor.screens.kit.page import stale_line
+from training_monitor.screens.kit.table import heading_line, place_headings
+from training_monitor.screens.kit.text import (
+    NOT_KNOWN,
+    UNICODE,
+    Glyphs,
+    Line,
+    Piece,
+    clip,
+    fill,
+    fit_line,
+    flow,
+    format_bar,
+    format_clock,
+    format_memory,
+    format_percent,
+    safe,
+)
+from training_monitor.screens.kit.view import Frame, Options
+from training_monitor.screens.top.columns import (
+    COLUMNS,
+    TABLE,
+    cores_percent,
+    lay_out,
+    resource_texts,
+    share,
+    share_percent,
+    table_line,
+)
+from training_monitor.screens.top.view import Item, TopView
+
+_LOW, _MOST_USAGE = 13, 3  # lines
+_BAR, _MOST_ERROR = 10, 40  # cells
+_SAID = ("stalled", "slow")  # verdicts that are problems
+# Columns that are useful in a single snapshot.
+_TITLES = frozenset("Status State Phase Epoch Batch Rate Loss ETA CPU RAM GPU PID".split()) | {"Run Elapsed"}
+
+
+def heading(snapshot: RunsSnapshot, view: TopView) -> Heading:
+    """Return the number of runs, the filters, the time of the look, and the place."""
+    shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
+    counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
+    filters = (view.status or "", f"name: {view.words}" if view.words else "")
+    where = "" if snapshot.where == view.options.title else f"  {safe(snapshot.where, view.options.glyphs)}"
+    return Heading(counted, view.paused, filters, [(f"  {format_clock(snapshot.timestamp)}", ""), (where, "dim")])
+
+
+def draw_main(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw the table and the panels below it; only the rows on the screen are formatted."""
+    glyphs = view.options.glyphs
+    usage = usage_lines(snapshot, view, width, 1 if height < _LOW else _MOST_USAGE)
+    room = max(1, height - 2 - len(usage))
+    items = TABLE.rows(snapshot, view)
+    view = TABLE.scrolled(snapshot, view, items, room)
+    shown = items[view.top : view.top + room]
+    layout, across, more = lay_out(shown, snapshot.usage, view, width)
+    rows = [
+        table_line(item, layout, snapshot.usage, width, view, selected=number == view.index)
+        for number, item in enumerate(shown, view.top)
+    ]
+    lines = (
+        heading_line(layout, width, view.sort, glyphs, margin="< " if across else "  ", more=more),
+        *fill(rows or [_why_empty(snapshot, view, width)], width, room),
+        detail_line(items[view.index] if items else None, view, width),
+        *usage,
+    )
+    return Frame(lines, replace(view, across=across, headings=place_headings(layout)))
+
+
+def _why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+    """Format the text of a table without rows."""
+    glyphs = view.options.glyphs
+    if snapshot.rows:
+        wanted = " ".join(text for text in (view.status or "", safe(view.words, glyphs)) if text)
+        text = f"no run is {wanted}: Esc shows all"
+    elif snapshot.error is not None:
+        text = "nothing is known yet: the last look failed"
+    elif snapshot.is_refreshing:
+        text = "looking ..."
+    else:
+        text = 'no runs here yet: TrainingMonitor("FOLDER/RUN.json") in a script writes one'
+    return fit_line([(f"  {text}", "dim")], width, glyphs)
+
+
+def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Line]:
+    """Format the runs in their order, their problems, and their usage, as lines of `width` cells."""
+    view = TopView(Options("top", glyphs=glyphs))
+    items = [Item(replace(row, tree=())) for row in snapshot.rows]
+    columns = [column for column in COLUMNS if column.title in _TITLES]
+    layout, _, more = lay_out(items, snapshot.usage, view, width, columns)
+    problems = [(item.row.run.name, problem) for item in items if (problem := problem_of(item.row))]
+    return [
+        *stale_line(snapshot, width, glyphs),
+        heading_line(layout, width, "", glyphs, more=more),
+        *(table_line(item, layout, snapshot.usage, width, view, selected=False) for item in items),
+        *(() if items else (_why_empty(snapshot, view, width),)),
+        *(
+            fit_line([(f"{safe(name, glyphs)}: ", "bold"), (safe(text, glyphs), "warn")], width, glyphs)
+            for name, text in problems
+        ),
+        *usage_lines(snapshot, view, width, _MOST_USAGE),
+    ]
+
+
+# ---------------------------------------------------------------- details of a row
+
+
+def detail_line(item: Item | None, view: TopView, width: int) -> Line:
+    """Format the problem of the selected row, else where it runs."""
+    glyphs = view.options.glyphs
+    if item is None:
+        return fit_line([], width, glyphs)
+    name = safe(item.row.run.name, glyphs)
+    if item.node is not None:
+        kind = "process" if item.node.kind == PROCESS else "thread"
+        text = f"{kind} {item.node.identity.pid} {safe(item.node.name, glyphs)} ({safe(item.node.state, glyphs)})"
+        texts = resource_texts(item.node) if item.node.kind == PROCESS else ()
+        used = "  ".join(" ".join(each.split()) for each in texts)
+        return fit_line([(f"{name}: ", "bold"), (f"{text}  {used}", "")], width, glyphs)
+    problem = problem_of(item.row)
+    text, style = (problem, "warn") if problem else (whereabouts(item.row), "dim")
+    return fit_line([(f"{name}: ", "bold"), (safe(text, glyphs), style)], width, glyphs)
+
+
+def problem_of(row: RunRow) -> str:
+    """Return the reason of a run's status, or why its file cannot be read; empty without a problem.
+
+    It includes the verdict's reason where `problem_says_verdict`.
+    """
+    run = row.run
+    parts = [f"its file cannot be read: {run.error}"] if run.error else []
+    parts += [f"{row.status}: {row.reason}"] if row.reason and row.reason != run.error else []
+    parts += [f"{FAILED}: {run.last_words or 'it named no error'}"] if row.status == FAILED else []
+    parts += ["whether it runs is not known"] if row.status == UNKNOWN and not row.reason else []
+    parts += [f"{row.verdict.state}: {row.verdict.reason}"] if row.verdict.state in _SAID else []
+    return "; ".join(parts)
+
+
+def problem_says_verdict(row: RunRow) -> bool:
+    """Return whether the problem of a run includes the reason of its verdict."""
+    return row.status == UNKNOWN or row.verdict.state in _SAID
+
+
+def whereabouts(row: RunRow) -> str:
+    """Return the script and the process of a run."""
+    process = row.run.process
+    parts = [row.run.script or ""]
+    if process is not None:
+        parts.append(f"PID {process.pid}" + (f" on {process.hostname}" if process.hostname else ""))
+    return ", ".join(part for part in parts if part) or "it does not say where it runs"
+
+
+# ---------------------------------------------------------------- usage
+
+
+def usage_lines(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> tuple[Line, ...]:
+    """Format the usage of all runs against its limits, and the counts of statuses, in at most `height` lines."""
+    glyphs = view.options.glyphs
+    counts, usage = _counts(snapshot.rows), _usage(snapshot, glyphs, is_short=height == 1)
+    if height == 1:
+        return (fit_line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))], width, glyphs),)
+    return flow([each for each in (counts, *usage) if each], width, height, glyphs)
+
+
+def _usage(snapshot: RunsSnapshot, glyphs: Glyphs, *, is_short: bool) -> list[list[Piece]]:
+    usage = snapshot.usage
+    cpu = NOT_KNOWN if usage.cpu_percent is None else f"{format_percent(usage.cpu_percent)}%"
+    cpu += "" if usage.max_cores is None else f" of {usage.max_cores:g} {'core' if usage.max_cores == 1 else 'cores'}"
+    ram, gpu = _of(usage.rss_bytes, usage.max_rss_bytes, 1), _of(usage.gpu_mib, usage.max_gpu_mib, MIB)
+    used = (
+        _Used("CPU", cpu, usage.cpu_percent, cores_percent(usage), snapshot.machine_error),
+        _Used("RAM", ram, usage.rss_bytes, usage.max_rss_bytes, snapshot.machine_error),
+        _Used("GPU", gpu, usage.gpu_mib, usage.max_gpu_mib, snapshot.gpu_error),
+    )
+    if is_short:
+        return [[(each.title, "bold"), (share(each.used, each.limit) or " ?", "")] for each in used]
+    return [_bar(each, glyphs) for each in used]
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """The usage of one resource, also as text; `error` is why it is unknown."""
+
+    title: str
+    text: str
+    used: float | None
+    limit: float | None
+    error: str | None
+
+
+def _bar(each: _Used, glyphs: Glyphs) -> list[Piece]:
+    percent = share_percent(each.used, each.limit)
+    if each.error and not each.used:  # also without any run that could use it
+        return [(f"{each.title} ", "bold"), (f"? {clip(safe(each.error, glyphs), _MOST_ERROR, glyphs)}", "warn")]
+    bar = "" if percent is None else f"{format_bar(percent, _BAR, glyphs)} "
+    return [(f"{each.title} ", "bold"), (f"{bar}{each.text}{share(each.used, each.limit)}", "")]
+
+
+def _of(used: float | None, limit: float | None, unit: float) -> str:
+    shown = format_memory(used, unit)
+    return shown if limit is None else f"{shown} of {format_memory(limit, unit)}"
+
+
+def _counts(rows: Sequence[RunRow]) -> list[Piece]:
+    styles = {"stalled": "bad", "slow": "warn", "RUNNING": "batch", UNKNOWN: "warn"}
+    counts = Counter([row.verdict.state for row in rows] + [row.status for row in rows])
+    words = [word for word in ("stalled", "slow", *STATUSES, UNKNOWN) if counts[word]]
+    pieces: list[Piece] = [(f"{counts[word]} {word}", styles.get(word, word.lower())) for word in words]
+    return [each for piece in pieces for each in ((", ", "dim"), piece)][1:]

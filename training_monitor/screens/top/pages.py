@@ -1,0 +1,358 @@
+"""The pages of `top`: details of a run, variables, signals, confirmation, messages, help, and its outputs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
+from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot, Variable
+from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
+from training_monitor.screens.kit.table import MARGIN, Column, fit_columns, heading_line, row_line
+from training_monitor.screens.kit.text import (
+    MOST_CHARACTERS,
+    NOT_KNOWN,
+    Glyphs,
+    Line,
+    Piece,
+    broken,
+    cells,
+    fill,
+    fit_line,
+    format_date,
+    format_memory,
+    format_number,
+    format_percent,
+    rule,
+    safe,
+    wrap,
+)
+from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.top.acts import SIGNALS, edited, with_signal
+from training_monitor.screens.top.columns import format_rate, format_seconds, state_style
+from training_monitor.screens.top.main import problem_of, problem_says_verdict
+from training_monitor.screens.top.view import BOTH, DeleteRun, Pane, SendSignal, TopView, run_row
+
+GONE = "this run is there no more: its file was deleted"
+
+
+# ---------------------------------------------------------------- one run
+
+
+def draw_detail(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw all that is known of the selected run."""
+    row, glyphs = run_row(snapshot, view.selected.path), view.options.glyphs
+    if row is None:
+        return page(view, [("run", "bold")], [[(GONE, "warn")]], width, height)
+    return page(view, run_title(row, glyphs), _about(row, snapshot.timestamp, width, glyphs), width, height)
+
+
+def run_title(row: RunRow, glyphs: Glyphs) -> list[Piece]:
+    """Format a run's name and status."""
+    return [(f"{safe(row.run.name, glyphs)} ", "bold"), (safe(row.status, glyphs), state_style(row))]
+
+
+def resource_line(row: RunRow) -> str:
+    """Format the process of a run and the resources of its tree."""
+    pid = NOT_KNOWN if row.run.process is None else str(row.run.process.pid)
+    cpu = NOT_KNOWN if row.cpu_percent is None else f"{format_percent(row.cpu_percent)}%"
+    gpu = NOT_KNOWN if row.gpu_mib is None else f"{row.gpu_mib:.0f} MiB"
+    counts = (("processes", row.processes), ("threads", row.threads))
+    counted = "  ".join(f"{NOT_KNOWN if count is None else count} {word}" for word, count in counts)
+    return f"PID {pid}  CPU {cpu}  RAM {format_memory(row.rss_bytes)}  GPU {gpu}  {counted}"
+
+
+def progress_line(row: RunRow) -> str:
+    """Format the progress, speed and ETA of a run."""
+    run = row.run
+    steps = [("epoch", run.epoch, run.total_epochs), ("batch", run.batch, run.total_batches)]
+    if run.total_steps is not None:
+        steps.append(("step", run.step, run.total_steps))
+    parts = [run.phase or "no phase", *(_of(name, at, total) for name, at, total in steps if at is not None)]
+    if run.validation_batch is not None:
+        parts.append(_of("validation batch", run.validation_batch, run.total_validation_batches))
+    return "  ".join((*parts, f"rate {format_rate(row.rate)}", f"ETA {format_seconds(row.eta_seconds)}"))
+
+
+def _of(name: str, at: int | None, total: int | None) -> str:
+    return f"{name} {at}" + (f" of {total}" if total is not None else "")
+
+
+def _about(row: RunRow, now: float, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
+    run = row.run
+    body: list[Sequence[Piece]] = []
+    problem, verdict = problem_of(row), row.verdict
+    body += wrapped(problem, "warn", width, glyphs) if problem else []
+    facts = [] if problem_says_verdict(row) else [("verdict", f"{verdict.state}: {verdict.reason}")]
+    facts += [("try", remedy) for remedy in verdict.remedies]
+    facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
+    facts += [(name, text) for name, text in _facts(row, now) if text]
+    body += [line for name, text in facts for line in fact(name, text, width, glyphs)]
+    room = max(1, width - LABEL)
+    if run.losses:
+        curve = format_sparkline(run.losses, min(room, len(run.losses)), ascii=glyphs.ascii)
+        body.append([("loss curve".ljust(LABEL), "dim"), (curve, "")])
+    body += [[("metrics", "bold")]] if run.metrics else []
+    metrics = ((f"  {safe(name, glyphs)}", _shown(value)) for name, value in run.metrics.items())
+    return body + [line for name, text in metrics for line in fact(name, text, width, glyphs)]
+
+
+def _shown(value: object) -> str:
+    number = None if isinstance(value, int) else known_number(value)
+    if number is None:
+        return NOT_KNOWN if value is None else str(value)
+    return format_number(number)
+
+
+def _times(run: Run) -> list[tuple[str, str]]:
+    spans = (("run", run.run), ("epoch", run.epoch_time), ("training", run.training), ("validation", run.validation))
+    return [(name, _span(times)) for name, times in spans if times != Estimate()]
+
+
+def _span(times: Estimate) -> str:
+    parts = (("elapsed", times.elapsed), ("remaining", times.remaining), ("total", times.total))
+    shown = "  ".join(f"{word} {format_seconds(value)}" for word, value in parts)
+    return f"{shown}  rate {format_rate(times.rate)}"
+
+
+def _date(at: float, now: float) -> str:
+    """Format a time, and how long ago it was."""
+    ago = known_number(now - at)
+    return format_date(at) + (f", {format_duration(ago)} ago" if ago is not None and ago >= 0 else "")
+
+
+def _facts(row: RunRow, now: float) -> tuple[tuple[str, str], ...]:
+    run, process = row.run, row.run.process
+    host = process and process.hostname
+    times = (
+        ("started", run.started_at),
+        ("ended", run.ended_at),
+        ("last batch", run.step_at),
+        ("updated", run.updated_at),
+    )
+    return (
+        ("script", run.script or ""),
+        ("host", host or ""),
+        *((name, _date(at, now)) for name, at in times if at is not None),
+        ("error", run.last_words or ""),
+        ("file", run.path),
+        ("folder", run.folder or ""),
+        ("stdout", run.stdout_path or ""),
+        ("stderr", run.stderr_path or ""),
+        ("wandb", run.wandb_url or ""),
+        ("variables", ", ".join(f"{each.name}={_value(each)}" for each in run.variables)),
+    )
+
+
+def _value(variable: Variable) -> str:
+    return NOT_KNOWN if variable.value is None else str(variable.value)
+
+
+# ---------------------------------------------------------------- variables
+
+_COLUMNS: tuple[Column[tuple[Variable, Glyphs]], ...] = (
+    Column("NAME", "<", lambda cell, width: safe(cell[0].name, cell[1])),
+    Column("VALUE", "<", lambda cell, width: safe(_value(cell[0]), cell[1])),
+    Column("PENDING", "<", lambda cell, width: "" if cell[0].pending is None else safe(cell[0].pending, cell[1])),
+    Column("TYPE", "<", lambda cell, width: safe(cell[0].type, cell[1])),
+    Column("STATE", "<", lambda cell, width: safe(state_of(cell[0])[0], cell[1])),
+)
+_LONG = (f"{title} {width}" for width in range(24, 129, 8) for title in ("VALUE", "PENDING"))  # while space is left
+_STEPS = ", ".join(("NAME 10, VALUE 10, STATE 10, TYPE 5, PENDING 10, NAME 24, VALUE 16, PENDING 16, STATE 30", *_LONG))
+_USUAL = 16  # cells of a value
+_ABOVE = 3  # lines of the body before the variables
+
+
+def draw_editor(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw the run's progress and resources, and its variables."""
+    glyphs = view.options.glyphs
+    row, chosen = edited(view, snapshot)
+    if row is None:
+        return page(view, [("variables", "bold")], [[(GONE, "warn")]], width, height)
+    variables = row.run.variables
+    if chosen is None and variables and view.screen == "editor":  # not while a value is typed for another variable
+        chosen = variables[0]
+        view = replace(view, variable=chosen.name)
+    problem = problem_of(row)
+    body: list[Sequence[Piece]] = [
+        [(safe(problem, glyphs), "warn")] if problem else [(safe(progress_line(row), glyphs), "")],
+        [(resource_line(row), "dim")],
+        *_variable_lines(variables, chosen, width, glyphs),
+    ]
+    title = [*run_title(row, glyphs), (f"  {plural(len(variables), 'variable')}", "")]
+    at, room = _ABOVE + variables.index(chosen) if chosen else 0, height - 1
+    scroll = max(at - room + 1, min(view.scroll, max(0, at - _ABOVE)))
+    return page(replace(view, scroll=scroll), title, body, width, height)
+
+
+def _variable_lines(
+    variables: Sequence[Variable], chosen: Variable | None, width: int, glyphs: Glyphs
+) -> Sequence[Sequence[Piece]]:
+    if not variables:
+        return [[], [("it has none to edit: monitor.track_variables({...}) in the script names some", "dim")]]
+    needs = {"NAME": max(10, *(cells(each.name) for each in variables))}
+    needs["VALUE"] = max(_USUAL, *(cells(safe(each.value, glyphs)) for each in variables))
+    needs["PENDING"] = max(_USUAL, *(cells(safe(each.pending, glyphs)) for each in variables))
+    layout = fit_columns(_COLUMNS, _STEPS, width - MARGIN, needs, "STATE")
+    lines = [heading_line(layout, width, "", glyphs)]
+    for each in variables:
+        base, mark = ("selected", "> ") if each is chosen else ("", "  ")
+        styles = {"STATE": base or state_of(each)[1]}
+        lines.append(row_line(mark, layout, (each, glyphs), styles, width, glyphs, base))
+    return lines
+
+
+def state_of(variable: Variable) -> tuple[str, str]:
+    """Return the result of the last edit, or that there can be none, and its style; empty without an edit."""
+    if variable.pending is not None:
+        return "pending", "warn"
+    if variable.error:
+        return f"refused: {variable.error}", "bad"
+    if not variable.is_editable:
+        return "read-only", "dim"
+    return ("applied", "good") if variable.edit is not None else ("", "")
+
+
+# ---------------------------------------------------------------- menu and confirmation
+
+
+def draw_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw the menu of signals, and the processes that would get one."""
+    request, glyphs = view.request, view.options.glyphs
+    body: list[Sequence[Piece]] = []
+    for number, (name, means) in enumerate(SIGNALS):
+        style, mark = ("selected", ">") if number == view.choice else ("", " ")
+        body.append([(f"{mark} SIG{name:<6}", style), (means, style or "dim")])
+    if isinstance(request, SendSignal):
+        body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), width, glyphs)]
+    what = safe(request.what, glyphs) if isinstance(request, SendSignal) else ""
+    at = max(0, view.choice - height + 2)
+    return page(replace(view, scroll=at), [(f"a signal to {what}", "bold")], body, width, height)
+
+
+def draw_confirm(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw what would be done, and the phrase to type."""
+    request, glyphs = view.request, view.options.glyphs
+    if isinstance(request, SendSignal):
+        means = next(text for name, text in SIGNALS if name == request.signal)
+        title = f"send SIG{request.signal} to {safe(request.what, glyphs)}?"
+        body = [*wrapped(f"SIG{request.signal}: {means}.", "warn", width, glyphs), [], *_hit(request, width, glyphs)]
+    elif isinstance(request, DeleteRun):
+        title = f"delete {safe(request.run.name, glyphs)}?"
+        body = _deleted(request.run, run_row(snapshot, request.run.path), width, glyphs)
+    else:
+        title, body = "", []
+    return question(view, title, body, width, height)
+
+
+def _hit(request: SendSignal, width: int, glyphs: Glyphs) -> list[list[Piece]]:
+    count = len(request.names)
+    told = f"It goes to {plural(count, 'process', 'processes')}{', in this order' if count > 1 else ''}:"
+    return [[(told, "")], *(line for name in request.names for line in wrapped(name, "", width, glyphs, "  "))]
+
+
+def _deleted(run: Run, row: RunRow | None, width: int, glyphs: Glyphs) -> list[list[Piece]]:
+    what = "Its progress file, its control file and its outputs beside them are gone for good."
+    if run.folder is not None:
+        what = "Its folder and all that is in it, also checkpoints, are gone for good."
+    body = wrapped(what, "warn", width, glyphs)
+    if row is not None and row.status == UNKNOWN:
+        body += wrapped(f"Whether it has ended is not known. {row.reason}", "bad", width, glyphs)
+    return [*body, [], *wrapped(run.folder or run.path, "", width, glyphs, "  ")]
+
+
+def draw_messages(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw the results of requests, newest first."""
+    entries = [wrapped(text, "", width, view.options.glyphs) for text in view.messages]
+    return newest_first(view, "message", entries, "nothing was asked for yet", width, height)
+
+
+_NO_PATH = (
+    "the run names no file for its {}: TrainingMonitor(..., tee_outputs=True) writes one, and so does a script"
+    " that is started with its output sent to a file"
+)
+
+
+def draw_output(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+    """Draw the chosen outputs; hidden ones are named in the title line."""
+    room = max(1, height // (2 if view.shown == BOTH else 1) - 1)
+    lines: list[Line] = []
+    for pane in _shown_panes(view):
+        lines += [_title(pane, snapshot, view, width), *_window(pane, view, width, room)]
+    lines = lines or [fit_line([("opening ...", "dim")], width, view.options.glyphs)]
+    return Frame(fill(lines, width, height), replace(view, page=room))
+
+
+def _shown_panes(view: TopView) -> tuple[Pane, ...]:
+    """Return the panes chosen with Tab."""
+    return tuple(pane for pane in view.panes if view.shown in (pane.name, BOTH))
+
+
+def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+    glyphs = view.options.glyphs
+    row = run_row(snapshot, view.selected.path)
+    name = "" if row is None else f"{safe(row.run.name, glyphs)} "
+    hidden = [other.name for other in view.panes if other not in _shown_panes(view)]
+    parts: list[Piece] = [(f"{name}{pane.name}", "bold"), (f"  {_position_text(pane)}", "")]
+    parts += [("  following", "good")] if pane.follows and pane.path and not pane.error else []
+    said = pane.note or (pane.error if pane.lines else "")
+    parts += [(f"  {safe(said, glyphs)}", "warn")] if said else []
+    parts += [(f"  {GONE}", "warn")] if row is None else []
+    parts += [(f"  hidden: {', '.join(hidden)} (Tab)", "dim")] if hidden else []
+    parts += [(f"  from column {view.aside + 1}", "dim")] if view.aside else []
+    return rule(parts, width, glyphs)
+
+
+def _position_text(pane: Pane) -> str:
+    """Format where the window begins, in per cent and bytes."""
+    if pane.start is None or pane.size is None:
+        return ""
+    percent = 100 if pane.follows or not pane.size else min(100, 100 * pane.start // pane.size)
+    return f"{percent}%  {format_bytes(pane.start)} of {format_bytes(pane.size)}"
+
+
+def _window(pane: Pane, view: TopView, width: int, room: int) -> tuple[Line, ...]:
+    glyphs = view.options.glyphs
+    if pane.path is None:
+        rows = wrap(_NO_PATH.format(pane.name), width, glyphs)[:room]
+    elif pane.error and not pane.lines:
+        rows = wrap(safe(pane.error, glyphs), width, glyphs)[:room]
+    else:
+        rows = _rows(pane, view, width, room)
+    style = "warn" if pane.path is None or (pane.error and not pane.lines) else ""
+    drawn = (fit_line(_marked(row, safe(view.searched, glyphs), style), width, glyphs) for row in rows)
+    return fill(drawn, width, room)
+
+
+def _rows(pane: Pane, view: TopView, width: int, room: int) -> list[str]:
+    """Return the window's lines, wrapped or shifted; while following its end is visible, else its beginning."""
+    glyphs = view.options.glyphs
+    texts = ["".join(safe(part, glyphs) for part in _parts(line)) for line in pane.lines[-room:]]
+    if not view.wraps:
+        return [_shifted(text, view.aside) for text in texts]
+    rows = [row for text in texts for row in broken(text, width)]
+    return rows[-room:] if pane.follows else rows[:room]
+
+
+def _marked(row: str, words: str, style: str) -> list[Piece]:
+    """Highlight the searched text in a row."""
+    if not words.strip():
+        return [(row, style)]
+    parts = re.split(f"({re.escape(words)})", row, flags=re.IGNORECASE)
+    return [(part, "selected" if number % 2 else style) for number, part in enumerate(parts)]
+
+
+def _parts(line: str) -> Sequence[str]:
+    """Split a long line into pieces short enough for `safe`."""
+    return [line[start : start + MOST_CHARACTERS] for start in range(0, len(line), MOST_CHARACTERS)]
+
+
+def _shifted(text: str, aside: int) -> str:
+    """Return the text without its first cells; a wide character that is cut in half leaves a blank."""
+    left = aside
+    for place, char in enumerate(text):
+        if left <= 0 and cells(char) > 0:  # not a combining mark of a hidden character
+            return " " * -left + text[place:]
+        left -= cells(char)
+    return ""

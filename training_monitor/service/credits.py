@@ -1,0 +1,254 @@
+"""A ledger of prepaid credits: what an account paid in and what its jobs reserved, spent and got back.
+
+A job reserves its estimate before anything is rented and is settled once with what it spent; the rest is returned.
+Movements are append-only, each with a reason; the balance is their sum and never negative. A wrong deposit is corrected
+by a withdrawal with its own reason.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError
+from training_monitor.core.store import Execute, Store
+from training_monitor.core.units import known_number
+from training_monitor.vast.renting import JobState
+
+MICRO = 1_000_000  # amounts are stored as whole millionths of a dollar, so that sums are exact
+MOST_DOLLARS = 1_000_000_000  # limit for one movement and for a balance, so that all sums fit into SQLite's integers
+_COLUMNS = "account, kind, amount, job_id, reason, created_at"
+_PAYMENTS = {"deposit": "deposited", "withdraw": "withdrawn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """One change of a balance, in dollars; `created_at` in epoch seconds.
+
+    kind: deposit | withdraw | reserve | settle | refund. `job_id` is the payment's id for deposit and withdraw.
+    """
+
+    account: str
+    kind: str
+    amount: float
+    job_id: str | None
+    reason: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The result of settling a job, in dollars.
+
+    `unpaid` is what the job spent beyond its reservation and the balance; the account does not owe it.
+    """
+
+    reserved: float
+    spent: float
+    charged: float
+    refunded: float
+    unpaid: float = 0.0
+
+
+class Credits:
+    """The accounts of one store. Every method is one transaction and idempotent."""
+
+    def __init__(self, store: Store | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store, self._clock = store or Store(), clock
+
+    def balance(self, account: str) -> float:
+        """Return what the account can still reserve, in dollars; 0 for an unknown account."""
+        with self._begin(account) as execute:
+            return _balance(execute, account) / MICRO
+
+    def deposit(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
+        """Pay in and return the new balance; idempotent by `payment_id`.
+
+        Raises:
+            SettingsError: the amount is not above zero, or the balance would exceed `MOST_DOLLARS`.
+            InvalidTransition: the payment is recorded with another amount; nothing was changed.
+        """
+        micro = _micro("amount", amount)
+        with self._begin(account, payment_id or "") as execute:
+            if not self._is_recorded(execute, account, "deposit", payment_id, micro):
+                if _balance(execute, account) + micro > MOST_DOLLARS * MICRO:
+                    raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")
+                self._move(execute, account, "deposit", micro, payment_id, reason)
+            return _balance(execute, account) / MICRO
+
+    def withdraw(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
+        """Take out, for example a wrong deposit, and return the new balance; idempotent by `payment_id`.
+
+        Raises:
+            InsufficientCredits: the balance, without what jobs have reserved, is too low; nothing was taken out.
+            SettingsError: the amount is not above zero.
+            InvalidTransition: the payment is recorded with another amount; nothing was changed.
+        """
+        micro = _micro("amount", amount)
+        with self._begin(account, payment_id or "") as execute:
+            if not self._is_recorded(execute, account, "withdraw", payment_id, -micro):
+                if (balance := _balance(execute, account)) < micro:
+                    raise InsufficientCredits(
+                        f"{account} has {_dollars(balance)} that no job has reserved or spent, less than "
+                        f"{_dollars(micro)}; nothing was withdrawn",
+                        hint="withdraw less, or cancel the jobs that hold the rest",
+                    )
+                self._move(execute, account, "withdraw", -micro, payment_id, reason)
+            return _balance(execute, account) / MICRO
+
+    def _is_recorded(self, execute: Execute, account: str, kind: str, payment_id: str | None, micro: int) -> bool:
+        """Return whether this payment was recorded before. Raises InvalidTransition if with another amount."""
+        if payment_id is None or (before := _moved(execute, account, kind, payment_id)) is None:
+            return False
+        if before == micro:
+            return True
+        raise InvalidTransition(
+            f"payment {payment_id} is recorded already: {_dollars(abs(before))} were {_PAYMENTS[kind]} with it, not "
+            f"{_dollars(abs(micro))}; nothing was changed",
+            hint="give another payment its own id; a wrong deposit is corrected by `training-monitor credits "
+            f"{shlex.quote(account)} --withdraw DOLLARS --reason TEXT --payment ID`",
+        )
+
+    def reserve(self, account: str, job_id: str, amount: float, reason: str = "estimate") -> None:
+        """Reserve credits for a job, once.
+
+        Raises:
+            InsufficientCredits: the balance is too low; nothing was reserved.
+            InvalidTransition: the job has another reservation, or is over.
+        """
+        micro = _micro("amount", amount)
+        with self._begin(account) as execute:
+            if _is_over(execute, job_id):  # cancelled meanwhile: this reservation would never be returned
+                raise InvalidTransition(f"{job_id} is over: it reserves nothing any more")
+            if (before := _moved(execute, account, "reserve", job_id)) is not None:
+                if -before != micro:
+                    raise InvalidTransition(f"{job_id} has reserved {_dollars(-before)} already, not {_dollars(micro)}")
+                return
+            if (balance := _balance(execute, account)) < micro:
+                raise InsufficientCredits(
+                    f"{job_id} needs {_dollars(micro)}, {account} has {_dollars(balance)}",
+                    hint="pay in, or take fewer steps or a cheaper GPU",
+                )
+            self._move(execute, account, "reserve", -micro, job_id, reason)
+
+    def reservation(self, account: str, job_id: str) -> float | None:
+        """Return what the job reserved, in dollars, also after it was settled; None without a reservation."""
+        with self._begin(account) as execute:
+            taken = _moved(execute, account, "reserve", job_id)
+        return None if taken is None else -taken / MICRO
+
+    def settle(self, account: str, job_id: str, spent: float, reason: str) -> Settlement:
+        """Settle a job's reservation with what it spent.
+
+        The rest of the reservation is returned; spending beyond it is charged as far as the balance allows.
+
+        Raises:
+            InvalidTransition: the job has no reservation, or was settled with another sum.
+        """
+        with self._begin(account) as execute:
+            settlement = self.settle_within(execute, account, job_id, spent, reason)
+        if settlement is None:
+            raise InvalidTransition(f"{job_id} has reserved nothing")
+        return settlement
+
+    def settle_within(
+        self, execute: Execute, account: str, job_id: str, spent: float, reason: str
+    ) -> Settlement | None:
+        """Do what `settle` does within a transaction of the same store; None without a reservation."""
+        micro = _micro("spent", min(spent, MOST_DOLLARS), least=0)  # no balance exceeds this
+        taken = _moved(execute, account, "reserve", job_id)
+        if taken is None:
+            return None
+        change = -taken - micro  # returned if positive; charged beyond the reservation if negative
+        settled = _moved(execute, account, "settle", job_id)
+        if settled is None:
+            settled = max(change, -_balance(execute, account))
+            self._move(execute, account, "settle", settled, job_id, reason)
+        elif settled != change and not change < settled <= 0:  # the balance may have been too low for all of it
+            raise InvalidTransition(f"{job_id} was settled already, with another sum")
+        charged = -taken - settled
+        unpaid = max(0, micro - charged)
+        return Settlement(-taken / MICRO, micro / MICRO, charged / MICRO, max(0, settled) / MICRO, unpaid / MICRO)
+
+    def refund(self, account: str, job_id: str, share: float, reason: str) -> float:
+        """Give back a share (0 to 1) of what a settled job was charged, once, and return the dollars.
+
+        Raises:
+            SettingsError: the share is not within 0 to 1. InvalidTransition: the job was not settled.
+        """
+        if not 0 <= share <= 1:
+            raise SettingsError("share", share, "0 to 1")
+        with self._begin(account) as execute:
+            if (before := _moved(execute, account, "refund", job_id)) is not None:
+                return before / MICRO
+            taken, settled = (_moved(execute, account, kind, job_id) for kind in ("reserve", "settle"))
+            if taken is None or settled is None:
+                raise InvalidTransition(f"{job_id} was not settled: there is nothing to give back yet")
+            back = round((-taken - settled) * share)
+            self._move(execute, account, "refund", back, job_id, reason)
+            return back / MICRO
+
+    def movements(self, account: str) -> list[Movement]:
+        """Return all movements of an account, oldest first."""
+        with self._begin(account) as execute:
+            rows = execute(f"SELECT {_COLUMNS} FROM credit_movements WHERE account = ? ORDER BY number", (account,))
+        return [Movement(row[0], row[1], row[2] / MICRO, *row[3:]) for row in rows]
+
+    def _begin(self, *names: str) -> AbstractContextManager[Execute]:
+        """Open a transaction after checking that `names` can be stored."""
+        for name in names:
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise SettingsError("name in the ledger", name[:100], "UTF-8") from error
+        return self._store.transaction()
+
+    def _move(self, execute: Execute, account: str, kind: str, micro: int, job_id: str | None, reason: str) -> None:
+        storable = reason.encode("utf-8", "backslashreplace").decode()  # a file name in it may not be UTF-8
+        values = (account, kind, micro, job_id, storable, self._clock.time())
+        execute(f"INSERT INTO credit_movements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", values)
+
+
+def _balance(execute: Execute, account: str) -> int:
+    [(total,)] = execute("SELECT coalesce(sum(amount), 0) FROM credit_movements WHERE account = ?", (account,))
+    return int(total)
+
+
+def _moved(execute: Execute, account: str, kind: str, job_id: str) -> int | None:
+    query = "SELECT amount FROM credit_movements WHERE account = ? AND kind = ? AND job_id = ?"
+    rows = execute(query, (account, kind, job_id))
+    return int(rows[0][0]) if rows else None
+
+
+def _is_over(execute: Execute, job_id: str) -> bool:
+    rows = execute("SELECT state FROM training_jobs WHERE id = ?", (job_id,))
+    return bool(rows) and rows[0][0] in [state.value for state in JobState if state.is_terminal]
+
+
+def _micro(key: str, amount: float, *, least: int = 1) -> int:
+    known = known_number(amount)
+    micro = round(known * MICRO) if known is not None and 0 <= known <= MOST_DOLLARS else -1
+    if micro < least:
+        raise SettingsError(key, amount, f"dollars, from {'0.000001' if least else '0'} to {MOST_DOLLARS}")
+    return micro
+
+
+# ---------------------------------------------------------------- amounts as they are shown
+
+
+def sum_movements(movements: Iterable[Movement]) -> float:
+    """Return the balance after these movements, in dollars."""
+    return sum(round(each.amount * MICRO) for each in movements) / MICRO
+
+
+def decimals_to_show(amounts: Iterable[float]) -> int:
+    """Return how many decimals (2 to 6) show all these dollars exactly, so that displayed amounts add up."""
+    kept = [round(amount * MICRO) for amount in amounts]
+    return next(each for each in range(2, 7) if all(micro % 10 ** (6 - each) == 0 for micro in kept))
+
+
+def _dollars(micro: int) -> str:
+    return f"${micro / MICRO:.{decimals_to_show([micro / MICRO])}f}"

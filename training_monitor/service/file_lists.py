@@ -1,0 +1,315 @@
+"""List the files of a folder, on a target with one question or on this machine.
+
+The listing of a target is not trusted: a name that leads out of the folder, or that the script would not have listed,
+is an error and never used as a path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from training_monitor.core.errors import CommandFailed, ParseError, SettingsError
+from training_monitor.core.models import Question, Reply
+from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.scripts import format_call
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+
+PARTIAL = ".training_monitor_partial"
+INCOMING = f"{PARTIAL}/incoming"  # temporary files being written; the leftovers of a killed writer are never resumed
+MOST_FILES = 20_000
+MOST_NAME_BYTES = 4096
+_FILE = re.compile(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file's `size` in bytes and `mtime` in whole epoch seconds."""
+
+    size: int
+    mtime: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """The regular files below a folder, by relative path, without hidden ones.
+
+    Attributes:
+        root: the folder, absolute and without links.
+        files: the files that can be copied.
+        others: links, sockets and the like.
+        refused: names that cannot be copied, with escapes.
+        partial_bytes: bytes of interrupted transfers into this folder.
+        tools: which of rsync and tar are installed.
+        is_file: the path is a file: the only one of `files`; `root` is its folder.
+        complaint: the error output about folders that cannot be read.
+    """
+
+    root: str
+    files: Mapping[str, ListedFile]
+    others: frozenset[str] = frozenset()
+    refused: tuple[str, ...] = ()
+    partial_bytes: int = 0
+    tools: frozenset[str] = frozenset()
+    is_file: bool = False
+    complaint: str = ""
+
+
+def find_name_problem(name: str) -> str | None:
+    """Return why a name cannot be copied; None if it can."""
+    if "\n" in name:
+        return "a newline in its name"
+    if "\ufffd" in name or any("\ud800" <= character <= "\udfff" for character in name):
+        return "a name that is no UTF-8"
+    if len(name.encode()) > MOST_NAME_BYTES:
+        return "a name that is too long"
+    return None
+
+
+def is_inside(name: str) -> bool:
+    """Return whether a relative path stays below its folder and has no hidden parts."""
+    parts = name.split("/")
+    return "\0" not in name and all(part and not part.startswith(".") for part in parts)
+
+
+def parse_file_list(text: str) -> FileList | None:
+    """Parse the output of the listing script; None when the path does not exist.
+
+    Raises:
+        ParseError: the folder cannot be listed, or the output is malformed.
+    """
+    lines = text.split("\n")
+    state = _word(lines, 0, "state")
+    root = _word(lines, 1, "root")
+    if state == "missing":
+        return None
+    if state not in ("folder", "file"):
+        raise ParseError(state[:300] or "no listing", source="folder", text="" if state else text)
+    if not root.startswith("/"):
+        raise ParseError("its path is missing, or no UTF-8", source="folder")
+    files: dict[str, ListedFile] = {}
+    others, refused, tools, partial, complaint = set[str](), list[str](), set[str](), 0, ""
+    for line in filter(None, lines[2:]):
+        kind, _, rest = line.partition(" ")
+        if kind == "file":
+            name, file = _file(rest)
+            if f"/{INCOMING}/" in f"/{name}":
+                continue
+            if f"/{PARTIAL}/" in f"/{name}":
+                partial += file.size
+            elif find_name_problem(name):
+                refused.append(ascii(name[:200]))
+            else:
+                files[_inside(name)] = file
+        elif kind == "other":
+            others.add(_inside(rest.removeprefix("./")))
+        elif kind == "refused":
+            refused.append(ascii(rest[:200]))
+        elif kind == "tool":
+            tools.add(rest)
+        elif kind == "said":
+            complaint = rest[:2000]
+        else:
+            raise ParseError("a line that does not belong to a listing", source="folder", text=ascii(line[:200]))
+    _check_tree(files)
+    return FileList(
+        root,
+        files,
+        frozenset(others),
+        tuple(refused),
+        partial,
+        frozenset(tools),
+        state == "file",
+        complaint,
+    )
+
+
+def _word(lines: list[str], number: int, key: str) -> str:
+    """Return the value of a `key=` line; empty if it is missing or not UTF-8."""
+    line = lines[number] if number < len(lines) else ""
+    return line.removeprefix(f"{key}=") if line.startswith(f"{key}=") and "\ufffd" not in line else ""
+
+
+def _file(text: str) -> tuple[str, ListedFile]:
+    found = _FILE.fullmatch(text)
+    if not found:
+        raise ParseError("a file without size, time and name", source="folder", text=ascii(text[:200]))
+    return found[3], ListedFile(int(found[1]), int(found[2]))
+
+
+def _inside(name: str) -> str:
+    if not is_inside(name):
+        raise ParseError("a name that leads out of the folder, or is hidden", source="folder", text=ascii(name[:200]))
+    return name
+
+
+def _check_tree(files: Mapping[str, ListedFile]) -> None:
+    """Check that no file is also the folder of another file. Raises ParseError."""
+    if len(files) > MOST_FILES:
+        raise ParseError(f"more than {MOST_FILES} files", source="folder")
+    for name in files:
+        if any(above in files for above in folders_above(name)):
+            raise ParseError("a file inside of a file", source="folder", text=ascii(name[:200]))
+
+
+def folders_above(name: str) -> Iterator[str]:
+    """Yield the parent folders of a relative path: for `a/b/c`, `a/b` and `a`."""
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
+
+
+def split_batches(files: Mapping[str, ListedFile], *, most_files: int, most_bytes: int) -> Iterator[list[str]]:
+    """Yield the names, sorted, in batches within both limits; a file above `most_bytes` is a batch of its own."""
+    batch: list[str] = []
+    size = 0
+    for name in sorted(files):
+        if batch and (len(batch) >= most_files or size + files[name].size > most_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(name)
+        size += files[name].size
+    if batch:
+        yield batch
+
+
+LIST_SECONDS = 120.0
+
+
+def list_question(path: str, names: Collection[str] = (), *, make: bool = False) -> Question[FileList | None]:
+    """Return the question for the files below `path`, or below `names` in it.
+
+    With `make`, the folder is created first, accessible to its owner only. `path` may be a file. The answer is None
+    where it does not exist. Raises SettingsError.
+    """
+    if "\n" in path:
+        raise SettingsError("remote", path, "a path without newlines")
+    script = format_call(
+        "copying",
+        "list",
+        folder=quote_path(path),
+        names="\n".join(f"./{name}" for name in names) or ".",
+        is_made="yes" if make else "",
+        partial=PARTIAL,
+        most_files=MOST_FILES + 1,
+    )
+
+    def parse(reply: Reply) -> FileList | None:
+        return parse_file_list(reply.output)
+
+    return Question("files", script, parse, LIST_SECONDS)
+
+
+def list_remote(
+    target: str | Target,
+    path: str,
+    names: Collection[str] = (),
+    *,
+    make: bool = False,
+    transport: Transport | None = None,
+) -> FileList | None:
+    """List the files below `path` on a target. Raises CommandError, or CommandFailed for an unreadable folder."""
+    [answer] = ask(target, list_question(path, names, make=make), transport=transport)
+    if isinstance(answer.failure, ParseError):
+        raise CommandFailed(f"{path!r}: {answer.failure}", target=str(target)) from answer.failure
+    return answer.get()
+
+
+def list_folder(folder: str) -> FileList:
+    """List the regular files below a folder of this machine, including links to files inside it.
+
+    Raises:
+        SettingsError: it is not a folder, a part of it cannot be read, or a name cannot be copied.
+    """
+    if not folder or "\0" in folder:
+        raise SettingsError("local", folder, "a folder that can be read")
+    root = os.path.realpath(folder)
+    files: dict[str, ListedFile] = {}
+    others: set[str] = set()
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        for entry in _entries(os.path.join(root, below)):
+            name = os.path.join(below, entry.name)
+            if entry.name.startswith("."):
+                continue
+            if problem := find_name_problem(name):
+                raise SettingsError("local", name, f"names that can be copied, not {problem}: rename it")
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+            elif file := _regular_file(entry, root):
+                files[name] = file
+            else:
+                others.add(name)
+        if len(files) > MOST_FILES:
+            raise SettingsError("local", folder, f"a folder with at most {MOST_FILES} files: pack them into archives")
+    return FileList(root, files, frozenset(others))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError as error:
+        raise SettingsError("local", folder, f"a folder that can be read ({error})") from error
+
+
+def _regular_file(entry: os.DirEntry[str], root: str) -> ListedFile | None:
+    """Return the file; None for anything else, and for a link that is broken or leads out of the folder."""
+    try:
+        if entry.is_symlink() and not os.path.realpath(entry.path).startswith(os.path.join(root, "")):
+            return None
+        return _listed(entry.stat())
+    except OSError:
+        return None
+
+
+def _listed(seen: os.stat_result) -> ListedFile | None:
+    return ListedFile(seen.st_size, seen.st_mtime_ns // 10**9) if stat.S_ISREG(seen.st_mode) else None
+
+
+def list_arrived(folder: str, names: Iterable[str]) -> FileList:
+    """List which of `names` exist in a folder of this machine, without following links."""
+    files: dict[str, ListedFile] = {}
+    partial = 0
+    for name in names:
+        if file := _look(os.path.join(folder, name)):
+            files[name] = file
+        above, last = os.path.split(name)
+        if cut := _look(os.path.join(folder, above, PARTIAL, last)):
+            partial += cut.size
+    return FileList(folder, files, partial_bytes=partial)
+
+
+def _look(path: str) -> ListedFile | None:
+    try:
+        return _listed(os.stat(path, follow_symlinks=False))
+    except OSError:
+        return None
+
+
+def check_no_links(folder: str, names: Iterable[str]) -> None:
+    """Raise CommandFailed where writing `names` into a folder of this machine would follow or replace a link."""
+    ways = {way for name in names for way in (name, *folders_above(name))} | {PARTIAL}
+    for way in sorted(ways):
+        if os.path.islink(os.path.join(folder, way)):
+            raise CommandFailed(
+                f"{os.path.join(folder, way)!r} is a link on this machine, nothing is written there",
+                hint="remove the link, or copy into another folder",
+            )
+
+
+def check_no_others(there: FileList, files: Mapping[str, ListedFile], target: str) -> None:
+    """Raise CommandFailed where a link or other non-file on the target is in the way of `files`."""
+    for name in files:
+        way = next((way for way in (name, *folders_above(name)) if way in there.others), None)
+        if way is not None:
+            raise CommandFailed(
+                f"{there.root}/{way} is a link or no regular file there, nothing is written to it",
+                target=target,
+                hint="remove it, or copy into another folder",
+            )

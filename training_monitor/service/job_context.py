@@ -1,0 +1,327 @@
+"""What the steps of a job on a rented machine share: the job, its lease, its limits, and its notices and events.
+
+A thread renews the lease. A step that waits is woken when the lease is lost, the worker stops, or the job is to end:
+its clock then raises `Interrupted`. Each notice is sent once, see `Notice`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from training_monitor.core.clock import Clock
+from training_monitor.core.errors import LeaseLost, TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Event, OnEvent
+from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import LogUpdate, Notice
+from training_monitor.notify.heartbeat import Lookout
+from training_monitor.notify.notice_text import command_line
+from training_monitor.service.config import ServiceConfig
+from training_monitor.service.notices import (
+    about_job,
+    of_job,
+)
+from training_monitor.service.queue import TrainingQueue
+from training_monitor.targets.connect import read_address
+from training_monitor.targets.target import Target
+from training_monitor.targets.transport import Transport
+from training_monitor.vast.cost import HOUR, BudgetDecision, decide_budget, spent_by
+from training_monitor.vast.instances import show_instance
+from training_monitor.vast.renting import JobState, QueuedJob, Rental, format_label
+
+if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat
+    from training_monitor.notify.outbox import Outbox  # imports all messengers
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that a job has passed or approaches. kind: hard_timeout | soft_timeout | budget."""
+
+    kind: str
+    reason: str
+
+
+def machine_seconds(job: QueuedJob, now: float) -> float:
+    """Return how long the job has had machines, in total."""
+    return sum(max(0.0, (each.ended_at or now) - each.started_at) for each in job.work.rentals)
+
+
+def passed_limit(job: QueuedJob, now: float) -> Limit | None:
+    """Return the limit that ends the job, hard timeout or budget; None while it may go on."""
+    limit, seconds = job.request.hard_timeout, machine_seconds(job, now)
+    if seconds >= limit:
+        reason = f"hard timeout: {format_duration(seconds)} on machines, {format_duration(limit)} allowed"
+        return Limit("hard_timeout", reason)
+    decision = _budget(job, now)
+    return Limit("budget", decision.reason or "") if decision.action == "end" else None
+
+
+def seconds_left(job: QueuedJob, now: float) -> float:
+    """Return how long the job may keep its machine: until its hard timeout, or until its budget is used up."""
+    left = job.request.hard_timeout - machine_seconds(job, now)
+    price = next((each.price_per_hour for each in reversed(job.work.rentals) if each.ended_at is None), None)
+    if job.request.budget is not None and price:
+        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / price * HOUR)
+    return max(0.0, left)
+
+
+def approached_limit(job: QueuedJob, now: float) -> Limit | None:
+    """Return the limit to warn of: the soft timeout has passed, or the budget will not suffice."""
+    limit, seconds = job.request.soft_timeout, machine_seconds(job, now)
+    if limit is not None and seconds >= limit:
+        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
+    decision = _budget(job, now)
+    return Limit("budget", decision.reason or "") if decision.action == "warn" else None
+
+
+def _budget(job: QueuedJob, now: float) -> BudgetDecision:
+    work = job.work
+    running = [each for each in work.rentals if each.ended_at is None]
+    seconds_left: float | None = None
+    if running and work.step and work.total_steps:  # at the pace of this machine, including its setup
+        seconds_left = (now - running[-1].started_at) * max(0, work.total_steps - work.step) / work.step
+    price = running[-1].price_per_hour if running else None
+    spending = spent_by(work.rentals, now)
+    return decide_budget(job.request.budget, spending, price_per_hour=price, seconds_left=seconds_left)
+
+
+OnLine = Callable[[LogUpdate], None]
+RENEWALS = 4  # per lease period
+NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
+
+
+@dataclass(frozen=True)
+class Service:
+    """What all jobs of a worker share. `owner` is in the labels of the machines it rents."""
+
+    store: Store
+    queue: TrainingQueue
+    config: ServiceConfig
+    worker: str
+    owner: str
+    clock: Clock
+    stopping: threading.Event
+    transport: Transport | None = None
+    outbox: Outbox | None = None
+    on_event: OnEvent | None = None
+    on_line: OnLine | None = None
+    heartbeat: Heartbeat | None = None
+
+    def lookout(self, key: str, name: str, post: Callable[[Notice], None]) -> Lookout:
+        """Return the recorder of looks at one thing, for heartbeats and notices of outages."""
+        after = self.config.outage_after
+        return Lookout(
+            key, name, post, outage_after=after, store=self.store, clock=self.clock, heartbeat=self.heartbeat
+        )
+
+
+class Interrupted(Exception):
+    """A waiting step was interrupted: the lease is lost, the worker stops, or the job is to end."""
+
+
+class Lease:
+    """A job's lease, renewed by a thread that also reads whether the job is to end."""
+
+    def __init__(self, service: Service, job: QueuedJob) -> None:
+        self._service, self._job_id = service, job.id
+        self._closing, self.woken = threading.Event(), threading.Event()
+        self.lost = False
+        self.to_end = job.to_end
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Lease:  # noqa: PYI034 (Self is not in Python 3.10)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        seconds = self._service.config.lease_seconds
+        failing_since: float | None = None
+        while not self._closing.wait(seconds / RENEWALS):
+            try:
+                self._service.queue.renew(self._job_id, self._service.worker, seconds)
+                self.to_end = self._service.queue.get(self._job_id).to_end
+                failing_since = None
+            except LeaseLost:
+                self.lost = True
+            except TrainingMonitorError as error:  # for example a full disk: the lease is still valid for a while
+                get_logger().warning("%s: the lease cannot be renewed: %s", self._job_id, error)
+                now = self._service.clock.monotonic()
+                failing_since = now if failing_since is None else failing_since
+                self.lost = now - failing_since > seconds / 2
+            if self.lost or self.to_end:
+                self.woken.set()
+            if self.lost:
+                return
+
+
+class JobContext:
+    """One job while a worker holds its lease; `job` is the stored state."""
+
+    def __init__(self, service: Service, job: QueuedJob, lease: Lease) -> None:
+        self.service, self.job, self.lease = service, job, lease
+        self.clock = StepClock(self)
+        self.about, self.command = about_job(job.id), command_line("queue", job.id)
+        self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
+        self.silent = 0.0  # seconds in which the machine did not answer although the service did
+        self.looked_at: float | None = None
+        self.seen_status: str | None = None
+        self._target: Target | None = None
+
+    # ------------------------------------------------------------ the job
+
+    def go(self, state: JobState, *, progressed: bool = False, **changes: Any) -> None:
+        """Save the state and changes of the work. Raises LeaseLost when another worker holds the job."""
+        moved = replace(self.job, state=state, work=replace(self.job.work, **changes))
+        before, self.job = self.job, self.service.queue.save(moved, self.service.worker, progressed=progressed)
+        if before.state is not state:
+            get_logger().info("%s: %s -> %s", self.job.id, before.state, state)
+
+    def note(self, *, progressed: bool = False, **changes: Any) -> None:
+        """Save changes of the work."""
+        self.go(self.job.state, progressed=progressed, **changes)
+
+    def end(self, outcome: JobState, reason: str) -> None:
+        """Record how the job ends; only cleaning up is left."""
+        self.tell("detected", f"{outcome.value.lower()}: {reason}")
+        self.go(JobState.DESTROYING, outcome=outcome, reason=reason)
+
+    def warn(self, text: str) -> None:
+        """Record a problem that does not end the job."""
+        self.tell("detected", text)
+        if text not in self.job.work.warnings:
+            self.note(warnings=(*self.job.work.warnings, text))
+
+    @property
+    def to_end(self) -> tuple[JobState, str] | None:
+        """How the job was requested to end; None without a request, or when it is ending already."""
+        return None if self.job.work.outcome else self.lease.to_end
+
+    def passed_limit(self) -> Limit | None:
+        """Return the limit that ends the job; None if there is none, or if it is ending or replacing its machine."""
+        if self.job.work.outcome is not None or self.job.state is JobState.REPLACING:
+            return None
+        return passed_limit(self.job, self.service.clock.time())
+
+    def check(self) -> None:
+        """Raise Interrupted when this step should stop."""
+        if self.lease.lost or self.service.stopping.is_set() or self.to_end or self.passed_limit():
+            raise Interrupted
+
+    # ------------------------------------------------------------ its machine
+
+    @property
+    def label(self) -> str:
+        return format_label(self.service.owner, self.job.id, self.job.work.attempt)
+
+    @property
+    def rental(self) -> Rental | None:
+        """The rental of the job's current machine."""
+        found = [each for each in self.job.work.rentals if each.instance_id == self.job.work.instance_id]
+        return found[-1] if found else None
+
+    def target(self) -> Target:
+        """Return the machine by its ssh address. Raises CommandError."""
+        found = Target("vast", str(self.job.work.instance_id))
+        if self._target is None or str(self._target) != str(found):
+            row = show_instance(found.name, transport=self.service.transport)
+            self._target = read_address(found, row)
+        return self._target
+
+    def answered(self) -> None:
+        """Reset what was recorded while the machine was silent: it answered."""
+        self.silent, self.looked_at, self.seen_status = 0.0, None, None
+
+    def forget_address(self) -> None:
+        """Look the address up again: it may have changed with a restart of the machine."""
+        self._target = None
+
+    @property
+    def run_name(self) -> str:
+        """The name under which the training is supervised: one per attempt, since each machine has its own jobs."""
+        return f"{self.job.id}.{self.job.work.attempt}"
+
+    @property
+    def folder(self) -> str:
+        """The job's folder on the machine."""
+        return f"{self.service.config.remote_root.rstrip('/')}/{self.job.id}"
+
+    @property
+    def dataset_dir(self) -> str:
+        return f"{self.folder}/dataset"
+
+    @property
+    def output_dir(self) -> str:
+        return f"{self.folder}/output"
+
+    @property
+    def checkpoint_dir(self) -> str:
+        """Where the checkpoints are: ai-toolkit creates a folder with the model's name."""
+        spec = self.job.request.spec
+        return f"{self.output_dir}/{spec.name}" if spec else self.output_dir
+
+    @property
+    def local_folder(self) -> str:
+        """The job's folder on this machine, which receives its model."""
+        return os.path.join(self.service.store.folder, "jobs", self.job.id)
+
+    # ------------------------------------------------------------ events and notices
+
+    def tell(self, kind: str, text: str) -> None:
+        get_logger().log(10 if kind == "progress" else 20, "%s: %s", self.job.id, text)
+        if self.service.on_event:
+            self.service.on_event(Event(kind, text, self.job.id, self.job.work.attempt))
+
+    def tell_waiting(self, text: str) -> None:
+        """Report what a step waits for as an event: minutes of silence would look like a hang."""
+        self.tell("waiting", text)
+
+    def tell_progress(self, text: str) -> None:
+        """Report progress of a long operation and record it now and then: the sweep ends jobs without progress."""
+        self.tell("progress", text)
+        self.lookout.note(None)
+        if self.clock.time() - self.job.progressed_at >= NOTED_EVERY:
+            self.note(progressed=True)
+
+    def post(self, notice: Notice) -> None:
+        """Send a notice, best effort."""
+        try:
+            if self.service.outbox:
+                self.service.outbox.post(of_job(notice, self.job))
+        except TrainingMonitorError as error:
+            get_logger().warning("%s: the notice %s was not sent: %s", self.job.id, notice.kind, error)
+
+
+class StepClock:
+    """The clock of a step: waiting on it raises Interrupted when the step should stop."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context, self._clock = context, context.service.clock
+
+    def time(self) -> float:
+        return self._clock.time()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.wait(threading.Event(), seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait in short slices, and check the step between them."""
+        deadline = self.monotonic() + seconds
+        while True:
+            self._context.check()
+            left = deadline - self.monotonic()
+            if event.is_set() or left <= 0:
+                return event.is_set()
+            self._clock.wait(event, min(left, 0.25))

@@ -1,0 +1,94 @@
+"""The notices of a job on rented machines; each is sent once, see `Notice`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from training_monitor.core.values import Notice
+from training_monitor.notify.notice_text import command_line, next_command
+from training_monitor.notify.templates import ACCOUNT
+from training_monitor.vast.cost import BurnForecast
+from training_monitor.vast.renting import JobState, QueuedJob
+
+WAITS = ("budget", *(state.value for state in JobState))
+
+
+LIMITS = ("hard_timeout", "soft_timeout", "budget")
+
+
+def machine_lost(job: str, *, reason: str, attempt: int) -> Notice:
+    """Return the notice that the machine of an attempt is given up."""
+    return _notice("machine_lost", "🔁 Machine Given Up", job, reason, attempt, "high")
+
+
+def machine_kept(job: str, *, reason: str) -> Notice:
+    """Return the notice that the machine is kept instead of destroyed, as the job requested."""
+    return _notice("machine_kept", "💸 Instance Kept", job, reason, 0, "high")
+
+
+def waiting(job: str, *, reason: str, what: str) -> Notice:
+    """Return the notice that a job cannot proceed with `what`, one of WAITS, and is retrying; sent once for each."""
+    return _notice("job_waiting", "⏳ Training Waits", job, reason, WAITS.index(what), "high")
+
+
+def limit_passed(job: str, *, limit: str, reason: str, soft: bool = False) -> Notice:
+    """Return the notice that a job has passed `limit`, one of LIMITS; sent once for each. `soft`: the job goes on."""
+    title = "⏰ Limit Near" if soft else "🛑 Limit Reached"
+    kind = "soft_limit" if soft else "limit"
+    return _notice(kind, title, job, reason, LIMITS.index(limit), "high")
+
+
+def upload_failed(job: str, *, destination: str, reason: str) -> Notice:
+    """Return the notice that the model could not be uploaded."""
+    return _notice("upload_failed", "⚠️ Upload Failed", job, f"{destination}: {reason}", 0, "high")
+
+
+def credit_low(burn: BurnForecast, credit: float, *, day: int) -> Notice:
+    """Return the notice, sent once per `day`, that the credit in dollars will soon be used up."""
+    fields = (
+        ("Credit", f"${credit:.2f}"),
+        ("Instances", f"{burn.instances}, ${burn.dollars_per_hour:.2f} per hour"),
+        ("Lasts", f"{burn.hours_left or 0.0:.1f} hours" + (" at most" if burn.unknown else "")),
+    )
+    text = "Without credit vast.ai stops all machines."
+    kind, command = "credit_low", next_command("credit_low", ACCOUNT)
+    return Notice(kind, "🔥 Credit Runs Out", fields, text, ACCOUNT, day, "urgent", target=ACCOUNT, command=command)
+
+
+def ended(job: QueuedJob) -> Notice:
+    """Return the notice of how a job ended, where its model is, and what it cost."""
+    work = job.work
+    titles = {JobState.COMPLETED: "🎉 Training Completed", JobState.CANCELLED: "🚫 Training Cancelled"}
+    fields: list[tuple[str, str]] = []
+    if work.step is not None:
+        fields.append(("Progress", f"{work.step}/{work.total_steps or '?'}"))
+    if work.model_url or work.saved_path:
+        fields.append(("Model", work.model_url or work.saved_path or ""))
+    fields.append(("Machines", str(len(work.rentals))))
+    if work.spent is not None:
+        fields.append(("Cost", f"${work.spent:.2f}"))
+    if work.outcome is not JobState.COMPLETED:
+        fields.append(("Reason", work.reason or "not known"))
+    priority = "high" if work.outcome is JobState.FAILED else "normal"
+    title = titles.get(work.outcome or JobState.FAILED, "❌ Training Failed")
+    if work.outcome is JobState.COMPLETED and work.unsaved_steps is not None:
+        title, priority = "⚠️ Training Completed, Model Is Not Of Its Last Step", "high"
+        fields.append(("Model lacks", f"the last {work.unsaved_steps} steps"))
+    return Notice("job_ended", title, tuple(fields), "\n".join(work.warnings), job.id, 0, priority, job.id)
+
+
+def about_job(job_id: str) -> str:
+    """Return the subject of a job's notices."""
+    return f"job {job_id}"
+
+
+def of_job(notice: Notice, job: QueuedJob) -> Notice:
+    """Return the notice with the names of its job and machine, and the command that shows more."""
+    machine = job.work.instance_id
+    target = ACCOUNT if machine is None else f"vast://{machine}"
+    command = command_line("queue", job.id)
+    return replace(notice, job_id=about_job(job.id), training=job.id, target=target, command=command)
+
+
+def _notice(kind: str, title: str, job: str, reason: str, generation: int, priority: str) -> Notice:
+    return Notice(kind, title, (("Reason", reason),), "", job, generation, priority, training=job)

@@ -1,0 +1,201 @@
+"""Takes one job from QUEUED to its end, one step after the other, saving each before the next begins.
+
+The states are those of `JobState`; the steps are in machine_steps.py, training_step.py and finishing_steps.py. An
+unfinished job resumes in its state: every step is idempotent. Failing to ask is not a failure of the job: it is
+retried, and only a limit of the job ends that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from training_monitor.core.errors import (
+    AccessDenied,
+    AlreadySupervised,
+    CommandFailed,
+    CommandTimedOut,
+    InstanceNotFound,
+    InsufficientCredits,
+    LeaseLost,
+    NoOffers,
+    SettingsError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
+from training_monitor.core.logger import get_logger
+from training_monitor.core.units import format_duration
+from training_monitor.service import finishing_steps, machine_steps, notices
+from training_monitor.service.job_context import Interrupted, JobContext, Lease, Service, approached_limit
+from training_monitor.service.training_step import TrainingStep, find_lost
+from training_monitor.vast.renting import JobState, QueuedJob
+
+LONGEST_WAIT = 60.0
+_WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
+_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING)
+_ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
+_SAVED = (JobState.SAMPLING, JobState.REGISTERING)
+_HOPELESS = (SettingsError, InsufficientCredits)
+_NO_ANSWER = (TargetUnreachable, CommandTimedOut, InstanceNotFound, AccessDenied)  # AccessDenied: also by its sshd
+
+_STEPS: dict[JobState, Callable[[JobContext], None]] = {
+    JobState.CHARGING: machine_steps.charge,
+    JobState.RENTING: machine_steps.rent,
+    JobState.PREPARING: machine_steps.prepare,
+    JobState.SYNCING: machine_steps.sync,
+    JobState.CHECKING: machine_steps.check,
+    JobState.REPLACING: machine_steps.replace_machine,
+    JobState.UPLOADING: finishing_steps.upload,
+    JobState.SAMPLING: finishing_steps.sample,
+    JobState.REGISTERING: finishing_steps.register,
+    JobState.DESTROYING: finishing_steps.leave_machine,
+    JobState.SETTLING: finishing_steps.settle,
+    JobState.NOTIFYING: finishing_steps.notify,
+}
+
+
+def run_job(service: Service, job: QueuedJob) -> QueuedJob:
+    """Run a job that this worker has claimed, from its current state on.
+
+    Returns:
+        The job: at its end, or where it was when the lease was lost or the worker was stopped.
+    """
+    with Lease(service, job) as lease:
+        pipeline = _Pipeline(JobContext(service, job, lease))
+        with closing(pipeline):
+            return pipeline.run()
+
+
+class _Pipeline:
+    def __init__(self, ctx: JobContext) -> None:
+        self.ctx = ctx
+        self._training: TrainingStep | None = None
+        self._wait = 0.0
+
+    def close(self) -> None:
+        if self._training:
+            self._training.close()
+            self._training = None
+
+    def run(self) -> QueuedJob:
+        ctx = self.ctx
+        while not ctx.job.state.is_terminal:
+            try:
+                self._go_on()
+            except Interrupted:
+                if ctx.lease.lost or ctx.service.stopping.is_set():
+                    break
+            except LeaseLost as error:
+                ctx.tell("detected", error.what)
+                break
+        return ctx.job
+
+    def _go_on(self) -> None:
+        """Do one step, and handle its failure."""
+        try:
+            if not self._obey() and not self._passed_limit():
+                self.ctx.check()
+                self._act()
+            self._wait = 0.0
+        except (LeaseLost, Interrupted):
+            raise
+        except TrainingMonitorError as error:
+            self._failed(error)
+        except Exception as error:  # for example this machine's disk: the rented machine must not go on costing money
+            get_logger().exception("%s: %s failed", self.ctx.job.id, self.ctx.job.state)
+            self._failed(TrainingMonitorError(f"{type(error).__name__}: {error}"))
+
+    def _act(self) -> None:
+        ctx, state = self.ctx, self.ctx.job.state
+        if state is JobState.QUEUED:
+            ctx.go(JobState.CHARGING)
+        elif state is JobState.TRAINING:
+            self._training = self._training or TrainingStep(ctx)
+            self._training.step()
+        else:
+            _STEPS[state](ctx)
+            ctx.answered()
+            ctx.lookout.note(None)
+        if ctx.job.state is not JobState.TRAINING:
+            self.close()
+
+    def _obey(self) -> bool:
+        """End the job if that was requested."""
+        ctx = self.ctx
+        if ctx.to_end is None:
+            return False
+        self.close()
+        ctx.end(*ctx.to_end)
+        return True
+
+    def _passed_limit(self) -> bool:
+        """End the job when it has passed a limit; send a notice when it approaches one."""
+        ctx = self.ctx
+        if limit := ctx.passed_limit():
+            self.close()
+            ctx.post(notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason))
+            ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, limit.reason)
+            return True
+        ends = ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING
+        if not ends and (limit := approached_limit(ctx.job, ctx.clock.time())):
+            ctx.post(notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason, soft=True))
+        return False
+
+    # ------------------------------------------------------------ failures
+
+    def _failed(self, error: TrainingMonitorError) -> None:
+        """Handle a failed step: end the job, replace the machine, or retry."""
+        ctx, state = self.ctx, self.ctx.job.state
+        if state not in _ENDING and self._is_hopeless(error, state):
+            self.close()
+            ctx.end(JobState.FAILED, error.what)
+            return
+        if isinstance(error, AlreadySupervised):
+            self.close()  # its claim is lost; the retry claims it again
+        if isinstance(error, _NO_ANSWER) and self._lost():
+            return
+        self._ask_again(error)
+
+    def _is_hopeless(self, error: TrainingMonitorError, state: JobState) -> bool:
+        """Return whether a retry cannot help, or the patience ran out before anything was rented."""
+        if isinstance(error, _HOPELESS):
+            return True
+        if state is JobState.RENTING and isinstance(error, CommandFailed):
+            return True  # the service refused
+        waited = self.ctx.clock.time() - self.ctx.job.changed_at
+        patience = self.ctx.service.config.patience
+        return state in _WITHOUT_MACHINE and waited >= patience
+
+    def _lost(self) -> bool:
+        """Handle a lost machine; return whether it is lost."""
+        ctx, state = self.ctx, self.ctx.job.state
+        if state not in (*_MAY_LOSE_MACHINE, JobState.SAMPLING):
+            return False
+        reason = find_lost(ctx)
+        if reason is None:
+            ctx.forget_address()
+            return False
+        uploaded = [each.destination for each in ctx.job.work.uploads if each.verified]
+        if state is JobState.SAMPLING:
+            ctx.warn(f"no samples: the machine was lost: {reason}")
+            ctx.go(JobState.REGISTERING)
+        elif uploaded:
+            ctx.go(JobState.SAMPLING, model_url=uploaded[0])
+        else:
+            self.close()
+            machine_steps.give_up_machine(ctx, reason)
+        return True
+
+    def _ask_again(self, error: TrainingMonitorError) -> None:
+        ctx = self.ctx
+        first = ctx.service.config.retry_wait
+        self._wait = min(2 * self._wait, LONGEST_WAIT) if self._wait else first
+        has_answered = isinstance(error, (NoOffers, AlreadySupervised))
+        ctx.lookout.note(None if has_answered else error)
+        kind = "waiting" if has_answered else "unreachable"
+        ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
+        if isinstance(error, (NoOffers, AccessDenied, AlreadySupervised)) or ctx.job.state in _ENDING:
+            ctx.post(notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value))
+        # ctx.clock would return at once for a job that is to end but could not be saved as ended
+        clock = ctx.service.clock if ctx.to_end or ctx.passed_limit() else ctx.clock
+        clock.wait(ctx.service.stopping, self._wait)

@@ -1,0 +1,377 @@
+"""Destroys the rented instances that no job needs, and touches nothing else in the account.
+
+A sweep lists the account, then reads the job that each label of ours names, and lets `service/sweep.py` decide. An
+instance is checked once more right before it is destroyed; its job is asked to end first, so that a worker settles it.
+A listing that failed is unknown: nothing is destroyed, nothing is forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import (
+    AccessDenied,
+    AlreadySupervised,
+    CommandFailed,
+    JobNotFound,
+    TrainingMonitorError,
+)
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Event, OnEvent
+from training_monitor.core.store import Store
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import Notice
+from training_monitor.notify import templates
+from training_monitor.service.config import ServiceConfig
+from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
+from training_monitor.service.sweep import (
+    ForeignInstance,
+    KeptInstance,
+    SweepAlert,
+    SweepError,
+    SweepMemory,
+    SweptInstance,
+    Verdict,
+    decide_sweep,
+    describe_alert,
+    describe_foreign,
+    describe_kept,
+    describe_outage,
+    describe_swept,
+    is_at_work,
+)
+from training_monitor.targets.transport import LocalTransport, Transport
+from training_monitor.vast.instances import Destruction, destroy_instance, list_instances
+from training_monitor.vast.renting import JobState, QueuedJob, read_label
+
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox  # imports all messengers
+
+BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
+OUTAGE_SECONDS = 900.0  # a notice is sent when the listing fails for this long
+
+
+class SweepReport(TypedDict):
+    """What a sweep saw and did; JSON-ready.
+
+    `instances_checked` is None when the listing failed; else each instance is in one of the lists. `planned` is what a
+    dry run would destroy, `kept` is what of ours stays, and why. `skipped`: another sweep of this store was running,
+    and nothing was done.
+    """
+
+    instances_checked: int | None
+    terminated: list[SweptInstance]
+    planned: list[SweptInstance]
+    kept: list[KeptInstance]
+    errors: list[SweepError]
+    alerts: list[SweepAlert]
+    foreign: list[ForeignInstance]
+    dry_run: bool
+    skipped: bool
+
+
+def sweep_instances(
+    dry_run: bool = True,
+    *,
+    all_instances: bool = False,
+    owner: str | None = None,
+    config: ServiceConfig | None = None,
+    store: Store | None = None,
+    outbox: Outbox | None = None,
+    on_event: OnEvent | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> SweepReport:
+    """Destroy the instances that no job needs and verify that they are gone; one failure does not stop the others.
+
+    Idempotent, also after a crash at any point.
+
+    Args:
+        dry_run: only report what would be destroyed. It only writes when it saw which instance of ours.
+        all_instances: destroy everything in the account, including instances of other owners.
+        owner: whose labels are judged. Default: `load_owner`.
+        config: the limits; default: those of the settings file.
+        store: the queue, and the memory between sweeps.
+        outbox: sends the notices. on_event: called with each event.
+
+    Raises:
+        SettingsError: TRAINING_MONITOR_OWNER is not a valid name.
+        TrainingMonitorError: the store cannot be used.
+    """
+    store = store or Store()
+    report = SweepReport(
+        instances_checked=None,
+        terminated=[],
+        planned=[],
+        kept=[],
+        errors=[],
+        alerts=[],
+        foreign=[],
+        dry_run=dry_run,
+        skipped=True,
+    )
+    with ExitStack() as held:
+        try:
+            held.enter_context(store.hold("sweep"))
+        except AlreadySupervised:
+            return report
+        report["skipped"] = False
+        _Sweep(
+            report=report,
+            all_instances=all_instances,
+            owner=owner or load_owner(store, os.environ),
+            config=config or load_service_config(),
+            store=store,
+            queue=TrainingQueue(store, clock=clock),
+            outbox=outbox,
+            on_event=on_event,
+            transport=transport or LocalTransport(),
+            clock=clock,
+        ).run()
+    return report
+
+
+def watch_sweeps(
+    interval: float,
+    stopping: threading.Event,
+    *,
+    dry_run: bool = False,
+    owner: str | None = None,
+    config: ServiceConfig | None = None,
+    store: Store | None = None,
+    outbox: Outbox | None = None,
+    on_event: OnEvent | None = None,
+    on_report: Callable[[SweepReport], None] | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> None:
+    """Sweep at once and then every `interval` seconds until `stopping` is set; sooner after a failed sweep.
+
+    Args:
+        on_report: called with the report of every sweep.
+        dry_run, owner, config, store, outbox, on_event: see `sweep_instances`.
+    """
+    failures = 0
+    while not stopping.is_set():
+        report: SweepReport | None
+        try:
+            report = sweep_instances(
+                dry_run,
+                owner=owner,
+                config=config,
+                store=store,
+                outbox=outbox,
+                on_event=on_event,
+                transport=transport,
+                clock=clock,
+            )
+            failed = report["instances_checked"] is None and not report["skipped"]
+        except Exception as error:  # keep sweeping after any error: nothing else finds forgotten machines
+            _tell(on_event, Event("unreachable", f"the sweep failed: {error}"))
+            if not isinstance(error, TrainingMonitorError):
+                get_logger().exception("the sweep failed")
+            report, failed = None, True
+        if on_report and report:
+            on_report(report)
+        wait = min(interval, BACKOFF[min(failures, len(BACKOFF) - 1)]) if failed else interval
+        failures = failures + 1 if failed else 0
+        clock.wait(stopping, wait)
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """One sweep, which fills the report."""
+
+    report: SweepReport
+    all_instances: bool
+    owner: str
+    config: ServiceConfig
+    store: Store
+    queue: TrainingQueue
+    outbox: Outbox | None
+    on_event: OnEvent | None
+    transport: Transport
+    clock: Clock
+    memory: SweepMemory = SweepMemory()
+
+    def run(self) -> None:
+        # Keys of a later version are dropped: the listing shows the facts again.
+        self.memory = self.store.load_run(f"sweep {self.owner}", SweepMemory, drop_unknown=True) or SweepMemory()
+        try:
+            rows = list_instances(transport=self.transport)
+        except TrainingMonitorError as error:
+            self._add_error(None, error)
+            self._note_outage(error)
+            return
+        self.report["instances_checked"] = len(rows)
+        ours = {str(row["id"]) for row in rows if self._job_id(row) is not None}
+        self._remember(self.memory.see(ours, self.clock.time()))
+        if not self.report["dry_run"]:
+            self._end_outage()
+            self._end_earlier({str(row["id"]) for row in rows})
+        for row in rows:
+            try:
+                self._sweep(row)
+            except TrainingMonitorError as error:
+                self._add_error(row["id"], error)
+        self._remember(self.memory)
+
+    def _sweep(self, row: Mapping[str, Any]) -> None:
+        verdict, _ = self._judge(row)
+        if alert := describe_alert(row, verdict):
+            self.report["alerts"].append(alert)
+            self._tell("detected", f"instance {row['id']}: {verdict.reason}", verdict.job_id)
+        if verdict.kind == "orphan" and not self.report["dry_run"]:
+            about = _about(row["id"], verdict.job_id)
+            self._post(templates.orphan_instance(**about, grace=self.config.orphan_grace))
+        if verdict.kind == "foreign":
+            self.report["foreign"].append(describe_foreign(row))
+        if verdict.action == "keep":
+            self.report["kept"].append(describe_kept(row, verdict))
+        if verdict.action == "terminate" and self.report["dry_run"]:
+            self.report["planned"].append(describe_swept(row, verdict))
+            self._tell("detected", f"instance {row['id']} would be destroyed: {verdict.reason}", verdict.job_id)
+        elif verdict.action == "terminate":
+            self._destroy(row)
+
+    def _judge(self, row: Mapping[str, Any]) -> tuple[Verdict, QueuedJob | None]:
+        """Return the verdict on an instance, and the job in its label."""
+        now, job = self.clock.time(), self._find_job(self._job_id(row))
+        number, jobs = str(row["id"]), {job.id: job} if job else {}
+        if job:
+            self.memory = self.memory.see_worker(number, job.worker, now)
+        first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
+        verdict = decide_sweep(row, jobs, self.owner, first_seen, now, self.config, worker_since=since)
+        if self.all_instances and verdict.action != "terminate":
+            reason = f"All instances are to be destroyed ({verdict.reason})"
+            verdict = replace(verdict, action="terminate", reason=reason)
+        return verdict, job
+
+    def _find_job(self, job_id: str | None) -> QueuedJob | None:
+        try:
+            return self.queue.get(job_id) if job_id else None
+        except JobNotFound:
+            return None
+
+    def _job_id(self, row: Mapping[str, Any]) -> str | None:
+        """Return the job in our label; None for any other label."""
+        label = read_label(row.get("label"))
+        return label[1] if label and label[0] == self.owner else None
+
+    # ---------------------------------------------------------------- destroying
+
+    def _destroy(self, seen: Mapping[str, Any]) -> None:
+        """Check an instance and its job again, request the job's end, destroy the instance and verify that it is gone.
+
+        A single listing without the instance proves nothing: it is then judged by the earlier row.
+        """
+        number = seen["id"]
+        row = next((each for each in list_instances(transport=self.transport) if each["id"] == number), seen)
+        verdict, job = self._judge(row)
+        if verdict.action != "terminate":
+            self._tell("refused", f"instance {number} is kept after all: {verdict.reason}", verdict.job_id)
+            self.report["kept"].append(describe_kept(row, verdict))
+            return
+        doomed = {"swept": describe_swept(row, verdict), "runtime": verdict.runtime}
+        self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
+        if job and job.work.outcome is None and is_at_work(row, job):
+            self.queue.request_end(job.id, JobState.FAILED, verdict.reason)
+        self._tell("stopping", f"destroying instance {number}: {verdict.reason}", verdict.job_id)
+        try:
+            done = destroy_instance(str(number), transport=self.transport, clock=self.clock)
+        except (CommandFailed, AccessDenied) as error:
+            about = _about(number, verdict.job_id)
+            self._post(templates.instance_not_destroyed(**about, reason=verdict.reason, error=error.what))
+            raise
+        self._end_destroying(str(number), done)
+
+    def _end_earlier(self, listed: set[str]) -> None:
+        """Finish and report what an earlier, killed sweep was destroying; what is still listed is judged anew.
+
+        That sweep may have been killed before its request, and a listing may be incomplete, so destruction is requested
+        again.
+        """
+        for number in sorted(set(self.memory.destroying) - listed):
+            try:
+                done = destroy_instance(number, transport=self.transport, clock=self.clock)
+                self._end_destroying(number, done)
+            except TrainingMonitorError as error:
+                self._add_error(int(number), error)
+        left = {each: row for each, row in self.memory.destroying.items() if each not in listed}
+        if left != self.memory.destroying:
+            self._remember(replace(self.memory, destroying=left))
+
+    def _end_destroying(self, number: str, done: Destruction) -> None:
+        """Report that an instance is gone, then forget it: a crash in between does not send a second notice."""
+        doomed = self.memory.destroying[number]
+        swept: SweptInstance = doomed["swept"]
+        swept["acknowledged"] = done.acknowledged
+        self.report["terminated"].append(swept)
+        text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
+        self._tell("stopped", text, swept["job_id"])
+        about = {**_about(swept["instance_id"], swept["job_id"]), "cost_per_hour": swept["cost_per_hour"]}
+        self._post(templates.instance_swept(**about, reason=swept["reason"], runtime=doomed["runtime"]))
+        left = {each: row for each, row in self.memory.destroying.items() if each != number}
+        self._remember(replace(self.memory, destroying=left))
+
+    # ---------------------------------------------------------------- a listing that fails
+
+    def _note_outage(self, error: TrainingMonitorError) -> None:
+        """Record since when the listing fails, and send one notice when that lasts."""
+        if self.report["dry_run"]:
+            return
+        now = self.clock.time()
+        memory = self.memory.fail(now)
+        seconds = now - (now if memory.outage_since is None else memory.outage_since)
+        if seconds >= OUTAGE_SECONDS and not memory.outage_told:
+            reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
+            self.report["alerts"].append(describe_outage(reason, seconds))
+            number = memory.outages
+            self._post(templates.listing_failed(self.owner, seconds=seconds, error=error.what, generation=number))
+            memory = replace(memory, outage_told=True)
+        self._remember(memory)
+
+    def _end_outage(self) -> None:
+        memory = self.memory
+        if memory.outage_since is None:
+            return
+        if memory.outage_told:
+            seconds = max(0.0, self.clock.time() - memory.outage_since)
+            self._post(templates.listing_works(self.owner, seconds=seconds, generation=memory.outages))
+        self._remember(memory.recover())
+
+    # ---------------------------------------------------------------- memory, events and notices
+
+    def _remember(self, memory: SweepMemory) -> None:
+        self.memory = memory
+        self.store.save_run(f"sweep {self.owner}", memory, finished=False)
+
+    def _add_error(self, number: int | None, error: TrainingMonitorError) -> None:
+        self.report["errors"].append({"instance_id": number, "error": str(error)})
+        what = "the instances cannot be listed" if number is None else f"instance {number}"
+        self._tell("unreachable", f"{what}: {error}")
+
+    def _post(self, notice: Notice) -> None:
+        if self.outbox:
+            self.outbox.post(notice)
+
+    def _tell(self, kind: str, text: str, job_id: str | None = None) -> None:
+        _tell(self.on_event, Event(kind, text, job_id))
+
+
+def _tell(on_event: OnEvent | None, event: Event) -> None:
+    get_logger().log(30 if event.kind == "unreachable" else 20, "sweep: %s", event.text)
+    if on_event:
+        on_event(event)
+
+
+def _about(number: int, job_id: str | None) -> dict[str, Any]:
+    """Return the fields that identify a notice, which is sent once. A label may be of any length."""
+    instance = f"vast://{number}"
+    return {"job": (job_id or instance)[:100], "instance": instance, "generation": number}

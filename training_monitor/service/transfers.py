@@ -1,0 +1,242 @@
+"""Copy one batch of files to a target or back: by rsync, or by tar where one side has no rsync.
+
+Names travel as arguments or on stdin and are quoted once. Only requested regular files are written from what a target
+sends, and they get their names when they are complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, cast
+
+from training_monitor.core.errors import last_lines
+from training_monitor.core.models import CommandResult, Question
+from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
+from training_monitor.targets.asking import read_text
+from training_monitor.targets.scripts import format_call
+from training_monitor.targets.transport import KubectlTransport, SshTransport, Stream, Transport
+
+STALL_SECONDS = 60
+_COPY_BYTES = 1024 * 1024
+_HEADER_BYTES = 256 * 1024  # no archive of ours has more than this before a file
+_SAID_BYTES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The result of one batch; `said` is the output of the programs, on one line."""
+
+    ok: bool
+    said: str = ""
+
+
+# ---------------------------------------------------------------- rsync
+
+
+def send_by_rsync(
+    reach: Transport, names: Sequence[str], source: str, destination: str, *, push: bool, limit: float
+) -> Sent:
+    """Copy files between a folder here and one behind `reach`, either way.
+
+    A partly copied file is kept beside its destination for the next try; under its own name a file is always complete.
+
+    Raises:
+        ToolNotFound: there is no rsync here.
+        CommandTimedOut: it took longer than `limit` seconds.
+    """
+    argv = ["rsync", "-tOs", "--from0", "--files-from=-", f"--partial-dir={PARTIAL}", f"--timeout={STALL_SECONDS}"]
+    incoming = f"{destination.rstrip('/')}/{INCOMING}"
+    if push:
+        argv += ["--copy-links"]  # follow links here, which a person made; links on the other side are not copied
+    if not push or isinstance(reach, SshTransport):
+        argv += [f"--temp-dir={incoming}"]  # where leftovers of a killed rsync are found
+    ends = [source.rstrip("/") + "/", destination.rstrip("/") + "/"]
+    runner = reach
+    if isinstance(reach, SshTransport):
+        runner = reach.inner
+        argv += ["-e", " ".join(_rsh_word(word) for word in ("ssh", *reach.options))]
+        if push:
+            argv += [f"--rsync-path=mkdir -p {shlex.quote(incoming)} && rsync"]
+        far = 1 if push else 0
+        ends[far] = f"{_bracketed(reach.destination)}:{ends[far]}"
+    result = runner.run([*argv, "--", *ends], timeout=limit, input="\0".join(f"./{name}" for name in names))
+    return _sent(result)
+
+
+def _rsh_word(word: str) -> str:
+    """Quote one word of -e for rsync, which doubles a quote inside quotes and has no backslash escapes."""
+    return "'" + word.replace("'", "''") + "'"
+
+
+def _bracketed(destination: str) -> str:
+    user, mark, host = destination.rpartition("@")
+    return f"{user}{mark}[{host}]" if ":" in host else destination
+
+
+def _sent(result: CommandResult) -> Sent:
+    said = last_lines(f"{result.stdout}\n{result.stderr}")
+    return Sent(result.exit_code == 0, said or ("" if result.exit_code == 0 else f"exit status {result.exit_code}"))
+
+
+# ---------------------------------------------------------------- tar, from here
+
+
+@dataclass(frozen=True, slots=True)
+class _TarFeed:
+    """Runs a command with an archive of `names` in `folder` as its input; the status is the first failure of both."""
+
+    inner: Transport
+    folder: str
+    names: tuple[str, ...]
+
+    def _words(self, argv: Sequence[str]) -> list[str]:
+        script = format_call("copying", 'feed "$@"', folder=self.folder, command=shlex.join(argv))
+        return ["sh", "-c", script, "sh", *(f"./{name}" for name in self.names)]
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        return self.inner.run(self._words(argv), timeout=timeout, input=input)
+
+    def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        return self.inner.stream(self._words(argv), input=input)
+
+
+def push_by_tar(reach: Transport, names: Sequence[str], source: str, destination: str, *, limit: float) -> Sent:
+    """Pack files of a folder here and unpack them in one behind `reach`. Raises CommandTimedOut."""
+    feed = _TarFeed(reach, source, tuple(names))
+    through: Transport = feed
+    if isinstance(reach, (SshTransport, KubectlTransport)):
+        through = replace(reach, inner=replace(feed, inner=reach.inner))
+    return _sent(through.run(["tar", "-C", destination, "-xof", "-"], timeout=limit))
+
+
+# ---------------------------------------------------------------- tar, to here
+
+
+def fetch_by_tar(
+    reach: Transport, files: Mapping[str, ListedFile], source: str, destination: str, *, limit: float
+) -> Sent:
+    """Pack files behind `reach`, and write those that match their listing into a folder here."""
+    script = format_call("copying", "pack", folder=source, names="\n".join(f"./{name}" for name in files))
+    stream = reach.stream(["sh", "-s"], input=script)
+    alarm = threading.Timer(limit, stream.close)
+    alarm.daemon = True
+    alarm.start()
+    archive = _Archive(stream.chunks())
+    try:
+        left = _unpack(archive, dict(files), destination)
+        archive.drain()
+    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
+        return Sent(False, archive.said() or str(error) or type(error).__name__)
+    finally:
+        alarm.cancel()
+        stream.close()
+    said = archive.said()
+    return Sent(False, said or "the archive ended early") if left else Sent(True, said)
+
+
+class _Archive:
+    """A stream as a readable file; raises ValueError when it sends more than `allowed` bytes."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._rest, self._last = chunks, b"", b""
+        self.allowed = _HEADER_BYTES
+
+    def read(self, size: int) -> bytes:
+        while len(self._rest) < size and (chunk := next(self._chunks, b"")):
+            self._rest += chunk
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        self.allowed -= len(piece)
+        if self.allowed < 0:
+            raise ValueError("it sends more than it said")
+        self._last = (self._last + piece)[-_SAID_BYTES:]
+        return piece
+
+    def drain(self) -> None:
+        """Read the rest of the stream."""
+        self.allowed = _HEADER_BYTES
+        while self.read(_SAID_BYTES):
+            pass
+
+    def said(self) -> str:
+        """Return the text after the zeros that end an archive."""
+        before, zeros, text = (self._last + self._rest[:_SAID_BYTES]).rpartition(b"\0")
+        return last_lines(text.decode("utf-8", "replace")) if zeros or not before else ""
+
+
+def _unpack(source: _Archive, left: dict[str, ListedFile], folder: str) -> dict[str, ListedFile]:
+    """Write the requested files that have their listed size; return those that did not come."""
+    with tarfile.open(
+        fileobj=cast(IO[bytes], source), mode="r|", encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        while left:
+            source.allowed = _HEADER_BYTES
+            member = archive.next()
+            if member is None:
+                break
+            name = member.name.removeprefix("./")
+            file = left.get(name)
+            if file is None or not member.isreg() or member.size != file.size:
+                raise ValueError(f"{name[:200]!r} is not what was listed: it changed, or was never asked for")
+            source.allowed += member.size
+            content = archive.extractfile(member)
+            assert content is not None, "a regular file has content"
+            _write(content, os.path.join(folder, name), file, os.path.join(folder, INCOMING))
+            del left[name]
+    return left
+
+
+def _write(content: IO[bytes], path: str, file: ListedFile, incoming: str) -> None:
+    """Write to a temporary file and move it into place when it is complete."""
+    number, temporary = tempfile.mkstemp(dir=incoming)
+    try:
+        with open(number, "wb") as out:
+            while piece := content.read(_COPY_BYTES):
+                out.write(piece)
+            size = out.tell()
+        if size != file.size:
+            raise ValueError("the archive ended early")
+        os.utime(temporary, (file.mtime, file.mtime))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+# ---------------------------------------------------------------- partial files
+
+
+def clear_question(root: str, names: Iterable[str]) -> Question[str]:
+    """Return the question that removes partial copies of these files, now complete, on a target."""
+    folders = "\n".join(f"./{folder}" for folder in _folders(names))
+    script = format_call("copying", "clear_partial", folder=root, names=folders, partial=PARTIAL)
+    return Question("cleared", script, read_text, limit=60.0)
+
+
+def clear_here(root: str, names: Iterable[str]) -> None:
+    """Remove partial copies of these files in a folder of this machine."""
+    for folder in _folders(names):
+        _remove(os.path.join(root, folder))
+
+
+def clear_below(root: str) -> None:
+    """Remove partial copies anywhere below a folder of this machine into which nothing is copied any more."""
+    for folder, below, _ in os.walk(root):
+        if PARTIAL in below:
+            _remove(folder)
+            below.remove(PARTIAL)
+
+
+def _folders(names: Iterable[str]) -> list[str]:
+    return sorted({os.path.dirname(name) for name in names} | {""})
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(os.path.join(folder, PARTIAL), ignore_errors=True)  # rmtree does not follow links

@@ -1,0 +1,1 @@
+"""The module names of the earlier Ray skill; new code imports from `training_monitor`."""

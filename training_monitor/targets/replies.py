@@ -1,0 +1,22 @@
+"""Split the output of scripts into its parts. Pure."""
+
+from __future__ import annotations
+
+
+def parse_fields(text: str) -> tuple[dict[str, str], str]:
+    """Split a script's reply into its fields and the log text after the line `log`."""
+    fields: dict[str, str] = {}
+    head, mark, rest = f"\n{text}".partition("\nlog\n")
+    if not mark:
+        head, rest = head.removesuffix("\nlog"), ""
+    for line in head.split("\n"):
+        key, equals, value = line.partition("=")
+        if equals:
+            fields[key] = value
+    return fields, rest
+
+
+def split_parts(text: str, word: str) -> list[tuple[str, str]]:
+    """Return the parts of a reply as (key, text), in order; text before the first part is dropped."""
+    pieces = f"\n{text}".split(f"\n{word} ")[1:]
+    return [(key, body) for key, _, body in (piece.partition("\n") for piece in pieces)]

@@ -1,0 +1,83 @@
+# Many questions in one round trip, see asking.py. They run in the environment of whoever asks, so that every variable
+# here begins with `_`.
+# needs: _nonce _most _ends
+
+LC_ALL=C
+export LC_ALL
+
+_now() { read -r _t _rest </proc/uptime || _t=$(date +%s); } 2>/dev/null
+
+# Sleep, and when ended, leave no sleep behind as an orphan (a container's process 1 may never reap it).
+_nap() {
+  _e=''
+  trap '_e=1; kill -9 $_z' TERM
+  sleep "$1" &
+  _z=$!
+  [ "$_e" ] && kill -9 $_z
+  wait $_z
+  [ "$_e" ] && { wait $_z; exit; }
+}
+
+# Kill what carries a mark in its environment: at a limit what still runs, and 1 s later the gathering of what not even
+# SIGKILL ends.
+_end() { # VARIABLE LIMIT
+  _mark=$1=$_nonce:$2: _found=''
+  if command -v grep; then _found=$(grep -lsF "$_mark" /proc/[0-9]*/environ)
+  else
+    for _f in /proc/[0-9]*/environ; do case $(cat "$_f") in *"$_mark"*) _found="$_found $_f" ;; esac; done
+  fi
+  for _f in $_found; do
+    _f=${_f#/proc/}
+    kill -9 "${_f%/environ}"
+  done
+}
+
+# One process for all: SECONDS VARIABLE LIMIT... in $_ends says after how long which ones are ended.
+_watch() {
+  set -- $_ends
+  while [ $# -gt 0 ]; do
+    [ "$1" = 0 ] || _nap "$1"
+    _end "$2" "$3"
+    shift 3
+  done
+} >/dev/null 2>&1
+
+# Print one frame. The processes of the script carry its limit, and so does the `head` that gathers their output.
+_ask() { # NUMBER LIMIT SCRIPT
+  _now
+  _begin=$_t
+  _body=$(
+    exec 3>&1
+    {
+      TM_ASK=$_nonce:$2: TM_SCRIPT=$3 sh -c '_q=$TM_SCRIPT; unset TM_SCRIPT; eval "$_q"' </dev/null
+      printf '\n%s exit %s\n' "$_nonce" $?
+    } 2>/dev/null 3>&- | TM_READ=$_nonce:$2: head -c "$_most" >&3 3>&- &
+    wait $!
+  ) 2>/dev/null
+  _now
+  printf '\n%s ask %s %s %s\n%s\n' "$_nonce" "$1" "$_begin" "$_t" "$_body"
+}
+
+# Nested pipelines, so that every frame has a pipe and all run at once. Scripts stay where they are: as arguments they
+# would be copied at each level.
+_ask_from() { # NUMBER
+  [ "$1" -lt "$_count" ] || { cat; return; }
+  eval "_ask $1 \"\$_limit_$1\" \"\$_script_$1\"" | {
+    _ask_from $(($1 + 1))
+    cat <&3
+  } 3<&0
+}
+
+ask_all() { # LIMIT SCRIPT...
+  _watch &
+  _w=$!
+  _count=0
+  while [ $# -gt 0 ]; do
+    eval "_limit_$_count=\$1 _script_$_count=\$2"
+    _count=$((_count + 1))
+    shift 2
+  done
+  [ "$_count" -eq 0 ] || _ask_from 0
+  { kill $_w; wait $_w; } 2>/dev/null
+  printf '\n%s close\n' "$_nonce"
+} </dev/null

@@ -1,0 +1,35 @@
+# Which network NCCL uses: the counters of EFA, read twice, a second apart, where there is a device, and NCCL's lines in
+# the newest Ray worker and driver logs.
+# needs: most_logs most_bytes
+
+count_bytes() {
+  cat /sys/class/infiniband/*/ports/*/hw_counters/[rt]x_bytes 2>/dev/null | {
+    total=0
+    while read -r count; do total=$((total + count)); done
+    echo "$total"
+  }
+}
+
+# NCCL speaks when a communicator starts: the first MiB and the last 256 KiB of each log are read, so that the cost does
+# not grow with them. Of what it said there the end is taken, since its newest words count.
+show() {
+  set -- /sys/class/infiniband/*/ports/*/hw_counters/tx_bytes
+  if [ -e "$1" ]; then
+    before=$(count_bytes)
+    sleep 1
+    printf 'efa %s %s' $# $(($(count_bytes) - before))
+  else
+    printf 'efa 0 0'
+  fi
+  logs=${RAY_TMPDIR:-/tmp/ray}/session_latest/logs
+  set --
+  for file in "$logs"/worker*.out "$logs"/worker*.err "$logs"/job-driver-*.log; do
+    [ -s "$file" ] && set -- "$@" "$file"
+  done
+  echo " $(($# > most_logs ? $# - most_logs : 0))"
+  [ $# -eq 0 ] || ls -tr "$@" | tail -n "$most_logs" | while IFS= read -r file; do
+    { head -c 1048576 "$file"; echo; tail -c 262144 "$file"; } |
+      LC_ALL=C grep -aE 'NET/|Using network|Using internal Network' | cut -c 1-300 | tail -c "$most_bytes"
+  done
+  return 0
+}

@@ -1,0 +1,56 @@
+# What the processes of a training do. $roots are the pids of its processes, or of those that all others descend from; one
+# with `+` in front of it belongs to the training and never stands for it.
+# uses: process_tree
+# needs: roots seconds
+
+# A process in a cgroup of its login (a session's scope) leaves it without a trace when it ends; that of its user stays.
+show_memory_kills() { # PID
+  v1='' v2=''
+  while IFS=: read -r number which path; do
+    case $number:$which: in 0::) v2=$path;; *:memory:* | *:memory,*:* | *,memory:* | *,memory,*) v1=$path;; esac
+  done <"/proc/$1/cgroup" || return 1
+  v2=${v2%%/session-*}; v2=${v2%%/user@*}; root=/sys/fs/cgroup
+  for file in ${v1:+"$root/memory$v1/memory.oom_control" "$root/memory/memory.oom_control"} \
+    "$root$v2/memory.events" "$root/unified$v2/memory.events" "$root/memory.events"
+  do
+    [ -r "$file" ] || continue
+    while read -r key count; do [ "$key" != oom_kill ] || { echo "oom=$count"; return; }; done <"$file"
+  done
+}
+
+show_tree() {
+  show_processes "$tree"
+  set --; for each in $tree; do set -- "$@" "/proc/$each/io" "/proc/$each/cmdline"; done
+  [ $# -eq 0 ] || grep -asoE '^(wchar|write_bytes): [0-9]+|compile_worker' "$@"
+}
+
+show_uptime() { read -r up _ </proc/uptime; echo "$1=$up"; }
+
+# Where $seconds is not 0, look again after as long.
+look() {
+  read -r boot </proc/sys/kernel/random/boot_id; echo "boot=$boot"
+  echo "hz=$(getconf CLK_TCK || echo 100)"
+  { read -r _; read -r _ t1 t2 t3 t4 t5 t6 t7 t8 _; } </proc/stat
+  echo "awake=$((t1 + t2 + t3 + t4 + t5 + t6 + t7 + t8))"
+  set --; others=''
+  for each in $roots; do
+    case ${each#+} in 0 | *[!0-9]*) continue;; esac
+    case $each in +*) others="$others ${each#+}";; *) set -- "$@" "$each";; esac
+  done
+  echo "roots=$*"
+  show_uptime up
+  all=$(read_stats /proc/[0-9]*/stat)
+  [ -z "$all" ] || echo table=read
+  find_tree "$@" $others
+  show_tree
+  first=${tree# }
+  show_memory_kills "${first%% *}" || show_memory_kills self
+  if [ "$seconds" != 0 ] && [ "$first" ]; then
+    sleep "$seconds"
+    set --; for each in $tree; do set -- "$@" "/proc/$each/stat"; done
+    show_uptime again
+    all=$(read_stats "$@")
+    show_tree
+  fi
+  echo end
+}

@@ -1,0 +1,24 @@
+# Free space of disks, and how full the memory of a machine is.
+# needs: file
+
+# The paths that are there, a line each, and the rows of df in their order.
+show_disks() { # PATH...
+  for path; do
+    shift
+    [ -e "$path" ] && set -- "$@" "$path"
+  done
+  printf '%s\n' "$@" --
+  df -Pk "$@" 2>/dev/null
+  return 0
+}
+
+# The memory, the disk under the log $file (without it that under `/`), and its path.
+show_log_host() {
+  [ -e "$file" ] || file=
+  cat /proc/meminfo 2>/dev/null
+  [ "$file" ] && echo "written $(stat -L -c %Y "$file" 2>/dev/null) now $(date +%s)"
+  echo --
+  df -Pk "${file:-/}" 2>/dev/null
+  echo --
+  printf '%s' "$file"
+}

@@ -1,0 +1,8 @@
+# The pid in a pid file.
+# needs: file
+
+show() {
+  pid=''
+  [ -f "$file" ] && read -r pid _ <"$file"
+  echo "$pid"
+}

@@ -1,0 +1,19 @@
+# All processes in one pass over /proc: two programs start, however many processes there are.
+
+# Print `PID STATE PARENT GROUP SESSION ... (NAME` for each stat file. A name holds at most 15 bytes, of any kind: a line
+# that does not end in numbers goes on in the next one, and the name ends at the last parenthesis. Threads of the kernel
+# (children of process 2 outside of all sessions) are left out.
+read_stats() { # FILE...
+  cat "$@" 2>/dev/null | sed -n '
+:join
+/[)] .* [0-9][0-9]* [0-9][0-9]* [0-9][0-9]* [0-9][0-9]* [0-9][0-9]* [0-9][0-9]* [0-9][0-9]*$/!{
+$d
+N
+b join
+}
+s/\n/ /g
+s/^\([0-9]*\) (\(.*\)) \(.*\)/\1 \3 (\2/
+/^[0-9]* . 2 0 0 /d
+p
+'
+}

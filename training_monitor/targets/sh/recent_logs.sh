@@ -1,0 +1,32 @@
+# Logs written within the last day: where something runs that could be a training, in the home folder, and where rented
+# machines keep their work.
+# uses: likely
+# needs: most
+
+newline='
+'
+
+# Set $folders to those of them that are there, a line for each.
+find_folders() {
+  folders='' links=$(list_likely | sed 's|cmdline$|cwd|')
+  found=$(ls -ldn $links | sed -n 's/.* -> //p' | sort -u)
+  set -f; IFS=$newline
+  set -- $found
+  set +f; unset IFS
+  for folder in "$@" "$HOME" /workspace; do
+    case $folder in '' | / | /proc* | /sys* | /dev* | /run*) continue;; esac
+    [ ! -d "$folder/." ] || folders=$folders$newline$folder/.
+  done
+}
+
+show() {
+  find_folders
+  set -f; IFS=$newline
+  set -- $folders
+  set +f; unset IFS
+  [ $# -eq 0 ] || find "$@" -maxdepth 3 \( -name '.?*' -o -name node_modules -o -name site-packages -o -name 'wandb' \
+    -o -name '*conda*' -o -name 'debug*.log' -o -name 'python-core-*' \) -prune -o -type f -size +0 -mtime -1 \
+    \( -name '*.log' -o -name '*.out' -o -name 'log*.txt' \) \
+    -exec stat -c 'file %Y %s %n' {} + 2>/dev/null | sort -k 2,2nr | head -n "$most"
+  echo "now $(date +%s)"
+}

@@ -1,0 +1,67 @@
+# Signals to processes that are still the same ones, and what came of them. A process is five words: PID START HOST BOOT
+# NAMESPACE, of which all but the first may be empty; `processes` holds those of many, quoted for sh.
+# uses: parts process this_machine
+# needs: processes number signal
+
+# Say in $is whether this very process is there: alive, or why not.
+look_at() { # PID START HOST BOOT NAMESPACE
+  _comm=
+  if [ "$3" != "$host" ]; then is=host
+  elif [ -z "$2" ] && read_stat "$1"; then is=unsure
+  elif [ "$4" != "$boot" ]; then is=boot
+  elif [ "$5" != "$namespace" ]; then is=namespace
+  elif ! read_stat "$1"; then
+    is=hidden
+    case $(kill -0 "$1" 2>&1) in *'o such process'*) is=gone ;; esac
+  elif [ "$_start" != "$2" ]; then is=other
+  else case $_state in [ZX]) is=zombie ;; *) is=alive ;; esac; fi
+}
+
+# Send the signal to each, and look up to a second what came of it.
+signal_all() {
+  eval "set -- $processes"
+  sent='' at=0
+  while [ $# -gt 0 ]; do
+    send "$1" "$2" "$3" "$4" "$5"
+    shift 5
+    at=$((at + 1))
+  done
+  wait_for_effects
+  for one in $sent; do
+    at=${one%%:*} one=${one#*:} _comm=
+    if read_stat "${one%:*}" && [ "$_start" = "${one#*:}" ]; then
+      case $_state in [ZX]) tell ended ;; *) tell "left $_state" ;; esac
+    else tell ended; fi
+  done
+  part end
+}
+
+send() { # PID START HOST BOOT NAMESPACE
+  [ "$1" -gt 1 ] || { tell never; return; }
+  [ "$1" != $$ ] || { tell own; return; }
+  look_at "$@"
+  [ $is = alive ] || { tell $is; return; }
+  if said=$(kill "-$number" "$1" 2>&1); then sent="$sent $at:$1:$2"; return; fi
+  look_at "$@"
+  case $is:$said in alive:*ermit*) is=denied ;; alive:*) is=failed ;; esac
+  tell $is
+}
+
+tell() { part "$at"; echo "$1"; printf %s "$_comm"; }
+
+wait_for_effects() {
+  n=0 open=1
+  while [ "$open" ] && [ $n -lt 10 ]; do
+    open=
+    for one in $sent; do one=${one#*:}; has_effect "${one%:*}" "${one#*:}" || open=1; done
+    [ -z "$open" ] || sleep 0.1 || { sleep 1; n=10; }
+    n=$((n + 1))
+  done
+}
+
+has_effect() { # PID START
+  read_stat "$1" || return 0
+  [ "$_start" = "$2" ] || return 0
+  case $signal$_state in *[ZX] | STOPT) return 0 ;; CONTT) return 1 ;; CONT*) return 0 ;; esac
+  return 1
+}

@@ -1,0 +1,24 @@
+# Ends processes: TERM, KILL after $_grace hundredths of a second, and another look.
+# uses: process
+# needs: _grace
+
+read_uptime() { read -r _up _ </proc/uptime; _up=${_up%.*}${_up#*.}; }
+
+# What a function lists is listed again after each signal, since it may have started others. What is still there
+# afterwards is printed with its state, and in $_left.
+end_processes() { # FUNCTION
+  _left=$("$1") _wait=$_grace
+  for _signal in TERM KILL; do
+    read_uptime
+    _end=$((_up + _wait)) _wait=500; kill -$_signal $_left 2>/dev/null
+    while [ "$_left" ] && read_uptime && [ "$_up" -lt $_end ]; do
+      sleep 0.1; _running=''
+      for _each in $_left; do runs "$_each" && _running="$_running $_each"; done
+      [ "$_running" ] || { _running=$("$1"); [ -z "$_running" ] || kill -$_signal $_running 2>/dev/null; }
+      _left=$_running
+    done
+    _left=$("$1")
+  done
+  echo state=stopped
+  for _each in $_left; do read_stat "$_each" && echo "left=$_each $_state"; done
+}

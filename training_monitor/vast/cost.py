@@ -1,0 +1,199 @@
+"""What a training will cost, what its machines have cost, and how long the money lasts. Dollars and seconds. Pure.
+
+Unknown costs are counted separately and never as 0: a sum with an unknown part is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.units import known_number, name_some
+from training_monitor.vast.renting import Rental, TrainingRequest
+
+HOUR, DAY = 3600.0, 86_400.0
+LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in less
+_RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The cost of machines: `dollars` for those with a price, and the instance ids of those without a known price."""
+
+    dollars: float
+    unknown_rentals: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BurnForecast:
+    """The cost of the listed instances while they stay as they are.
+
+    Attributes:
+        dollars_per_hour: the sum of the known costs.
+        hours_left: how long the credit lasts, an upper bound when some costs are `unknown`; None if the credit is
+            unknown, or nothing known costs anything.
+        instances: how many there are.
+        storage_only: how many of them are stopped and pay for their disk only.
+        unknown: how many have an unknown cost.
+    """
+
+    dollars_per_hour: float
+    hours_left: float | None
+    instances: int
+    storage_only: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetDecision:
+    """Whether a job continues. action: go_on | warn (it continues, and `reason` is reported) | end."""
+
+    action: str
+    reason: str | None = None
+
+
+def estimate_cost(
+    request: TrainingRequest, price_per_hour: float, *, setup_seconds: float = 900, margin: float = 1.2
+) -> float:
+    """Estimate what to reserve for a training: setup and steps with a margin, at most its hard time limit.
+
+    The number of steps of a command is unknown: its estimate is the time limit.
+
+    Args:
+        request: the training.
+        price_per_hour: of the machine, dollars.
+        setup_seconds: from renting to the first step, and from the last step to the end.
+        margin: the factor for its time.
+
+    Raises:
+        SettingsError: the price is not a number above 0.
+    """
+    price = known_number(price_per_hour)
+    if price is None or price <= 0:
+        raise SettingsError("price_per_hour", price_per_hour, "dollars, above 0")
+    seconds = request.hard_timeout
+    if request.spec is not None:
+        seconds = min(seconds, margin * (setup_seconds + request.spec.steps * request.seconds_per_step))
+    return price * seconds / HOUR
+
+
+def least_seconds(request: TrainingRequest) -> float:
+    """Return the least time that a training needs a machine: its setup, and its steps at the stated pace."""
+    return LEAST_SETUP_SECONDS + (request.spec.steps * request.seconds_per_step if request.spec else 0.0)
+
+
+def spent_by(rentals: Iterable[Rental], now: float) -> Spending:
+    """Return what these machines have cost up to `now`, epoch seconds."""
+    return spent_since(rentals, -inf, now)
+
+
+def spent_since(rentals: Iterable[Rental], since: float, now: float) -> Spending:
+    """Return what these machines cost between two times, epoch seconds; one that has not ended still costs."""
+    dollars, unknown = 0.0, []
+    for rental in rentals:
+        end = now if rental.ended_at is None else min(rental.ended_at, now)
+        seconds = end - max(rental.started_at, since)
+        price = known_number(rental.price_per_hour)
+        if price is not None and price >= 0:
+            dollars += price * max(0.0, seconds) / HOUR
+        elif seconds > 0:
+            unknown.append(rental.instance_id)
+    return Spending(dollars, tuple(unknown))
+
+
+def forecast_burn(rows: Iterable[Mapping[str, Any]], credit: float | None) -> BurnForecast:
+    """Forecast how fast the listed instances use up the credit.
+
+    Args:
+        rows: the account's instances as the service lists them.
+        credit: dollars; None: unknown.
+    """
+    costs: list[float | None] = []
+    storage_only = 0
+    for row in rows:
+        is_stored = _pays_storage_only(row)
+        storage_only += is_stored
+        cost = known_number(row.get("storage_total_cost" if is_stored else "dph_total"))
+        costs.append(None if cost is None or cost < 0 else cost)
+    per_hour = sum(cost for cost in costs if cost is not None)
+    left = known_number(credit)
+    hours = None if left is None or per_hour <= 0 else max(0.0, left) / per_hour
+    return BurnForecast(per_hour, hours, len(costs), storage_only, costs.count(None))
+
+
+def _pays_storage_only(row: Mapping[str, Any]) -> bool:
+    """Return whether an instance is stopped, or exited for good: one that exited by itself may still hold its GPU."""
+    status = row.get("actual_status")
+    wanted = (row.get("intended_status"), row.get("cur_state"))
+    return status == "stopped" or (status == "exited" and _RUNNING not in wanted)
+
+
+def decide_budget(
+    budget: float | None,
+    spending: Spending,
+    *,
+    price_per_hour: float | None = None,
+    seconds_left: float | None = None,
+) -> BudgetDecision:
+    """Decide whether a job may continue, given what its machines have cost.
+
+    Args:
+        budget: of the job, dollars; None: there is no limit.
+        spending: of the job so far.
+        price_per_hour: of its current machine; None: unknown.
+        seconds_left: until the job can have finished; None: unknown.
+
+    Returns:
+        `end` when the budget is used up; `warn` when it will be before the job can finish, or when a machine's price is
+        unknown; else `go_on`.
+    """
+    if budget is None:
+        return BudgetDecision("go_on")
+    if spending.dollars >= budget:
+        return BudgetDecision("end", f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent")
+    if spending.unknown_rentals:
+        return BudgetDecision("warn", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
+    if not price_per_hour or seconds_left is None:
+        return BudgetDecision("go_on")
+    needed = price_per_hour * seconds_left / HOUR
+    if spending.dollars + needed <= budget:
+        return BudgetDecision("go_on")
+    lasts = (budget - spending.dollars) / price_per_hour
+    return BudgetDecision(
+        "warn",
+        f"its budget of ${budget:.2f} will be used up in {lasts:.1f} h, before it can finish:"
+        f" ${spending.dollars:.2f} spent, ${needed:.2f} more needed",
+    )
+
+
+def day_start(now: float) -> float:
+    """Return when the UTC day of `now` began; both in epoch seconds."""
+    return now - now % DAY
+
+
+def decide_daily_budget(budget: float, spending: Spending, promised: float, estimate: float) -> str | None:
+    """Return why another job may not start today; None if it may.
+
+    Args:
+        budget: for one day and all jobs, dollars.
+        spending: of all jobs today.
+        promised: what the running jobs will still cost.
+        estimate: of the new job.
+    """
+    if spending.unknown_rentals:
+        return f"the daily budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}"
+    if spending.dollars + promised + estimate <= budget:
+        return None
+    return (
+        f"the daily budget of ${budget:.2f} does not reach: ${spending.dollars:.2f} spent today,"
+        f" ${promised:.2f} promised to others, ${estimate:.2f} needed"
+    )
+
+
+def _unpriced(spending: Spending) -> str:
+    """Name the machines without a known price, the first five of them."""
+    numbers = [str(number) for number in spending.unknown_rentals]
+    return f"nobody knows the price of {name_some(numbers, 5)}"

@@ -1,0 +1,340 @@
+"""Frozen values for renting a machine for one training: the request, its state, its rentals. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, Any
+
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.settings_table import (
+    MISFIT,
+    Kind,
+    Place,
+    check_fields,
+    choice,
+    items,
+    named,
+    number,
+    seconds,
+    table,
+    text,
+    whole,
+)
+from training_monitor.core.values import UploadReport
+
+BASE_MODEL = "black-forest-labs/FLUX.1-dev"
+ON_FINISH = ("destroy", "stop", "keep")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
+_LABEL = re.compile(r"training_monitor/(?P<owner>[^/]+)/(?P<job>[^/]+)/(?P<attempt>[1-9][0-9]{0,5})")
+_ANY = text("a text", "(?s:.*)")
+_TEXTS = items(_ANY, "a list of texts", least=0)
+_JOB_NAME = text("letters, digits, '.', '_' and '-', at most 64", NAME.pattern)
+_COMMAND = text("a line for sh")
+_URL = text("an address such as https://example.com/path", r"https?://[^\s/@]+(?:/\S*)?")
+_ACCOUNT = text("a name of at most 100 characters, in UTF-8", r"[^\x00-\x1f\x7f\ud800-\udfff]{1,100}")
+_UTF8_COMMAND = text("a line for sh, in UTF-8", r"(?s:(?!.*[\0\ud800-\udfff]).*\S.*)")
+
+
+def _up_to(most: int) -> Kind:
+    return whole(f"a whole number, 1 to {most}", least=1, most=most)
+
+
+def _between(least: float, most: float) -> Kind:
+    return number(f"{least:g} to {most:g}", least=least, most=most)
+
+
+def _read_trigger(value: Any, place: Place) -> Any:
+    if not isinstance(value, str):
+        return MISFIT
+    fits = value.strip() and value.isprintable() and len(value) <= 100
+    return value if fits else place.note(value[:100], "a word of at most 100 characters")
+
+
+def _read_side(value: Any, place: Place) -> Any:
+    return value if type(value) is int and 256 <= value <= 2048 and value % 64 == 0 else MISFIT
+
+
+def _anything(name: str) -> Kind:
+    return Kind("", lambda value, place: value)
+
+
+def _of_variable(name: str) -> Kind:
+    def read(value: Any, place: Place) -> Any:
+        return _ANY.read(value, place) if _VARIABLE.fullmatch(name) else place.note(name, "the name of a variable")
+
+    return Kind("a text", read)
+
+
+class JobState(str, Enum):
+    """The state of a queued training: the next step, or how it ended.
+
+        QUEUED → CHARGING → RENTING → PREPARING → SYNCING → CHECKING → TRAINING → UPLOADING → SAMPLING
+        → REGISTERING → DESTROYING → SETTLING → NOTIFYING → COMPLETED | FAILED | CANCELLED
+
+    From PREPARING to UPLOADING, a lost machine leads to REPLACING and from there to RENTING again. Every step leads to
+    DESTROYING when the job fails or a person cancels it; its outcome is recorded before that.
+    """
+
+    QUEUED = "QUEUED"
+    CHARGING = "CHARGING"
+    RENTING = "RENTING"
+    PREPARING = "PREPARING"
+    SYNCING = "SYNCING"
+    CHECKING = "CHECKING"
+    TRAINING = "TRAINING"
+    REPLACING = "REPLACING"
+    UPLOADING = "UPLOADING"
+    SAMPLING = "SAMPLING"
+    REGISTERING = "REGISTERING"
+    DESTROYING = "DESTROYING"
+    SETTLING = "SETTLING"
+    NOTIFYING = "NOTIFYING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSpec:
+    """One LoRA training. `dropout` is the share of captions that are left out; `keep` is how many checkpoints are kept.
+
+    `samples` are prompts of test images; `[trigger]` in them is the trigger word.
+    """
+
+    name: Annotated[str, _JOB_NAME]
+    trigger: Annotated[str, Kind("a word of at most 100 characters", _read_trigger)]
+    steps: Annotated[int, _up_to(100_000)] = 4000
+    learning_rate: Annotated[float, _between(1e-7, 1e-2)] = 1e-4
+    rank: Annotated[int, _up_to(512)] = 32
+    alpha: Annotated[float, _between(0.1, 1024)] = 32
+    dropout: Annotated[float, _between(0.0, 0.9)] = 0.05
+    save_every: Annotated[int, _up_to(100_000)] = 250
+    batch_size: Annotated[int, _up_to(64)] = 1
+    keep: Annotated[int, _up_to(1000)] = 4
+    resolutions: Annotated[tuple[int, ...], items(Kind("a multiple of 64 between 256 and 2048", _read_side))] = (
+        512,
+        768,
+        1024,
+    )
+    base_model: Annotated[str, text("OWNER/NAME on the hub", r"[\w.-]{1,96}/[\w.-]{1,96}")] = BASE_MODEL
+    samples: Annotated[tuple[str, ...], _TEXTS] = ("[trigger], portrait photo", "[trigger] in a forest, morning light")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.save_every > self.steps:
+            expected = f"at most the steps, {self.steps}: nothing is saved before"
+            raise SettingsError("save_every", self.save_every, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A user's action with a trained model: a command, or a request to a web address; exactly one of the two.
+
+    Attributes:
+        command: a line for `sh`.
+        url: the address of a POST.
+        headers: of the POST. A value `env:NAME`, or `Bearer env:NAME`, is completed from the environment when it is
+            sent, so that no file contains it.
+        body: of the POST, as JSON; `{name}`, `{trigger}`, `{job_id}`, `{step}`, `{model}`, `{model_name}` and
+            `{model_url}` in its texts are filled in. None: all of them.
+        timeout: seconds for one try.
+        attempts: the number of tries.
+    """
+
+    command: Annotated[str, _COMMAND] | None = None
+    url: Annotated[str, _URL] | None = None
+    headers: Annotated[tuple[tuple[str, str], ...], items(items(_ANY, "a name and a value", least=2), least=0)] = ()
+    body: Annotated[Mapping[str, Any], named(_anything, "a table")] | None = None
+    timeout: Annotated[float, seconds(above=0)] = 600.0
+    attempts: Annotated[int, whole("1 or more", least=1)] = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if (self.command is None) == (self.url is None):
+            raise SettingsError("hook", self.command, "either a command or a url")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRequest:
+    """A training to be done on a rented machine. Times in seconds, money in dollars.
+
+    Attributes:
+        name: of the job and its model.
+        dataset: a folder on this machine, copied to the instance; None for a training without one.
+        spec: a LoRA training by ai-toolkit; otherwise `command` is run.
+        command: a line for `sh`, run in the job's folder on the instance. It finds the dataset in `$DATASET`, writes
+            its checkpoints into `$OUTPUT` and resumes from `$RESUME_FROM_CHECKPOINT` when that is not empty.
+        image: the container image that is rented.
+        offers: fields of `OfferQuery` that differ from the defaults.
+        env: for the command; a value `env:NAME` is taken from the worker's environment, so that no file contains it.
+        upload_to: destinations of the model, tried in their order, see `upload_checkpoint`. The worker's own machine
+            always gets a copy.
+        samples: run on the instance, with the model in `$MODEL`; what it writes into `$SAMPLES` is copied here.
+        register: run on the worker's machine.
+        on_finish: for the instance of a completed job: destroy | stop (its disk still costs money) | keep.
+        account: whose credits pay; None: no account pays.
+        budget: the job ends when it has spent this.
+        soft_timeout: time on machines after which a notice is sent. hard_timeout: after which it is ended, and saved.
+        seconds_per_step: for the estimate of its price.
+        max_instances: how many machines it may use up.
+        user: who is notified, one of the settings file's users; "": the channels' default recipients.
+    """
+
+    name: Annotated[str, _JOB_NAME]
+    dataset: Annotated[str, _ANY] | None = None
+    spec: Annotated[TrainingSpec, table(TrainingSpec)] | None = None
+    command: Annotated[str, _UTF8_COMMAND] | None = None
+    image: Annotated[
+        str, text("the name of a container image, such as ostris/aitoolkit:latest", r"[A-Za-z0-9][\w./:@-]{0,255}")
+    ] = "ostris/aitoolkit:latest"
+    offers: Annotated[Mapping[str, Any], named(_anything, "a table of fields of OfferQuery")] = field(
+        default_factory=dict
+    )
+    env: Annotated[Mapping[str, str], named(_of_variable, "a table of texts")] = field(default_factory=dict)
+    upload_to: Annotated[tuple[str, ...], _TEXTS] = ()
+    samples: Annotated[Hook, table(Hook)] | None = None
+    register: Annotated[Hook, table(Hook)] | None = None
+    on_finish: Annotated[str, choice(*ON_FINISH, expected=" | ".join(ON_FINISH))] = "destroy"
+    account: Annotated[str, _ACCOUNT] | None = None
+    budget: Annotated[float, number("a number above 0", above=0)] | None = None
+    soft_timeout: Annotated[float, seconds(above=0)] | None = None
+    hard_timeout: Annotated[float, seconds(above=0)] = 4 * 3600.0
+    seconds_per_step: Annotated[float, seconds(above=0)] = 2.5
+    max_instances: Annotated[int, whole("1 to 100", least=1, most=100)] = 3
+    user: Annotated[str, _ANY] = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if (self.spec is None) == (self.command is None):
+            raise SettingsError("command", self.command, "either a spec or a command")
+        if self.spec is not None and self.dataset is None:
+            raise SettingsError("dataset", None, "the folder of images to train with")
+        if self.soft_timeout and self.soft_timeout > self.hard_timeout:
+            raise SettingsError("soft_timeout", self.soft_timeout, f"at most the hard one, {self.hard_timeout:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rental:
+    """One machine that was rented for a job; times in epoch seconds, `ended_at` when it was seen to be gone."""
+
+    instance_id: int
+    attempt: int
+    price_per_hour: float | None
+    started_at: float
+    ended_at: float | None = None
+    machine_id: int | None = None
+    gpu_name: str | None = None
+    host_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobWork:
+    """The progress of a job through its steps.
+
+    Attributes:
+        attempt: the number of its machine, from 1; 0 before the first.
+        asked_at: when the machine of this attempt was requested, epoch seconds; it may exist already.
+        instance_id: the machine it has; None when it has none.
+        rentals: all machines it had.
+        bad_machines: ids of machines to avoid from now on.
+        bad_hosts: ids of hosts to avoid: a machine of theirs did not boot or was not fit.
+        estimate: what was reserved for it, dollars.
+        step: the newest optimizer step that was seen, of `total_steps`.
+        saved_step: of the newest checkpoint that is kept on the worker's machine, in `saved_path`.
+        unsaved_steps: how many of the last steps of the training its model lacks; None: none, as far as is known.
+        uploads: the results of its uploads.
+        model_url: where its model is.
+        outcome: how it ends, once that is known: COMPLETED | FAILED | CANCELLED, and why.
+        warnings: what went wrong without ending it.
+        spent: what its machines cost, dollars.
+    """
+
+    attempt: int = 0
+    asked_at: float | None = None
+    instance_id: int | None = None
+    rentals: tuple[Rental, ...] = ()
+    bad_machines: tuple[int, ...] = ()
+    bad_hosts: tuple[int, ...] = ()
+    estimate: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    saved_step: int | None = None
+    saved_path: str | None = None
+    unsaved_steps: int | None = None
+    uploads: tuple[UploadReport, ...] = ()
+    model_url: str | None = None
+    outcome: JobState | None = None
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    spent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A training in the queue. The times are epoch seconds.
+
+    Attributes:
+        worker: the worker that has it, until `lease_until` unless the lease is renewed.
+        progressed_at: when it last did a step or changed its state.
+        to_end: how it is to be ended (CANCELLED | FAILED) and why, if that was requested.
+    """
+
+    id: str
+    state: JobState
+    request: TrainingRequest
+    work: JobWork
+    created_at: float
+    changed_at: float
+    progressed_at: float
+    worker: str | None = None
+    lease_until: float | None = None
+    to_end: tuple[JobState, str] | None = None
+
+
+# ---------------------------------------------------------------- values from the environment
+
+
+def resolve_env(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Complete each value `env:NAME` or `PREFIX env:NAME` (`Bearer env:NAME`) from the environment; others stay.
+
+    Raises:
+        SettingsError: names the variable that is not set, or is empty.
+    """
+    return {key: _resolve(key, value, environ) for key, value in values.items()}
+
+
+def _resolve(key: str, value: str, environ: Mapping[str, str]) -> str:
+    found = _REFERENCE.fullmatch(value)
+    if not found:
+        return value
+    if not _VARIABLE.fullmatch(found["name"]):
+        raise SettingsError(key, value, "env:NAME, the name of a variable")
+    if not (completed := environ.get(found["name"])):
+        raise SettingsError(found["name"], completed, f"a variable that is set and not empty, for {key}")
+    return (found["prefix"] or "") + completed
+
+
+# ---------------------------------------------------------------- labels
+
+
+def format_label(owner: str, job_id: str, attempt: int) -> str:
+    """Return the label of an instance: its owner, and the job and attempt for which it was rented."""
+    return f"training_monitor/{owner}/{job_id}/{attempt}"
+
+
+def read_label(label: object) -> tuple[str, str, int] | None:
+    """Return owner, job id and attempt from one of our labels; None for any other label."""
+    found = _LABEL.fullmatch(label) if isinstance(label, str) else None
+    return (found["owner"], found["job"], int(found["attempt"])) if found else None

@@ -1,0 +1,24 @@
+"""Follow a training, send notices, and end it in an orderly way."""
+
+from __future__ import annotations
+
+from training_monitor import export_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from training_monitor.core.values import *
+    from training_monitor.watch.monitor import *
+    from training_monitor.watch.terminate import *
+    from training_monitor.watch.watch import *
+    from training_monitor.watch.watcher import *
+
+__all__, __getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "core.values": "TerminationPlan TerminationReport TrainingStatus WatchReport WatchedJob",
+        "watch.monitor": "JobMonitor detect_stall monitor_job start_background_monitor",
+        "watch.terminate": "terminate_training",
+        "watch.watch": "watch_training",
+        "watch.watcher": "TrainingWatcher",
+    },
+)

@@ -1,0 +1,277 @@
+"""Watch a run to its end: look, notify, and end it when it stalls for longer than its grace period."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from training_monitor.core.errors import (
+    AlreadySupervised,
+    CommandError,
+    InstanceNotFound,
+    JobNotFound,
+    LeaseLost,
+    SettingsError,
+    StateError,
+    TrainingMonitorError,
+)
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Event, OnEvent
+from training_monitor.core.units import format_duration
+from training_monitor.core.values import (
+    LogUpdate,
+    Notice,
+    TerminationPlan,
+    TerminationReport,
+    TrainingStatus,
+    WatchReport,
+)
+from training_monitor.jobs.claims import Claiming, claim_name
+from training_monitor.jobs.stopping import ExitWatch
+from training_monitor.judging.judge import ENDS
+from training_monitor.notify import templates
+from training_monitor.notify.heartbeat import Lookout
+from training_monitor.watch.state import decide_alerts, decide_end, end_notice, reason_to_end, shows_work
+from training_monitor.watch.terminate import check_plan, is_terminating, past_termination, terminate_training
+from training_monitor.watch.watcher import TrainingWatcher
+
+if TYPE_CHECKING:
+    from training_monitor.notify.heartbeat import Heartbeat
+    from training_monitor.notify.outbox import Outbox  # imports everything that a messenger needs
+
+LOST_LOOKS = 2
+SURE_SECONDS = 5.0  # a run that is to be ended but shows signs of work is looked at again after this time
+OnStatus = Callable[[TrainingStatus], None]
+OnLine = Callable[[LogUpdate], None]
+
+
+def watch_training(
+    watcher: TrainingWatcher,
+    *,
+    plan: TerminationPlan | None = None,
+    outbox: Outbox | None = None,
+    heartbeat: Heartbeat | None = None,
+    on_status: OnStatus | None = None,
+    on_line: OnLine | None = None,
+    on_event: OnEvent | None = None,
+    stopping: threading.Event | None = None,
+    take_over: bool = False,
+) -> WatchReport | None:
+    """Watch a run until it ends; send notices, and end it if `plan` is given. Blocks.
+
+    If it is killed and called again, it continues: nothing is reported twice, and a termination that had begun is
+    finished.
+
+    Args:
+        plan: how to end a run that has stalled for its grace period, or passed its hard limit; a run that ends by
+            itself, well or not, is saved in this way too. None: nothing is ever done to the run.
+        outbox: where notices are posted; also of an outage that lasts for the configuration's `outage_after`.
+        heartbeat: pinged after every successful look, and whenever a termination makes progress.
+        on_status: called with every look; on_event: called with all other events.
+        on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
+        stopping: set it to end the watch, not the run.
+        take_over: with `plan`, take the training over from a living supervisor on another machine, which then ends.
+
+    Returns:
+        WatchReport; None when `stopping` was set.
+
+    Raises:
+        JobNotFound, CommandError: at the first look only; later failures are retried.
+        AlreadySupervised, LeaseLost: with `plan`, another supervisor has the training, or took it over.
+    """
+    watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, stopping or threading.Event())
+    with ExitStack() as closing:
+        if plan:
+            watch.claim(closing, take_over)
+        if on_line is not None:
+            closing.callback(watcher.follow(on_line, polls=False))
+        try:
+            return watch.run()
+        except LeaseLost as error:
+            watch.post(templates.taken_over(watcher.job.label, reason=error.what, number=error.number))
+            raise
+
+
+class _Watch:
+    def __init__(
+        self,
+        watcher: TrainingWatcher,
+        plan: TerminationPlan | None,
+        outbox: Outbox | None,
+        heartbeat: Heartbeat | None,
+        on_status: OnStatus | None,
+        on_event: OnEvent | None,
+        stopping: threading.Event,
+    ) -> None:
+        self.watcher, self.plan, self.outbox, self.heartbeat = watcher, plan, outbox, heartbeat
+        self.lookout = Lookout(
+            watcher.key,
+            watcher.job.label,
+            self.post,
+            outage_after=watcher.config.outage_after,
+            store=watcher.store,
+            clock=watcher.clock,
+            heartbeat=heartbeat,
+        )
+        self.on_status, self.on_event, self.stopping = on_status, on_event, stopping
+        self.status: TrainingStatus | None = None
+        self.unreachable_since: float | None = None
+        self.missing_looks = 0
+        self.is_suspect = False  # it was to be ended at the last look, but shows signs of work: look again
+        self.claiming: Claiming | None = None
+
+    def claim(self, closing: ExitStack, take_over: bool) -> None:
+        """Claim the right to end the run, from the first look until `closing`."""
+        watcher, name = self.watcher, claim_name(self.watcher.job)
+        self.claiming = Claiming(
+            watcher.target, name, watcher.store, watcher.transport, watcher.clock, self.tell, take_over=take_over
+        )
+        closing.callback(self.claiming.close)
+        watcher.claiming = self.claiming
+
+    def run(self) -> WatchReport | None:
+        if self.plan:
+            check_plan(self.watcher, self.plan)
+            if self.watcher.job.job_id is None and self.watcher.job.pid_file is None:
+                raise SettingsError("pid_file", None, "the file with the pid of the training that is to be ended")
+        if is_terminating(self.watcher):
+            if self.plan:
+                return self.terminate(self.plan)
+            self.tell("detected", "an earlier termination of this run is not finished; --terminate continues it")
+        past = past_termination(self.watcher)
+        if past and past.gone:  # there is nothing left to ask
+            return WatchReport(past.end, past.reason, None, past)
+        exit_watch = ExitWatch(self.watcher.target, self.watcher.transport)
+        try:
+            while not self.stopping.is_set():
+                if report := self.look():
+                    return report
+                if self.watcher.job.job_id and self.unreachable_since is None:
+                    exit_watch.target = self.watcher.address()
+                    exit_watch.follow(self.watcher.job.job_id)
+                self.wait(exit_watch)
+            return None
+        finally:
+            exit_watch.close()
+
+    def look(self) -> WatchReport | None:
+        """Look once, and act on the result."""
+        try:
+            if self.claiming:
+                self.claiming.hold()
+            status = self.watcher.poll()
+        except (AlreadySupervised, LeaseLost):
+            raise
+        except TrainingMonitorError as error:
+            if self.status is None and not self.watcher.state.looks.last:
+                raise
+            return self.not_seen(error)
+        try:
+            return self.follow_up(status)
+        except StateError as error:
+            return self.not_seen(error)
+
+    def follow_up(self, status: TrainingStatus) -> WatchReport | None:
+        """Act on a status."""
+        self.seen(status)
+        told = self.watcher.state.alerts
+        told, notices = decide_alerts(told, status, self.watcher.config, self.watcher.job.label, ends=bool(self.plan))
+        for notice in notices:
+            self.post(notice)
+        self.watcher.save_alerts(told)
+        self.lookout.note(None)
+        if end := decide_end(status):
+            past = past_termination(self.watcher)
+            if past and self.plan and not past.success:  # what could not be saved then may be saved now
+                return self.terminate(replace(self.plan, end=past.end, reason=past.reason))
+            return WatchReport(past.end, past.reason, status, past) if past else self.ended(*end, status)
+        reason = reason_to_end(told, status, self.watcher.config)
+        is_sure, self.is_suspect = self.is_suspect or not shows_work(status.stall), reason is not None
+        if self.plan and reason and is_sure:
+            self.tell("detected", reason)
+            return self.terminate(replace(self.plan, reason=reason))
+        return None
+
+    def ended(self, end: str, reason: str, status: TrainingStatus) -> WatchReport:
+        """Report the end of the run, and save its result."""
+        self.post(end_notice(end, reason, status, self.watcher.config, self.watcher.job.label))
+        said = reason if end in ENDS else f"{end}: {reason}"
+        self.tell("finished", f"{self.watcher.job.label} {said}")
+        saved: TerminationReport | None = None
+        if self.plan and (self.plan.upload_to or self.watcher.target.kind == "vast"):
+            plan = replace(self.plan, reason=reason, end=end)
+            saved = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
+        return WatchReport(end, reason, status, saved)
+
+    def terminate(self, plan: TerminationPlan) -> WatchReport:
+        if self.claiming:
+            with suppress(CommandError, InstanceNotFound):  # then it cannot be stopped either, but may be destroyed
+                self.claiming.hold()
+        report = terminate_training(self.watcher, plan, outbox=self.outbox, on_event=self.hear)
+        return WatchReport(report.end, report.reason, self.status, report)
+
+    def hear(self, event: Event) -> None:
+        """Handle an event of a termination that makes progress, or waits for a target that does not answer."""
+        if self.heartbeat and event.kind != "unreachable":
+            self.heartbeat.beat()
+        if self.on_event:
+            self.on_event(event)
+
+    def seen(self, status: TrainingStatus) -> None:
+        if self.unreachable_since is not None:
+            gap = format_duration(self.watcher.clock.monotonic() - self.unreachable_since)
+            self.unreachable_since = None
+            self.tell("reached", f"{self.watcher.target} answers again after {gap}")
+        self.status, self.missing_looks = status, 0
+        if self.on_status:
+            self.on_status(status)
+
+    def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
+        """Conclude nothing from a failed look; but a job that is not found twice is lost."""
+        self.is_suspect = False
+        if isinstance(error, JobNotFound):
+            self.lookout.note(None)  # the target answered
+            self.missing_looks += 1
+            if self.missing_looks >= LOST_LOOKS:
+                self.post(
+                    templates.ended(
+                        self.watcher.job.label,
+                        reason=f"lost: {error.what}",
+                        generation=self.watcher.state.generation,
+                    )
+                )
+                return WatchReport("lost", error.what, self.status)
+            return None
+        if self.unreachable_since is None:
+            self.unreachable_since = self.watcher.clock.monotonic()
+            self.tell("unreachable", f"cannot ask: {error}; the run is left alone")
+        self.lookout.note(error)
+        return None
+
+    def wait(self, exit_watch: ExitWatch) -> None:
+        """Wait until the next look, or until the job's process ends or the watch is stopped."""
+        left = self.watcher.config.poll_interval
+        left = min(left, SURE_SECONDS) if self.is_suspect and self.plan else left
+        while left > 0 and not self.stopping.is_set() and not exit_watch.ended.is_set():
+            part = min(left, 1.0)
+            self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)
+            left -= part
+        exit_watch.ended.clear()
+
+    def post(self, notice: Notice) -> None:
+        self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))
+        if self.outbox:
+            self.outbox.post(self.watcher.about_this(notice))
+
+    def tell(self, kind: str, text: str) -> None:
+        get_logger().info("%s: %s", self.watcher.job.label, text)
+        if self.on_event:
+            self.on_event(Event(kind, text, self.watcher.job.job_id))
+
+
+def _in_words(notice: Notice) -> str:
+    parts = [f"{label}: {value}" for label, value in notice.fields]
+    return f"{notice.title}: {'; '.join([*parts, *notice.text.splitlines()])}"

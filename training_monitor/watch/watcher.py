@@ -1,0 +1,387 @@
+"""TrainingWatcher: one training run, polled or followed line by line. It judges, and does not act."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
+from training_monitor.core.logger import get_logger
+from training_monitor.core.models import Checkpoint, LogCursor, NewLog, Progress
+from training_monitor.core.store import Store
+from training_monitor.core.values import (
+    CheckpointListing,
+    LogUpdate,
+    Notice,
+    StallAnalysis,
+    TrainingStatus,
+    Verdict,
+    WatchedJob,
+)
+from training_monitor.jobs.claims import Claiming, Guard, unguarded
+from training_monitor.jobs.pid_files import stop_process_question
+from training_monitor.jobs.stopping import stop_job
+from training_monitor.judging.limits import WatchConfig, read_watch_config
+from training_monitor.logs.following import LogStream
+from training_monitor.notify.notice_text import next_command, word_for
+from training_monitor.observe.kept_looks import Looks, look_key
+from training_monitor.observe.looks import Look, log_expression, read_watch, watch_questions
+from training_monitor.targets.asking import ask
+from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.proc_stat import Identity
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
+from training_monitor.watch.state import LAYOUT, NOT_STALLING, Told, WatchState
+
+FIRST_WAIT = 0.2
+SAVE_SECONDS = 2.0
+MOST_WAIT = 10.0
+TICK_SECONDS = 5.0
+STOP_SECONDS = 5.0
+READS_AT_THE_END = 3
+Callback = Callable[[LogUpdate], None]
+
+
+def watched_job(job: WatchedJob | str | Mapping[str, str]) -> WatchedJob:
+    """Return a job from what a user gives: an id, or a table of `WatchedJob`'s fields. Raises SettingsError."""
+    if isinstance(job, WatchedJob):
+        return job
+    if isinstance(job, str):
+        return WatchedJob(job_id=job)
+    fields: dict[str, Any] = dict(job)
+    try:
+        return WatchedJob(**fields)
+    except TypeError as error:
+        raise SettingsError(
+            "job", dict(job), "job_id, or log_file or log_paths, pid or pid_file, output_dir, and name"
+        ) from error
+
+
+class TrainingWatcher:
+    """A watcher of one run; its state is kept in the store, and another process continues with it.
+
+    Args:
+        target: where the run is, see `Target`.
+        job: a `WatchedJob`, its fields as a table, or a job id.
+        config: a `WatchConfig`, or the settings that differ from its defaults.
+    """
+
+    def __init__(
+        self,
+        target: str | Target,
+        job: WatchedJob | str | Mapping[str, str],
+        config: WatchConfig | Mapping[str, Any] | None = None,
+        namespace: str = "default",
+        *,
+        store: Store | None = None,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.target = parse_target(target, namespace=namespace)
+        self.job = watched_job(job)
+        self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
+        self.claiming: Claiming | None = None  # the run may be ended only while this claim is held
+        self.about = look_key(self.target, self.job, None)
+        self.key = f"watch {self.about}"
+        self.store = store or Store()
+        self.transport, self.clock = transport, clock
+        self._address: Target | None = None
+        self._is_first = True
+        self._asking, self.lock = threading.Lock(), threading.RLock()
+        self._stream: _Streaming | None = None
+        self.state = self._load()
+
+    # ------------------------------------------------------------ looking
+
+    def poll(self) -> TrainingStatus:
+        """Look once, in one round trip; a log that is streamed is not asked for again.
+
+        Raises:
+            JobNotFound: there is no such job.
+            CommandError: the target could not be asked: nothing is known, and nothing is counted.
+        """
+        with self._asking:
+            stream = self._stream
+            if stream is None:
+                self.state = self._load()
+            look = self.look(with_log=stream is None)
+        if stream and look.is_running is False:
+            stream.read_to_the_end()  # the last lines decide the verdict
+        if self.job.pid is not None and self.state.identity is None:
+            look.require(self.job)
+        with self.lock:
+            if look.log:
+                self.state.take_log(look.log, look.log_tail)
+            self.state.open_looks(self.target, self.job, look)
+            status = self.state.take_look(look, self.clock.time(), self.config)
+            self.save()
+        return status
+
+    def check_for_stall(self) -> StallAnalysis:
+        """Return the part of the verdict about stalls; asks nothing."""
+        return self.judge().stall or NOT_STALLING
+
+    def judge(self) -> Verdict:
+        """Return the verdict on all observations so far, by any command; asks nothing."""
+        with self.lock:
+            return self.state.judge(self.clock.time(), self.config)
+
+    def get_checkpoints(self) -> list[Checkpoint]:
+        """Return the checkpoints of the output directory, lowest step first. Raises SettingsError, CommandError."""
+        return list(self.get_checkpoint_listing().checkpoints)
+
+    def get_checkpoint_listing(self) -> CheckpointListing:
+        """Return the same with the number of unlisted checkpoints. Raises SettingsError, CommandError."""
+        if self.job.output_dir is None:
+            raise SettingsError("output_dir", None, "the folder the training writes its checkpoints to")
+        found = get_checkpoint_listing(self.job.output_dir, self.address(), transport=self.transport)
+        return found or CheckpointListing(())
+
+    def stop_training(self, grace: float | None = None) -> bool:
+        """End the run: TERM to all its processes, KILL after `grace` seconds (default: the configuration's 10).
+
+        Returns:
+            True when it was verified that nothing of it is left; False if something survived even SIGKILL.
+
+        Raises:
+            SettingsError: its processes are unknown.
+            JobNotFound: there is no such job. CommandError: it could not be asked.
+        """
+        return not self.stop_run(self.config.stop_grace if grace is None else grace)
+
+    def stop_run(self, grace: float, only: Identity | None = None) -> list[str]:
+        """End the run, and return what survived SIGKILL; with `only`, no process but this one is touched."""
+        if self.job.job_id is None:
+            return self._stop_processes(grace, only)
+        try:
+            stop_job(
+                self.address(),
+                self.job.job_id,
+                grace=grace,
+                guard=self._guard,
+                transport=self.transport,
+                clock=self.clock,
+            )
+        except CommandFailed as error:
+            return [error.what]
+        return []
+
+    def _stop_processes(self, grace: float, only: Identity | None) -> list[str]:
+        """Do the same for a run without a job id; survivors are given as `PID STATE`."""
+        look = self.look(with_log=False)
+        if self.job.pid_file is None and self.job.pid is None and look.is_running is not False:
+            raise SettingsError("pid_file", None, "the file with the pid of the training: a log does not tell enough")
+        if look.process is None:
+            raise TrainingMonitorError(f"{self.target}: nobody knows what to stop: {'; '.join(look.errors)}")
+        if look.process.running is None:
+            raise SettingsError("pid_file", self.job.pid_file, f"the pid of the training ({look.process.reason})")
+        if self.job.pid is not None:
+            look.require(self.job)
+        if not look.process.running or look.process.identity is None or only not in (None, look.process.identity):
+            return []
+        with self.lock:
+            self.state.identity = look.process.identity
+            self.save()
+        question = self._guard(stop_process_question(look.process.identity, grace))
+        [answer] = ask(self.address(), question, transport=self.transport)
+        return list(answer.get() or ())
+
+    @property
+    def _guard(self) -> Guard:
+        """The guard that allows an action only under the claim, if there is one."""
+        return self.claiming.guard if self.claiming else unguarded
+
+    def address(self) -> Target:
+        """Return the target; for a vast.ai instance, its ssh address."""
+        if self._address is None:
+            self._address = resolve_target(self.target, transport=self.transport)
+        return self._address
+
+    def look(self, *, with_log: bool) -> Look:
+        """Ask, and record only how the log counts. Raises JobNotFound, CommandError."""
+        is_first, self._is_first = self._is_first, False
+        cursor, identity = self.state.cursor, self.state.identity
+        questions = watch_questions(self.job, cursor, identity, with_log=with_log, is_first=is_first)
+        try:
+            answers = ask(self.address(), *questions, transport=self.transport)
+        except TrainingMonitorError:
+            self._address = None  # the target may have moved
+            raise
+        look = read_watch(self.job, answers, with_log=with_log, is_first=is_first)
+        if look.epochs and cursor is None:
+            self.state.totals.epochs = look.epochs
+        return look
+
+    def about_this(self, notice: Notice) -> Notice:
+        """Add to a notice the names of this run and its target, and the command that tells more."""
+        what = word_for(self.job)
+        if self.target.kind == "local" and what == self.job.log_file:
+            what = os.path.abspath(what)
+        command = notice.command or next_command(notice.kind, str(self.target), what)
+        return replace(notice, job_id=self.about, target=str(self.target), command=command)
+
+    # ------------------------------------------------------------ following
+
+    def start_streaming(self, callback: Callback) -> Callable[[], None]:
+        """Follow the log: `callback` gets each new line once, in order, within a second while the connection holds.
+
+        A lost connection is reopened, and bridged by polls meanwhile; that neither loses nor repeats lines, nor does a
+        rotation (the rest of FILE.1 is read) or a truncation. After a kill, the process that continues may get the last
+        two seconds again. Exceptions of `callback` are logged and do not end the streaming. Every `poll_interval` the
+        process, GPUs and checkpoints are looked at as well.
+
+        Returns:
+            A function that ends it; lines that had arrived by then are still delivered before it returns.
+
+        Raises:
+            InvalidTransition: the log is streamed already.
+        """
+        return self.follow(callback, polls=True)
+
+    def follow(self, callback: Callback, *, polls: bool) -> Callable[[], None]:
+        """Do the same as `start_streaming`; without `polls` the caller polls."""
+        with self._asking:
+            if self._stream is not None:
+                raise InvalidTransition(f"{self.job.label} is streamed already")
+            self._stream = _Streaming(self, callback, polls=polls)
+        self._stream.start()
+        return self.stop_streaming
+
+    def stop_streaming(self) -> None:
+        """End the streaming; does nothing if there is none."""
+        if stream := self._stream:
+            stream.stop()
+            self._stream = None
+            with self.lock:
+                self.save()
+
+    # ------------------------------------------------------------ keeping
+
+    def _load(self) -> WatchState:
+        """Load the saved state; one of another layout is replaced by a new one."""
+        kept = self.store.load_run(self.key, dict) or {}
+        state = (self.store.load_run(self.key, WatchState) if kept.get("layout") == LAYOUT else None) or WatchState()
+        state.looks = Looks(self.store, state.look_key)
+        return state
+
+    def save(self) -> None:
+        """Save the state; the caller holds the lock."""
+        self.store.save_run(self.key, self.state, finished=False)
+
+    def save_alerts(self, alerts: Told) -> None:
+        """Save what was reported about this run."""
+        with self.lock:
+            self.state.alerts = alerts
+            self.save()
+
+
+class _Streaming:
+    """Two threads: one reads the log, the other keeps its connection alive and polls the rest."""
+
+    def __init__(self, watcher: TrainingWatcher, callback: Callback, *, polls: bool) -> None:
+        self._watcher, self._callback, self._polls = watcher, callback, polls
+        self._stopping, self._handing = threading.Event(), threading.RLock()
+        self._log: LogStream | None = None
+        self._saved_at = 0.0
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._follow, self._tend)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._log:
+            self._log.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(STOP_SECONDS)  # one that still waits for an answer delivers nothing anymore
+
+    def _follow(self) -> None:
+        """Read the log and follow it; reconnect after every drop, with a growing backoff while nothing arrives."""
+        watcher, wait = self._watcher, 0.0
+        while not self._stopping.is_set():
+            came = False
+            try:
+                self._read()
+                self._log = LogStream(watcher.address(), log_expression(watcher.job), watcher.transport, watcher.clock)
+                if self._stopping.is_set():
+                    return
+                cursor = watcher.state.cursor
+                for new in self._log.follow(cursor) if cursor else ():
+                    if not self._deliver(new, cursor):
+                        break
+                    cursor, came = new.cursor, True
+            except TrainingMonitorError as error:
+                get_logger().info("%s: not streaming: %s", watcher.job.label, error)
+            wait = FIRST_WAIT if came else min(2 * wait or FIRST_WAIT, watcher.config.poll_interval, MOST_WAIT)
+            watcher.clock.wait(self._stopping, wait)
+
+    def _read(self) -> bool:
+        """Deliver the log behind the cursor; False if another thread was faster.
+
+        If it does not fit into one answer, nothing is delivered: the stream brings it.
+        """
+        cursor = self._watcher.state.cursor
+        look = self._watcher.look(with_log=True)
+        assert look.log
+        if look.log.skipped_bytes and not look.log.reset and cursor is not None:
+            return False
+        return self._deliver(look.log, cursor, look.log_tail)
+
+    def read_to_the_end(self) -> None:
+        """Deliver the rest of the log of a run that no longer writes, including its unfinished last line."""
+        if threading.current_thread() in self._threads[:1]:
+            return  # called from a callback: the lines that it already has are delivered first
+        for _ in range(READS_AT_THE_END):
+            if self._read():
+                break
+        with self._handing:
+            with self._watcher.lock:
+                last = self._watcher.state.take_last_line()
+            self._hand_on(last)
+
+    def _deliver(self, new: NewLog, after: LogCursor | None, tail: str = "") -> bool:
+        """Add and deliver what came behind the cursor `after`; False if another thread has already read it."""
+        watcher = self._watcher
+        with self._handing:
+            with watcher.lock:
+                if self._stopping.is_set() or watcher.state.cursor != after:
+                    return False
+                lines = watcher.state.take_log(new, tail)
+                if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
+                    watcher.save()
+                    self._saved_at = watcher.clock.monotonic()
+            self._hand_on(lines)
+        return True
+
+    def _hand_on(self, lines: list[tuple[str, Progress]]) -> None:
+        """Call the callback for each line with its progress; one thread at a time, to keep the order."""
+        now, stall = self._watcher.clock.time(), self._watcher.state.verdict.stall or NOT_STALLING
+        for line, progress in lines:
+            self._call(LogUpdate(line, progress, stall, now))
+
+    def _call(self, update: LogUpdate) -> None:
+        try:
+            self._callback(update)
+        except Exception:
+            get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
+
+    def _tend(self) -> None:
+        """Poll every `poll_interval`, and drop a connection that has gone silent."""
+        watcher, due = self._watcher, 0.0
+        while not self._stopping.is_set():
+            if self._polls and watcher.clock.monotonic() >= due:
+                due = watcher.clock.monotonic() + watcher.config.poll_interval
+                try:
+                    watcher.poll()
+                except TrainingMonitorError as error:
+                    get_logger().info("%s: cannot ask: %s", watcher.job.label, error)
+            if self._log:
+                self._log.drop_if_silent()
+            watcher.clock.wait(self._stopping, min(TICK_SECONDS, watcher.config.poll_interval))
