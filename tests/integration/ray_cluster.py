@@ -167,6 +167,13 @@ class RayHead:
             time.sleep(0.05)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def start_anew(self) -> None:
+        """Begin again with no job and an empty home."""
+        self.stop()
+        self.home.mkdir(parents=True)
+        self.prepared.clear()
+        self.start()
+
     def processes(self) -> list[int]:
         """By the mark, or by the files it has open: a process that gives itself a title overwrites its environment."""
         found = []
