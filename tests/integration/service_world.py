@@ -74,10 +74,13 @@ class World:
         """Where the jobs' folders are on the machines."""
         return self.folder / "machine"
 
-    def argv(self, *more: str, crash: str = "") -> list[str]:
-        """A training that fails once, at its 25th step: by `crash`, or for no reason of the machine's."""
+    def argv(self, *more: str, crash: str = "", step_seconds: float = 0.02) -> list[str]:
+        """A training that fails once, at its 25th step: by `crash`, or for no reason of the machine's.
+
+        Where a test does something to a training, `step_seconds` keeps it going until then.
+        """
         train = f'{sys.executable} {demo_training.__file__} --output "$OUTPUT" --hang-at 0'
-        train += f" --save-every {SAVE_EVERY} --step-seconds 0.02"
+        train += f" --save-every {SAVE_EVERY} --step-seconds {step_seconds}"
         once = f'[ -e "$OUTPUT/.once" ] || {{ {train} --crash-at 0 --steps 25; touch "$OUTPUT/.once"; exit 1; }}; '
         train = f"{'' if crash else once}exec {train} --steps {STEPS_TRAINED} {crash or '--crash-at 0'}"
         sample = 'test -s "$MODEL/model.safetensors" && echo picture > "$SAMPLES/one.png"'

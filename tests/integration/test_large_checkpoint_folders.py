@@ -7,6 +7,7 @@ import json
 import os
 import tracemalloc
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,14 +47,30 @@ class Counting:
 
 
 def look(place: Place, folder: Path) -> tuple[CheckpointListing, list[int]]:
-    """The listing, and how many bytes each round trip brought. It must not need more memory than a few answers."""
+    """The listing, and how many bytes each round trip brought. It must not need more memory than a few answers.
+
+    Memory is measured on this machine only: that takes most of the time, and what a pod prints is the same.
+    """
     transport = Counting()
-    tracemalloc.start()
-    found = get_checkpoint_listing(str(folder), place.address, transport=transport)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert found and max(transport.printed) < 2 * MOST_BYTES and peak < 25 * MOST_BYTES
+    with MemoryPeak() if place.address == "local" else nullcontext() as memory:
+        found = get_checkpoint_listing(str(folder), place.address, transport=transport)
+    assert found and max(transport.printed) < 2 * MOST_BYTES
+    assert memory is None or memory.peak < 25 * MOST_BYTES
     return found, transport.printed
+
+
+class MemoryPeak:
+    """How much memory of Python a block needs at most, in bytes."""
+
+    peak = 0
+
+    def __enter__(self) -> MemoryPeak:
+        tracemalloc.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
 
 
 def judged(found: CheckpointListing) -> dict[int, bool]:

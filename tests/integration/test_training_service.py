@@ -79,7 +79,7 @@ def interrupt(world: World) -> None:
 
 
 def test_a_machine_that_is_lost_is_replaced_and_the_training_goes_on_from_its_checkpoint(world: World) -> None:
-    with world.start(*world.argv()) as process:
+    with world.start(*world.argv(step_seconds=0.2)) as process:
         assert wait_until(lambda: world.vast.created and (world.job.work.saved_step or 0) >= 2 * SAVE_EVERY, PATIENCE)
         lose_machine(world)
         assert process.wait(PATIENCE) == 0, world.log()
@@ -112,7 +112,7 @@ def lose_machine(world: World) -> None:
 
 
 def test_a_job_that_is_cancelled_saves_what_there_is_and_leaves_no_machine(world: World) -> None:
-    with world.start(*world.argv()) as process:
+    with world.start(*world.argv(step_seconds=0.5)) as process:
         assert wait_until(lambda: world.vast.created and (world.job.work.step or 0) > SAVE_EVERY, PATIENCE)
         assert world.run("queue", JOB, "--cancel") == 0
         assert process.wait(PATIENCE) == 1, world.log()
