@@ -31,6 +31,7 @@ from training_monitor.cli import demo_training
 from training_monitor.core.errors import CommandTimedOut
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.jobs.jobs import start_job
+from training_monitor.targets.asking import Site
 from training_monitor.targets.transport import LocalTransport
 
 HEAD = "train-head-x7k2p"
@@ -367,7 +368,7 @@ def start_jobs(head: RayHead) -> None:
     }
     endless = {"silent", "steady", "frozen"}
     for name, command in commands.items():
-        assert start_job(HEAD, name, {"entrypoint": command}, None) == "started"
+        assert start_job(Site.of(HEAD), name, {"entrypoint": command}, None) == "started"
     head.submit("waiting", "echo", entrypoint_num_gpus=99)
     for name in set(commands) - endless:
         head.ended(name)

@@ -20,8 +20,7 @@ from training_monitor.core.models import CommandResult
 from training_monitor.jobs.jobs import AT_ONCE, find_jobs_named, get_job_listing, list_jobs
 from training_monitor.jobs.ray_jobs import signs_question
 from training_monitor.observe.evidence import file_age_question
-from training_monitor.targets.asking import ask
-from training_monitor.targets.target import parse_target
+from training_monitor.targets.asking import Site, ask
 from training_monitor.targets.transport import LocalTransport
 from training_monitor.uploads.checkpoint import upload_checkpoint
 
@@ -42,7 +41,7 @@ def test_an_attempt_that_runs_is_found_behind_many_later_ones_that_ended(local: 
     wait_for_end(local, "train-attempt-1")
     for number in range(2, AT_ONCE + 5):
         shutil.copytree(local.jobs / "train-attempt-1", local.jobs / f"train-attempt-{number}")
-    found = [view for view, _ in find_jobs_named(parse_target("local"), "train", process=True)]
+    found = [view for view, _ in find_jobs_named(Site.of("local"), "train", process=True)]
     assert found[0].job_id == running and found[0].status is JobStatus.RUNNING
     assert len(found) == AT_ONCE + 5
     stop_job("local", running)

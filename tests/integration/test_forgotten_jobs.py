@@ -16,6 +16,7 @@ from tests.integration.test_claims import ANN, take
 from training_monitor.core.errors import LeaseLost
 from training_monitor.jobs.claims import only_as_owner
 from training_monitor.jobs.ray_processes import Forgotten, end_forgotten
+from training_monitor.targets.asking import Site
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -40,10 +41,10 @@ def start() -> Iterator[Start]:
 def test_the_processes_of_all_attempts_are_ended_and_no_others(target: Place, start: Start) -> None:
     mine = [start(each) for each in ("lora", "lora-attempt-1", "lora-attempt-12")]
     other = [start(each) for each in ("lora-2-attempt-1", "other-lora-attempt-1", "loran")]
-    found = end_forgotten(target.address, "lora", "lora-attempt-12")
+    found = end_forgotten(Site.of(target.address), "lora", "lora-attempt-12")
     assert found.ended == len(mine) and [each.wait(10) for each in mine] == [-15] * 3
     assert [each.poll() for each in other] == [None, None, None]
-    assert end_forgotten(target.address, "lora", None) == Forgotten(0, (), 0, "")
+    assert end_forgotten(Site.of(target.address), "lora", None) == Forgotten(0, (), 0, "")
 
 
 def test_processes_of_a_training_that_was_taken_over_are_left_alone(target: Place, start: Start) -> None:
@@ -52,19 +53,19 @@ def test_processes_of_a_training_that_was_taken_over_are_left_alone(target: Plac
     assert mine
     assert take(target, mine.number, owner=replace(ANN, host="node7"), name="lora")
     with pytest.raises(LeaseLost, match="taken over by ann@node7"):
-        end_forgotten(target.address, "lora", None, guard=lambda question: only_as_owner(question, mine))
+        end_forgotten(Site.of(target.address), "lora", None, guard=lambda question: only_as_owner(question, mine))
     assert driver.poll() is None
 
 
 def test_a_process_that_ignores_term_is_killed(target: Place, start: Start) -> None:
     stubborn = start("lora-attempt-1", "trap '' TERM; while :; do sleep 0.1; done")
-    assert end_forgotten(target.address, "lora", "lora-attempt-1").ended >= 1
+    assert end_forgotten(Site.of(target.address), "lora", "lora-attempt-1").ended >= 1
     assert stubborn.wait(10) == -9
 
 
 def test_a_job_under_a_name_of_its_own_is_found_by_that(target: Place, start: Start) -> None:
     mine = start("raysubmit_Ab3")
-    assert end_forgotten(target.address, "lora", "raysubmit_Ab3").ended == 1
+    assert end_forgotten(Site.of(target.address), "lora", "raysubmit_Ab3").ended == 1
     assert mine.wait(10) == -15
 
 
@@ -75,7 +76,7 @@ def test_the_end_of_its_log_is_read_in_the_folder_of_the_session_that_ended(
     logs.mkdir(parents=True)
     (logs / "job-driver-lora-attempt-1.log").write_text("step 41/100 loss 0.5\n")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert end_forgotten(local.address, "lora", "lora-attempt-1").log_tail == "step 41/100 loss 0.5\n"
+    assert end_forgotten(Site.of(local.address), "lora", "lora-attempt-1").log_tail == "step 41/100 loss 0.5\n"
 
 
 def test_the_number_of_an_attempt_that_only_its_log_tells_of_is_not_given_again(
@@ -87,4 +88,4 @@ def test_the_number_of_an_attempt_that_only_its_log_tells_of_is_not_given_again(
         for name in (f"lora-attempt-{number}", "lora-attempt-x", "lora-2-attempt-40"):
             (logs / f"job-driver-{name}.log").write_text("step 41/100 loss 0.5\n")
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert end_forgotten(local.address, "lora", None).attempts == 12
+    assert end_forgotten(Site.of(local.address), "lora", None).attempts == 12

@@ -16,7 +16,7 @@ from training_monitor.jobs.attempts import OLD_SECONDS, Removed, remove_question
 from training_monitor.jobs.jobs import look_at_job, start_job
 from training_monitor.jobs.process_jobs import hold_key, hold_question, start_process_job
 from training_monitor.jobs.stopping import stop_job
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site, ask
 
 HOSTILE = ("run-attempt-4 $(touch pwned)", "run-attempt--rf", "run-attempt-04", "run-attempt-1-attempt-2", "-rf", "*")
 
@@ -131,7 +131,7 @@ def test_holds_of_ray_jobs_go_when_they_are_old_and_ray_says_that_it_does_not_kn
     names = {job: hold_key(job) for job in ("known", "gone $(touch pwned)", "gone-attempt-1", "new")}
 
     def held_after_a_start(number: int) -> set[str]:
-        start_job("local", f"process:run-attempt-{number}", {"command": "true"}, None, keep_attempts=10)
+        start_job(Site.of("local"), f"process:run-attempt-{number}", {"command": "true"}, None, keep_attempts=10)
         return {each.name for each in held.iterdir()}
 
     for job in names:

@@ -64,8 +64,7 @@ from training_monitor.jobs.stopping import STOP_SECONDS, ExitWatch
 from training_monitor.logs import LogUpdate
 from training_monitor.observe.evidence import evidence_question
 from training_monitor.observe.find_trainings import find_question
-from training_monitor.targets.asking import ask
-from training_monitor.targets.target import parse_target
+from training_monitor.targets.asking import Site, ask
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +115,7 @@ class TestWatching:
 
     def test_the_lines_of_a_job_are_streamed_once_each_and_its_end_is_told(self, ray_pod: Pod) -> None:
         command = "for i in $(seq 1 60); do echo step $i/60 loss=0.$i; sleep 0.05; done"
-        assert start_job(HEAD, "streamed", {"entrypoint": command}, None) == "started"
+        assert start_job(Site.of(HEAD), "streamed", {"entrypoint": command}, None) == "started"
         steps = list[int]()
 
         def heard(update: LogUpdate) -> None:
@@ -273,7 +272,7 @@ class TestLog:
         assert monitor_job(HEAD, "good")["final_step"] == 3
 
     def test_steps_in_the_entrypoint_are_no_progress(self, ray_head: RayHead, ray_pod: Pod) -> None:
-        start_job(HEAD, "script", {"entrypoint": "true 'usage:\nstep 80/90 loss=1 5.0 it/s'\nprintf ''"}, None)
+        start_job(Site.of(HEAD), "script", {"entrypoint": "true 'usage:\nstep 80/90 loss=1 5.0 it/s'\nprintf ''"}, None)
         ray_head.ended("script")
         assert "step 80/90" in get_job_logs(HEAD, "script")
         assert (get_current_step(HEAD, "script"), get_throughput(HEAD, "script")) == (None, None)
@@ -327,7 +326,7 @@ class TestEnd:
             watch.follow("steady")
             return bool(shells())
 
-        watch = ExitWatch(parse_target(HEAD), None)
+        watch = ExitWatch(Site.of(HEAD))
         watch.follow("steady")
         assert wait_until(shells, 120)
         for pid in shells():
@@ -408,7 +407,7 @@ class TestResources:
 
         assert wait_until(lambda: seen() == (True, 0, 4, 2), 120), seen()
         (tmp_path / "actors.py").write_text(ACTORS)
-        start_job(HEAD, "actors", {"entrypoint": f"python3 '{tmp_path}/actors.py'"}, None)
+        start_job(Site.of(HEAD), "actors", {"entrypoint": f"python3 '{tmp_path}/actors.py'"}, None)
         ray_head.says("actors", "all trained", 120)
         assert wait_until(lambda: seen() == (True, 2, 4, 2), 120), seen()
         log = get_job_logs(HEAD, "actors", 1000)
@@ -459,7 +458,7 @@ class TestSubmission:
         assert time.monotonic() - started < 15 and job == f"by-{way}-attempt-1"
         assert ray_head.ended(job) == "SUCCEEDED"
         assert f"{AWKWARD}|/c/it's step 5 /c/it's step 5 q\"q x && y\n<>" in get_job_logs(HEAD, job)
-        [(view, remembered)] = find_jobs_named(HEAD, f"by-{way}", process=False)
+        [(view, remembered)] = find_jobs_named(Site.of(HEAD), f"by-{way}", process=False)
         assert remembered and remembered["entrypoint_num_gpus"] == 1
         assert (remembered["entrypoint"], remembered["metadata"]) == (ENTRYPOINT, {"team": "a"})
 
@@ -487,16 +486,17 @@ class TestSubmission:
 
     def test_the_same_id_twice_is_one_job(self, ray_head: RayHead, ray_pod: Pod) -> None:
         config = {"entrypoint": "echo one; sleep 1"}
-        assert [start_job(HEAD, "it's twice-attempt-1", config, None) for _ in range(2)] == ["started", "exists"]
+        name, head = "it's twice-attempt-1", Site.of(HEAD)
+        assert [start_job(head, name, config, None) for _ in range(2)] == ["started", "exists"]
         ray_pod.env["PATH"] = ray_head.bare_path()
-        assert start_job(HEAD, "it's twice-attempt-1", config, None) == "exists"
+        assert start_job(head, name, config, None) == "exists"
         assert len(ray_head.named("it's twice")) == 1
 
     def test_an_answer_that_kubernetes_loses_is_one_job(
         self, ray_head: RayHead, ray_pod: Pod, kube: KubernetesApi
     ) -> None:
         kube.exec_empty_ok = 1
-        assert start_job(HEAD, "empty-attempt-1", {"entrypoint": "echo"}, None) == "exists"
+        assert start_job(Site.of(HEAD), "empty-attempt-1", {"entrypoint": "echo"}, None) == "exists"
         assert len(ray_head.named("empty")) == 1
 
     @pytest.mark.parametrize("way", ["rest", "command"])
@@ -512,7 +512,6 @@ class TestSubmission:
             submit_job_with_resume(HEAD, None, {"entrypoint": "true"}, job_name="team/run")
         assert not ray_head.named("team/run")
 
-
     def test_an_old_hold_goes_when_ray_knows_its_job_no_longer(self, ray_head: RayHead, ray_pod: Pod) -> None:
         ray_head.submit("held", "true")
         ray_head.submit("forgotten", "true")
@@ -527,7 +526,7 @@ class TestSubmission:
 
         def is_removed() -> bool:
             """A busy Ray is not waited for: what could not be asked is asked with the next attempt."""
-            start_job(HEAD, f"after-attempt-{next(attempt)}", {"entrypoint": "true"}, None, keep_attempts=10)
+            start_job(Site.of(HEAD), f"after-attempt-{next(attempt)}", {"entrypoint": "true"}, None, keep_attempts=10)
             return not (holds / hold_key("forgotten")).exists()
 
         assert wait_until(is_removed, 60)
@@ -651,7 +650,7 @@ class TestToken:
             head.start()
             for name, environment in pods.items():
                 kube.add_pod(name, env={**plain, **environment})
-                assert start_job(name, f"by-{name}", {"entrypoint": "true"}, None) == "started", name
+                assert start_job(Site.of(name), f"by-{name}", {"entrypoint": "true"}, None) == "started", name
                 assert look_at_job(name, f"by-{name}").job_id == f"by-{name}"
             assert set(head.jobs()) == {f"by-{name}" for name in pods}
             for name, environment in {"none": {}, "wrong": {"RAY_AUTH_TOKEN": "f" * 64}}.items():

@@ -8,11 +8,11 @@ from tests.integration.conftest import WatchedTransport
 from tests.loopback.kubernetes import ContainerState, KubernetesApi
 from training_monitor.core.errors import CommandError
 from training_monitor.health.cluster import find_siblings
-from training_monitor.targets.target import parse_target
+from training_monitor.targets.asking import Site
 
 
 def siblings(target: str, transport: WatchedTransport) -> list[str]:
-    return [pod.name for pod in find_siblings(parse_target(target), transport)]
+    return [pod.name for pod in find_siblings(Site.of(target, transport=transport))]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_how_a_sibling_ended_is_told(kube: KubernetesApi, transport: WatchedTran
     kube.add_pod("head", labels={"job-name": "run"})
     killed = kube.add_pod("worker", labels={"job-name": "run"})
     killed.states["main"] = ContainerState(restart_count=1, last_terminated="OOMKilled", exit_code=137)
-    [found] = find_siblings(parse_target("head"), transport)
+    [found] = find_siblings(Site.of("head", transport=transport))
     assert (found.terminated, found.exit_code, found.restarts) == ("OOMKilled", 137, 1)
 
 
@@ -63,4 +63,4 @@ def test_a_server_that_does_not_answer_is_no_lack_of_siblings(kube: KubernetesAp
     kube.add_pod("head", labels={"job-name": "run"})
     kube.stop()
     with pytest.raises(CommandError):
-        find_siblings(parse_target("head"), transport)
+        find_siblings(Site.of("head", transport=transport))

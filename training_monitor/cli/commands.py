@@ -174,11 +174,12 @@ def _look(args: Namespace) -> JobView:
     """Look once at a job, or at a log or process as if it were one. Raises also when its log could not be read."""
     from training_monitor.jobs.jobs import look_with_log
     from training_monitor.observe.meant import named_job
+    from training_monitor.targets.asking import Site
     from training_monitor.watch.monitor import JobMonitor
 
     job = named_job(args.job)
     if job.job_id is not None:
-        return look_with_log(args.target, job.job_id, args.namespace)
+        return look_with_log(Site.of(args.target, args.namespace), job.job_id)
     monitor = JobMonitor(args.target, job, args.namespace)
     monitor.update()
     assert monitor.view

@@ -15,6 +15,7 @@ from training_monitor.core.store import Store
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.restart.restart import auto_restart
+from training_monitor.targets.asking import Site
 
 JOB_NAME = "demo"
 
@@ -58,6 +59,6 @@ def _run(folder: str, args: Namespace) -> int:
 
 
 def _end_training() -> None:
-    for view, _ in find_jobs_named("local", JOB_NAME, process=True):
+    for view, _ in find_jobs_named(Site.of("local"), JOB_NAME, process=True):
         if not view.status.is_terminal or view.survivors:
             stop_job("local", view.job_id, grace=1.0)

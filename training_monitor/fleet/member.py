@@ -40,7 +40,7 @@ from training_monitor.observe.looks import (
     watch_questions,
 )
 from training_monitor.observe.meant import find_meant, named_job
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
@@ -139,17 +139,18 @@ class FleetMember:
         is_first = cursor is None
         asked = watch_questions(self.job, cursor, identity, with_log=True, parse_tail=False, is_first=is_first)
         host = log_host_question(log_expression(self.job, cursor))
-        answers = ask(address, *asked, host, transport=transport)
+        site = Site(address, transport)
+        answers = site.ask(*asked, host)
         with self._turn:
             reading = self._take(answers, now)
-        if reading.absent and self._find(address, now, transport):
+        if reading.absent and self._find(site, now):
             return self.look(now, transport)
         if self.seen.error is not None:
             get_logger().info("%s: it answers again", self.key)
         with self._lock:
             self.seen = Seen(reading, reading.log_lines)
 
-    def _find(self, address: Target, now: float, transport: Transport | None) -> bool:
+    def _find(self, site: Site, now: float) -> bool:
         """Search the target for a training where the expected one was not found; return whether there is one."""
         is_due = self._found_at is None or now - self._found_at >= FIND_SECONDS
         is_known = self._state.cursor is not None or self._state.identity is not None
@@ -157,7 +158,7 @@ class FleetMember:
             return False
         self._found_at = now
         try:
-            meant = find_meant(address, self.entry.job, transport=transport)
+            meant = find_meant(site, self.entry.job)
         except TrainingMonitorError:
             return False
         found = meant.trainings

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,8 +16,8 @@ from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.models import PodState, RayResources
 from training_monitor.core.reports import RayResourcesReport
 from training_monitor.jobs.ray_jobs import resources_question
-from training_monitor.targets.asking import ask
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.asking import Site
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure
 
 SOURCE = "kubectl get pods"
@@ -215,19 +216,18 @@ def list_pods(
         raise explain_failure(result, f"namespace {namespace}") from error
 
 
-def pod_of(target: Target, *, transport: Transport | None = None) -> PodState | None:
+def pod_of(site: Site) -> PodState | None:
     """Return the pod of a target as Kubernetes reports it; None without one, or if Kubernetes could not be asked."""
-    if target.kind != "pod":
+    if site.target.kind != "pod":
         return None
-    namespace = target.namespace or "default"
     try:
-        pods = list_pods(namespace, target.name, context=target.context, transport=transport)
+        pods = _list_pods(site, site.target.name)
     except TrainingMonitorError:
         return None
     return pods[0] if pods else None
 
 
-def find_replacement(target: Target, labels: dict[str, str], *, transport: Transport | None = None) -> Target | None:
+def find_replacement(site: Site, labels: dict[str, str]) -> Target | None:
     """Return the pod that replaced a lost one: same Ray cluster and node type, else same labels and name prefix.
 
     Returns:
@@ -237,10 +237,10 @@ def find_replacement(target: Target, labels: dict[str, str], *, transport: Trans
     wanted = ray or {key: value for key, value in labels.items() if not _OF_ONE_POD.search(key)}
     if not wanted:
         return None
-    selector = ",".join(f"{key}={value}" for key, value in wanted.items())
+    target, selector = site.target, ",".join(f"{key}={value}" for key, value in wanted.items())
     prefix = re.sub(r"-[a-z0-9]{4,10}$", "-", target.name)
     try:
-        pods = list_pods(target.namespace or "default", context=target.context, selector=selector, transport=transport)
+        pods = _list_pods(site, selector=selector)
     except TrainingMonitorError:
         return None
     running = [
@@ -252,12 +252,10 @@ def find_replacement(target: Target, labels: dict[str, str], *, transport: Trans
     ]
     if len(running) != 1:
         return None
-    return Target(
-        "pod", running[0].name, namespace=target.namespace, container=target.container, context=target.context
-    )
+    return replace(target, name=running[0].name)
 
 
-def find_siblings(target: Target, transport: Transport | None = None) -> tuple[PodState, ...]:
+def find_siblings(site: Site) -> tuple[PodState, ...]:
     """Return the other pods of a pod's training, by the labels of KubeRay, JobSet, Kubeflow, Job and the like.
 
     Returns:
@@ -266,16 +264,21 @@ def find_siblings(target: Target, transport: Transport | None = None) -> tuple[P
     Raises:
         CommandError: Kubernetes could not be asked.
     """
-    if target.kind != "pod":
+    if site.target.kind != "pod":
         return ()
-    namespace = target.namespace or "default"
-    own = list_pods(namespace, target.name, context=target.context, transport=transport)
+    own = _list_pods(site, site.target.name)
     labels = own[0].labels if own else {}
     key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
     if key is None:
         return ()
-    found = list_pods(namespace, context=target.context, selector=f"{key}={labels[key]}", transport=transport)
-    return tuple(pod for pod in found if pod.name != target.name)
+    found = _list_pods(site, selector=f"{key}={labels[key]}")
+    return tuple(pod for pod in found if pod.name != site.target.name)
+
+
+def _list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[PodState, ...]:
+    """List pods of the namespace and the context of a pod. Raises CommandError."""
+    of = site.target
+    return list_pods(of.namespace or "default", *names, context=of.context, selector=selector, transport=site.transport)
 
 
 def verify_ray_resources(
@@ -287,9 +290,9 @@ def verify_ray_resources(
         The numbers of GPUs and CPUs, and the `pending_demands` for them; if Ray could not be asked, all None with
         `healthy` False and an `error`.
     """
-    target = parse_target(head_pod, namespace=namespace)
+    site = Site.of(head_pod, namespace, transport)
     try:
-        [answer] = ask(target, resources_question(), transport=transport)
+        [answer] = site.ask(resources_question())
         return format_resources_report(answer.get())
     except TrainingMonitorError as error:
         return format_resources_report(None, str(error))

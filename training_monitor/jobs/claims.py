@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
-from training_monitor.core.clock import Clock
 from training_monitor.core.errors import (
     AccessDenied,
     AlreadySupervised,
@@ -42,12 +41,11 @@ from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, parse_duration
 from training_monitor.core.values import WatchedJob
 from training_monitor.jobs.attempts import training_name
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
-from training_monitor.targets.transport import Transport
 
 LEASE_SECONDS = 120.0
 BEATS_A_LEASE = 6.0
@@ -283,16 +281,14 @@ class Claiming:
 
     def __init__(
         self,
-        target: Target,
+        site: Site,
         name: str,
         store: Store,
-        transport: Transport | None,
-        clock: Clock,
         tell: Tell,
         *,
         take_over: bool = False,
     ) -> None:
-        self.target, self.name, self._store, self._transport, self._clock = target, name, store, transport, clock
+        self.site, self.name, self._store = site, name, store
         self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
         self._closing = ExitStack()
         self._ended = threading.Event()
@@ -311,23 +307,23 @@ class Claiming:
         if self._lost:
             raise self._lost
         if not self._is_locked:
-            self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.target}"))
+            self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.site}"))
             self._is_locked = True
-        if self._claim or (self._try_again_at is not None and self._clock.monotonic() < self._try_again_at):
+        if self._claim or (self._try_again_at is not None and self.site.clock.monotonic() < self._try_again_at):
             return
         try:
             self._claim = self._take()
         except (CommandFailed, AccessDenied) as error:
             if self._try_again_at is None:
                 self._tell("detected", f"no claim on {self.name}, other machines do not see who supervises it: {error}")
-            self._try_again_at = self._clock.monotonic() + self._lease
+            self._try_again_at = self.site.clock.monotonic() + self._lease
             return
         threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
 
     def _take(self) -> Claim:
-        me, token = this_owner(self._store.folder, self.target), secrets.token_hex(8)
+        me, token = this_owner(self._store.folder, self.site.target), secrets.token_hex(8)
         first = found = self._ask(look_question(self.name))
-        began, silence = self._clock.monotonic(), None
+        began, silence = self.site.clock.monotonic(), None
         while True:
             decision = decide_claim(found, me, take_over=self._take_over, silence=silence)
             if decision == "refuse":
@@ -338,8 +334,9 @@ class Claiming:
                 if silence is None:
                     left = format_duration(found.lease - found.age)
                     self._tell("detected", f"{self.name} is claimed by {found}: waiting {left} for a sign of life")
-                self._clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
-                silence = first.age + self._clock.monotonic() - began  # measured at the request: the answer may be slow
+                self.site.clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
+                # measured at the request: the answer may be slow
+                silence = first.age + self.site.clock.monotonic() - began
                 found = self._ask(look_question(self.name))
                 continue
             taken = self._ask(take_question(self.name, me, token, found.number if found else 0, self._lease))
@@ -348,7 +345,7 @@ class Claiming:
                 self._tell_taken(found, me.is_same_place(found.owner) if found else True)
                 return taken
             first = found = taken  # another supervisor was faster
-            began, silence = self._clock.monotonic(), None
+            began, silence = self.site.clock.monotonic(), None
 
     def _tell_taken(self, before: Claim | None, is_mine: bool) -> None:
         if before and before.held and not is_mine:
@@ -376,7 +373,7 @@ class Claiming:
         now = self._ask(beat_question(mine))
         is_gone = now is None or (now.is_damaged and now.number == mine.number)  # a new container, or a power failure
         if is_gone and not self._ended.is_set():
-            me = this_owner(self._store.folder, self.target)
+            me = this_owner(self._store.folder, self.site.target)
             number = now.number if now else 0
             now = self._ask(take_question(self.name, me, mine.token, number, self._lease))
         if now and now.token == mine.token:
@@ -386,7 +383,7 @@ class Claiming:
             self._ended.set()
 
     def _ask(self, question: Question[T]) -> T | None:
-        [answer] = ask(self.target, question, transport=self._transport)
+        [answer] = self.site.ask(question)
         return answer.get()
 
     def close(self) -> None:
@@ -398,11 +395,11 @@ class Claiming:
                 self._ask(free_question(claim))
 
 
-def see_unclaimed(target: Target, name: str, store: Store, transport: Transport | None) -> None:
+def see_unclaimed(site: Site, name: str, store: Store) -> None:
     """Check that a training has no other supervisor. Raises AlreadySupervised, or CommandError if that is unknown."""
-    [answer] = ask(target, look_question(name), transport=transport)
+    [answer] = site.ask(look_question(name))
     found = answer.get()
-    if found and found.is_live and not found.owner.is_same_place(this_owner(store.folder, target)):
+    if found and found.is_live and not found.owner.is_same_place(this_owner(store.folder, site.target)):
         raise already_claimed(found)
 
 

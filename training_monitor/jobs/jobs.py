@@ -38,7 +38,7 @@ from training_monitor.jobs.claims import Guard, unguarded
 from training_monitor.jobs.process_jobs import unhold_question
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site, ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -102,23 +102,24 @@ def look_at_job(
         JobNotFound: the target answered and has no such job.
         CommandError: it could not be asked: the state is unknown.
     """
-    answers = ask(target, *look_questions(job_id), namespace=namespace, transport=transport)
-    view = read_look(job_id, answers)
+    return see_job(Site.of(target, namespace, transport), job_id)
+
+
+def see_job(site: Site, job_id: str) -> JobView:
+    """Look at a job; see `look_at_job`."""
+    view = read_look(job_id, site.ask(*look_questions(job_id)))
     if view is None:
         raise JobNotFound(
-            f"{target}: there is no job {job_id!r}",
-            hint="list what is there with `training-monitor check TARGET`",
+            f"{site}: there is no job {job_id!r}", hint="list what is there with `training-monitor check TARGET`"
         )
-    return read_last_words(target, view, namespace, transport=transport)
+    return read_last_words(site, view)
 
 
-def read_last_words(
-    target: str | Target, view: JobView, namespace: str = "default", *, transport: Transport | None = None
-) -> JobView:
+def read_last_words(site: Site, view: JobView) -> JobView:
     """Read the end of the log again if the job has just failed; return other views unchanged."""
     if is_process_job(view.job_id) or not _may_have_said_more(view):
         return view
-    [log] = ask(target, ray_jobs.log_question(view.job_id), namespace=namespace, transport=transport)
+    [log] = site.ask(ray_jobs.log_question(view.job_id))
     return _with_log(view, log) if log.known else view
 
 
@@ -148,14 +149,8 @@ def get_job_listing(
     Raises:
         CommandError: the target could not be asked.
     """
-    ray, signs, names = ask(
-        target,
-        ray_jobs.jobs_question(),
-        ray_jobs.signs_question(),
-        process_jobs.jobs_question(),
-        namespace=namespace,
-        transport=transport,
-    )
+    site = Site.of(target, namespace, transport)
+    ray, signs, names = site.ask(ray_jobs.jobs_question(), ray_jobs.signs_question(), process_jobs.jobs_question())
     not_seen = [missed] if (missed := ray_jobs.why_not_listed(ray, signs)) else []
     if names.failure:
         not_seen.append(NotSeen("process jobs", names.failure.what))
@@ -163,7 +158,7 @@ def get_job_listing(
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
     questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
     questions += [ray_jobs.log_question(job_id) for job_id in active]
-    answers = _ask_in_batches(target, questions, namespace, transport)
+    answers = _ask_in_batches(site, questions)
     logs = dict(zip(active, answers[len(listed) :]))
     views = [_view_of(job) for job in ray.value or ()]
     views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
@@ -171,15 +166,10 @@ def get_job_listing(
     return JobListing(tuple(sorted(views, key=lambda view: view.started_at or 0.0)), tuple(not_seen))
 
 
-def _ask_in_batches(
-    target: str | Target, questions: list[Question[Any]], namespace: str, transport: Transport | None
-) -> list[Answer[Any]]:
+def _ask_in_batches(site: Site, questions: list[Question[Any]]) -> list[Answer[Any]]:
     """Return the answers to any number of questions, in order."""
-    return [
-        answer
-        for first in range(0, len(questions), AT_ONCE)
-        for answer in ask(target, *questions[first : first + AT_ONCE], namespace=namespace, transport=transport)
-    ]
+    batches = (questions[first : first + AT_ONCE] for first in range(0, len(questions), AT_ONCE))
+    return [answer for batch in batches for answer in site.ask(*batch)]
 
 
 def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
@@ -189,36 +179,26 @@ def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
     return JobView(job_id, JobStatus.UNKNOWN, f"it could not be looked at: {answer.error}", log_known=False)
 
 
-def next_job_id(
-    target: str | Target,
-    job_name: str,
-    *,
-    process: bool,
-    at_least: int = 1,
-    namespace: str = "default",
-    transport: Transport | None = None,
-) -> str:
+def next_job_id(site: Site, job_name: str, *, process: bool, at_least: int = 1) -> str:
     """Return NAME-attempt-N with the first N from `at_least` on that is higher than all on the target."""
     if process:
-        [names] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
+        [names] = site.ask(process_jobs.jobs_question())
         number = next_attempt(names.get() or (), job_name)
         return process_jobs.PREFIX + attempt_name(job_name, max(at_least, number))
-    [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+    [jobs] = site.ask(ray_jobs.jobs_question())
     number = next_attempt((job.submission_id for job in jobs.get() or ()), job_name)
     return attempt_name(job_name, max(at_least, number))
 
 
 def start_job(
-    target: str | Target,
+    site: Site,
     job_id: str,
     config: Mapping[str, Any],
     checkpoint: str | None,
-    namespace: str = "default",
     *,
     guard: Guard = unguarded,
     keep_attempts: int | None = None,
     on_removed: Callable[[Removed], None] | None = None,
-    transport: Transport | None = None,
 ) -> str:
     """Start a job under our own id; idempotent: an existing job with this id is not started again.
 
@@ -238,28 +218,26 @@ def start_job(
     if keep_attempts is not None:
         questions.append(guard(remove_question(job_id, keep_attempts)))
     try:
-        [answer, *removed] = ask(target, *questions, namespace=namespace, transport=transport)
+        [answer, *removed] = site.ask(*questions)
         how = "exists" if answer.get() == "exists" else "started"
         found = removed[0].value if removed else None
         if found and on_removed:
             on_removed(found)
         if found and found.held:
-            _remove_holds(target, found.held, namespace, guard, transport)
+            _remove_holds(site, found.held, guard)
         return how
     except (CommandTimedOut, TargetUnreachable):
-        look_at_job(target, job_id, namespace, transport=transport)
+        see_job(site, job_id)
         return "exists"
 
 
-def _remove_holds(
-    target: str | Target, job_ids: tuple[str, ...], namespace: str, guard: Guard, transport: Transport | None
-) -> None:
+def _remove_holds(site: Site, job_ids: tuple[str, ...], guard: Guard) -> None:
     """Remove the holds of Ray jobs that Ray no longer knows; keep them if Ray cannot be asked."""
     with suppress(TrainingMonitorError):
-        [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+        [jobs] = site.ask(ray_jobs.jobs_question())
         known = {job.submission_id for job in jobs.get() or ()}
         if gone := [each for each in job_ids if each not in known]:
-            ask(target, guard(unhold_question(gone)), namespace=namespace, transport=transport)
+            site.ask(guard(unhold_question(gone)))
 
 
 def _start_question(job_id: str, config: Mapping[str, Any], checkpoint: str | None) -> Question[str]:
@@ -307,32 +285,26 @@ def submit_job_with_resume(
         CommandFailed: it was refused. Other CommandErrors: the target could not be asked.
     """
     check_job_config(config)
-    job_id = next_job_id(head_pod, job_name, process="command" in config, namespace=namespace, transport=transport)
+    site = Site.of(head_pod, namespace, transport)
+    job_id = next_job_id(site, job_name, process="command" in config)
     try:
-        start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
+        start_job(site, job_id, config, checkpoint_path)
     except JobNotFound:  # the answer was lost and the job is not there: retry, since the same id cannot start twice
-        start_job(head_pod, job_id, config, checkpoint_path, namespace, transport=transport)
+        start_job(site, job_id, config, checkpoint_path)
     return job_id
 
 
-def find_jobs_named(
-    target: str | Target,
-    job_name: str,
-    *,
-    process: bool,
-    namespace: str = "default",
-    transport: Transport | None = None,
-) -> list[tuple[JobView, dict[str, Any] | None]]:
+def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[JobView, dict[str, Any] | None]]:
     """Return the jobs called NAME or NAME-attempt-N, oldest first, each with the configuration recorded by Ray."""
     if not process:
-        [jobs] = ask(target, ray_jobs.jobs_question(), namespace=namespace, transport=transport)
+        [jobs] = site.ask(ray_jobs.jobs_question())
         named = [job for job in jobs.get() or () if is_attempt_of(job.submission_id, job_name)]
         return [(_view_of(job), _config_of(job)) for job in named]
-    [answer] = ask(target, process_jobs.jobs_question(), namespace=namespace, transport=transport)
+    [answer] = site.ask(process_jobs.jobs_question())
     named = [name for name in answer.get() or () if is_attempt_of(name, job_name)]
     names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
     questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in names]
-    answers = _ask_in_batches(target, questions, namespace, transport)
+    answers = _ask_in_batches(site, questions)
     return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
 
 
@@ -348,11 +320,9 @@ def _config_of(job: RayJob) -> dict[str, Any] | None:
     return {"entrypoint": job.entrypoint, "runtime_env": dict(job.runtime_env), "metadata": metadata, **kept}
 
 
-def get_job_config(
-    target: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
-) -> dict[str, Any] | None:
+def get_job_config(site: Site, job_id: str) -> dict[str, Any] | None:
     """Return the entrypoint and runtime_env of a Ray job as recorded by Ray; None if there is no such job."""
-    [answer] = ask(target, ray_jobs.job_question(job_id), namespace=namespace, transport=transport)
+    [answer] = site.ask(ray_jobs.job_question(job_id))
     job = answer.get()
     return _config_of(job) if job else None
 
@@ -385,18 +355,16 @@ def get_job_logs(
         JobNotFound: there is no such job.
         CommandError: it could not be asked.
     """
-    lines = look_with_log(head_pod, job_id, namespace, transport).log_tail.splitlines(keepends=True)
+    lines = look_with_log(Site.of(head_pod, namespace, transport), job_id).log_tail.splitlines(keepends=True)
     return "".join(lines[-tail:] if tail > 0 else [])
 
 
-def look_with_log(
-    head_pod: str | Target, job_id: str, namespace: str = "default", transport: Transport | None = None
-) -> JobView:
+def look_with_log(site: Site, job_id: str) -> JobView:
     """Look at a job, and fail without its log. Raises like `look_at_job`, and the failure to read the log."""
-    answers = ask(head_pod, *look_questions(job_id), namespace=namespace, transport=transport)
+    answers = site.ask(*look_questions(job_id))
     view = read_look(job_id, answers)
     if view is None:
-        raise JobNotFound(f"{head_pod}: there is no job {job_id!r}")
+        raise JobNotFound(f"{site}: there is no job {job_id!r}")
     answers[-1].get()
     return view
 
@@ -410,7 +378,7 @@ def get_current_step(
         CommandError: the job could not be asked.
     """
     try:
-        return job_progress(look_with_log(head_pod, job_id, namespace, transport).progress).step
+        return job_progress(look_with_log(Site.of(head_pod, namespace, transport), job_id).progress).step
     except JobNotFound:
         return None
 
@@ -419,6 +387,6 @@ def get_throughput(
     head_pod: str | Target, job_id: str, namespace: str = "default", *, transport: Transport | None = None
 ) -> float | None:
     """Return the newest speed in a job's log: steps, else samples, else tokens per second; None without one."""
-    progress = look_with_log(head_pod, job_id, namespace, transport).progress
+    progress = look_with_log(Site.of(head_pod, namespace, transport), job_id).progress
     speeds = (progress.steps_per_second, progress.samples_per_second, progress.tokens_per_second)
     return next((speed for speed in speeds if speed is not None), None)

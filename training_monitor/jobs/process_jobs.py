@@ -38,7 +38,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.targets.asking import ask, read_text
+from training_monitor.targets.asking import Site, ask, read_text
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
@@ -272,14 +272,14 @@ def unhold_question(job_ids: Iterable[str]) -> Question[str]:
     return Question("unhold", format_call("holds", "unhold", keys=" ".join(map(hold_key, job_ids))), read_text)
 
 
-def held_by(target: str | Target, job_id: str, *, transport: Transport | None = None) -> str | None:
+def held_by(site: Site, job_id: str) -> str | None:
     """Return who put this job on hold; None without a hold. Raises CommandError."""
 
     def parse(reply: Reply) -> str | None:
         return read_text(reply).strip() or None
 
     question = Question("held", format_call("holds", "show", key=hold_key(job_id)), parse)
-    [answer] = ask(target, question, transport=transport)
+    [answer] = site.ask(question)
     return answer.get()
 
 

@@ -15,11 +15,9 @@ from training_monitor.core.models import Question, Reply
 from training_monitor.jobs.claims import Guard, unguarded
 from training_monitor.jobs.process_jobs import LOG_BYTES, STOP_GRACE_SECONDS, hundredths
 from training_monitor.jobs.ray_jobs import ANSWER_SECONDS, job_path, log_name
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
-from training_monitor.targets.target import Target
-from training_monitor.targets.transport import Transport
 
 
 def pids_of_ray_job(job_id: str) -> str:
@@ -72,30 +70,21 @@ def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Q
     return Question("forgotten", script, parse, limit=grace + 40)
 
 
-def end_forgotten(
-    target: str | Target,
-    job_name: str,
-    job_id: str | None,
-    namespace: str = "default",
-    *,
-    guard: Guard = unguarded,
-    transport: Transport | None = None,
-) -> Forgotten:
+def end_forgotten(site: Site, job_name: str, job_id: str | None, *, guard: Guard = unguarded) -> Forgotten:
     """End the processes of the Ray jobs NAME-attempt-N and `job_id` after Ray has forgotten them, and verify it.
 
     Raises:
         CommandFailed: a process cannot be ended. CommandError: the target could not be asked.
         LeaseLost: `guard` forbids it.
     """
-    question = guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS))
-    [answer] = ask(target, question, namespace=namespace, transport=transport)
+    [answer] = site.ask(guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)))
     found = answer.get()
     assert isinstance(found, Forgotten)
     if found.left:
         left = ", ".join(f"pid {each}" for each in found.left)
         raise CommandFailed(
             f"Ray has forgotten {job_name}, and not even SIGKILL ended {left}",
-            target=str(target),
+            target=str(site),
             hint="state D waits for a disk or driver: look at dmesg there",
         )
     return found

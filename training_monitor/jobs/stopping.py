@@ -14,10 +14,9 @@ from training_monitor.core.errors import CommandFailed, TrainingMonitorError, la
 from training_monitor.core.models import SUPERVISOR, Answer, JobStatus
 from training_monitor.jobs import process_jobs, ray_jobs, ray_processes
 from training_monitor.jobs.claims import Guard, unguarded
-from training_monitor.jobs.jobs import is_process_job, look_at_job
+from training_monitor.jobs.jobs import is_process_job, see_job
 from training_monitor.jobs.process_jobs import hold_question
-from training_monitor.targets.asking import ask
-from training_monitor.targets.connect import connect
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Stream, Transport
 
@@ -55,12 +54,13 @@ def stop_job(
         CommandFailed: some of it is still there (processes in uninterruptible sleep are named).
         CommandError: it could not be asked.
     """
-    look_at_job(head_pod, job_id, namespace, transport=transport)
-    held = _ask_to_stop(head_pod, job_id, namespace, by, grace, guard, transport)
+    site = Site.of(head_pod, namespace, transport, clock)
+    see_job(site, job_id)
+    held = _ask_to_stop(site, job_id, by, grace, guard)
     asked = told = clock.monotonic()
     cancelled: Answer[str] | None = None
     while True:
-        view = look_at_job(head_pod, job_id, namespace, transport=transport)
+        view = see_job(site, job_id)
         if view.status.is_terminal and not view.survivors:
             if view.status is not JobStatus.STOPPED:
                 _see_held(held)
@@ -69,47 +69,38 @@ def stop_job(
         if view.status is JobStatus.PENDING and not is_process_job(job_id) and waited >= PENDING_SECONDS:
             if cancelled is None:
                 _tell(on_progress, f"{job_id} waits for resources: cancelling it")
-                cancel = guard(ray_jobs.cancel_question(job_id))
-                [cancelled] = ask(head_pod, cancel, namespace=namespace, transport=transport)
+                [cancelled] = site.ask(guard(ray_jobs.cancel_question(job_id)))
             elif cancelled.failure:
-                raise _not_cancelled(head_pod, job_id, cancelled.failure)
+                raise _not_cancelled(site, job_id, cancelled.failure)
         if waited >= STOP_SECONDS:
             what = f"{job_id} is still {view.status} {STOP_SECONDS:g} s after it was asked to stop"
-            raise CommandFailed(what, target=str(head_pod))
+            raise CommandFailed(what, target=str(site))
         if clock.monotonic() - told >= TELL_SECONDS:
             told = clock.monotonic()
             _tell(on_progress, f"{job_id} is {view.status} {waited:.0f} s after it was asked to stop")
         clock.sleep(0.5)
 
 
-def _ask_to_stop(
-    target: str | Target,
-    job_id: str,
-    namespace: str,
-    by: str,
-    grace: float,
-    guard: Guard,
-    transport: Transport | None,
-) -> list[Answer[Any]]:
+def _ask_to_stop(site: Site, job_id: str, by: str, grace: float, guard: Guard) -> list[Answer[Any]]:
     """Ask for the stop and for the hold, and return the answer about the hold. Raises like `stop_job`."""
     stop = ray_jobs.stop_question(job_id)
     if is_process_job(job_id):
         stop = process_jobs.stop_question(job_id, by, grace)
     hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
-    stopped, *held = ask(target, guard(stop), *hold, namespace=namespace, transport=transport)
+    stopped, *held = site.ask(guard(stop), *hold)
     if left := stopped.get():
         raise CommandFailed(
             f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
-            target=str(target),
+            target=str(site),
             hint="state D waits for a disk or driver: look at dmesg there",
         )
     return held
 
 
-def _not_cancelled(target: str | Target, job_id: str, failure: TrainingMonitorError) -> CommandFailed:
+def _not_cancelled(site: Site, job_id: str, failure: TrainingMonitorError) -> CommandFailed:
     return CommandFailed(
         f"{job_id} waits for resources and could not be cancelled: {last_lines(failure.what)}",
-        target=str(target),
+        target=str(site),
         hint="Ray keeps the stop, and ends the job as soon as it begins; "
         f"to end it now, in the head pod: {ray_jobs.cancel_command(job_id)}",
     )
@@ -135,8 +126,8 @@ SILENT_SECONDS = 40.0  # after which a connection that should send something eve
 class ExitWatch:
     """Watches for the end of a job; `ended` is set when the target reports it."""
 
-    def __init__(self, target: Target, transport: Transport | None, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.target, self._transport, self._clock = target, transport, clock
+    def __init__(self, site: Site) -> None:
+        self.site = site
         self._job_id: str | None = None
         self._heard, self._is_over = 0.0, False
         self._stream: Stream | None = None
@@ -154,17 +145,17 @@ class ExitWatch:
             return
         self.close()
         self.ended.clear()
-        self._job_id, self._is_over, self._heard = job_id, False, self._clock.monotonic()
+        self._job_id, self._is_over, self._heard = job_id, False, self.site.clock.monotonic()
         find = process_jobs.wait_script if is_process_job(job_id) else ray_processes.wait_script
         try:
-            self._stream = connect(self.target, self._transport).stream(["sh", "-s"], input=find(job_id))
+            self._stream = self.site.stream(find(job_id))
         except TrainingMonitorError:
             return
         self._thread = threading.Thread(target=self._read, args=(self._stream,), daemon=True)
         self._thread.start()
 
     def _is_held(self) -> bool:
-        is_silent = self._clock.monotonic() - self._heard > SILENT_SECONDS
+        is_silent = self.site.clock.monotonic() - self._heard > SILENT_SECONDS
         return self._thread is not None and self._thread.is_alive() and not is_silent
 
     def _read(self, stream: Stream) -> None:
@@ -173,7 +164,7 @@ class ExitWatch:
             if stream is not self._stream:
                 return  # replaced by a newer stream
             said = (said + chunk)[-100:]
-            self._heard = self._clock.monotonic()
+            self._heard = self.site.clock.monotonic()
             if said.endswith(b"ended\n"):
                 self._is_over = True
                 self.ended.set()

@@ -28,13 +28,11 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
-from training_monitor.targets.asking import MAX_ANSWER_BYTES, ask, quote_path
-from training_monitor.targets.connect import connect
+from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
@@ -250,7 +248,7 @@ def read_new_log(
         CommandError: the target could not be asked, or the path is not a regular file.
     """
     limit = limit_bytes if cursor else min(limit_bytes, FIRST_BYTES)
-    return _ask_log(target, log_question(path, cursor, limit), namespace, transport)
+    return _ask_log(Site.of(target, namespace, transport), log_question(path, cursor, limit))
 
 
 def get_log_progress(
@@ -269,12 +267,12 @@ def get_log_progress(
     Raises:
         AccessDenied, SettingsError, CommandError: as for `read_new_log`.
     """
-    new = _ask_log(target, log_question(path, None, tail_bytes), namespace, transport)
+    new = _ask_log(Site.of(target, namespace, transport), log_question(path, None, tail_bytes))
     return parse_progress(new.text + new.partial)
 
 
-def _ask_log(target: str | Target, question: Question[NewLog], namespace: str, transport: Transport | None) -> NewLog:
-    [answer] = ask(target, question, namespace=namespace, transport=transport)
+def _ask_log(site: Site, question: Question[NewLog]) -> NewLog:
+    [answer] = site.ask(question)
     new = answer.get()
     assert isinstance(new, NewLog)
     return new
@@ -286,12 +284,9 @@ SILENT_SECONDS = 30.0
 class LogStream:
     """Follows one file of one target; `follow` may be called repeatedly."""
 
-    def __init__(
-        self, target: Target, expression: str, transport: Transport | None, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, site: Site, expression: str) -> None:
         """Follow the file that a shell expression names, see `quote_path`."""
-        self._target, self._expression = target, expression
-        self._transport, self._clock = transport, clock
+        self._site, self._expression = site, expression
         self._stream: Stream | None = None
         self._heard_at = 0.0
         self._closed = False
@@ -300,14 +295,14 @@ class LogStream:
         """Yield new lines, each with the cursor after them, until the connection ends. Raises ToolNotFound."""
         nonce = secrets.token_hex(12)
         script = follow_script(self._expression, cursor, nonce)
-        self._heard_at = self._clock.monotonic()
-        self._stream = connect(self._target, self._transport).stream(["sh", "-s"], input=script)
+        self._heard_at = self._site.clock.monotonic()
+        self._stream = self._site.stream(script)
         frames, lines = FrameReader(nonce), LineCutter(cursor)
         try:
             if self._closed:
                 return
             for chunk in self._stream.chunks():
-                self._heard_at = self._clock.monotonic()
+                self._heard_at = self._site.clock.monotonic()
                 for frame in frames.feed(chunk):
                     yield lines.cut(frame)
         except ParseError:
@@ -318,7 +313,7 @@ class LogStream:
 
     def drop_if_silent(self) -> None:
         """Close a silent connection; the target sends something at least every ten seconds."""
-        if (stream := self._stream) and self._clock.monotonic() - self._heard_at > SILENT_SECONDS:
+        if (stream := self._stream) and self._site.clock.monotonic() - self._heard_at > SILENT_SECONDS:
             stream.close()
 
     def close(self) -> None:

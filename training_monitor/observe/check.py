@@ -29,9 +29,8 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
 from training_monitor.observe.meant import MOST_NAMED, MeantTraining, find_meant
-from training_monitor.targets.asking import ask, ask_many, side_by_side
-from training_monitor.targets.connect import resolve_target
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.asking import Site, ask_many, side_by_side
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 SCHEMA = "training_monitor.check/1"
@@ -65,21 +64,21 @@ def check_training(
         JobNotFound: there is no such process, job or log.
         CommandError: the target could not be asked.
     """
-    where = resolve_target(target, namespace=namespace, transport=transport)
-    siblings = _Siblings(where, transport)
-    meant, _ = _both(partial(find_meant, where, what, transport=transport), siblings.find)
+    site = Site.of(target, namespace, transport, clock).resolve()
+    siblings = _Siblings(site)
+    meant, _ = _both(partial(find_meant, site, what), siblings.find)
     chosen = meant.trainings[:MOST_TRAININGS]
-    seen, _ = _both(partial(_look_at, where, chosen, transport, alone=len(chosen) == 1), siblings.ask)
+    seen, _ = _both(partial(_look_at, site, chosen, alone=len(chosen) == 1), siblings.ask)
     complete = [siblings.complete(each) for each in seen]
     kept = store or Store()
-    jobs = [_report(each, _judge(where, each, kept, clock.time(), stagnation_threshold)) for each in complete]
+    jobs = [_report(each, _judge(site, each, kept, stagnation_threshold)) for each in complete]
     jobs.sort(key=lambda job: -VERDICTS.index(job["verdict"]))
     left = meant.trainings[MOST_TRAININGS:]
     not_seen = [*meant.not_seen, *_not_looked_at(left)]
-    verdict, reason = _sum_up(where, jobs, not_seen)
+    verdict, reason = _sum_up(site, jobs, not_seen)
     return CheckReport(
         schema=SCHEMA,
-        target=str(where),
+        target=str(site),
         verdict=verdict,
         reason=reason,
         not_looked_at=len(left),
@@ -105,8 +104,8 @@ def judge_jobs(
     Raises:
         CommandError: the target could not be asked.
     """
-    where, kept, now = parse_target(target, namespace=namespace), store or Store(), clock.time()
-    listing = get_job_listing(where, transport=transport)
+    site, kept = Site.of(target, namespace, transport, clock), store or Store()
+    listing = get_job_listing(site.target, transport=transport)
     views = {view.job_id: view for view in listing.jobs}
     meant = {job_id: MeantTraining(WatchedJob(job_id=job_id), job_id) for job_id in views}
     running = [meant[job_id] for job_id, view in views.items() if not view.status.is_terminal]
@@ -114,10 +113,10 @@ def judge_jobs(
     looked_at = [
         each
         for first in range(0, len(running), MOST_TRAININGS)
-        for each in _look_at(where, running[first : first + MOST_TRAININGS], transport, alone=False)
+        for each in _look_at(site, running[first : first + MOST_TRAININGS], alone=False)
     ]
     seen |= {each.meant.name: each for each in looked_at if each.look}
-    judged = {job_id: _judge(where, each, kept, now, None) for job_id, each in seen.items()}
+    judged = {job_id: _judge(site, each, kept, None) for job_id, each in seen.items()}
     return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing.not_seen
 
 
@@ -143,12 +142,10 @@ def _both(first: Any, second: Any) -> tuple[Any, Any]:
     return found, beside
 
 
-def _look_at(
-    where: Target, trainings: Sequence[MeantTraining], transport: Transport | None, *, alone: bool
-) -> list[_Seen]:
+def _look_at(site: Site, trainings: Sequence[MeantTraining], *, alone: bool) -> list[_Seen]:
     """Look at all trainings in one round trip; with `alone`, raise the error that kept us from the only one."""
     asked = [_questions(each.job) for each in trainings]
-    answers = ask(where, gpu_question(8.0), *(each for group in asked for each in group), transport=transport)
+    answers = site.ask(gpu_question(8.0), *(each for group in asked for each in group))
     gpus, rest, seen = answers[0], answers[1:], []
     for meant, group in zip(trainings, asked):
         mine, rest = rest[: len(group)], rest[len(group) :]
@@ -181,20 +178,19 @@ def _read(meant: MeantTraining, answers: list[Answer[Any]], *, alone: bool) -> _
 class _Siblings:
     """The other pods of the training that runs in the target's pod: their GPUs belong to it too."""
 
-    def __init__(self, where: Target, transport: Transport | None) -> None:
-        self._where, self._transport = where, transport
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._pods: tuple[Target, ...] = ()
         self._gpus: list[Gpu] = []
         self._unread: list[str] = []
 
     def find(self) -> None:
-        if self._where.kind == "pod":
-            pods = find_siblings(self._where, transport=self._transport)
-            self._pods = tuple(replace(self._where, name=pod.name, container=None) for pod in pods)
+        pods = find_siblings(self._site)
+        self._pods = tuple(replace(self._site.target, name=pod.name, container=None) for pod in pods)
 
     def ask(self) -> None:
         """Read the GPUs of all sibling pods, side by side."""
-        answers = ask_many(self._pods, gpu_question(8.0), transport=self._transport)
+        answers = ask_many(self._pods, gpu_question(8.0), transport=self._site.transport)
         for pod, [answer] in zip(self._pods, answers):
             if answer.failure:
                 self._unread.append(f"{pod.name}: {answer.failure.what}")
@@ -226,22 +222,22 @@ def _not_looked_at(left: Sequence[MeantTraining]) -> Iterator[NotSeen]:
         yield NotSeen("more trainings", f"not looked at, name one by its PID or job: {named}", len(left))
 
 
-def _sum_up(where: Target, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
+def _sum_up(site: Site, jobs: Sequence[JobCheckReport], not_seen: Sequence[NotSeen]) -> tuple[str, str]:
     """Return the target's verdict and reason: those of its worst training, or unknown if some were not seen."""
     missed = "; ".join(map(str, not_seen))
     if not jobs:
-        return "unknown", f"no training was found on {where}" + (f", and not all was seen: {missed}" if missed else "")
+        return "unknown", f"no training was found on {site}" + (f", and not all was seen: {missed}" if missed else "")
     worst = jobs[0]
     if not_seen and VERDICTS.index(worst["verdict"]) < VERDICTS.index("unknown"):
         return "unknown", f"not all was seen, though what was is not in trouble: {missed}"
     return worst["verdict"], worst["reason"]
 
 
-def _judge(where: Target, seen: _Seen, store: Store | None, now: float, threshold: float | None) -> Verdict:
+def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None) -> Verdict:
     if seen.look is None:
         return Verdict("unknown", "unknown", f"it could not be looked at: {seen.error.what if seen.error else '?'}")
-    path = seen.look.log.path if seen.look.log else None
-    looks = Looks(store, look_key(where, seen.meant.job, path))
+    path, now = seen.look.log.path if seen.look.log else None, site.clock.time()
+    looks = Looks(store, look_key(site.target, seen.meant.job, path))
     looks.add(observation_of(seen.look, seen.progress, seen.look.text, now, first=True))
     return judge(looks.all(), now=now, policy=stall_policy(threshold))
 

@@ -50,7 +50,7 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.evidence import SAMPLE_SECONDS, evidence_question, pids_of_process_job
 from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.observe.looks import observe_job
-from training_monitor.targets.asking import ask, side_by_side
+from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
@@ -146,7 +146,7 @@ def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None,
 
     def one(target: Target, questions: list[Question[Any]]) -> Answers:
         try:
-            return {answer.name: answer for answer in ask(target, *questions, transport=transport)}
+            return {answer.name: answer for answer in Site(target, transport).ask(*questions)}
         except TrainingMonitorError as error:
             return {question.name: Answer(question.name, None, error) for question in questions}
 

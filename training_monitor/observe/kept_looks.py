@@ -23,10 +23,9 @@ from training_monitor.judging.stall import StallPolicy
 from training_monitor.judging.stall_history import place_of, thin_looks
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.observe.looks import Look, observation_of, read_watch, watch_questions
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.target import Target
-from training_monitor.targets.transport import Transport
 
 WINDOW = 720  # observations that are judged at most
 KEEP_SECONDS = 10.0  # least time between two observations in the store; those in between stay in memory
@@ -121,10 +120,10 @@ class Observer:
     that grows there is a sign of life.
     """
 
-    def __init__(self, target: Target, job: WatchedJob, *, store: Store, transport: Transport | None) -> None:
-        self.target, self.job, self._store, self._transport = target, job, store, transport
+    def __init__(self, site: Site, job: WatchedJob, *, store: Store) -> None:
+        self.site, self.job, self._store = site, job, store
         self._known: Identity | None = None
-        self.looks = Looks(store, look_key(target, job, None) if job.job_id else "")
+        self.looks = Looks(store, look_key(site.target, job, None) if job.job_id else "")
         self.progress = Progress()  # by the last look
         self._epochs: EpochCount | None = None
 
@@ -140,10 +139,10 @@ class Observer:
         questions = watch_questions(
             self.job, None, self._known, with_log=with_log, with_checkpoints=False, is_first=is_first
         )
-        answers = ask(self.target, *questions, transport=self._transport)
+        answers = self.site.ask(*questions)
         look = read_watch(self.job, answers, with_log=with_log, with_checkpoints=False, is_first=is_first)
         if look.view:
-            look = replace(look, view=read_last_words(self.target, look.view, transport=self._transport))
+            look = replace(look, view=read_last_words(self.site, look.view))
         self._epochs = look.epochs or self._epochs or EpochCount()
         look = replace(look, epochs=self._epochs)
         self._known = look.process.identity if look.process else None
@@ -162,7 +161,7 @@ class Observer:
         """Load the earlier observations once it is known which training this is."""
         if not self.looks.key:
             path = look.log.path if look.log else None
-            self.looks = Looks(self._store, look_key(self.target, self.job, path))
+            self.looks = Looks(self._store, look_key(self.site.target, self.job, path))
 
     def judge(self, now: float, policy: StallPolicy) -> Verdict:
         """Return the verdict on all observations; asks nothing."""

@@ -22,8 +22,7 @@ from training_monitor.observe.find_trainings import (
     files_question,
     find_question,
 )
-from training_monitor.targets.asking import ask
-from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -48,7 +47,7 @@ class Meant:
     not_seen: tuple[NotSeen, ...] = ()
 
 
-def find_meant(target: Target, what: str | int | None = None, *, transport: Transport | None = None) -> Meant:
+def find_meant(site: Site, what: str | int | None = None) -> Meant:
     """Find what is meant, in one round trip at most.
 
     Args:
@@ -65,10 +64,10 @@ def find_meant(target: Target, what: str | int | None = None, *, transport: Tran
         return Meant((_by_job(text),))
     questions: list[Question[Any]] = [find_question(), process_jobs.jobs_question(), ray_jobs.jobs_question()]
     questions += [ray_jobs.signs_question(), *([] if text else [files_question()])]
-    running, names, ray, signs, *files = ask(target, *questions, transport=transport)
+    running, names, ray, signs, *files = site.ask(*questions)
     not_seen = tuple(_not_seen(running, names, ray_jobs.why_not_listed(ray, signs)))
     found: FoundTrainings = running.value or FoundTrainings(())
-    there = _There(target, found.trainings, names.value or (), ray.value or (), not_seen)
+    there = _There(site.target, found.trainings, names.value or (), ray.value or (), not_seen)
     if not text:
         return _all(there, files[0])
     return Meant((_by_pid(there, int(text)) if is_pid(text) else _by_name(there, text),))
@@ -129,15 +128,15 @@ def find_one(
         SettingsError: there are several. JobNotFound: there is none. IncompleteAnswer: there may be others.
         CommandError: the target could not be asked.
     """
-    where = resolve_target(target, namespace=namespace, transport=transport)
-    meant = find_meant(where, what, transport=transport)
+    site = Site.of(target, namespace, transport).resolve()
+    meant = find_meant(site, what)
     found = meant.trainings
     if len(found) > 1:
-        raise SettingsError(f"trainings on {where}", len(found), f"one: say which, by {_listed(found)}")
+        raise SettingsError(f"trainings on {site}", len(found), f"one: say which, by {_listed(found)}")
     if meant.not_seen:
-        raise _incomplete(f"nobody knows which trainings are on {where}", meant.not_seen)
+        raise _incomplete(f"nobody knows which trainings are on {site}", meant.not_seen)
     if not found:
-        raise JobNotFound(f"no training was found on {where}", hint="name a PID, a log file or a job")
+        raise JobNotFound(f"no training was found on {site}", hint="name a PID, a log file or a job")
     return found[0]
 
 

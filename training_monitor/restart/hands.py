@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
-from training_monitor.core.clock import Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
@@ -21,13 +20,12 @@ from training_monitor.core.values import CheckpointListing
 from training_monitor.health.cluster import find_siblings
 from training_monitor.jobs.attempts import Removed, attempt_number, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
-from training_monitor.jobs.jobs import find_jobs_named, is_process_job, look_at_job, start_job
+from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
 from training_monitor.jobs.ray_processes import Forgotten, end_forgotten
 from training_monitor.jobs.stopping import ExitWatch, stop_job
 from training_monitor.restart.state import RunState
-from training_monitor.targets.asking import side_by_side
+from training_monitor.targets.asking import Site, side_by_side
 from training_monitor.targets.target import Target
-from training_monitor.targets.transport import Transport
 
 LATE_SECONDS = 10.0  # the file system may still write a job's files for this long after the job ended
 
@@ -38,14 +36,14 @@ def claim_names(run: RunState) -> list[str]:
     return list(dict.fromkeys([run.job_name, *map(training_name, jobs)]))
 
 
-def find_other_job(target: Target, run: RunState, *, transport: Transport | None) -> JobView | None:
+def find_other_job(site: Site, run: RunState) -> JobView | None:
     """Return a job to adopt instead of starting one: a running one of this name, or one newer than all attempts.
 
     A newer job was started by another supervisor that took over for a while, unless it began before a job that `run`
     adopted.
     """
     process = "command" in (run.config or {})
-    views = [view for view, _ in find_jobs_named(target, run.job_name, process=process, transport=transport)]
+    views = [view for view, _ in find_jobs_named(site, run.job_name, process=process)]
     made = [attempt_number(each["job_id"]) for each in run.attempts]
     last = run.attempts[-1] if run.attempts else None
     since = last["started_at"] if last and last["start_step"] is None else 0.0  # for an adopted job, the target's time
@@ -55,20 +53,17 @@ def find_other_job(target: Target, run: RunState, *, transport: Transport | None
     return next((view for view in reversed(views) if not view.status.is_terminal), later[-1] if later else None)
 
 
-def end_what_ray_forgot(
-    target: Target, run: RunState, *, guard: Guard = unguarded, transport: Transport | None
-) -> Forgotten:
+def end_what_ray_forgot(site: Site, run: RunState, *, guard: Guard = unguarded) -> Forgotten:
     """End processes of attempts that Ray does not know, on the head; after a lost attempt, on all pods of the cluster.
 
     The driver runs on a worker pod if its entrypoint asked for resources. Raises CommandError: a process cannot be
     ended, or a running pod could not be asked.
     """
     is_lost = bool(run.attempts) and run.attempts[-1]["status"] == "LOST"
-    pods = find_siblings(target, transport=transport) if is_lost else ()
+    pods = find_siblings(site) if is_lost else ()
     running = [pod.name for pod in pods if pod.phase == "Running" and not pod.deleting]
-    targets = [target, *(replace(target, name=name, container=None) for name in running)]
-    more: dict[str, Any] = {"guard": guard, "transport": transport}
-    calls = [partial(end_forgotten, each, run.job_name, run.job_id, **more) for each in targets]
+    sites = [site, *(site.at(replace(site.target, name=name, container=None)) for name in running)]
+    calls = [partial(end_forgotten, each, run.job_name, run.job_id, guard=guard) for each in sites]
     found: list[Forgotten] = []
     for answer in side_by_side(calls):
         if isinstance(answer, TrainingMonitorError):
@@ -96,15 +91,13 @@ class Hands:
     def __init__(
         self,
         store: Store,
-        target: Target,
-        transport: Transport | None,
-        clock: Clock,
+        site: Site,
         on_event: OnEvent | None,
         take_over: bool,
     ) -> None:
-        self.store, self.target, self.transport, self.clock = store, target, transport, clock
+        self.store, self.site, self.clock = store, site, site.clock
         self.on_event, self.take_over = on_event, take_over
-        self.exit_watch = ExitWatch(target, transport)
+        self.exit_watch = ExitWatch(site)
         self.claims: dict[str, Claiming] = {}
         self.keep_attempts: int | None = None
 
@@ -116,9 +109,7 @@ class Hands:
 
         for name in claim_names(run):
             if name not in self.claims:
-                self.claims[name] = Claiming(
-                    self.target, name, self.store, self.transport, self.clock, tell, take_over=self.take_over
-                )
+                self.claims[name] = Claiming(self.site, name, self.store, tell, take_over=self.take_over)
             self.claims[name].hold()
 
     def guard_of(self, run: RunState) -> Guard:
@@ -133,14 +124,14 @@ class Hands:
 
     def move(self, target: Target) -> None:
         """Switch to the replacement of the target."""
-        self.target = self.exit_watch.target = target
+        self.site = self.exit_watch.site = self.site.at(target)
         for each in self.claims.values():
-            each.target = target
+            each.site = self.site
 
     def look(self, job_id: str) -> JobView | None:
         """Return the job; None if there is no such job. Raises CommandError."""
         try:
-            return look_at_job(self.target, job_id, transport=self.transport)
+            return see_job(self.site, job_id)
         except JobNotFound:
             return None
 
@@ -149,7 +140,7 @@ class Hands:
         if not run.checkpoint_dir:
             return CheckpointListing(())
         found = get_checkpoint_listing(
-            run.checkpoint_dir, self.target, passed_over=run.bad_checkpoints, transport=self.transport
+            run.checkpoint_dir, self.site.target, passed_over=run.bad_checkpoints, transport=self.site.transport
         )
         return found or CheckpointListing(())
 
@@ -165,13 +156,13 @@ class Hands:
                 self.tell(run, "removed", f"left, as there are files of others in them: {', '.join(former.left)}")
 
         more: dict[str, Any] = {"guard": guard, "keep_attempts": self.keep_attempts, "on_removed": tell}
-        return start_job(self.target, plan["job_id"], config, checkpoint, transport=self.transport, **more)
+        return start_job(self.site, plan["job_id"], config, checkpoint, **more)
 
     def stop_job(self, run: RunState, job_id: str) -> str:
         """Stop a job that is to be restarted. Raises like `stopping.stop_job`, and LeaseLost."""
-        more: dict[str, Any] = {"transport": self.transport, "clock": self.clock}
+        more: dict[str, Any] = {"transport": self.site.transport, "clock": self.clock}
         more["on_progress"] = lambda text: self.tell(run, "stopping", text)
-        return stop_job(self.target, job_id, by=SUPERVISOR, guard=self.guard_of(run), **more)
+        return stop_job(self.site.target, job_id, by=SUPERVISOR, guard=self.guard_of(run), **more)
 
     def ended_otherwise(self, job_id: str) -> JobView | None:
         """Return the job if it succeeded or a person stopped it before we did; Ray does not tell who stopped a job."""

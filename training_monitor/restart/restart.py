@@ -21,6 +21,7 @@ from training_monitor.notify import templates
 from training_monitor.notify.notice_text import command_line, next_command
 from training_monitor.restart.state import RunState, load_run_state
 from training_monitor.restart.supervisor import Supervisor
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target, parse_target
 from training_monitor.targets.transport import Transport
 
@@ -84,10 +85,11 @@ def auto_restart(
     waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
     policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts)
     _check(job_name, job_config)
-    target, store = parse_target(head_pod, namespace=namespace), store or Store()
-    new = RunState(_key(target, job_name), str(target), job_name, checkpoint_dir or "", clock.time(), config=job_config)
+    site, store = Site.of(head_pod, namespace, transport, clock), store or Store()
+    key = _key(site.target, job_name)
+    new = RunState(key, str(site), job_name, checkpoint_dir or "", clock.time(), config=job_config)
     with store.hold(new.key):
-        made = Supervisor(store, target, policy, transport, clock, on_event, take_over=take_over, on_look=on_look)
+        made = Supervisor(store, site, policy, on_event, take_over=take_over, on_look=on_look)
         with closing(made) as supervisor:
             return _supervise(supervisor, new, initial_job_id)
 

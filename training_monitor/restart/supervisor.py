@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from training_monitor.core.clock import Clock
 from training_monitor.core.errors import (
     AlreadySupervised,
     CommandFailed,
@@ -30,7 +29,7 @@ from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import WatchedJob
 from training_monitor.health.cluster import find_replacement, pod_of
-from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, look_at_job, next_job_id
+from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
 from training_monitor.jobs.process_jobs import held_by
 from training_monitor.jobs.ray_processes import Forgotten
 from training_monitor.judging.restart import RestartPolicy, choose_resume
@@ -50,8 +49,8 @@ from training_monitor.restart.state import (
     plan_attempt,
     update_attempt,
 )
-from training_monitor.targets.target import Target, parse_target
-from training_monitor.targets.transport import Transport
+from training_monitor.targets.asking import Site
+from training_monitor.targets.target import parse_target
 
 LOST_LOOKS = 2
 STOP_TRIES = 10
@@ -64,16 +63,14 @@ class Supervisor(Hands):
     def __init__(
         self,
         store: Store,
-        target: Target,
+        site: Site,
         policy: RestartPolicy,
-        transport: Transport | None,
-        clock: Clock,
         on_event: OnEvent | None,
         *,
         take_over: bool = False,
         on_look: OnLook = lambda error: None,
     ) -> None:
-        super().__init__(store, target, transport, clock, on_event, take_over)
+        super().__init__(store, site, on_event, take_over)
         self.keep_attempts = policy.keep_attempts
         self.policy, self.on_look = policy, on_look
         self.observer: Observer | None = None
@@ -101,20 +98,18 @@ class Supervisor(Hands):
     def begin(self, run: RunState, initial_job_id: str | None) -> RunState:
         """Begin a new run: adopt a running job of this name, or plan the first attempt."""
         self.claim(replace(run, job_id=initial_job_id))
-        pod = pod_of(self.target, transport=self.transport)
+        pod = pod_of(self.site)
         run = replace(run, labels=dict(pod.labels) if pod else {})
         if initial_job_id:
             config = run.config or self._config_of(initial_job_id)
-            return self.adopt(
-                replace(run, config=config), look_at_job(self.target, initial_job_id, transport=self.transport)
-            )
+            return self.adopt(replace(run, config=config), see_job(self.site, initial_job_id))
         given = run.config is not None
         process = "command" in (run.config or {})
-        named = find_jobs_named(self.target, run.job_name, process=process, transport=self.transport)
+        named = find_jobs_named(self.site, run.job_name, process=process)
         if not named:
             if not given:
                 raise JobNotFound(
-                    f"{self.target}: there is no Ray job called {run.job_name!r} to take the command from",
+                    f"{self.site}: there is no Ray job called {run.job_name!r} to take the command from",
                     hint="give job_config, or initial_job_id",
                 )
             return self.save(run)
@@ -125,8 +120,8 @@ class Supervisor(Hands):
             return self.adopt(run, running[-1])
         if finished := [view for view in views if view.survivors and view.status is JobStatus.SUCCEEDED]:
             raise JobExists(
-                f"{self.target}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",
-                hint=f"stop it first: training-monitor stop {self.target} {finished[-1].job_id}",
+                f"{self.site}: {finished[-1].job_id} ended well; {finished[-1].survivors} of its processes run on",
+                hint=f"stop it first: training-monitor stop {self.site} {finished[-1].job_id}",
             )
         for view in views:
             if view.survivors:
@@ -138,7 +133,7 @@ class Supervisor(Hands):
         return self.save(run)
 
     def _config_of(self, job_id: str) -> dict[str, Any]:
-        config = None if is_process_job(job_id) else get_job_config(self.target, job_id, transport=self.transport)
+        config = None if is_process_job(job_id) else get_job_config(self.site, job_id)
         if config is None:
             raise SettingsError("job_config", None, f"a configuration: {job_id} tells none")
         return config
@@ -151,7 +146,7 @@ class Supervisor(Hands):
 
     def go_on(self, run: RunState, given: RunState) -> RunState:
         """Continue a run whose supervisor died: same phase, same count; new arguments apply from now on."""
-        if run.target != str(self.target):
+        if run.target != str(self.site):
             self.move(parse_target(run.target))
         text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
         if given.config and json.dumps(given.config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
@@ -168,7 +163,7 @@ class Supervisor(Hands):
         plan = run.attempts[-1]
         if len(run.attempts) > 1 and (ended := self._held(run, run.attempts[-2]["job_id"])):
             return ended
-        other = find_other_job(self.target, run, transport=self.transport)
+        other = find_other_job(self.site, run)
         if other and other.job_id != plan["job_id"]:
             return self.adopt(replace(run, attempts=run.attempts[:-1]), other)
         try:
@@ -186,7 +181,7 @@ class Supervisor(Hands):
             source = f"from {plan['checkpoint']}" if plan["checkpoint"] else "from the start, as fresh_start allows"
         kind = "started" if how == "started" else "adopted"
         self.tell(run, kind, f"{plan['job_id']} {how}, {source}", checkpoint=plan["checkpoint"])
-        pod = pod_of(self.target, transport=self.transport)
+        pod = pod_of(self.site)
         run = update_attempt(run, status="RUNNING", started_at=self.clock.time(), node=pod.node if pod else None)
         return self.save(replace(run, phase="watching"))
 
@@ -196,7 +191,7 @@ class Supervisor(Hands):
         if run.attempts:
             if held := self._held(run, run.attempts[-1]["job_id"]):
                 return held
-            if other := find_other_job(self.target, run, transport=self.transport):
+            if other := find_other_job(self.site, run):
                 return self.adopt(run, other)
         highest = len(run.attempts)
         if not process:
@@ -223,12 +218,12 @@ class Supervisor(Hands):
         if choice.refusal:
             return self.done(run, RunOutcome.NO_CHECKPOINT_FOUND, f"no_checkpoint_found: {choice.refusal}")
         number, name = highest + 1, run.job_name
-        job_id = next_job_id(self.target, name, process=process, at_least=number, transport=self.transport)
+        job_id = next_job_id(self.site, name, process=process, at_least=number)
         return self.save(plan_attempt(run, job_id, choice.checkpoint, choice.refused, self.clock.time()))
 
     def _end_forgotten(self, run: RunState) -> Forgotten:
         """End processes of former attempts that Ray no longer knows: they would train beside the next one."""
-        found = end_what_ray_forgot(self.target, run, guard=self.guard_of(run), transport=self.transport)
+        found = end_what_ray_forgot(self.site, run, guard=self.guard_of(run))
         if found.ended:
             left = plural(found.ended, "process", "processes")
             self.tell(run, "detected", f"{left} of {run.job_name} ran on without Ray's knowledge: ended, and seen gone")
@@ -261,8 +256,8 @@ class Supervisor(Hands):
         """Return the observer of the current job on the current target."""
         job = WatchedJob(job_id=run.job_id, output_dir=run.checkpoint_dir or None)
         known = self.observer
-        if known is None or (known.job, known.target) != (job, self.target):
-            known = self.observer = Observer(self.target, job, store=self.store, transport=self.transport)
+        if known is None or (known.job, known.site) != (job, self.site):
+            known = self.observer = Observer(self.site, job, store=self.store)
         return known
 
     def stop(self, run: RunState) -> RunState:
@@ -297,7 +292,7 @@ class Supervisor(Hands):
 
     def _held(self, run: RunState, job_id: str) -> RunState | None:
         """End the run if a person stopped its last job after that had ended; None otherwise."""
-        by = held_by(self.target, job_id, transport=self.transport)
+        by = held_by(self.site, job_id)
         last = run.attempts[-1]
         if by is None or (last["status"] == "PLANNED" and self.look(last["job_id"])):
             return None
@@ -371,9 +366,9 @@ class Supervisor(Hands):
             self.tell(run, "unreachable", f"cannot ask: {error}; the job is left alone")
         self.on_look(error)
         self.exit_watch.close()
-        if isinstance(error, TargetNotFound) and self.target.kind == "pod":
-            if found := find_replacement(self.target, run.labels, transport=self.transport):
-                self.tell(run, "moved", f"{self.target} was replaced by {found}")
+        if isinstance(error, TargetNotFound) and self.site.target.kind == "pod":
+            if found := find_replacement(self.site, run.labels):
+                self.tell(run, "moved", f"{self.site} was replaced by {found}")
                 self.move(found)
                 run = replace(run, target=str(found))
                 with suppress(StateError):  # the state folder itself may be unreachable
@@ -385,7 +380,7 @@ class Supervisor(Hands):
         if self.unreachable_since is not None:
             gap = format_duration(self.clock.monotonic() - self.unreachable_since)
             self.unreachable_since = None
-            self.tell(run, "reached", f"{self.target} answers again after {gap}")
+            self.tell(run, "reached", f"{self.site} answers again after {gap}")
         self.on_look(None)
 
     def pause(self, run: RunState, seconds: float) -> None:

@@ -239,7 +239,7 @@ def _is_ours(ctx: JobContext, row: dict[str, Any]) -> bool:
 def _stop_and_save(ctx: JobContext) -> None:
     """Stop the training on the machine and copy its newest checkpoint here, best effort."""
     try:
-        for view, _ in find_jobs_named(ctx.target(), ctx.run_name, process=True, transport=ctx.service.transport):
+        for view, _ in find_jobs_named(ctx.site(), ctx.run_name, process=True):
             if not view.status.is_terminal:
                 stop_job(ctx.target(), view.job_id, transport=ctx.service.transport, clock=ctx.clock)
     except TrainingMonitorError as error:

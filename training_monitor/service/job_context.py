@@ -27,6 +27,7 @@ from training_monitor.service.notices import (
     of_job,
 )
 from training_monitor.service.queue import TrainingQueue
+from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -236,6 +237,10 @@ class JobContext:
             row = show_instance(found.name, transport=self.service.transport)
             self._target = read_address(found, row)
         return self._target
+
+    def site(self) -> Site:
+        """Return the machine as it is reached. Raises like `target`."""
+        return Site(self.target(), self.service.transport, self.clock)
 
     def answered(self) -> None:
         """Reset what was recorded while the machine was silent: it answered."""

@@ -442,7 +442,7 @@ def leave_to_others(ctx: JobContext) -> None:
     An unreachable machine counts as the job's own.
     """
     try:
-        see_unclaimed(ctx.target(), ctx.run_name, ctx.service.store, ctx.service.transport)
+        see_unclaimed(ctx.site(), ctx.run_name, ctx.service.store)
     except AlreadySupervised:
         raise
     except TrainingMonitorError as error:

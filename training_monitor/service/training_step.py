@@ -27,7 +27,7 @@ from training_monitor.restart.supervisor import Supervisor
 from training_monitor.service.job_context import JobContext, seconds_left
 from training_monitor.service.machine_steps import give_up_machine, tell_copying
 from training_monitor.service.sync import SyncReport, fetch_folder
-from training_monitor.targets.target import Target
+from training_monitor.targets.asking import Site
 from training_monitor.vast.instances import find_instance
 from training_monitor.vast.renting import JobState, TrainingRequest, resolve_env
 from training_monitor.watch.state import decide_alerts
@@ -56,8 +56,8 @@ class _JobWatcher(TrainingWatcher):
 
     supervisor: Supervisor
 
-    def address(self) -> Target:
-        return self.supervisor.target
+    def reached(self) -> Site:
+        return self.supervisor.site
 
 
 class TrainingStep:
@@ -76,7 +76,7 @@ class TrainingStep:
         if service.outbox:
             machine = f"vast://{ctx.job.work.instance_id}"
             self._notices = RestartNotices(service.outbox, machine, ctx.job.id, about=ctx.about, command=ctx.command)
-        given = (service.store, ctx.target(), policy, service.transport, ctx.clock, self._show)
+        given = (service.store, ctx.site(), policy, self._show)
         self._supervisor = _JobSupervisor(*given, on_look=ctx.lookout.note)
         self._watcher: _JobWatcher | None = None
         self._ended: Event | None = None
@@ -97,7 +97,7 @@ class TrainingStep:
     def _open(self) -> RunState:
         """Resume the training from the store, or begin it."""
         ctx, store = self.ctx, self.ctx.service.store
-        name, target = ctx.run_name, self._supervisor.target
+        name, target = ctx.run_name, self._supervisor.site.target
         key = f"{target} {name}"
         if ended := load_run_state(store, key, finished=True):
             return ended
@@ -163,7 +163,7 @@ class TrainingStep:
         """Append the log of one attempt to the local copy, resuming where that ends."""
         ctx, service = self.ctx, self.ctx.service
         watcher = _JobWatcher(
-            self._supervisor.target,
+            self._supervisor.site.target,
             WatchedJob(job_id=job_id, output_dir=ctx.checkpoint_dir, name=ctx.job.id),
             WatchConfig(poll_interval=service.config.check_interval),
             store=service.store,

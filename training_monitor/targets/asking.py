@@ -15,9 +15,10 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
     CommandError,
     CommandFailed,
@@ -26,15 +27,65 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.models import Answer, Question, Reply
-from training_monitor.targets.connect import connect
+from training_monitor.targets.connect import connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target, parse_target
-from training_monitor.targets.transport import Transport, explain_failure
+from training_monitor.targets.transport import Stream, Transport, explain_failure
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new process to 128 KiB
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A target, the transport that reaches it (None: the programs of this machine), and the clock to wait by."""
+
+    target: Target
+    transport: Transport | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    @classmethod
+    def of(
+        cls,
+        target: str | Target,
+        namespace: str = "default",
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Site:
+        """Return the site of a target string; a bare name is a pod in `namespace`. Raises SettingsError."""
+        return cls(parse_target(target, namespace=namespace), transport, clock)
+
+    def at(self, target: Target) -> Site:
+        """Return another target, reached in the same way."""
+        return replace(self, target=target)
+
+    def resolve(self) -> Site:
+        """Return the site of a vast.ai instance at its current ssh address; others unchanged. Raises CommandError."""
+        return self.at(resolve_target(self.target, transport=self.transport))
+
+    def __str__(self) -> str:
+        return str(self.target)
+
+    def ask(self, *questions: Question[Any], timeout: float | None = None) -> list[Answer[Any]]:
+        """Ask all `questions` in one round trip; see `ask`."""
+        reach = connect(self.target, self.transport)
+        limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
+        for attempts_left in reversed(range(ASK_ATTEMPTS)):
+            nonce = secrets.token_hex(12)
+            result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
+            frames = read_frames(result.stdout, nonce)
+            if frames is not None or result.exit_code != 0 or not attempts_left:
+                break
+        if frames is not None:
+            return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
+        # pieces of our own frames explain nothing
+        raise explain_failure(replace(result, stdout="") if nonce in result.stdout else result, str(self))
+
+    def stream(self, script: str) -> Stream:
+        """Start a script and return its output as it comes. Raises CommandError."""
+        return connect(self.target, self.transport).stream(["sh", "-s"], input=script)
 
 
 def ask(
@@ -55,21 +106,7 @@ def ask(
     Raises:
         CommandError: the target as a whole did not answer (see errors.py for the kinds).
     """
-    where = parse_target(target, namespace=namespace)
-    reach = connect(where, transport)
-    limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
-    for attempt in range(ASK_ATTEMPTS):
-        nonce = secrets.token_hex(12)
-        result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
-        frames = read_frames(result.stdout, nonce)
-        if frames is not None:
-            return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
-        # pieces of our own frames explain nothing
-        said = replace(result, stdout="") if nonce in result.stdout else result
-        failure = explain_failure(said, str(where))
-        if result.exit_code != 0 or attempt == ASK_ATTEMPTS - 1:
-            raise failure
-    raise AssertionError("unreachable")
+    return Site.of(target, namespace, transport).ask(*questions, timeout=timeout)
 
 
 def format_script(questions: Sequence[Question[Any]], nonce: str) -> str:

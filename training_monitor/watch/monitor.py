@@ -19,7 +19,7 @@ from training_monitor.judging.stall import stall_policy
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.kept_looks import Observer
 from training_monitor.observe.looks import Look
-from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -43,10 +43,10 @@ class JobMonitor:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.target = resolve_target(head_pod, namespace=namespace, transport=transport)
+        self.site = Site.of(head_pod, namespace, transport, clock).resolve()
         job = job_id if isinstance(job_id, WatchedJob) else WatchedJob(job_id=job_id)
         self.job_id, self._clock = job.label, clock
-        self._observer = Observer(self.target, job, store=store or Store(), transport=transport)
+        self._observer = Observer(self.site, job, store=store or Store())
         self._started = clock.monotonic()
         self._first: tuple[float, int] | None = None
         self._looked_at: float | None = None
@@ -148,7 +148,7 @@ def monitor_job(
         CommandError: the target cannot be asked at the first look; later failures are retried.
     """
     monitor = JobMonitor(head_pod, job_id, namespace, store=store, transport=transport, clock=clock)
-    exit_watch = ExitWatch(monitor.target, transport)
+    exit_watch = ExitWatch(monitor.site)
     started, status = clock.monotonic(), None
     try:
         while True:

@@ -261,13 +261,13 @@ class _Terminator:
     def _upload(self, state: Termination, checkpoint: Checkpoint, destination: str) -> UploadReport:
         try:
             return upload_checkpoint(
-                self.watcher.address(),
+                self.watcher.reached().target,
                 checkpoint.path,
                 destination,
                 incomplete=None if state.plan.end == "finished" else self._incomplete(state),
                 pid=state.identity.pid if state.identity else None,
                 on_progress=lambda text: self.tell("progress", text),
-                transport=self.watcher.transport,
+                transport=self.watcher.site.transport,
                 clock=self.watcher.clock,
             )
         except SettingsError as error:  # such as missing credentials: the next destination may have them
@@ -316,7 +316,7 @@ class _Terminator:
         return replace(state, phase="done", ended_at=self.watcher.clock.time())
 
     def _is_there(self, number: str) -> bool:
-        return find_instance(number, transport=self.watcher.transport, clock=self.watcher.clock) is not None
+        return find_instance(number, transport=self.watcher.site.transport, clock=self.watcher.clock) is not None
 
     def _destroy(self, number: str) -> bool:
         """Verify that the instance is gone; return whether the service acknowledged our request. Raises LeaseLost."""
@@ -326,7 +326,7 @@ class _Terminator:
         return destroy_instance(
             number,
             on_event=lambda text: self.tell("waiting", text),
-            transport=self.watcher.transport,
+            transport=self.watcher.site.transport,
             clock=self.watcher.clock,
         ).acknowledged
 

@@ -126,9 +126,7 @@ class _Watch:
     def claim(self, closing: ExitStack, take_over: bool) -> None:
         """Claim the right to end the run, from the first look until `closing`."""
         watcher, name = self.watcher, claim_name(self.watcher.job)
-        self.claiming = Claiming(
-            watcher.target, name, watcher.store, watcher.transport, watcher.clock, self.tell, take_over=take_over
-        )
+        self.claiming = Claiming(watcher.site, name, watcher.store, self.tell, take_over=take_over)
         closing.callback(self.claiming.close)
         watcher.claiming = self.claiming
 
@@ -144,13 +142,13 @@ class _Watch:
         past = past_termination(self.watcher)
         if past and past.gone:  # there is nothing left to ask
             return WatchReport(past.end, past.reason, None, past)
-        exit_watch = ExitWatch(self.watcher.target, self.watcher.transport)
+        exit_watch = ExitWatch(self.watcher.site)
         try:
             while not self.stopping.is_set():
                 if report := self.look():
                     return report
                 if self.watcher.job.job_id and self.unreachable_since is None:
-                    exit_watch.target = self.watcher.address()
+                    exit_watch.site = self.watcher.reached()
                     exit_watch.follow(self.watcher.job.job_id)
                 self.wait(exit_watch)
             return None

@@ -31,10 +31,9 @@ from training_monitor.logs.following import LogStream
 from training_monitor.notify.notice_text import next_command, word_for
 from training_monitor.observe.kept_looks import Looks, look_key
 from training_monitor.observe.looks import Look, log_expression, read_watch, watch_questions
-from training_monitor.targets.asking import ask
-from training_monitor.targets.connect import resolve_target
+from training_monitor.targets.asking import Site
 from training_monitor.targets.proc_stat import Identity
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.watch.state import LAYOUT, NOT_STALLING, Told, WatchState
 
@@ -82,15 +81,16 @@ class TrainingWatcher:
         transport: Transport | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.target = parse_target(target, namespace=namespace)
+        self.site = Site.of(target, namespace, transport, clock)
+        self.target = self.site.target
         self.job = watched_job(job)
         self.config = config if isinstance(config, WatchConfig) else read_watch_config(config or {})
         self.claiming: Claiming | None = None  # the run may be ended only while this claim is held
         self.about = look_key(self.target, self.job, None)
         self.key = f"watch {self.about}"
         self.store = store or Store()
-        self.transport, self.clock = transport, clock
-        self._address: Target | None = None
+        self.clock = clock
+        self._reached: Site | None = None
         self._is_first = True
         self._asking, self.lock = threading.Lock(), threading.RLock()
         self._stream: _Streaming | None = None
@@ -139,7 +139,7 @@ class TrainingWatcher:
         """Return the same with the number of unlisted checkpoints. Raises SettingsError, CommandError."""
         if self.job.output_dir is None:
             raise SettingsError("output_dir", None, "the folder the training writes its checkpoints to")
-        found = get_checkpoint_listing(self.job.output_dir, self.address(), transport=self.transport)
+        found = get_checkpoint_listing(self.job.output_dir, self.reached().target, transport=self.site.transport)
         return found or CheckpointListing(())
 
     def stop_training(self, grace: float | None = None) -> bool:
@@ -160,11 +160,11 @@ class TrainingWatcher:
             return self._stop_processes(grace, only)
         try:
             stop_job(
-                self.address(),
+                self.reached().target,
                 self.job.job_id,
                 grace=grace,
                 guard=self._guard,
-                transport=self.transport,
+                transport=self.site.transport,
                 clock=self.clock,
             )
         except CommandFailed as error:
@@ -188,7 +188,7 @@ class TrainingWatcher:
             self.state.identity = look.process.identity
             self.save()
         question = self._guard(stop_process_question(look.process.identity, grace))
-        [answer] = ask(self.address(), question, transport=self.transport)
+        [answer] = self.reached().ask(question)
         return list(answer.get() or ())
 
     @property
@@ -196,11 +196,11 @@ class TrainingWatcher:
         """The guard that allows an action only under the claim, if there is one."""
         return self.claiming.guard if self.claiming else unguarded
 
-    def address(self) -> Target:
-        """Return the target; for a vast.ai instance, its ssh address."""
-        if self._address is None:
-            self._address = resolve_target(self.target, transport=self.transport)
-        return self._address
+    def reached(self) -> Site:
+        """Return where the target is; a vast.ai instance is at its ssh address. Raises CommandError."""
+        if self._reached is None:
+            self._reached = self.site.resolve()
+        return self._reached
 
     def look(self, *, with_log: bool) -> Look:
         """Ask, and record only how the log counts. Raises JobNotFound, CommandError."""
@@ -208,9 +208,9 @@ class TrainingWatcher:
         cursor, identity = self.state.cursor, self.state.identity
         questions = watch_questions(self.job, cursor, identity, with_log=with_log, is_first=is_first)
         try:
-            answers = ask(self.address(), *questions, transport=self.transport)
+            answers = self.reached().ask(*questions)
         except TrainingMonitorError:
-            self._address = None  # the target may have moved
+            self._reached = None  # the target may have moved
             raise
         look = read_watch(self.job, answers, with_log=with_log, is_first=is_first)
         if look.epochs and cursor is None:
@@ -309,7 +309,7 @@ class _Streaming:
             came = False
             try:
                 self._read()
-                self._log = LogStream(watcher.address(), log_expression(watcher.job), watcher.transport, watcher.clock)
+                self._log = LogStream(watcher.reached(), log_expression(watcher.job))
                 if self._stopping.is_set():
                     return
                 cursor = watcher.state.cursor

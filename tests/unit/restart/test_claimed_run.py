@@ -13,7 +13,7 @@ from training_monitor.core.errors import AlreadySupervised, LeaseLost, TargetUnr
 from training_monitor.core.models import Question
 from training_monitor.core.store import Store
 from training_monitor.jobs.claims import Claiming
-from training_monitor.targets.target import parse_target
+from training_monitor.targets.asking import Site
 
 
 @pytest.fixture
@@ -178,7 +178,8 @@ def test_nothing_is_done_under_the_claim_of_whoever_took_a_lost_one(
         return answer(script)
 
     store = Store(str(tmp_path / "state"))
-    claiming = Claiming(parse_target("local"), "run", store, bench.transport, bench.clock, lambda kind, text: None)
+    site = Site.of("local", transport=bench.transport, clock=bench.clock)
+    claiming = Claiming(site, "run", store, lambda kind, text: None)
     claiming.hold()
     bench.transport.answer = lose_at_a_beat
     act = Question("act", "echo acted", lambda reply: reply.output)

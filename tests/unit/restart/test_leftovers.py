@@ -13,6 +13,7 @@ from training_monitor.core.errors import LeaseLost, TargetUnreachable
 from training_monitor.core.models import CommandResult, Question
 from training_monitor.restart.hands import end_what_ray_forgot
 from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target
 
 HEAD = parse_target("k8s://ml/head/ray-head")
@@ -48,20 +49,20 @@ def run_that_ended(status: str) -> RunState:
 
 def test_after_a_lost_attempt_its_driver_is_looked_for_on_all_pods_of_the_cluster() -> None:
     cluster = Cluster()
-    found = end_what_ray_forgot(HEAD, run_that_ended("LOST"), transport=cluster)
+    found = end_what_ray_forgot(Site(HEAD, cluster), run_that_ended("LOST"))
     assert sorted(cluster.asked_pods) == ["head -c ray-head", "worker-1", "worker-3"]
     assert (found.ended, found.attempts, found.log_tail.strip()) == (3, 4, "step 7/9")
 
 
 def test_after_another_end_only_the_head_is_asked() -> None:
     cluster = Cluster()
-    assert end_what_ray_forgot(HEAD, run_that_ended("FAILED"), transport=cluster).ended == 1
+    assert end_what_ray_forgot(Site(HEAD, cluster), run_that_ended("FAILED")).ended == 1
     assert cluster.asked_pods == ["head -c ray-head"]
 
 
 def test_a_pod_that_could_not_be_asked_is_no_pod_without_a_driver() -> None:
     with pytest.raises(TargetUnreachable):
-        end_what_ray_forgot(HEAD, run_that_ended("LOST"), transport=Cluster(broken="worker-3"))
+        end_what_ray_forgot(Site(HEAD, Cluster(broken="worker-3")), run_that_ended("LOST"))
 
 
 def test_what_ray_forgot_is_ended_only_by_whoever_supervises_the_training() -> None:
@@ -71,5 +72,5 @@ def test_what_ray_forgot_is_ended_only_by_whoever_supervises_the_training() -> N
         raise LeaseLost("lora was taken over by bob@node7")
 
     with pytest.raises(LeaseLost):
-        end_what_ray_forgot(HEAD, run_that_ended("LOST"), guard=refuse, transport=cluster)
+        end_what_ray_forgot(Site(HEAD, cluster), run_that_ended("LOST"), guard=refuse)
     assert cluster.asked_pods == []
