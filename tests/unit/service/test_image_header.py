@@ -8,13 +8,13 @@ import time
 import pytest
 
 from tests.images import IMAGES, bmp, gif, jpeg, png, segment, vp8, vp8l, vp8x, webp, webp_chunk
-from training_monitor.service.image_data import find_structure_damage
-from training_monitor.service.image_header import (
+from training_monitor.service.images import (
     HEAD_BYTES,
     ImageHeader,
     bytes_needed,
     detect_image_format,
     find_damage,
+    find_structure_damage,
     read_image_header,
 )
 
