@@ -23,7 +23,7 @@ from training_monitor.targets.asking import quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.uploads.detached import BACK_OFF_SECONDS, DetachedTries, Way, ran_too_long
+from training_monitor.uploads.detached import BACK_OFF_SECONDS, DetachedTries, ran_too_long
 from training_monitor.vast.renting import Hook, resolve_env
 
 LONGEST_WAIT = 120.0  # between two tries, while the rented machine costs money
@@ -99,8 +99,9 @@ def make_samples(
         if on_progress:
             on_progress(_mask(line, secrets))
 
-    way = Way(target, "default", transport, clock)
-    tries = DetachedTries(way, "samples", identity, limit=hook.timeout, on_progress=tell)
+    tries = DetachedTries(
+        target, "samples", identity, limit=hook.timeout, on_progress=tell, transport=transport, clock=clock
+    )
     try:
         view = _run_tries(hook, tries, script + hook.command, variables)
     except CommandFailed as failure:

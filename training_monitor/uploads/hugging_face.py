@@ -25,17 +25,36 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
 from training_monitor.core.models import JobStatus, JobView, Question, Reply
 from training_monitor.core.values import UploadedFile, UploadReport
-from training_monitor.targets.asking import quote_path
+from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call, read_file
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload, Way
+from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
 
 INCOMPLETE_TAG = "incomplete"
 _PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./:-]*[A-Za-z0-9_])?")
 _NOT_TEXT_IN_YAML = frozenset("true false yes no on off null y n".split())
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+_REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+MOST_NAMED = 3
+_FINAL = {
+    "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
+    "no-tool": "neither hf nor huggingface-cli is installed on the target: pip install -U huggingface_hub",
+    "no-python": "there is no Python beside hf on the target: pip install -U huggingface_hub",
+    "denied": "no permission to enter the folder",
+    "disk-full": "the run directory cannot be written (disk full?)",
+}
+_UNLISTED = "what arrived could not be listed"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
+_CHATTER = re.compile(r"^(?:Hint: |For more information check|\[?notice)")
+# A retry would not help: the token, its rights, the name, the options.
+_REFUSED = re.compile(
+    r"\b40[134] (?:Client Error|Unauthorized|Forbidden|Not Found)\b|^[Uu]sage: |No such option",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +129,6 @@ def _percent(info: IncompleteInfo) -> str:
     return f"{100 * info.completed_steps / info.target_steps:.1f}%"
 
 
-_REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-MOST_NAMED = 3
-_FINAL = {
-    "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
-    "no-tool": "neither hf nor huggingface-cli is installed on the target: pip install -U huggingface_hub",
-    "no-python": "there is no Python beside hf on the target: pip install -U huggingface_hub",
-    "denied": "no permission to enter the folder",
-    "disk-full": "the run directory cannot be written (disk full?)",
-}
-_UNLISTED = "what arrived could not be listed"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
-_CHATTER = re.compile(r"^(?:Hint: |For more information check|\[?notice)")
-# A retry would not help: the token, its rights, the name, the options.
-_REFUSED = re.compile(
-    r"\b40[134] (?:Client Error|Unauthorized|Forbidden|Not Found)\b|^[Uu]sage: |No such option",
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    is_file: bool
-    identity: str
-
-
 def upload_to_hugging_face(
     target: str | Target,
     path: str,
@@ -180,18 +172,19 @@ def upload_to_hugging_face(
         CommandError: the target could not be asked: nothing is known.
     """
     _check(repo_id, token_env, path_in_repo, revision)
-    way = Way(target, namespace, transport, clock)
     shown = f"hf://{repo_id}{f'@{revision}' if revision else ''}{f'/{path_in_repo}' if path_in_repo else ''}"
-    source = way.ask(_look_question(path))
+    [answer] = ask(target, _look_question(path), namespace=namespace, transport=transport)
+    source: Any = answer.get()
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
-    inside = path_in_repo or (posixpath.basename(path) if source.is_file else "")
+    inside = path_in_repo or (posixpath.basename(path) if source["state"] == "file" else "")
     card = format_incomplete_card(incomplete, model_name=repo_id.rpartition("/")[2]) if incomplete else ""
     command = _format_command(
         path, repo_id, inside, card, revision=revision, private=private, token_env=token_env, pid=pid
     )
-    identity = ("hub", path, repo_id, inside, revision or "", card, source.identity)
-    job = DetachedUpload(way, identity, timeout=timeout, on_progress=on_progress)
+    identity = ("hub", path, repo_id, inside, revision or "", card, source["identity"])
+    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
+    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
     try:
         listing = _upload(job, command, env or {})
     except CommandFailed as error:
@@ -236,21 +229,21 @@ def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str
             raise SettingsError(key, value, "a text that is not empty, a relative path without '..'")
 
 
-def _look_question(path: str) -> Question[_Source | str]:
-    """Ask about the file or folder; a text as answer says why it cannot be uploaded."""
+def _look_question(path: str) -> Question[dict[str, str] | str]:
+    """Ask for `state` (file | folder) and `identity` of a path; a text as answer says why it cannot be uploaded."""
 
-    def parse(reply: Reply) -> _Source | str:
+    def parse(reply: Reply) -> dict[str, str] | str:
         fields, _ = parse_fields(reply.output)
         problems = {"missing": "there is no such file or folder", "denied": "no permission to read it"}
         state = fields.get("state", "")
         if state not in ("file", "folder") or not fields.get("identity"):
             return problems.get(state, "the target does not say what it is")
-        return _Source(state == "file", fields["identity"])
+        return fields
 
     return Question("model", format_call("upload_sources", "look_at_model", path=quote_path(path)), parse, 60.0)
 
 
-def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubListing:
+def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubListing:
     """Upload until the hub lists what is on the target; give up after three failures, or a final one."""
     earlier = job.settle()
     if earlier is not None and earlier.status is JobStatus.SUCCEEDED:
@@ -265,7 +258,7 @@ def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubLis
     return listing
 
 
-def _read(job: DetachedUpload, view: JobView) -> HubListing:
+def _read(job: DetachedTries, view: JobView) -> HubListing:
     return parse_listing(job.results(newest_only=True), view.log_tail)
 
 

@@ -17,10 +17,17 @@ from training_monitor.core.errors import CommandFailed, last_lines
 from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.scripts import format_call
-from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload
+from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
 from training_monitor.uploads.presign import Storage
 
 REQUEST_SECONDS = 60.0
+MIB = 1024 * 1024
+WHOLE = 0
+MOST_URL_BYTES = 80_000  # a script and one variable hold that much, with some reserve
+_LINE = re.compile(
+    r"^piece (\d{1,5}) md5=([0-9a-f]{32}|) http=(\d{3}|) curl=(\d{1,3}|) kms=(yes|) etag=(\S{0,300}) said=(.{0,700})$",
+    re.MULTILINE,
+)
 NO_CURL = "curl is not installed on the target, and wget cannot upload reliably: apt-get install curl"
 
 
@@ -102,7 +109,7 @@ class ObjectStore:
     """One object of a storage. Requests are signed here, each for `expires` seconds, and made by the target."""
 
     storage: Storage
-    job: DetachedUpload
+    job: DetachedTries
     clock: Clock
     expires: int
 
@@ -140,16 +147,6 @@ def difference(held: Response, size_bytes: int, etag: str | None) -> str | None:
     return (
         f"the storage holds something else: its ETag is {found[:100]}, not {etag}" if etag and found != etag else None
     )
-
-
-MIB = 1024 * 1024
-WHOLE = 0
-MOST_URL_BYTES = 80_000  # a script and one variable hold that much, with some reserve
-
-_LINE = re.compile(
-    r"^piece (\d{1,5}) md5=([0-9a-f]{32}|) http=(\d{3}|) curl=(\d{1,3}|) kms=(yes|) etag=(\S{0,300}) said=(.{0,700})$",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +202,7 @@ def send_pieces(
     source: SourceFile,
     pieces: Sequence[Piece],
     sign: Callable[[Piece], str],
-    job: DetachedUpload,
+    job: DetachedTries,
     *,
     can_sign: bool = True,
     begun: str = "",
