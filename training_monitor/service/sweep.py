@@ -21,6 +21,8 @@ FORGET_SECONDS = 86400.0  # an instance that was not listed for this long is for
 EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017
 _DOWN = ("exited", "stopped", "offline", "unknown", "frozen")
 _AFTER_WORK = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
+MOST_SHOWN = 200  # characters of a label, which anyone may have written
+_ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "kept": "INSTANCE_KEPT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class _Look:
 
 def decide_sweep(
     row: Mapping[str, Any],
-    jobs: Mapping[str, QueuedJob],
+    job: QueuedJob | None,
     owner: str,
     first_seen: float,
     now: float,
@@ -142,7 +144,8 @@ def decide_sweep(
 
     Args:
         row: from a complete listing.
-        jobs: by id, read after the listing, so that a job is never older than its instance.
+        job: the one in its label, read after the listing, so that it is never older than its instance; None: there is
+            none.
         owner: whose instances are judged.
         first_seen: when a listing first showed it; like `now` in epoch seconds.
         config: the limits.
@@ -153,7 +156,7 @@ def decide_sweep(
         reason = "it has no label of a training" if label is None else f"it belongs to {label[0][:40]!r}"
         return Verdict("foreign", "foreign", reason)
     _, job_id, attempt = label
-    job, first_seen = jobs.get(job_id), min(first_seen, now)
+    first_seen = min(first_seen, now)
     runtime = now - _started_at(row, job, first_seen, now)
     look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since)
     for rule in (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status):
@@ -235,11 +238,8 @@ def _judge_status(look: _Look) -> _Found:
         return None
     who = "its worker" if look.is_leased else "no worker"
     waited = look.since(job.lease_until, job.progressed_at)
-    return (
-        "down",
-        f"Instance is {status} and {who} replaces it",
-        (None if look.is_leased else look.config.orphan_grace - waited),
-    )
+    left = None if look.is_leased else look.config.orphan_grace - waited
+    return "down", f"Instance is {status} and {who} replaces it", left
 
 
 def _work_in_words(look: _Look) -> str:
@@ -282,8 +282,7 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-MOST_SHOWN = 200  # characters of a label, which anyone may have written
-_ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "kept": "INSTANCE_KEPT"}
+# ---------------------------------------------------------------- records of a report
 
 
 class SweptInstance(TypedDict):

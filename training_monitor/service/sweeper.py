@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
-OUTAGE_SECONDS = 900.0  # a notice is sent when the listing fails for this long
 
 
 class SweepReport(TypedDict):
@@ -138,39 +137,25 @@ def sweep_instances(
 
 
 def watch_sweeps(
+    sweep: Callable[[], SweepReport],
     interval: float,
     stopping: threading.Event,
     *,
-    dry_run: bool = False,
-    owner: str | None = None,
-    config: ServiceConfig | None = None,
-    store: Store | None = None,
-    outbox: Outbox | None = None,
     on_event: OnEvent | None = None,
     on_report: Callable[[SweepReport], None] | None = None,
-    transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Sweep at once and then every `interval` seconds until `stopping` is set; sooner after a failed sweep.
 
     Args:
-        on_report: called with the report of every sweep.
-        dry_run, owner, config, store, outbox, on_event: see `sweep_instances`.
+        sweep: `sweep_instances` with its arguments.
+        on_event: called when a sweep raises. on_report: called with the report of every other one.
     """
     failures = 0
     while not stopping.is_set():
         report: SweepReport | None
         try:
-            report = sweep_instances(
-                dry_run,
-                owner=owner,
-                config=config,
-                store=store,
-                outbox=outbox,
-                on_event=on_event,
-                transport=transport,
-                clock=clock,
-            )
+            report = sweep()
             failed = report["instances_checked"] is None and not report["skipped"]
         except Exception as error:  # keep sweeping after any error: nothing else finds forgotten machines
             _tell(on_event, Event("unreachable", f"the sweep failed: {error}"))
@@ -243,11 +228,11 @@ class _Sweep:
     def _judge(self, row: Mapping[str, Any]) -> tuple[Verdict, QueuedJob | None]:
         """Return the verdict on an instance, and the job in its label."""
         now, job = self.clock.time(), self._find_job(self._job_id(row))
-        number, jobs = str(row["id"]), {job.id: job} if job else {}
+        number = str(row["id"])
         if job:
             self.memory = self.memory.see_worker(number, job.worker, now)
         first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
-        verdict = decide_sweep(row, jobs, self.owner, first_seen, now, self.config, worker_since=since)
+        verdict = decide_sweep(row, job, self.owner, first_seen, now, self.config, worker_since=since)
         if self.all_instances and verdict.action != "terminate":
             reason = f"All instances are to be destroyed ({verdict.reason})"
             verdict = replace(verdict, action="terminate", reason=reason)
@@ -329,7 +314,7 @@ class _Sweep:
         now = self.clock.time()
         memory = self.memory.fail(now)
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
-        if seconds >= OUTAGE_SECONDS and not memory.outage_told:
+        if seconds >= self.config.outage_after and not memory.outage_told:
             reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
             self.report["alerts"].append(describe_outage(reason, seconds))
             number = memory.outages

@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -25,7 +26,7 @@ from training_monitor.service.job_context import OnLine, Service
 from training_monitor.service.machine_steps import offer_query
 from training_monitor.service.pipeline import run_job
 from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
-from training_monitor.service.sweeper import watch_sweeps
+from training_monitor.service.sweeper import sweep_instances, watch_sweeps
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.account import account_balance
@@ -167,19 +168,20 @@ def run_worker(
 
 
 def _sweep(service: Service, stopping: threading.Event) -> None:
-    watch_sweeps(
-        service.config.sweep_interval,
-        stopping,
+    on_event, on_report = partial(_tell_of_sweep, service), lambda report: _watch_credit(service)
+    sweep = partial(
+        sweep_instances,
         dry_run=False,
         owner=service.owner,
         config=service.config,
         store=service.store,
         outbox=service.outbox,
-        on_event=lambda event: _tell_of_sweep(service, event),
-        on_report=lambda report: _watch_credit(service),
+        on_event=on_event,
         transport=service.transport,
         clock=service.clock,
     )
+    interval = service.config.sweep_interval
+    watch_sweeps(sweep, interval, stopping, on_event=on_event, on_report=on_report, clock=service.clock)
 
 
 def _tell_of_sweep(service: Service, event: Event) -> None:

@@ -46,7 +46,7 @@ def job(state: JobState = JobState.TRAINING, *, idle: float = MINUTE, **details:
 def decide(
     seen: dict[str, Any], kept: QueuedJob | None = None, *, first_seen: float = NOW - HOUR, **options: Any
 ) -> Verdict:
-    return decide_sweep(seen, {kept.id: kept} if kept else {}, "me", first_seen, NOW, CONFIG, **options)
+    return decide_sweep(seen, kept, "me", first_seen, NOW, CONFIG, **options)
 
 
 def outcome(*args: Any, **options: Any) -> tuple[str, str]:
