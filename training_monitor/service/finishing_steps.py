@@ -11,10 +11,10 @@ from training_monitor.core.models import Checkpoint
 from training_monitor.core.values import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
-from training_monitor.service import notices
 from training_monitor.service.credits import Credits
-from training_monitor.service.job_context import JobContext, passed_limit
+from training_monitor.service.job_context import JobContext, reached_limit
 from training_monitor.service.machine_steps import close_rental, destroy, destroy_rented, leave_to_others
+from training_monitor.service.notices import ended
 from training_monitor.service.publish import make_samples, register_model
 from training_monitor.service.training_step import fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.service.transfers import clear_below
@@ -38,7 +38,7 @@ def upload(ctx: JobContext) -> None:
     here = _copy_here(ctx, model)
     report = _upload(ctx, model) if request.upload_to else None
     if report is not None and not report.verified:
-        ctx.post(notices.upload_failed(ctx.job.id, destination=report.destination, reason=report.error or "?"))
+        ctx.post_problem("upload_failed", f"{report.destination}: {report.error or '?'}")
         if here is None:
             raise TrainingMonitorError(f"nothing but the machine has the model: {report.error}")
         ctx.end(JobState.FAILED, f"it was not uploaded ({report.error}); its model is {here}")
@@ -104,8 +104,7 @@ def _upload_to(ctx: JobContext, model: Checkpoint, destination: str) -> UploadRe
                 {key: value for key, value in ctx.job.request.env.items() if key.startswith("HF_")}, os.environ
             ),
             on_progress=ctx.tell_progress,
-            transport=ctx.service.transport,
-            clock=ctx.clock,
+            **ctx.ways,
         )
     except SettingsError as error:  # for example missing credentials: the next destination may have them
         return UploadReport(destination.partition("?")[0], False, error=error.what)
@@ -154,8 +153,7 @@ def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
         about=_about(ctx),
         env=resolve_env(ctx.job.request.env, os.environ),
         on_progress=ctx.tell_progress,
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        **ctx.ways,
     )
     if not report.ok:
         ctx.warn(f"no samples: {report.error}")
@@ -168,14 +166,7 @@ def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
 def register(ctx: JobContext) -> None:
     """Register the model with a service; repeated calls carry the same idempotency key."""
     if hook := ctx.job.request.register:
-        report = register_model(
-            hook,
-            _about(ctx),
-            job_id=ctx.job.id,
-            on_progress=ctx.tell_waiting,
-            transport=ctx.service.transport,
-            clock=ctx.clock,
-        )
+        report = register_model(hook, _about(ctx), job_id=ctx.job.id, on_progress=ctx.tell_waiting, **ctx.ways)
         if report.ok:
             ctx.tell("reached", "the model is registered")
         else:
@@ -199,7 +190,8 @@ def leave_machine(ctx: JobContext) -> None:
         leave_to_others(ctx)
         _stop_and_save(ctx)
     how = ctx.job.request.on_finish
-    if work.outcome is not JobState.COMPLETED or passed_limit(ctx.job, ctx.clock.time()):
+    limit = reached_limit(ctx.job, ctx.clock.time())
+    if work.outcome is not JobState.COMPLETED or (limit and limit.ends):
         how = "destroy"  # only a completed job's machine is kept; the sweep applies the same rule
     elif how != "destroy" and _is_gone(ctx, work.instance_id):
         how = "destroy"
@@ -207,16 +199,16 @@ def leave_machine(ctx: JobContext) -> None:
         destroy_rented(ctx)
     elif how == "stop":
         leave_to_others(ctx)
-        stop_instance(str(work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
+        stop_instance(str(work.instance_id), **ctx.ways)
     if how != "destroy":
         text = f"instance {work.instance_id} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
         ctx.warn(text)
-        ctx.post(notices.machine_kept(ctx.job.id, reason=text))
+        ctx.post_problem("machine_kept", text)
     ctx.go(JobState.SETTLING)
 
 
 def _is_gone(ctx: JobContext, number: int) -> bool:
-    return find_instance(str(number), transport=ctx.service.transport, clock=ctx.clock) is None
+    return find_instance(str(number), **ctx.ways) is None
 
 
 def _destroy_unknown(ctx: JobContext) -> None:
@@ -241,7 +233,7 @@ def _stop_and_save(ctx: JobContext) -> None:
     try:
         for view, _ in find_jobs_named(ctx.target(), ctx.run_name, process=True, transport=ctx.service.transport):
             if not view.status.is_terminal:
-                stop_job(ctx.target(), view.job_id, transport=ctx.service.transport, clock=ctx.clock)
+                stop_job(ctx.target(), view.job_id, **ctx.ways)
     except TrainingMonitorError as error:
         ctx.tell("detected", f"the training could not be ended before its machine: {error.what}")
     save_what_there_is(ctx)
@@ -274,6 +266,6 @@ def notify(ctx: JobContext) -> None:
     if work.instance_id is not None:
         close_rental(ctx)
     clear_below(ctx.local_folder)
-    ctx.post(notices.ended(ctx.job))
+    ctx.post(ended(ctx.job))
     ctx.go(work.outcome)
     ctx.tell("finished", f"{work.outcome.value.lower()}: {work.reason}")

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import LeaseLost, TrainingMonitorError
@@ -22,15 +22,12 @@ from training_monitor.core.values import LogUpdate, Notice
 from training_monitor.notify.heartbeat import Lookout
 from training_monitor.notify.notice_text import command_line
 from training_monitor.service.config import ServiceConfig
-from training_monitor.service.notices import (
-    about_job,
-    of_job,
-)
+from training_monitor.service.notices import about_job, of_job, problem
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.cost import HOUR, BudgetDecision, decide_budget, spent_by
+from training_monitor.vast.cost import HOUR, Limit, decide_budget, spent_by
 from training_monitor.vast.instances import show_instance
 from training_monitor.vast.renting import JobState, QueuedJob, Rental, format_label
 
@@ -39,12 +36,9 @@ if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A limit that a job has passed or approaches. kind: hard_timeout | soft_timeout | budget."""
-
-    kind: str
-    reason: str
+OnLine = Callable[[LogUpdate], None]
+RENEWALS = 4  # per lease period
+NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
 
 
 def machine_seconds(job: QueuedJob, now: float) -> float:
@@ -52,14 +46,17 @@ def machine_seconds(job: QueuedJob, now: float) -> float:
     return sum(max(0.0, (each.ended_at or now) - each.started_at) for each in job.work.rentals)
 
 
-def passed_limit(job: QueuedJob, now: float) -> Limit | None:
-    """Return the limit that ends the job, hard timeout or budget; None while it may go on."""
-    limit, seconds = job.request.hard_timeout, machine_seconds(job, now)
-    if seconds >= limit:
-        reason = f"hard timeout: {format_duration(seconds)} on machines, {format_duration(limit)} allowed"
-        return Limit("hard_timeout", reason)
-    decision = _budget(job, now)
-    return Limit("budget", decision.reason or "") if decision.action == "end" else None
+def reached_limit(job: QueuedJob, now: float) -> Limit | None:
+    """Return the limit that ends the job; else one to report, as it is passed or will be; None if there is neither."""
+    request, seconds = job.request, machine_seconds(job, now)
+    if seconds >= request.hard_timeout:
+        allowed = format_duration(request.hard_timeout)
+        reason = f"hard timeout: {format_duration(seconds)} on machines, {allowed} allowed"
+        return Limit("hard_timeout", reason, ends=True)
+    budget = _budget(job, now)
+    if request.soft_timeout is not None and seconds >= request.soft_timeout and not (budget and budget.ends):
+        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
+    return budget
 
 
 def seconds_left(job: QueuedJob, now: float) -> float:
@@ -71,16 +68,7 @@ def seconds_left(job: QueuedJob, now: float) -> float:
     return max(0.0, left)
 
 
-def approached_limit(job: QueuedJob, now: float) -> Limit | None:
-    """Return the limit to warn of: the soft timeout has passed, or the budget will not suffice."""
-    limit, seconds = job.request.soft_timeout, machine_seconds(job, now)
-    if limit is not None and seconds >= limit:
-        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
-    decision = _budget(job, now)
-    return Limit("budget", decision.reason or "") if decision.action == "warn" else None
-
-
-def _budget(job: QueuedJob, now: float) -> BudgetDecision:
+def _budget(job: QueuedJob, now: float) -> Limit | None:
     work = job.work
     running = [each for each in work.rentals if each.ended_at is None]
     seconds_left: float | None = None
@@ -89,11 +77,6 @@ def _budget(job: QueuedJob, now: float) -> BudgetDecision:
     price = running[-1].price_per_hour if running else None
     spending = spent_by(work.rentals, now)
     return decide_budget(job.request.budget, spending, price_per_hour=price, seconds_left=seconds_left)
-
-
-OnLine = Callable[[LogUpdate], None]
-RENEWALS = 4  # per lease period
-NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
 
 
 @dataclass(frozen=True)
@@ -119,6 +102,13 @@ class Service:
         return Lookout(
             key, name, post, outage_after=after, store=self.store, clock=self.clock, heartbeat=self.heartbeat
         )
+
+
+class Ways(TypedDict):
+    """How a step reaches its machine and waits: arguments of nearly everything that it calls."""
+
+    transport: Transport | None
+    clock: Clock
 
 
 class Interrupted(Exception):
@@ -170,6 +160,7 @@ class JobContext:
     def __init__(self, service: Service, job: QueuedJob, lease: Lease) -> None:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
+        self.ways: Ways = {"transport": service.transport, "clock": self.clock}
         self.about, self.command = about_job(job.id), command_line("queue", job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer although the service did
@@ -206,15 +197,21 @@ class JobContext:
         """How the job was requested to end; None without a request, or when it is ending already."""
         return None if self.job.work.outcome else self.lease.to_end
 
-    def passed_limit(self) -> Limit | None:
-        """Return the limit that ends the job; None if there is none, or if it is ending or replacing its machine."""
+    @property
+    def limit(self) -> Limit | None:
+        """The limit that the job has reached; None if there is none, or if it is ending or replacing its machine."""
         if self.job.work.outcome is not None or self.job.state is JobState.REPLACING:
             return None
-        return passed_limit(self.job, self.service.clock.time())
+        return reached_limit(self.job, self.service.clock.time())
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the job was requested to end, or has reached a limit that ends it."""
+        return self.to_end is not None or ((limit := self.limit) is not None and limit.ends)
 
     def check(self) -> None:
         """Raise Interrupted when this step should stop."""
-        if self.lease.lost or self.service.stopping.is_set() or self.to_end or self.passed_limit():
+        if self.lease.lost or self.service.stopping.is_set() or self.must_end:
             raise Interrupted
 
     # ------------------------------------------------------------ its machine
@@ -291,6 +288,10 @@ class JobContext:
         self.lookout.note(None)
         if self.clock.time() - self.job.progressed_at >= NOTED_EVERY:
             self.note(progressed=True)
+
+    def post_problem(self, kind: str, reason: str, generation: str | int = 0) -> None:
+        """Send the notice of a problem, once for each generation, see `problem`."""
+        self.post(problem(kind, self.job.id, reason, generation))
 
     def post(self, notice: Notice) -> None:
         """Send a notice, best effort."""

@@ -35,7 +35,6 @@ from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Ques
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question
 from training_monitor.jobs.claims import see_unclaimed
-from training_monitor.service import notices
 from training_monitor.service.credits import Credits
 from training_monitor.service.file_lists import list_remote
 from training_monitor.service.job_context import JobContext
@@ -267,7 +266,7 @@ def charge(ctx: JobContext) -> None:
             _reserve(ctx, estimate)
             return
     ctx.tell("waiting", reason)
-    ctx.post(notices.waiting(ctx.job.id, reason=reason, what="budget"))
+    ctx.post_problem("job_waiting", reason, "budget")
     ctx.clock.sleep(BUDGET_WAIT)
 
 
@@ -304,8 +303,7 @@ def rent(ctx: JobContext) -> None:
         asked_at=work.asked_at,
         on_asking=lambda offer: ctx.note(asked_at=ctx.clock.time()),
         on_event=ctx.tell_waiting,
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        **ctx.ways,
     )
     rental = Rental(
         rented.id,
@@ -326,13 +324,7 @@ def prepare(ctx: JobContext) -> None:
     assert ctx.rental
     left = ctx.service.config.ready_timeout - (ctx.clock.time() - ctx.rental.started_at)
     try:
-        wait_until_ready(
-            str(ctx.job.work.instance_id),
-            timeout=max(left, 30.0),
-            on_event=ctx.tell_waiting,
-            transport=ctx.service.transport,
-            clock=ctx.clock,
-        )
+        wait_until_ready(str(ctx.job.work.instance_id), timeout=max(left, 30.0), on_event=ctx.tell_waiting, **ctx.ways)
     except (CommandFailed, InstanceNotFound, CommandTimedOut) as error:
         give_up_host(ctx, error.what)
         return
@@ -363,12 +355,7 @@ def sync(ctx: JobContext) -> None:
 
 def _push(ctx: JobContext, local: str, remote: str) -> None:
     report = push_folder(
-        local,
-        ctx.target(),
-        remote,
-        on_progress=lambda seen: tell_copying(ctx, local, seen),
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        local, ctx.target(), remote, on_progress=lambda seen: tell_copying(ctx, local, seen), **ctx.ways
     )
     size = format_bytes(report.total_bytes)
     ctx.tell("reached", f"{local}: {plural(report.files, 'file')}, {size} verified on the machine ({report.by})")
@@ -419,7 +406,7 @@ def give_up_machine(ctx: JobContext, reason: str, **changes: Any) -> None:
     """Record that the machine is unfit or lost and is to be replaced."""
     text = f"instance {ctx.job.work.instance_id} is given up: {reason}"
     ctx.warn(text)
-    ctx.post(notices.machine_lost(ctx.job.id, reason=text, attempt=ctx.job.work.attempt))
+    ctx.post_problem("machine_lost", text, ctx.job.work.attempt)
     ctx.go(JobState.REPLACING, **changes)
 
 
@@ -461,7 +448,7 @@ def destroy_rented(ctx: JobContext) -> None:
 
 def destroy(ctx: JobContext, number: int) -> None:
     """Destroy an instance, verify that it is gone, and report whether vast.ai acknowledged it."""
-    done = destroy_instance(str(number), on_event=ctx.tell_waiting, transport=ctx.service.transport, clock=ctx.clock)
+    done = destroy_instance(str(number), on_event=ctx.tell_waiting, **ctx.ways)
     ctx.tell("stopped", f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
 
 

@@ -25,8 +25,8 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.logger import get_logger
 from training_monitor.core.units import format_duration
-from training_monitor.service import finishing_steps, machine_steps, notices
-from training_monitor.service.job_context import Interrupted, JobContext, Lease, Service, approached_limit
+from training_monitor.service import finishing_steps, machine_steps
+from training_monitor.service.job_context import Interrupted, JobContext, Lease, Service
 from training_monitor.service.training_step import TrainingStep, find_lost
 from training_monitor.vast.renting import JobState, QueuedJob
 
@@ -129,17 +129,16 @@ class _Pipeline:
         return True
 
     def _passed_limit(self) -> bool:
-        """End the job when it has passed a limit; send a notice when it approaches one."""
-        ctx = self.ctx
-        if limit := ctx.passed_limit():
+        """Send a notice of the limit that the job has reached; end the job if the limit does."""
+        ctx, limit = self.ctx, self.ctx.limit
+        if limit is None:
+            return False
+        if limit.ends:
             self.close()
-            ctx.post(notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason))
+        ctx.post_problem("limit" if limit.ends else "soft_limit", limit.reason, limit.kind)
+        if limit.ends:
             ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, limit.reason)
-            return True
-        ends = ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING
-        if not ends and (limit := approached_limit(ctx.job, ctx.clock.time())):
-            ctx.post(notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason, soft=True))
-        return False
+        return limit.ends
 
     # ------------------------------------------------------------ failures
 
@@ -195,7 +194,7 @@ class _Pipeline:
         kind = "waiting" if has_answered else "unreachable"
         ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
         if isinstance(error, (NoOffers, AccessDenied, AlreadySupervised)) or ctx.job.state in _ENDING:
-            ctx.post(notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value))
+            ctx.post_problem("job_waiting", error.what, ctx.job.state.value)
         # ctx.clock would return at once for a job that is to end but could not be saved as ended
-        clock = ctx.service.clock if ctx.to_end or ctx.passed_limit() else ctx.clock
+        clock = ctx.service.clock if ctx.must_end else ctx.clock
         clock.wait(ctx.service.stopping, self._wait)

@@ -309,7 +309,7 @@ def find_lost(ctx: JobContext) -> str | None:
     """
     now = ctx.clock.monotonic()
     try:
-        row = find_instance(str(ctx.job.work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
+        row = find_instance(str(ctx.job.work.instance_id), **ctx.ways)
     except TrainingMonitorError:
         ctx.looked_at = None  # a failed request does not count as silence
         return None
@@ -352,8 +352,7 @@ def fetch_here(ctx: JobContext, what: str, remote: str, local: str, only: list[s
         only=only,
         on_progress=lambda seen: tell_copying(ctx, what, seen),
         timeout=max(ctx.service.config.orphan_grace, seconds_left(ctx.job, ctx.clock.time())),
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        **ctx.ways,
     )
 
 

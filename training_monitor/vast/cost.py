@@ -48,11 +48,12 @@ class BurnForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetDecision:
-    """Whether a job continues. action: go_on | warn (it continues, and `reason` is reported) | end."""
+class Limit:
+    """A limit of a job, which `ends` it or is only reported. kind: hard_timeout | soft_timeout | budget."""
 
-    action: str
-    reason: str | None = None
+    kind: str
+    reason: str
+    ends: bool = False
 
 
 def estimate_cost(
@@ -137,7 +138,7 @@ def decide_budget(
     *,
     price_per_hour: float | None = None,
     seconds_left: float | None = None,
-) -> BudgetDecision:
+) -> Limit | None:
     """Decide whether a job may continue, given what its machines have cost.
 
     Args:
@@ -147,23 +148,24 @@ def decide_budget(
         seconds_left: until the job can have finished; None: unknown.
 
     Returns:
-        `end` when the budget is used up; `warn` when it will be before the job can finish, or when a machine's price is
-        unknown; else `go_on`.
+        The limit that ends the job when the budget is used up; one to report when it will be before the job can finish,
+        or when a machine's price is unknown; else None.
     """
     if budget is None:
-        return BudgetDecision("go_on")
+        return None
     if spending.dollars >= budget:
-        return BudgetDecision("end", f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent")
+        reason = f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent"
+        return Limit("budget", reason, ends=True)
     if spending.unknown_rentals:
-        return BudgetDecision("warn", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
+        return Limit("budget", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
     if not price_per_hour or seconds_left is None:
-        return BudgetDecision("go_on")
+        return None
     needed = price_per_hour * seconds_left / HOUR
     if spending.dollars + needed <= budget:
-        return BudgetDecision("go_on")
+        return None
     lasts = (budget - spending.dollars) / price_per_hour
-    return BudgetDecision(
-        "warn",
+    return Limit(
+        "budget",
         f"its budget of ${budget:.2f} will be used up in {lasts:.1f} h, before it can finish:"
         f" ${spending.dollars:.2f} spent, ${needed:.2f} more needed",
     )
