@@ -82,36 +82,26 @@ def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
 def _upload(ctx: JobContext, model: Checkpoint) -> UploadReport:
     """Upload to the first destination that works; recorded uploads are not repeated."""
     reports = list(ctx.job.work.uploads)
-    for _ in range(UPLOAD_ROUNDS):
-        for destination in ctx.job.request.upload_to:
-            if verified := [each for each in reports if each.verified]:
-                return verified[0]
-            report = _upload_to(ctx, model, destination)
-            reports.append(report)
-            ctx.note(progressed=True, uploads=tuple(reports))
-            ctx.tell("reached" if report.verified else "detected", _in_words(report))
-    verified = [each for each in reports if each.verified]
-    return verified[0] if verified else reports[-1]
+    for destination in UPLOAD_ROUNDS * ctx.job.request.upload_to:
+        if any(each.verified for each in reports):
+            break
+        report = _upload_to(ctx, model, destination)
+        reports.append(report)
+        ctx.note(progressed=True, uploads=tuple(reports))
+        said = "verified" if report.verified else report.error
+        ctx.tell("reached" if report.verified else "detected", f"{report.destination}: {said}")
+    return next((each for each in reports if each.verified), reports[-1])
 
 
 def _upload_to(ctx: JobContext, model: Checkpoint, destination: str) -> UploadReport:
+    env = {key: value for key, value in ctx.job.request.env.items() if key.startswith("HF_")}
     try:
+        given = resolve_env(env, os.environ)
         return upload_checkpoint(
-            ctx.target(),
-            model.path,
-            destination,
-            env=resolve_env(
-                {key: value for key, value in ctx.job.request.env.items() if key.startswith("HF_")}, os.environ
-            ),
-            on_progress=ctx.tell_progress,
-            **ctx.ways,
+            ctx.target(), model.path, destination, env=given, on_progress=ctx.tell_progress, **ctx.ways
         )
     except SettingsError as error:  # for example missing credentials: the next destination may have them
         return UploadReport(destination.partition("?")[0], False, error=error.what)
-
-
-def _in_words(report: UploadReport) -> str:
-    return f"{report.destination}: {'verified' if report.verified else report.error}"
 
 
 # ---------------------------------------------------------------- samples, registration
@@ -189,26 +179,19 @@ def leave_machine(ctx: JobContext) -> None:
     if work.outcome is not JobState.COMPLETED:
         leave_to_others(ctx)
         _stop_and_save(ctx)
-    how = ctx.job.request.on_finish
+    how, number = ctx.job.request.on_finish, str(work.instance_id)
     limit = reached_limit(ctx.job, ctx.clock.time())
-    if work.outcome is not JobState.COMPLETED or (limit and limit.ends):
-        how = "destroy"  # only a completed job's machine is kept; the sweep applies the same rule
-    elif how != "destroy" and _is_gone(ctx, work.instance_id):
-        how = "destroy"
-    if how == "destroy":
+    is_kept = work.outcome is JobState.COMPLETED and not (limit and limit.ends)  # the sweep applies the same rule
+    if not is_kept or how == "destroy" or find_instance(number, **ctx.ways) is None:
         destroy_rented(ctx)
-    elif how == "stop":
-        leave_to_others(ctx)
-        stop_instance(str(work.instance_id), **ctx.ways)
-    if how != "destroy":
-        text = f"instance {work.instance_id} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
+    else:
+        if how == "stop":
+            leave_to_others(ctx)
+            stop_instance(number, **ctx.ways)
+        text = f"instance {number} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
         ctx.warn(text)
         ctx.post_problem("machine_kept", text)
     ctx.go(JobState.SETTLING)
-
-
-def _is_gone(ctx: JobContext, number: int) -> bool:
-    return find_instance(str(number), **ctx.ways) is None
 
 
 def _destroy_unknown(ctx: JobContext) -> None:
@@ -216,16 +199,13 @@ def _destroy_unknown(ctx: JobContext) -> None:
     asked_at, create_timeout = ctx.job.work.asked_at, ctx.service.config.create_timeout
     seconds = seconds_uncertain(asked_at, create_timeout, ctx.clock)
     for _ in each_look(seconds, 1 if asked_at is None else RECOVERY_LOOKS, ctx.clock):
-        ours = [row["id"] for row in list_instances(transport=ctx.service.transport) if _is_ours(ctx, row)]
+        rows = list_instances(transport=ctx.service.transport)
+        labels = {row["id"]: read_label(row.get("label")) for row in rows}
+        ours = [number for number, label in labels.items() if label and label[:2] == (ctx.service.owner, ctx.job.id)]
         for number in ours:
             destroy(ctx, number)
         if ours:
             return
-
-
-def _is_ours(ctx: JobContext, row: dict[str, Any]) -> bool:
-    label = read_label(row.get("label"))
-    return label is not None and label[:2] == (ctx.service.owner, ctx.job.id)
 
 
 def _stop_and_save(ctx: JobContext) -> None:

@@ -35,6 +35,7 @@ from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Ques
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question
 from training_monitor.jobs.claims import see_unclaimed
+from training_monitor.runs.files import write_atomically
 from training_monitor.service.credits import Credits
 from training_monitor.service.file_lists import list_remote
 from training_monitor.service.job_context import JobContext
@@ -49,6 +50,15 @@ from training_monitor.vast.rent import rent_instance
 from training_monitor.vast.renting import JobState, Rental, TrainingRequest, TrainingSpec, resolve_env
 
 SAMPLE_SIDE = 1024
+GPU_SECONDS = 30.0
+COMMAND_SECONDS = 120.0
+HOTTEST = 90.0
+MOST_USED = 0.1
+TOLERANCE = 0.98  # of the advertised memory: drivers reserve a little
+BUDGET_WAIT = 60.0
+_UNPROMISED = (JobState.QUEUED, JobState.CHARGING)
+DISK_SHARE = 0.5  # of the rented disk must be free once the data is copied
+_GpuAnswer = Answer[tuple[GpuTable, tuple[GpuProcess, ...]]]
 
 
 def format_training_config(spec: TrainingSpec, *, dataset: str, output: str) -> str:
@@ -65,64 +75,49 @@ def format_training_config(spec: TrainingSpec, *, dataset: str, output: str) -> 
         "trigger_word": spec.trigger,
         "network": {"type": "lora", "linear": spec.rank, "linear_alpha": spec.alpha},
         "save": {"dtype": "float16", "save_every": spec.save_every, "max_step_saves_to_keep": spec.keep},
-        "datasets": [_dataset(spec, dataset)],
-        "train": _train(spec),
+        "datasets": [
+            {
+                "folder_path": dataset,
+                "caption_ext": "txt",
+                "caption_dropout_rate": spec.dropout,
+                "shuffle_tokens": False,
+                "cache_latents_to_disk": True,
+                "resolution": list(spec.resolutions),
+            }
+        ],
+        "train": {
+            "batch_size": spec.batch_size,
+            "steps": spec.steps,
+            "gradient_accumulation_steps": 1,
+            "train_unet": True,
+            "train_text_encoder": False,
+            "gradient_checkpointing": True,
+            "noise_scheduler": "flowmatch",
+            "optimizer": "adamw8bit",
+            "lr": spec.learning_rate,
+            "ema_config": {"use_ema": True, "ema_decay": 0.99},
+            "dtype": "bf16",
+        },
         "model": {"name_or_path": spec.base_model, "is_flux": True, "quantize": True},
-        "sample": _sample(spec),
+        "sample": {
+            "sampler": "flowmatch",
+            "sample_every": spec.save_every,
+            "width": SAMPLE_SIDE,
+            "height": SAMPLE_SIDE,
+            "prompts": list(spec.samples),
+            "neg": "",
+            "seed": 42,
+            "walk_seed": True,
+            "guidance_scale": 4,
+            "sample_steps": 20,
+        },
     }
     config = {"name": spec.name, "process": [process]}
     whole = {"job": "extension", "config": config, "meta": {"name": "[name]", "version": "1.0"}}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
-def _dataset(spec: TrainingSpec, folder: str) -> dict[str, Any]:
-    return {
-        "folder_path": folder,
-        "caption_ext": "txt",
-        "caption_dropout_rate": spec.dropout,
-        "shuffle_tokens": False,
-        "cache_latents_to_disk": True,
-        "resolution": list(spec.resolutions),
-    }
-
-
-def _train(spec: TrainingSpec) -> dict[str, Any]:
-    return {
-        "batch_size": spec.batch_size,
-        "steps": spec.steps,
-        "gradient_accumulation_steps": 1,
-        "train_unet": True,
-        "train_text_encoder": False,
-        "gradient_checkpointing": True,
-        "noise_scheduler": "flowmatch",
-        "optimizer": "adamw8bit",
-        "lr": spec.learning_rate,
-        "ema_config": {"use_ema": True, "ema_decay": 0.99},
-        "dtype": "bf16",
-    }
-
-
-def _sample(spec: TrainingSpec) -> dict[str, Any]:
-    return {
-        "sampler": "flowmatch",
-        "sample_every": spec.save_every,
-        "width": SAMPLE_SIDE,
-        "height": SAMPLE_SIDE,
-        "prompts": list(spec.samples),
-        "neg": "",
-        "seed": 42,
-        "walk_seed": True,
-        "guidance_scale": 4,
-        "sample_steps": 20,
-    }
-
-
-GPU_SECONDS = 30.0
-COMMAND_SECONDS = 120.0
-HOTTEST = 90.0
-MOST_USED = 0.1
-TOLERANCE = 0.98  # of the advertised memory: drivers reserve a little
-_GpuAnswer = Answer[tuple[GpuTable, tuple[GpuProcess, ...]]]
+# ---------------------------------------------------------------- checking a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +229,7 @@ def _judge_command(reply: Reply | None) -> str | None:
     return f"the check command ended with {reply.exit_code}: {last_lines(reply.output) or 'it said nothing'}"
 
 
-BUDGET_WAIT = 60.0
-_UNPROMISED = (JobState.QUEUED, JobState.CHARGING)
-DISK_SHARE = 0.5  # of the rented disk must be free once the data is copied
+# ---------------------------------------------------------------- the steps
 
 
 def offer_query(request: TrainingRequest) -> OfferQuery:
@@ -337,10 +330,11 @@ def sync(ctx: JobContext) -> None:
     request, target = ctx.job.request, ctx.target()
     pushes = [(request.dataset, ctx.dataset_dir)] if request.dataset else []
     if request.spec:
+        local = os.path.join(ctx.local_folder, "config")
+        os.makedirs(local, mode=0o700, exist_ok=True)
         config = format_training_config(request.spec, dataset=ctx.dataset_dir, output=ctx.output_dir)
-        pushes.append(
-            (_write(os.path.join(ctx.local_folder, "config"), "training.yaml", config), ctx.folder + "/config")
-        )
+        write_atomically(os.path.join(local, "training.yaml"), config)
+        pushes.append((local, f"{ctx.folder}/config"))
     if ctx.job.work.saved_path:
         pushes.append((os.path.dirname(ctx.job.work.saved_path), ctx.checkpoint_dir))
     try:
@@ -366,16 +360,6 @@ def tell_copying(ctx: JobContext, name: str, seen: SyncProgress) -> None:
     percent = 100 * seen.bytes // seen.total_bytes if seen.total_bytes else 100
     ctx.tell_progress(f"copying {os.path.basename(name)}: {percent}%, {seen.files}/{seen.total_files} files")
     ctx.check()
-
-
-def _write(folder: str, name: str, text: str) -> str:
-    """Write a small file atomically and return its folder."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, name)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(f"{path}.new", path)
-    return folder
 
 
 def check(ctx: JobContext) -> None:
