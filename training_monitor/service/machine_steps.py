@@ -43,7 +43,7 @@ from training_monitor.service.sync import SyncProgress, push_folder
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_cost, spent_by, spent_since
+from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_cost, spent_by
 from training_monitor.vast.instances import destroy_instance, wait_until_ready
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.rent import rent_instance
@@ -277,7 +277,7 @@ def _over_daily_budget(ctx: JobContext, limit: float | None, estimate: float) ->
         return None
     now = ctx.clock.time()
     jobs = ctx.service.queue.list_jobs()
-    today = spent_since((rental for job in jobs for rental in job.work.rentals), day_start(now), now)
+    today = spent_by((rental for job in jobs for rental in job.work.rentals), now, since=day_start(now))
     others = [job for job in jobs if job.state not in _UNPROMISED and not job.state.is_terminal]
     promised = sum(max(0.0, (job.work.estimate or 0.0) - spent_by(job.work.rentals, now).dollars) for job in others)
     return decide_daily_budget(limit, today, promised, estimate)

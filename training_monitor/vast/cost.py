@@ -86,13 +86,8 @@ def least_seconds(request: TrainingRequest) -> float:
     return LEAST_SETUP_SECONDS + (request.spec.steps * request.seconds_per_step if request.spec else 0.0)
 
 
-def spent_by(rentals: Iterable[Rental], now: float) -> Spending:
-    """Return what these machines have cost up to `now`, epoch seconds."""
-    return spent_since(rentals, -inf, now)
-
-
-def spent_since(rentals: Iterable[Rental], since: float, now: float) -> Spending:
-    """Return what these machines cost between two times, epoch seconds; one that has not ended still costs."""
+def spent_by(rentals: Iterable[Rental], now: float, *, since: float = -inf) -> Spending:
+    """Return what these machines cost until `now`, epoch seconds; one that has not ended still costs."""
     dollars, unknown = 0.0, []
     for rental in rentals:
         end = now if rental.ended_at is None else min(rental.ended_at, now)

@@ -35,6 +35,15 @@ _VARIABLES = {
     "disk_gb": "VASTAI_DEFAULT_DISK_GB",
 }
 _PREFERRED = "VASTAI_PREFERRED_GPUS"
+MOST_GPUS = 10  # GPU names in a message
+# The value that switches off each wish. The disk is missing, since its size is part of every price.
+GIVEN_UP: dict[str, dict[str, Any]] = {
+    "--max-price": {"max_price_per_hour": 1000.0},
+    "--min-vram": {"min_vram_gb": 0.0},
+    "--reliability": {"min_reliability": 0.0},
+    "--country-not": {"blocked_countries": ()},
+    "--gpu": {"only_preferred": False},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,23 +305,15 @@ def _preference(gpu: str, preferred: tuple[str, ...]) -> int | None:
     return next(chain(exact, parts), None)
 
 
-def _words(name: str) -> list[str]:
-    return re.split(r"[\s_-]+", name.strip().lower())
-
-
 def _has_words(words: list[str], wanted: list[str]) -> bool:
     return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
 
 
-MOST_GPUS = 10  # GPU names in a message
-# The value that switches off each wish. The disk is missing, since its size is part of every price.
-GIVEN_UP: dict[str, dict[str, Any]] = {
-    "--max-price": {"max_price_per_hour": 1000.0},
-    "--min-vram": {"min_vram_gb": 0.0},
-    "--reliability": {"min_reliability": 0.0},
-    "--country-not": {"blocked_countries": ()},
-    "--gpu": {"only_preferred": False},
-}
+def _words(name: str) -> list[str]:
+    return re.split(r"[\s_-]+", name.strip().lower())
+
+
+# ---------------------------------------------------------------- a request and the market
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +411,7 @@ def _similar(name: str, names: Sequence[str]) -> str:
 def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
     loose = find_loose_wishes(query, everything)
     if "--max-price" in loose:
-        least = _cheapest(loose["--max-price"])
+        least = min(offer.price_per_hour or 0.0 for offer in loose["--max-price"])
         return f"nothing costs at most ${query.max_price_per_hour:g} per hour: --max-price {_cents_up(least)} or more"
     if "--min-vram" in loose:
         most = max(offer.vram_gb or 0.0 for offer in loose["--min-vram"])
@@ -429,10 +430,6 @@ def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
         f"a budget of ${request.budget:g} is less than it costs: the cheapest is ${min(prices):.3f} per hour, for "
         f"{format_duration(least_seconds(request))} at least: --budget {_cents_up(least)} or more"
     ]
-
-
-def _cheapest(offers: Iterable[Offer]) -> float:
-    return min(offer.price_per_hour or 0.0 for offer in offers)
 
 
 def _cents_up(dollars: float) -> str:

@@ -17,7 +17,6 @@ from training_monitor.vast.cost import (
     estimate_cost,
     forecast_burn,
     spent_by,
-    spent_since,
 )
 from training_monitor.vast.renting import Rental, TrainingRequest, TrainingSpec
 
@@ -87,11 +86,11 @@ def test_only_the_part_of_a_rental_in_the_window_counts() -> None:
     before = rental(2, None, began - 7200, began - 3600)
     within = rental(3, 1.0, began + 3600, began + 7200)
     running = rental(4, 1.0, NOON - 3600)
-    assert spent_since([across, before, within, running], began, NOON) == Spending(3.0)
+    assert spent_by([across, before, within, running], NOON, since=began) == Spending(3.0)
 
 
 def test_an_unknown_price_within_the_window_is_told() -> None:
-    assert spent_since([rental(7, None, NOON - 100)], NOON - 50, NOON) == Spending(0.0, (7,))
+    assert spent_by([rental(7, None, NOON - 100)], NOON, since=NOON - 50) == Spending(0.0, (7,))
 
 
 def test_the_day_begins_at_midnight_utc() -> None:
