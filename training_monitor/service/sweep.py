@@ -285,34 +285,22 @@ def _number(value: object) -> float | None:
 # ---------------------------------------------------------------- records of a report
 
 
-class SweptInstance(TypedDict):
-    """An instance that the sweep destroyed, or would destroy; `cost_per_hour` in dollars, None if unknown.
+class JudgedInstance(TypedDict):
+    """An instance as a sweep judged it. `label` and `status` are those of vast.ai.
 
-    `acknowledged`: vast.ai accepted a request to destroy it. Otherwise it went by itself, or the reply was lost.
-    """
-
-    instance_id: int
-    reason: str
-    job_id: str | None
-    label: str | None
-    cost_per_hour: float | None
-    acknowledged: bool
-
-
-class KeptInstance(TypedDict):
-    """An instance of ours that stays.
-
-    kind: at_work | kept | and, during a grace period of `seconds_left`: left_over | stuck | max_runtime | orphan |
-    down. `seconds_left` is None where it stays while nothing changes; `cost_per_hour` in dollars, None if unknown.
+    kind, reason, job_id, seconds_left: see `Verdict`. `cost_per_hour` in dollars, None if unknown. `acknowledged`:
+    vast.ai accepted a request to destroy it; a destroyed one without that went by itself, or the reply was lost.
     """
 
     instance_id: int
     kind: str
     reason: str
     job_id: str | None
+    label: str | None
     status: str | None
     seconds_left: float | None
     cost_per_hour: float | None
+    acknowledged: bool
 
 
 class SweepError(TypedDict):
@@ -336,37 +324,18 @@ class SweepAlert(TypedDict):
     cost_per_hour: float | None
 
 
-class ForeignInstance(TypedDict):
-    """An instance of another owner; `cost_per_hour` in dollars."""
-
-    instance_id: int
-    label: str | None
-    status: str | None
-    cost_per_hour: float | None
-
-
-def describe_swept(row: Mapping[str, Any], verdict: Verdict) -> SweptInstance:
-    """Return the report's record of an instance that is to be destroyed."""
-    return SweptInstance(
-        instance_id=row["id"],
-        reason=verdict.reason,
-        job_id=verdict.job_id,
-        label=_text(row.get("label")),
-        cost_per_hour=cost_per_hour(row),
-        acknowledged=False,
-    )
-
-
-def describe_kept(row: Mapping[str, Any], verdict: Verdict) -> KeptInstance:
-    """Return the report's record of an instance of ours that stays."""
-    return KeptInstance(
+def describe_instance(row: Mapping[str, Any], verdict: Verdict) -> JudgedInstance:
+    """Return the report's record of an instance."""
+    return JudgedInstance(
         instance_id=row["id"],
         kind=verdict.kind,
         reason=verdict.reason,
         job_id=verdict.job_id,
+        label=_text(row.get("label")),
         status=_text(row.get("actual_status")),
         seconds_left=verdict.seconds_left,
         cost_per_hour=cost_per_hour(row),
+        acknowledged=False,
     )
 
 
@@ -382,19 +351,6 @@ def describe_alert(row: Mapping[str, Any], verdict: Verdict) -> SweepAlert | Non
         seconds=verdict.runtime,
         cost_per_hour=cost_per_hour(row),
     )
-
-
-def describe_outage(reason: str, seconds: float) -> SweepAlert:
-    """Return the alert for a listing that has failed for `seconds`."""
-    return SweepAlert(
-        type="LISTING_FAILED", instance_id=None, reason=reason, job_id=None, seconds=seconds, cost_per_hour=None
-    )
-
-
-def describe_foreign(row: Mapping[str, Any]) -> ForeignInstance:
-    """Return the report's record of an instance of another owner."""
-    label, status = _text(row.get("label")), _text(row.get("actual_status"))
-    return ForeignInstance(instance_id=row["id"], label=label, status=status, cost_per_hour=cost_per_hour(row))
 
 
 def cost_per_hour(row: Mapping[str, Any]) -> float | None:

@@ -31,19 +31,14 @@ from training_monitor.notify import templates
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
 from training_monitor.service.sweep import (
-    ForeignInstance,
-    KeptInstance,
+    JudgedInstance,
     SweepAlert,
     SweepError,
     SweepMemory,
-    SweptInstance,
     Verdict,
     decide_sweep,
     describe_alert,
-    describe_foreign,
-    describe_kept,
-    describe_outage,
-    describe_swept,
+    describe_instance,
     is_at_work,
 )
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -65,12 +60,12 @@ class SweepReport(TypedDict):
     """
 
     instances_checked: int | None
-    terminated: list[SweptInstance]
-    planned: list[SweptInstance]
-    kept: list[KeptInstance]
+    terminated: list[JudgedInstance]
+    planned: list[JudgedInstance]
+    kept: list[JudgedInstance]
     errors: list[SweepError]
     alerts: list[SweepAlert]
-    foreign: list[ForeignInstance]
+    foreign: list[JudgedInstance]
     dry_run: bool
     skipped: bool
 
@@ -216,11 +211,11 @@ class _Sweep:
             about = _about(row["id"], verdict.job_id)
             self._post(templates.orphan_instance(**about, grace=self.config.orphan_grace))
         if verdict.kind == "foreign":
-            self.report["foreign"].append(describe_foreign(row))
+            self.report["foreign"].append(describe_instance(row, verdict))
         if verdict.action == "keep":
-            self.report["kept"].append(describe_kept(row, verdict))
+            self.report["kept"].append(describe_instance(row, verdict))
         if verdict.action == "terminate" and self.report["dry_run"]:
-            self.report["planned"].append(describe_swept(row, verdict))
+            self.report["planned"].append(describe_instance(row, verdict))
             self._tell("detected", f"instance {row['id']} would be destroyed: {verdict.reason}", verdict.job_id)
         elif verdict.action == "terminate":
             self._destroy(row)
@@ -261,9 +256,9 @@ class _Sweep:
         verdict, job = self._judge(row)
         if verdict.action != "terminate":
             self._tell("refused", f"instance {number} is kept after all: {verdict.reason}", verdict.job_id)
-            self.report["kept"].append(describe_kept(row, verdict))
+            self.report["kept"].append(describe_instance(row, verdict))
             return
-        doomed = {"swept": describe_swept(row, verdict), "runtime": verdict.runtime}
+        doomed = {"swept": describe_instance(row, verdict), "runtime": verdict.runtime}
         self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
         if job and job.work.outcome is None and is_at_work(row, job):
             self.queue.request_end(job.id, JobState.FAILED, verdict.reason)
@@ -295,7 +290,7 @@ class _Sweep:
     def _end_destroying(self, number: str, done: Destruction) -> None:
         """Report that an instance is gone, then forget it: a crash in between does not send a second notice."""
         doomed = self.memory.destroying[number]
-        swept: SweptInstance = doomed["swept"]
+        swept: JudgedInstance = doomed["swept"]
         swept["acknowledged"] = done.acknowledged
         self.report["terminated"].append(swept)
         text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
@@ -316,7 +311,15 @@ class _Sweep:
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
         if seconds >= self.config.outage_after and not memory.outage_told:
             reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
-            self.report["alerts"].append(describe_outage(reason, seconds))
+            alert: SweepAlert = {
+                "type": "LISTING_FAILED",
+                "instance_id": None,
+                "reason": reason,
+                "job_id": None,
+                "seconds": seconds,
+                "cost_per_hour": None,
+            }
+            self.report["alerts"].append(alert)
             number = memory.outages
             self._post(templates.listing_failed(self.owner, seconds=seconds, error=error.what, generation=number))
             memory = replace(memory, outage_told=True)

@@ -17,8 +17,7 @@ from training_monitor.service.sweep import (
     cost_per_hour,
     decide_sweep,
     describe_alert,
-    describe_foreign,
-    describe_swept,
+    describe_instance,
     is_at_work,
 )
 from training_monitor.vast.renting import JobState, JobWork, QueuedJob, Rental, TrainingRequest
@@ -328,8 +327,8 @@ def test_a_row_that_is_garbage_but_for_its_label_is_judged_by_what_is_known(subt
             strange = {"id": 7, "label": OURS, **dict.fromkeys(names, garbage)}
             assert outcome(strange, job()) == ("keep", "at_work")
             assert outcome(strange) == ("terminate", "orphan")
-            assert json.dumps(describe_swept(strange, decide(strange)), allow_nan=False)
-            assert describe_swept(strange, decide(strange))["cost_per_hour"] is None
+            assert json.dumps(describe_instance(strange, decide(strange)), allow_nan=False)
+            assert describe_instance(strange, decide(strange))["cost_per_hour"] is None
 
 
 def test_what_a_machine_costs_is_its_storage_when_it_is_stopped() -> None:
@@ -339,10 +338,12 @@ def test_what_a_machine_costs_is_its_storage_when_it_is_stopped() -> None:
 
 
 def test_a_foreign_machine_is_reported_with_its_cost_and_a_bounded_label() -> None:
-    seen = describe_foreign(row("x" * 5000))
+    verdict = decide(row("x" * 5000))
+    seen = describe_instance(row("x" * 5000), verdict)
     assert (seen["instance_id"], seen["status"], seen["cost_per_hour"]) == (7, "running", 0.5)
     assert seen["label"] == "x" * 200
-    assert describe_foreign(row([1], actual_status=3))["label"] is describe_foreign(row([1], actual_status=3))["status"]
+    strange = describe_instance(row([1], actual_status=3), verdict)
+    assert strange["label"] is strange["status"] is None
 
 
 # ---------------------------------------------------------------- what is remembered

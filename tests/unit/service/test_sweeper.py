@@ -229,7 +229,9 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
             "cost_per_hour": 0.5,
         }
     ]
-    assert report["foreign"] == [{"instance_id": 4, "label": "somebody's", "status": "running", "cost_per_hour": 2.5}]
+    [other] = report["foreign"]
+    assert (other["instance_id"], other["label"], other["status"]) == (4, "somebody's", "running")
+    assert (other["kind"], other["job_id"], other["cost_per_hour"]) == ("foreign", None, 2.5)
     assert [(alert["type"], alert["instance_id"]) for alert in report["alerts"]] == [("ORPHAN_INSTANCE", 3)]
     assert not report["errors"] and not report["planned"]
     assert json.loads(json.dumps(report)) == report
