@@ -179,33 +179,8 @@ def upload_to_hugging_face(
         return UploadReport(shown, False, error=f"{path}: {source}")
     inside = path_in_repo or (posixpath.basename(path) if source["state"] == "file" else "")
     card = format_incomplete_card(incomplete, model_name=repo_id.rpartition("/")[2]) if incomplete else ""
-    command = _format_command(
-        path, repo_id, inside, card, revision=revision, private=private, token_env=token_env, pid=pid
-    )
-    identity = ("hub", path, repo_id, inside, revision or "", card, source["identity"])
-    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
-    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
-    try:
-        listing = _upload(job, command, env or {})
-    except CommandFailed as error:
-        return UploadReport(shown, False, attempts=job.attempts, error=str(error))
-    return UploadReport(shown, listing.error is None, listing.files, job.attempts, listing.error)
-
-
-def _format_command(
-    path: str,
-    repo_id: str,
-    inside: str,
-    card: str,
-    *,
-    revision: str | None,
-    private: bool,
-    token_env: str,
-    pid: int | None,
-) -> str:
-    """Return the job's command: find token and tool, upload, add the card if there is one, list what arrived."""
     options = (["--private"] if private else []) + (["--revision", revision] if revision else [])
-    return format_call(
+    command = format_call(  # finds token and tool, uploads, adds the card if there is one, lists what arrived
         "hub",
         "upload",
         _path=quote_path(path),
@@ -217,6 +192,14 @@ def _format_command(
         _pid=pid or "",
         _program=read_file("hub.py"),
     )
+    identity = ("hub", path, repo_id, inside, revision or "", card, source["identity"])
+    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
+    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
+    try:
+        listing = _upload(job, command, env or {})
+    except CommandFailed as error:
+        return UploadReport(shown, False, attempts=job.attempts, error=str(error))
+    return UploadReport(shown, listing.error is None, listing.files, job.attempts, listing.error)
 
 
 def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str | None) -> None:

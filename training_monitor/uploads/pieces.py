@@ -212,13 +212,14 @@ def send_pieces(
     Args:
         sign: returns a fresh URL for a piece.
         can_sign: whether `sign` can replace a URL that has expired.
-        begun: the id of the multipart upload that we began for them.
+        begun: the id of the multipart upload that we began for them, which the job records.
 
     Raises:
         CommandFailed: a piece was not accepted, and why.
     """
     total = max((piece.number for piece in pieces), default=0)
-    command = format_send_command(source.path, source.size_bytes, total, begun)
+    file, size = quote_path(source.path), source.size_bytes  # ends at the first piece that fails
+    command = format_call("upload_pieces", "send_all", file=file, size=size, total=total, begun=begun)
     taken: dict[int, Sent] = {}
     failures = 0
     while pending := [piece for piece in pieces if piece.number not in taken]:
@@ -231,22 +232,11 @@ def send_pieces(
             continue
         failures = 1 if new else failures + 1
         said = failed.error if failed else view.message or last_lines(view.log_tail, 1)
-        if failures >= MOST_TRIES or (failed and _is_hopeless(failed, can_sign)):
+        hopeless = failed and (is_final(failed.status, failed.said) or (not can_sign and is_expired(failed.said)))
+        if failures >= MOST_TRIES or hopeless:
             raise CommandFailed(f"{source.path}: not uploaded: {said}")
         job.back_off(failures, said)
     return taken
-
-
-def _is_hopeless(failed: Sent, can_sign: bool) -> bool:
-    return is_final(failed.status, failed.said) or (not can_sign and is_expired(failed.said))
-
-
-def format_send_command(path: str, size_bytes: int, total: int, begun: str = "") -> str:
-    """Return the job's command; it sends what TM_PIECES lists and ends at the first piece that fails.
-
-    `begun` is the id of the multipart upload that we began for it, which it records.
-    """
-    return format_call("upload_pieces", "send_all", file=quote_path(path), size=size_bytes, total=total, begun=begun)
 
 
 def format_pieces(pieces: Iterable[tuple[Piece, str]]) -> dict[str, str]:

@@ -87,7 +87,8 @@ class Storage:
         """Presign one request.
 
         Args:
-            query: further parameters of the request, signed with it; a parameter may be empty (`uploads`).
+            query: further parameters of the request, signed with it, such as `uploadId` and `partNumber` of the PUT of
+                one part; a parameter may be empty (`uploads`).
             expires: seconds, 1 to 604800 (a week).
             now: the moment of signing, epoch seconds; default: this machine's clock.
             whole_bucket: the request is about the bucket and not about the object.
@@ -151,27 +152,6 @@ def presign_upload(
     """
     storage = Storage(bucket, key, region, endpoint_url, access_key, secret_key, session_token, path_style)
     return storage.sign(method, expires=expires, now=now)
-
-
-def presign_multipart(
-    storage: Storage, upload_id: str, part_number: int, *, expires: int = DEFAULT_EXPIRES, now: float | None = None
-) -> str:
-    """Presign the upload (PUT) of one part of a multipart upload that has been created.
-
-    Args:
-        upload_id: the id of the created upload; the POST that creates it is presigned by
-            `storage.sign("POST", {"uploads": ""})`.
-        part_number: 1 to 10000.
-
-    Returns:
-        The URL, to be kept secret.
-
-    Raises:
-        SettingsError: as for `Storage.sign`, and for an invalid part number.
-    """
-    if not 1 <= part_number <= 10_000 or not upload_id:
-        raise SettingsError("part_number", part_number, "1 to 10000, of an upload that has an id")
-    return storage.sign("PUT", {"uploadId": upload_id, "partNumber": str(part_number)}, expires=expires, now=now)
 
 
 def _is_text(key: str) -> bool:
