@@ -23,7 +23,6 @@ from training_monitor.service.file_lists import find_name_problem, list_folder
 from training_monitor.service.images import (
     HEAD_BYTES,
     ImageHeader,
-    bytes_needed,
     count_data_bytes,
     detect_image_format,
     find_damage,
@@ -262,13 +261,14 @@ def _read_image(file: DatasetFile, findings: Findings) -> ImageHeader | None:
     """Return the header of an image; None when it was reported as damaged or unreadable, or counted as another file."""
     try:
         with file.path.open("rb") as stream:
-            head = _read_head(stream, file.size)
-            header = read_image_header(head)
+            head = stream.read(HEAD_BYTES)
+            header, kind = read_image_header(head), detect_image_format(head)
+            if header is None and kind == "jpeg":
+                header = read_image_header(head + stream.read(max(0, _MOST_READ_BYTES - len(head))))
             damage = _find_damage(stream, file, header, head, findings) if header else "has a damaged header"
     except OSError as error:
         findings.errors.append(cannot_read(file.name, error))
         return None
-    kind = detect_image_format(head)
     if kind is None:
         _tell_no_image(file, findings)
     elif header is None or damage:
@@ -277,15 +277,6 @@ def _read_image(file: DatasetFile, findings: Findings) -> ImageHeader | None:
         _tell_of_name(file, kind, findings)
         return header
     return None
-
-
-def _read_head(stream: BinaryIO, size: int) -> bytes:
-    """Read enough of the file to contain its header."""
-    head = more = stream.read(HEAD_BYTES)
-    while more and (needed := bytes_needed(head)) and needed <= min(size, _MOST_READ_BYTES):
-        more = stream.read(max(needed, 2 * len(head)) - len(head))
-        head += more
-    return head
 
 
 def _find_damage(

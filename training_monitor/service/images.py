@@ -15,9 +15,9 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-HEAD_BYTES = 256 * 1024  # contain the size of nearly every JPEG; see `bytes_needed` for the others
+HEAD_BYTES = 256 * 1024  # contain the size of nearly every JPEG; that of others is behind their metadata
 PIECE = 1024 * 1024  # read or inflated at a time
 
 CUT_OFF = "is cut off: its last PNG chunk (IEND) is missing"
@@ -64,14 +64,6 @@ class ImageHeader:
     least_bytes: int | None = None
 
 
-class _TooShort(Exception):
-    """At least the first `needed` bytes of the file are required."""
-
-    def __init__(self, needed: int) -> None:
-        super().__init__(needed)
-        self.needed = needed
-
-
 def detect_image_format(data: bytes) -> str | None:
     """Detect the format of a file by its signature.
 
@@ -99,34 +91,17 @@ def read_image_header(data: bytes) -> ImageHeader | None:
     """Read format and size of an image from its content. Never raises.
 
     Args:
-        data: The first `HEAD_BYTES` of the file; fewer only if the file is shorter.
+        data: The first `HEAD_BYTES` of the file; all of a JPEG with so much metadata that this is too short.
 
     Returns:
-        The header; None when this is not an image, its header is damaged, or `data` is too short (see `bytes_needed`).
+        The header; None when this is not an image, its header is damaged, or `data` is too short.
     """
+    kind = detect_image_format(data)
     try:
-        return _read(data)
-    except _TooShort:
+        header = _READERS[kind](data) if kind else None
+    except struct.error:  # too short
         return None
-
-
-def bytes_needed(data: bytes) -> int | None:
-    """Return how many bytes are needed to read a header that `data` is too short for.
-
-    The size of a JPEG comes after its metadata, which may be megabytes. The number is a lower bound: read that many
-    bytes, better twice as many, and call again.
-
-    Args:
-        data: The first bytes of the file.
-
-    Returns:
-        More than `data` has; None when more bytes would not help.
-    """
-    try:
-        _read(data)
-    except _TooShort as short:
-        return short.needed
-    return None
+    return header if header and header.width > 0 and header.height > 0 else None
 
 
 def find_damage(header: ImageHeader, size_bytes: int, tail: bytes) -> str | None:
@@ -150,24 +125,9 @@ def find_damage(header: ImageHeader, size_bytes: int, tail: bytes) -> str | None
 # ---------------------------------------------------------------- one reader for each format
 
 
-def _read(data: bytes) -> ImageHeader | None:
-    """Return the header or None. Raises _TooShort."""
-    kind = detect_image_format(data)
-    header = _READERS[kind](data) if kind else None
-    return header if header and header.width > 0 and header.height > 0 else None
-
-
-def _unpack(layout: str, data: bytes, offset: int) -> tuple[Any, ...]:
-    """Unpack like struct.unpack_from. Raises _TooShort with the size that would do."""
-    end = offset + struct.calcsize(layout)
-    if end > len(data):
-        raise _TooShort(end)
-    return struct.unpack_from(layout, data, offset)
-
-
 def _read_png(data: bytes) -> ImageHeader | None:
     """Read signature, then IHDR: length 13, name, width, height, five bytes, checksum of name and data."""
-    length, name, width, height, _, checksum = _unpack(">I4sII5sI", data, 8)
+    length, name, width, height, _, checksum = struct.unpack_from(">I4sII5sI", data, 8)
     if (length, name) != (13, b"IHDR") or zlib.crc32(data[12:29]) != checksum:
         return None
     return ImageHeader("png", width, height) if max(width, height) <= _PNG_MOST else None
@@ -179,23 +139,23 @@ def _read_jpeg(data: bytes) -> ImageHeader | None:
     for _ in range(_JPEG_MOST_SEGMENTS):
         found = _JPEG_MARKER.search(data, position)
         if not found:
-            raise _TooShort(max(len(data), position) + 2)
+            return None
         marker, position = found[1][0], found.end()
         if marker in _JPEG_FRAMES:
-            _, _, height, width = _unpack(">HBHH", data, position)
+            _, _, height, width = struct.unpack_from(">HBHH", data, position)
             return ImageHeader("jpeg", width, height)
         if marker in (_SOS, _EOI):
             return None
         if marker != _SOI:
-            (length,) = _unpack(">H", data, position)
+            (length,) = struct.unpack_from(">H", data, position)
             position += max(length, 2)
     return None
 
 
 def _read_webp(data: bytes) -> ImageHeader | None:
     """Read RIFF, the length of the rest, WEBP, and a first chunk whose name is the kind."""
-    (length,) = _unpack("<I", data, 4)
-    (chunk,) = _unpack("4s", data, 12)
+    (length,) = struct.unpack_from("<I", data, 4)
+    (chunk,) = struct.unpack_from("4s", data, 12)
     reader = {b"VP8 ": _webp_lossy_size, b"VP8L": _webp_lossless_size, b"VP8X": _webp_extended_size}.get(chunk)
     size = reader(data) if reader else None
     return ImageHeader("webp", *size, least_bytes=length + 8) if size else None
@@ -203,7 +163,7 @@ def _read_webp(data: bytes) -> ImageHeader | None:
 
 def _webp_lossy_size(data: bytes) -> tuple[int, int] | None:
     """VP8 (RFC 6386, 9.1): a tag whose first bit is 0 in a key frame, a start code, two sides of 14 bits each."""
-    tag, start_code, width, height = _unpack("<B2x3sHH", data, 20)
+    tag, start_code, width, height = struct.unpack_from("<B2x3sHH", data, 20)
     if tag & 1 or start_code != b"\x9d\x01\x2a":
         return None
     return width & 0x3FFF, height & 0x3FFF
@@ -211,7 +171,7 @@ def _webp_lossy_size(data: bytes) -> tuple[int, int] | None:
 
 def _webp_lossless_size(data: bytes) -> tuple[int, int] | None:
     """VP8L: 0x2F, then two sides less 1 of 14 bits each, a bit for alpha, and a version that is 0."""
-    signature, bits = _unpack("<BI", data, 20)
+    signature, bits = struct.unpack_from("<BI", data, 20)
     if signature != 0x2F or bits >> 29:
         return None
     return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
@@ -219,13 +179,13 @@ def _webp_lossless_size(data: bytes) -> tuple[int, int] | None:
 
 def _webp_extended_size(data: bytes) -> tuple[int, int] | None:
     """VP8X: flags, three bytes, then the two sides of the canvas less 1, of 24 bits each."""
-    width, height = _unpack("3s3s", data, 24)
+    width, height = struct.unpack_from("3s3s", data, 24)
     return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
 
 
 def _read_gif(data: bytes) -> ImageHeader | None:
     """Read six bytes of signature, then the sides of the logical screen."""
-    return ImageHeader("gif", *_unpack("<HH", data, 6))
+    return ImageHeader("gif", *struct.unpack_from("<HH", data, 6))
 
 
 def _read_bmp(data: bytes) -> ImageHeader | None:
@@ -234,10 +194,10 @@ def _read_bmp(data: bytes) -> ImageHeader | None:
     A negative height means that rows go from top to bottom. The file length in the header is ignored, as readers do:
     some writers put 0 or a wrong value there.
     """
-    begin, header_bytes = _unpack("<II", data, 10)
+    begin, header_bytes = struct.unpack_from("<II", data, 10)
     is_core = header_bytes == _BMP_CORE_HEADER
-    width, height, _, depth = _unpack("<HHHH" if is_core else "<iiHH", data, 18)
-    (compression,) = _unpack("<I", data, 30) if header_bytes >= _BMP_INFO_HEADER else (0,)
+    width, height, _, depth = struct.unpack_from("<HHHH" if is_core else "<iiHH", data, 18)
+    (compression,) = struct.unpack_from("<I", data, 30) if header_bytes >= _BMP_INFO_HEADER else (0,)
     if depth not in _BMP_DEPTHS or compression not in _BMP_PLAIN:
         return ImageHeader("bmp", width, abs(height))
     row = -(-width * depth // 32) * 4  # rows are padded to 4 bytes, except the last one

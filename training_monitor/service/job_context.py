@@ -1,7 +1,7 @@
 """What the steps of a job on a rented machine share: the job, its lease, its limits, and its notices and events.
 
-A thread renews the lease. A step that waits is woken when the lease is lost, the worker stops, or the job is to end:
-its clock then raises `Interrupted`. Each notice is sent once, see `Notice`.
+A thread renews the lease. A step that waits is interrupted when the lease is lost, the worker stops, or the job is to
+end: its clock then raises `Interrupted`. Each notice is sent once, see `Notice`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import LogUpdate, Notice
 from training_monitor.notify.heartbeat import Lookout
-from training_monitor.notify.notice_text import command_line
 from training_monitor.service.config import ServiceConfig
-from training_monitor.service.notices import about_job, of_job, problem
+from training_monitor.service.notices import about_job, command_of_job, of_job, problem
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
@@ -120,7 +119,7 @@ class Lease:
 
     def __init__(self, service: Service, job: QueuedJob) -> None:
         self._service, self._job_id = service, job.id
-        self._closing, self.woken = threading.Event(), threading.Event()
+        self._closing = threading.Event()
         self.lost = False
         self.to_end = job.to_end
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -148,8 +147,6 @@ class Lease:
                 now = self._service.clock.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 self.lost = now - failing_since > seconds / 2
-            if self.lost or self.to_end:
-                self.woken.set()
             if self.lost:
                 return
 
@@ -161,7 +158,7 @@ class JobContext:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
         self.ways: Ways = {"transport": service.transport, "clock": self.clock}
-        self.about, self.command = about_job(job.id), command_line("queue", job.id)
+        self.about, self.command = about_job(job.id), command_of_job(job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer although the service did
         self.looked_at: float | None = None

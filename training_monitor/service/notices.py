@@ -71,9 +71,19 @@ def about_job(job_id: str) -> str:
     return f"job {job_id}"
 
 
+def command_of_job(job_id: str) -> str:
+    """Return the command that shows more of a job."""
+    return command_line("queue", job_id)
+
+
+def of_worker(notice: Notice, owner: str) -> Notice:
+    """Return the notice with the owner of its worker, and the command that shows more."""
+    return replace(notice, job_id=f"worker of {owner}", training=None, command=command_line("doctor"))
+
+
 def of_job(notice: Notice, job: QueuedJob) -> Notice:
     """Return the notice with the names of its job and machine, and the command that shows more."""
     machine = job.work.instance_id
     target = ACCOUNT if machine is None else f"vast://{machine}"
-    command = command_line("queue", job.id)
-    return replace(notice, job_id=about_job(job.id), training=job.id, target=target, command=command)
+    about, command = about_job(job.id), command_of_job(job.id)
+    return replace(notice, job_id=about, training=job.id, target=target, command=command)

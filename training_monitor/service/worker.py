@@ -17,7 +17,6 @@ from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
-from training_monitor.notify.notice_text import command_line
 from training_monitor.service import notices
 from training_monitor.service.config import MOST_JOBS_AT_ONCE, ServiceConfig
 from training_monitor.service.dataset import validate_dataset
@@ -26,7 +25,7 @@ from training_monitor.service.job_context import OnLine, Service
 from training_monitor.service.machine_steps import offer_query
 from training_monitor.service.pipeline import run_job
 from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
-from training_monitor.service.sweeper import sweep_instances, watch_sweeps
+from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.account import account_balance
@@ -168,7 +167,17 @@ def run_worker(
 
 
 def _sweep(service: Service, stopping: threading.Event) -> None:
-    on_event, on_report = partial(_tell_of_sweep, service), lambda report: _watch_credit(service)
+    """Sweep until `stopping` is set, and warn of a low credit after each sweep."""
+
+    def tell(event: Event) -> None:
+        """Pass on what a sweep does and what fails; not everything it sees every five minutes."""
+        if service.on_event and event.kind in ("stopping", "stopped", "refused", "unreachable"):
+            service.on_event(replace(event, text=f"sweep: {event.text}"))
+
+    def warn(report: SweepReport) -> None:
+        if hours := service.config.warn_hours_left:
+            warn_of_burn(hours, service.outbox, transport=service.transport, clock=service.clock)
+
     sweep = partial(
         sweep_instances,
         dry_run=False,
@@ -176,23 +185,12 @@ def _sweep(service: Service, stopping: threading.Event) -> None:
         config=service.config,
         store=service.store,
         outbox=service.outbox,
-        on_event=on_event,
+        on_event=tell,
         transport=service.transport,
         clock=service.clock,
     )
     interval = service.config.sweep_interval
-    watch_sweeps(sweep, interval, stopping, on_event=on_event, on_report=on_report, clock=service.clock)
-
-
-def _tell_of_sweep(service: Service, event: Event) -> None:
-    """Pass on what a sweep does and what fails; not everything it sees every five minutes."""
-    if service.on_event and event.kind in ("stopping", "stopped", "refused", "unreachable"):
-        service.on_event(replace(event, text=f"sweep: {event.text}"))
-
-
-def _watch_credit(service: Service) -> None:
-    if service.config.warn_hours_left:
-        warn_of_burn(service.config.warn_hours_left, service.outbox, transport=service.transport, clock=service.clock)
+    watch_sweeps(sweep, interval, stopping, on_event=tell, on_report=warn, clock=service.clock)
 
 
 class _Worker:
@@ -269,8 +267,7 @@ class _Worker:
 
     def _post(self, notice: Notice) -> None:
         if self.service.outbox:
-            about = f"worker of {self.service.owner}"
-            self.service.outbox.post(replace(notice, job_id=about, training=None, command=command_line("doctor")))
+            self.service.outbox.post(notices.of_worker(notice, self.service.owner))
 
     def _tell_idle(self, service: Service, unfinished: list[QueuedJob]) -> None:
         """Report once that there is nothing to do, and why; again after the next job."""

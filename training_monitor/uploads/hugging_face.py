@@ -23,7 +23,7 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
-from training_monitor.core.models import JobStatus, JobView, Question, Reply
+from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.replies import parse_fields
@@ -82,6 +82,8 @@ def format_incomplete_card(info: IncompleteInfo, *, model_name: str = "Model") -
     Returns:
         Markdown. Names and tags may contain anything: each stays one line, quoted where YAML would misread it.
     """
+    target, done = info.target_steps, info.completed_steps
+    percent = f"{100 * done / target:.1f}" if done is not None and target else "?"
     lines = ["---", "tags:", *(f"  - {_yaml(tag)}" for tag in _tags(info.tags))]
     if info.base_model:
         lines.append(f"base_model: {_yaml(info.base_model)}")
@@ -92,8 +94,8 @@ def format_incomplete_card(info: IncompleteInfo, *, model_name: str = "Model") -
         "",
         "⚠️ **This model was terminated early due to training stall.**",
         "",
-        f"- Target steps: {_number(info.target_steps)}",
-        f"- Completed steps: {_number(info.completed_steps)} ({_percent(info)})",
+        f"- Target steps: {'?' if target is None else target}",
+        f"- Completed steps: {'?' if done is None else done} ({percent}%)",
         f"- Reason: {_one_line(info.reason) or '?'}",
         "",
         "The model may still be usable but was not fully trained.",
@@ -117,16 +119,6 @@ def _yaml(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return _CONTROL.sub(" ", text).strip().replace("<", "&lt;")
-
-
-def _number(steps: int | None) -> str:
-    return "?" if steps is None else str(steps)
-
-
-def _percent(info: IncompleteInfo) -> str:
-    if info.completed_steps is None or not info.target_steps:
-        return "?%"
-    return f"{100 * info.completed_steps / info.target_steps:.1f}%"
 
 
 def upload_to_hugging_face(
@@ -230,19 +222,16 @@ def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubList
     """Upload until the hub lists what is on the target; give up after three failures, or a final one."""
     earlier = job.settle()
     if earlier is not None and earlier.status is JobStatus.SUCCEEDED:
-        listing = _read(job, earlier)
+        listing = parse_listing(job.results(newest_only=True), earlier.log_tail)
         if listing.error is None:
             return listing
     for failures in range(1, MOST_TRIES + 1):
-        listing = _read(job, job.run(command, env))
+        log = job.run(command, env).log_tail
+        listing = parse_listing(job.results(newest_only=True), log)
         if listing.error is None or listing.final or failures == MOST_TRIES:
             break
         job.back_off(failures, listing.error)
     return listing
-
-
-def _read(job: DetachedTries, view: JobView) -> HubListing:
-    return parse_listing(job.results(newest_only=True), view.log_tail)
 
 
 # ---------------------------------------------------------------- the results of a try
