@@ -105,9 +105,22 @@ def _reason(body: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStore:
-    """One object of a storage. Requests are signed here, each for `expires` seconds, and made by the target."""
+class SourceFile:
+    """A file on the target; `identity` changes when it is written again."""
 
+    path: str
+    size_bytes: int
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """One object of a storage, and the file that is sent to it.
+
+    Requests are signed here, each for `expires` seconds, and made by the target.
+    """
+
+    source: SourceFile
     storage: Storage
     job: DetachedTries
     clock: Clock
@@ -147,15 +160,6 @@ def difference(held: Response, size_bytes: int, etag: str | None) -> str | None:
     return (
         f"the storage holds something else: its ETag is {found[:100]}, not {etag}" if etag and found != etag else None
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file on the target; `identity` changes when it is written again."""
-
-    path: str
-    size_bytes: int
-    identity: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,10 @@ def upload_to_presigned_url(
     try:
         if isinstance(destination, str):
             return _upload_to_url(source, destination, shown, job, multipart_above)
-        store = ObjectStore(destination, job, clock, expires)
+        store = ObjectStore(source, destination, job, clock, expires)
         if source.size_bytes > multipart_above:
-            return upload_in_parts(source, store, part_bytes)
-        return _upload_whole(source, store)
+            return upload_in_parts(store, part_bytes)
+        return _upload_whole(store)
     except CommandFailed as error:
         return UploadReport(shown, False, attempts=job.attempts, error=str(error))
 
@@ -156,12 +156,12 @@ def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries,
     return UploadReport(shown, sent.comparable, (file,), job.attempts, error)
 
 
-def _upload_whole(source: SourceFile, store: ObjectStore) -> UploadReport:
+def _upload_whole(store: ObjectStore) -> UploadReport:
     """Send all of the file in one request, unless an earlier call has done that; then verify the stored object."""
-    sent = _sent_before(store.job)
-    if sent is None or _difference(source, store, sent):
+    source, sent = store.source, _sent_before(store.job)
+    if sent is None or _difference(store, sent):
         sent = send_pieces(source, [whole(source)], lambda _: store.sign("PUT"), store.job)[WHOLE]
-        if problem := _difference(source, store, sent):
+        if problem := _difference(store, sent):
             raise CommandFailed(problem)
     file = UploadedFile(source.path, source.size_bytes, sent.etag)
     return UploadReport(store.storage.address, True, (file,), store.job.attempts)
@@ -174,18 +174,18 @@ def _sent_before(job: DetachedTries) -> Sent | None:
     return sent if sent and sent.ok else None
 
 
-def _difference(source: SourceFile, store: ObjectStore, sent: Sent) -> str | None:
+def _difference(store: ObjectStore, sent: Sent) -> str | None:
     """Return what is wrong with what arrived; without permission to look at it, the ETag of the PUT has to tell."""
     held = store.request("HEAD")
     if held.status == 403 and sent.comparable:
         return None
-    return difference(held, source.size_bytes, sent.md5 if sent.comparable else None)
+    return difference(held, store.source.size_bytes, sent.md5 if sent.comparable else None)
 
 
 # ---------------------------------------------------------------- in parts
 
 
-def upload_in_parts(source: SourceFile, store: ObjectStore, part_bytes: int | None) -> UploadReport:
+def upload_in_parts(store: ObjectStore, part_bytes: int | None) -> UploadReport:
     """Send a file in parts, verify each, and complete the multipart upload; abort it at the storage when giving up.
 
     An upload of this object that another caller began is resumed, but never aborted.
@@ -193,19 +193,20 @@ def upload_in_parts(source: SourceFile, store: ObjectStore, part_bytes: int | No
     Raises:
         CommandFailed: it was given up, and why.
     """
+    source = store.source
     pieces = split(source.size_bytes, part_size(source.size_bytes, part_bytes))
     store.job.settle()
     results = store.job.results()
     sent = {number: each for number, each in parse_sent(results).items() if each.ok}
-    if any(piece.number not in sent for piece in pieces) or _difference_of_pieces(source, store, pieces, sent):
+    if any(piece.number not in sent for piece in pieces) or _difference_of_pieces(store, pieces, sent):
         begun = parse_begun(results)
         upload_id = _find(store, begun)
         if upload_id is None:
             upload_id = _create(store)
             begun.append(upload_id)
         try:
-            sent = _send_missing(source, store, pieces, upload_id, sent, is_ours=upload_id in begun)
-            _complete(source, store, pieces, upload_id, sent)
+            sent = _send_missing(store, pieces, upload_id, sent, is_ours=upload_id in begun)
+            _complete(store, pieces, upload_id, sent)
         except CommandFailed:
             if upload_id in begun:
                 store.request("DELETE", {"uploadId": upload_id})
@@ -263,13 +264,7 @@ def _list(store: ObjectStore, upload_id: str) -> Parts:
 
 
 def _send_missing(
-    source: SourceFile,
-    store: ObjectStore,
-    pieces: Sequence[Piece],
-    upload_id: str,
-    sent: Mapping[int, Sent],
-    *,
-    is_ours: bool,
+    store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent], *, is_ours: bool
 ) -> dict[int, Sent]:
     """Send every part that the storage does not hold as it is on the target."""
     held = _list(store, upload_id)
@@ -280,7 +275,7 @@ def _send_missing(
     def sign(piece: Piece) -> str:
         return store.sign("PUT", {"uploadId": upload_id, "partNumber": str(piece.number)})
 
-    return {**kept, **send_pieces(source, missing, sign, store.job, begun=upload_id if is_ours else "")}
+    return {**kept, **send_pieces(store.source, missing, sign, store.job, begun=upload_id if is_ours else "")}
 
 
 def _is_held(piece: Piece, sent: Mapping[int, Sent], held: Parts) -> bool:
@@ -288,9 +283,7 @@ def _is_held(piece: Piece, sent: Mapping[int, Sent], held: Parts) -> bool:
     return here is not None and held.get(piece.number) == (here.etag, piece.size_bytes)
 
 
-def _complete(
-    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent]
-) -> None:
+def _complete(store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent]) -> None:
     """Complete the upload once all parts have arrived as sent; the object itself proves that it worked."""
     held = _list(store, upload_id)
     if wrong := [piece.number for piece in pieces if not _is_held(piece, sent, held)]:
@@ -301,14 +294,12 @@ def _complete(
     )
     body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>"
     done = store.request("POST", {"uploadId": upload_id}, body, limit=COMPLETE_SECONDS)
-    if problem := _difference_of_pieces(source, store, pieces, sent):
+    if problem := _difference_of_pieces(store, pieces, sent):
         raise CommandFailed(problem if done.ok else f"the parts were not put together: {done.error}")
 
 
-def _difference_of_pieces(
-    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], sent: Mapping[int, Sent]
-) -> str | None:
-    return difference(store.request("HEAD"), source.size_bytes, _expected_etag(pieces, sent))
+def _difference_of_pieces(store: ObjectStore, pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | None:
+    return difference(store.request("HEAD"), store.source.size_bytes, _expected_etag(pieces, sent))
 
 
 def _expected_etag(pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | None:
