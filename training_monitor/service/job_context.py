@@ -60,22 +60,23 @@ def reached_limit(job: QueuedJob, now: float) -> Limit | None:
 
 def seconds_left(job: QueuedJob, now: float) -> float:
     """Return how long the job may keep its machine: until its hard timeout, or until its budget is used up."""
-    left = job.request.hard_timeout - machine_seconds(job, now)
-    price = next((each.price_per_hour for each in reversed(job.work.rentals) if each.ended_at is None), None)
-    if job.request.budget is not None and price:
-        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / price * HOUR)
+    left, running = job.request.hard_timeout - machine_seconds(job, now), _running(job)
+    if job.request.budget is not None and running and running.price_per_hour:
+        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / running.price_per_hour * HOUR)
     return max(0.0, left)
 
 
+def _running(job: QueuedJob) -> Rental | None:
+    return next((each for each in reversed(job.work.rentals) if each.ended_at is None), None)
+
+
 def _budget(job: QueuedJob, now: float) -> Limit | None:
-    work = job.work
-    running = [each for each in work.rentals if each.ended_at is None]
-    seconds_left: float | None = None
+    work, running = job.work, _running(job)
+    left: float | None = None
     if running and work.step and work.total_steps:  # at the pace of this machine, including its setup
-        seconds_left = (now - running[-1].started_at) * max(0, work.total_steps - work.step) / work.step
-    price = running[-1].price_per_hour if running else None
-    spending = spent_by(work.rentals, now)
-    return decide_budget(job.request.budget, spending, price_per_hour=price, seconds_left=seconds_left)
+        left = (now - running.started_at) * max(0, work.total_steps - work.step) / work.step
+    price = running.price_per_hour if running else None
+    return decide_budget(job.request.budget, spent_by(work.rentals, now), price_per_hour=price, seconds_left=left)
 
 
 @dataclass(frozen=True)

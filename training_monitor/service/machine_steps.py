@@ -256,19 +256,14 @@ def charge(ctx: JobContext) -> None:
     with nullcontext() if limit is None else ctx.service.store.hold("daily budget"):  # no two may take the same rest
         reason = _over_daily_budget(ctx, limit, estimate)
         if reason is None:
-            _reserve(ctx, estimate)
+            if request.account is not None:
+                Credits(ctx.service.store, clock=ctx.clock).reserve(request.account, ctx.job.id, estimate)
+                ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {request.account}")
+            ctx.go(JobState.RENTING, attempt=1)
             return
     ctx.tell("waiting", reason)
     ctx.post_problem("job_waiting", reason, "budget")
     ctx.clock.sleep(BUDGET_WAIT)
-
-
-def _reserve(ctx: JobContext, estimate: float) -> None:
-    account = ctx.job.request.account
-    if account is not None:
-        Credits(ctx.service.store, clock=ctx.clock).reserve(account, ctx.job.id, estimate)
-        ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {account}")
-    ctx.go(JobState.RENTING, attempt=1)
 
 
 def _over_daily_budget(ctx: JobContext, limit: float | None, estimate: float) -> str | None:

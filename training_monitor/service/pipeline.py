@@ -32,7 +32,7 @@ from training_monitor.vast.renting import JobState, QueuedJob
 
 LONGEST_WAIT = 60.0
 _WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
-_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING)
+_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING)
 _ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
 _SAVED = (JobState.SAMPLING, JobState.REGISTERING)
 _HOPELESS = (SettingsError, InsufficientCredits)
@@ -93,7 +93,7 @@ class _Pipeline:
     def _go_on(self) -> None:
         """Do one step, and handle its failure."""
         try:
-            if not self._obey() and not self._passed_limit():
+            if not self._obey_request() and not self._obey_limit():
                 self.ctx.check()
                 self._act()
             self._wait = 0.0
@@ -119,7 +119,7 @@ class _Pipeline:
         if ctx.job.state is not JobState.TRAINING:
             self.close()
 
-    def _obey(self) -> bool:
+    def _obey_request(self) -> bool:
         """End the job if that was requested."""
         ctx = self.ctx
         if ctx.to_end is None:
@@ -128,7 +128,7 @@ class _Pipeline:
         ctx.end(*ctx.to_end)
         return True
 
-    def _passed_limit(self) -> bool:
+    def _obey_limit(self) -> bool:
         """Send a notice of the limit that the job has reached; end the job if the limit does."""
         ctx, limit = self.ctx, self.ctx.limit
         if limit is None:
@@ -168,7 +168,7 @@ class _Pipeline:
     def _lost(self) -> bool:
         """Handle a lost machine; return whether it is lost."""
         ctx, state = self.ctx, self.ctx.job.state
-        if state not in (*_MAY_LOSE_MACHINE, JobState.SAMPLING):
+        if state not in _MAY_LOSE_MACHINE:
             return False
         reason = find_lost(ctx)
         if reason is None:

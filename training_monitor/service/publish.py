@@ -28,16 +28,8 @@ from training_monitor.vast.renting import Hook, resolve_env
 
 LONGEST_WAIT = 120.0  # between two tries, while the rented machine costs money
 _MAY_PASS = (408, 409, 425)  # temporary statuses besides those of RestError
-_VARIABLES = {
-    "NAME": "name",
-    "TRIGGER": "trigger",
-    "JOB_ID": "job_id",
-    "STEP": "step",
-    "MODEL": "model",
-    "MODEL_NAME": "model_name",
-    "MODEL_URL": "model_url",
-}
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_VARIABLES.values())})\}}")
+_KNOWN = ("name", "trigger", "job_id", "step", "model", "model_name", "model_url")
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_KNOWN)})\}}")
 _LOOKED_AT = 20_000  # characters at the end of an output that are shown
 _LEAST_MASKED = 4  # characters; masking shorter ones would garble the text
 _Tried = tuple[str, "str | None", "float | None"]  # the output, why it failed, and how long to wait if a retry may help
@@ -271,11 +263,11 @@ def fill_in(body: Any, about: Mapping[str, Any]) -> Any:
 
 def _variables(about: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables for a command; "" is unknown. Raises SettingsError for a value with a NUL."""
-    found = {name: "" if about.get(key) is None else str(about[key]) for name, key in _VARIABLES.items()}
-    for name, value in found.items():
+    found = {key: "" if about.get(key) is None else str(about[key]) for key in _KNOWN}
+    for key, value in found.items():
         if "\0" in value:
-            raise SettingsError(_VARIABLES[name], value, "a text without NUL")
-    return found
+            raise SettingsError(key, value, "a text without NUL")
+    return {key.upper(): value for key, value in found.items()}
 
 
 # ---------------------------------------------------------------- masking

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from training_monitor.core.units import known_number
 from training_monitor.service.config import ServiceConfig
 from training_monitor.vast.cost import forecast_burn
 from training_monitor.vast.renting import JobState, QueuedJob, read_label
@@ -255,7 +256,7 @@ def _work_in_words(look: _Look) -> str:
 
 def _started_at(row: Mapping[str, Any], job: QueuedJob | None, first_seen: float, now: float) -> float:
     """Return when it was rented, which cannot be before its job was created."""
-    started = _number(row.get("start_date"))
+    started = known_number(row.get("start_date"))
     if started is None or not EARLIEST_START <= started <= now:
         return first_seen
     return max(started, job.created_at) if job and job.created_at <= now else started
@@ -274,12 +275,6 @@ def _is_last_machine(row: Mapping[str, Any], job: QueuedJob) -> bool:
 def _is_same(one: object, other: object) -> bool:
     """Compare ids, which are numbers in some places and strings in others."""
     return str(one) == str(other)
-
-
-def _number(value: object) -> float | None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e300 < value < 1e300:
-        return None
-    return float(value)
 
 
 # ---------------------------------------------------------------- records of a report
