@@ -329,28 +329,6 @@ class MarketCheck:
     notes: tuple[str, ...] = ()
 
 
-def check_market(
-    request: TrainingRequest,
-    query: OfferQuery,
-    *,
-    balance: float | None = None,
-    daily_budget: float | None = None,
-    transport: Transport | None = None,
-) -> MarketCheck:
-    """Search once for offers, and judge the request by them.
-
-    Args:
-        query: what the request wants to rent.
-        balance: of the paying account, dollars; None: no account pays.
-        daily_budget: of all jobs together, dollars; None: there is no limit.
-
-    Raises:
-        CommandError: the offers are unknown.
-    """
-    everything = search_offers(give_up_wishes(query), transport=transport)
-    return judge_request(request, query, everything, balance=balance, daily_budget=daily_budget)
-
-
 def judge_request(
     request: TrainingRequest,
     query: OfferQuery,
@@ -359,9 +337,14 @@ def judge_request(
     balance: float | None = None,
     daily_budget: float | None = None,
 ) -> MarketCheck:
-    """Judge the request by known offers: all that there are without the wishes. Pure.
+    """Judge the request by known offers.
 
-    An empty list proves nothing: the CLI prints some refusals like that.
+    Args:
+        query: what the request wants to rent.
+        everything: the offers without its wishes, see `search_everything`. An empty list proves nothing: the CLI prints
+            some refusals like that.
+        balance: of the paying account, dollars; None: no account pays.
+        daily_budget: of all jobs together, dollars; None: there is no limit.
     """
     if not everything:
         wanted = f"{plural(query.num_gpus, 'GPU')} and {query.disk_gb:g} GB of disk"
@@ -440,9 +423,10 @@ def _cents_up(dollars: float) -> str:
 # ---------------------------------------------------------------- wishes given up
 
 
-def give_up_wishes(query: OfferQuery) -> OfferQuery:
-    """Return the same query without its wishes."""
-    return replace(query, **{name: value for wish in GIVEN_UP.values() for name, value in wish.items()})
+def search_everything(query: OfferQuery, *, transport: Transport | None = None) -> list[Offer]:
+    """Search for offers without the wishes of a query. Raises CommandError."""
+    wishes = {name: value for wish in GIVEN_UP.values() for name, value in wish.items()}
+    return search_offers(replace(query, **wishes), transport=transport)
 
 
 def find_loose_wishes(query: OfferQuery, everything: Iterable[Offer]) -> dict[str, list[Offer]]:
