@@ -10,10 +10,10 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from training_monitor.core.errors import SettingsError
 
@@ -114,11 +114,11 @@ class Storage:
         if token:
             asked["X-Amz-Security-Token"] = token
         base, host, path = _place(self, region, "" if whole_bucket else self.key)
-        line = _query({**(query or {}), **asked})
+        parameters = {**(query or {}), **asked}
+        line = _encode_query(sorted(parameters.items()))
         request = f"{method}\n{path}\n{line}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
         signature = _signature(secret_key, scope, asked["X-Amz-Date"], request)
-        shown = "&".join(part for part in (_plain_query(query or {}), _plain_query(asked)) if part)
-        return f"{base}{path}?{shown}&X-Amz-Signature={signature}"
+        return f"{base}{path}?{_encode_query(parameters.items())}&X-Amz-Signature={signature}"
 
 
 def presign_upload(
@@ -196,14 +196,8 @@ def _encode(key: str) -> str:
     return quote(key, safe="/~")
 
 
-def _query(parameters: Mapping[str, str]) -> str:
-    """Return the canonical query: encoded, then sorted."""
-    pairs = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in parameters.items())
-    return "&".join(f"{name}={value}" for name, value in pairs)
-
-
-def _plain_query(parameters: Mapping[str, str]) -> str:
-    return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in parameters.items())
+def _encode_query(parameters: Iterable[tuple[str, str]]) -> str:
+    return urlencode(list(parameters), quote_via=quote, safe="~")
 
 
 def _signature(secret_key: str, scope: str, moment: str, request: str) -> str:
