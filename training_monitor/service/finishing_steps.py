@@ -16,7 +16,7 @@ from training_monitor.service.job_context import JobContext, reached_limit
 from training_monitor.service.machine_steps import close_rental, destroy, destroy_rented, leave_to_others
 from training_monitor.service.notices import ended
 from training_monitor.service.publish import make_samples, register_model
-from training_monitor.service.training_step import fetch_here, newest_on_machine, save_what_there_is
+from training_monitor.service.training_step import copy_here, fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.service.transfers import clear_below
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.cost import spent_by
@@ -64,19 +64,14 @@ def _note_unsaved(ctx: JobContext, model: Checkpoint) -> None:
 def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
     """Copy the model to this machine and return its path; None where that failed."""
     folder = os.path.join(ctx.local_folder, "model")
-    parent, _, name = model.path.rstrip("/").rpartition("/")
+    problem = f"{model.path} is gone"
     try:
-        report = fetch_here(ctx, name, parent, folder, only=[name])
+        if path := copy_here(ctx, model, folder, "model"):
+            return path
     except (CommandFailed, SettingsError) as error:  # an upload may still work
-        ctx.warn(f"the model could not be copied to {folder}: {error.what}")
-        return None
-    path = os.path.join(folder, name)
-    if not report.files:
-        ctx.warn(f"the model could not be copied to {folder}: {model.path} is gone")
-        return None
-    ctx.note(progressed=True, saved_step=model.step, saved_path=path)
-    ctx.tell("reached", f"model of step {model.step} copied to {path}")
-    return path
+        problem = error.what
+    ctx.warn(f"the model could not be copied to {folder}: {problem}")
+    return None
 
 
 def _upload(ctx: JobContext, model: Checkpoint) -> UploadReport:

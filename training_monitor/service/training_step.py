@@ -336,11 +336,19 @@ def training_command(request: TrainingRequest, folder: str) -> str:
 def save_checkpoint(ctx: JobContext, checkpoint: Checkpoint) -> None:
     """Copy a checkpoint to this machine, verified, and delete older ones. Raises CommandError."""
     folder = os.path.join(ctx.local_folder, "checkpoints")
+    if path := copy_here(ctx, checkpoint, folder, "checkpoint"):
+        _forget_older(folder, os.path.basename(path))
+
+
+def copy_here(ctx: JobContext, checkpoint: Checkpoint, folder: str, what: str) -> str | None:
+    """Copy a checkpoint into a folder here, record it, and return its path; None if it has no files."""
     parent, _, name = checkpoint.path.rstrip("/").rpartition("/")
-    fetch_here(ctx, name, parent, folder, only=[name])
-    ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=os.path.join(folder, name))
-    ctx.tell("reached", f"checkpoint of step {checkpoint.step} copied to {os.path.join(folder, name)}")
-    _forget_older(folder, name)
+    if not fetch_here(ctx, name, parent, folder, only=[name]).files:
+        return None
+    path = os.path.join(folder, name)
+    ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=path)
+    ctx.tell("reached", f"{what} of step {checkpoint.step} copied to {path}")
+    return path
 
 
 def fetch_here(ctx: JobContext, what: str, remote: str, local: str, only: list[str] | None = None) -> SyncReport:
