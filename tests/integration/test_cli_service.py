@@ -25,7 +25,7 @@ from training_monitor.cli.main import main
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import TrainingQueue, load_owner
-from training_monitor.vast.renting import JobState, QueuedJob, TrainingRequest, format_label
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, format_label
 
 LONG = "a-name-of-a-job-that-is-longer-than-most-columns-are"
 

@@ -19,7 +19,7 @@ from tests.job_states import STEPS
 from tests.loopback.hub import TOKEN, Hub
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
-from training_monitor.vast.renting import JobState
+from training_monitor.vast.training_request import JobState
 
 
 def test_one_command_takes_a_training_through_all_its_steps(world: World) -> None:

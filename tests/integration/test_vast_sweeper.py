@@ -25,7 +25,7 @@ from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.vast import instances
-from training_monitor.vast.renting import JobState, JobWork, TrainingRequest, format_label
+from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest, format_label
 
 ROOT = Path(__file__).parents[2]
 REQUEST = TrainingRequest(name="lora", command="train")

@@ -36,7 +36,7 @@ from training_monitor.vast.offers import (
     search_everything,
     search_offers,
 )
-from training_monitor.vast.renting import read_label
+from training_monitor.vast.training_request import read_label
 
 UNCUT = 100_000
 LEAST_WIDTH = 8  # minimum width of a column that may be cut

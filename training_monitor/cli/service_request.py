@@ -22,7 +22,7 @@ from training_monitor.service.queue import TrainingQueue, load_service_config
 from training_monitor.service.worker import check_request, queue_checked
 from training_monitor.vast.account import account_balance
 from training_monitor.vast.offers import OfferQuery, judge_request, search_everything
-from training_monitor.vast.renting import QueuedJob, TrainingRequest
+from training_monitor.vast.training_request import QueuedJob, TrainingRequest
 
 _SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "base_model")
 _WISHES = {"max_price": "max_price_per_hour", "min_vram": "min_vram_gb", "disk": "disk_gb", "num_gpus": "num_gpus"}

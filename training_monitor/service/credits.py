@@ -16,7 +16,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
-from training_monitor.vast.renting import JobState
+from training_monitor.vast.training_request import JobState
 
 MICRO = 1_000_000  # amounts are stored as whole millionths of a dollar, so that sums are exact
 MOST_DOLLARS = 1_000_000_000  # limit for one movement and for a balance, so that all sums fit into SQLite's integers

@@ -22,7 +22,7 @@ from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.instances import find_instance, list_instances, stop_instance
 from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
-from training_monitor.vast.renting import Hook, JobState, read_label, resolve_env
+from training_monitor.vast.training_request import Hook, JobState, read_label, resolve_env
 
 UPLOAD_ROUNDS = 3
 

@@ -28,7 +28,7 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 from training_monitor.vast.cost import HOUR, Limit, decide_budget, spent_by
 from training_monitor.vast.instances import show_instance
-from training_monitor.vast.renting import JobState, QueuedJob, Rental, format_label
+from training_monitor.vast.training_request import JobState, QueuedJob, Rental, format_label
 
 if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat

@@ -47,7 +47,7 @@ from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_
 from training_monitor.vast.instances import destroy_instance, wait_until_ready
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.rent import rent_instance
-from training_monitor.vast.renting import JobState, Rental, TrainingRequest, TrainingSpec, resolve_env
+from training_monitor.vast.training_request import JobState, Rental, TrainingRequest, TrainingSpec, resolve_env
 
 SAMPLE_SIDE = 1024
 GPU_SECONDS = 30.0

@@ -8,7 +8,7 @@ from training_monitor.core.values import Notice
 from training_monitor.notify.notice_text import command_line, next_command
 from training_monitor.notify.templates import ACCOUNT
 from training_monitor.vast.cost import BurnForecast
-from training_monitor.vast.renting import JobState, QueuedJob
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 _TITLES = {
     "machine_lost": "🔁 Machine Given Up",

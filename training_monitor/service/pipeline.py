@@ -28,7 +28,7 @@ from training_monitor.core.units import format_duration
 from training_monitor.service import finishing_steps, machine_steps
 from training_monitor.service.job_context import Interrupted, JobContext, Lease, Service
 from training_monitor.service.training_step import TrainingStep, find_lost
-from training_monitor.vast.renting import JobState, QueuedJob
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 LONGEST_WAIT = 60.0
 _WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)

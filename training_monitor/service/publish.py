@@ -24,7 +24,7 @@ from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.uploads.detached import BACK_OFF_SECONDS, DetachedTries, ran_too_long
-from training_monitor.vast.renting import Hook, resolve_env
+from training_monitor.vast.training_request import Hook, resolve_env
 
 LONGEST_WAIT = 120.0  # between two tries, while the rented machine costs money
 _MAY_PASS = (408, 409, 425)  # temporary statuses besides those of RestError

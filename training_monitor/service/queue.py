@@ -32,7 +32,7 @@ from training_monitor.core.store import Execute, Store
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.credits import Credits
 from training_monitor.vast.cost import spent_by
-from training_monitor.vast.renting import NAME, JobState, JobWork, QueuedJob, TrainingRequest
+from training_monitor.vast.training_request import NAME, JobState, JobWork, QueuedJob, TrainingRequest
 
 OWNER = "TRAINING_MONITOR_OWNER"
 LONGEST_REASON = 2000

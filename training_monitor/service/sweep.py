@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from training_monitor.core.units import known_number
 from training_monitor.service.config import ServiceConfig
 from training_monitor.vast.cost import forecast_burn
-from training_monitor.vast.renting import JobState, QueuedJob, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 FORGET_SECONDS = 86400.0  # an instance that was not listed for this long is forgotten
 EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017

@@ -43,7 +43,7 @@ from training_monitor.service.sweep import (
 )
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.instances import Destruction, destroy_instance, list_instances
-from training_monitor.vast.renting import JobState, QueuedJob, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers

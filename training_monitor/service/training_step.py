@@ -29,7 +29,7 @@ from training_monitor.service.machine_steps import give_up_machine, tell_copying
 from training_monitor.service.sync import SyncReport, fetch_folder
 from training_monitor.targets.target import Target
 from training_monitor.vast.instances import find_instance
-from training_monitor.vast.renting import JobState, TrainingRequest, resolve_env
+from training_monitor.vast.training_request import JobState, TrainingRequest, resolve_env
 from training_monitor.watch.state import decide_alerts
 from training_monitor.watch.watcher import TrainingWatcher
 

@@ -31,7 +31,7 @@ from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.account import account_balance
 from training_monitor.vast.cost import DAY, BurnForecast, forecast_burn
 from training_monitor.vast.instances import list_instances
-from training_monitor.vast.renting import JobState, QueuedJob, TrainingRequest, resolve_env
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, resolve_env
 
 if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat

@@ -59,7 +59,7 @@ _REFUSED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IncompleteInfo:
-    """Why a training was terminated, and how far from its end; None is unknown.
+    """Why a training was ended, and how far from its end; None is unknown.
 
     `model_name` is the heading (default: the repository's name). `tags` and `base_model` go into the front matter, with
     the tag `incomplete` added.

@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import known_number, name_some
-from training_monitor.vast.renting import Rental, TrainingRequest
+from training_monitor.vast.training_request import Rental, TrainingRequest
 
 HOUR, DAY = 3600.0, 86_400.0
 LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in less

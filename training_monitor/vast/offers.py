@@ -22,7 +22,7 @@ from training_monitor.core.units import format_duration, known_number, name_some
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import ask_vastai, clean_line
 from training_monitor.vast.cost import HOUR, estimate_cost, least_seconds
-from training_monitor.vast.renting import TrainingRequest
+from training_monitor.vast.training_request import TrainingRequest
 
 MOST_ROWS, MOST_PAGES = 1000, 5
 KINDS = ("on-demand", "bid")

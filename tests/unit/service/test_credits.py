@@ -13,7 +13,7 @@ from training_monitor.core.errors import InsufficientCredits, InvalidTransition,
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import TrainingQueue
-from training_monitor.vast.renting import TrainingRequest
+from training_monitor.vast.training_request import TrainingRequest
 
 
 @pytest.fixture

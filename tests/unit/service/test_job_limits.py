@@ -6,7 +6,7 @@ import pytest
 
 from training_monitor.service.job_context import machine_seconds, reached_limit
 from training_monitor.vast.cost import Limit
-from training_monitor.vast.renting import JobState, JobWork, QueuedJob, Rental, TrainingRequest
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 
 HOUR = 3600.0
 

@@ -29,7 +29,15 @@ from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.sweeper import sweep_instances, watch_sweeps
 from training_monitor.service.training_step import TrainingStep, find_lost
 from training_monitor.service.worker import run_worker
-from training_monitor.vast.renting import Hook, JobState, JobWork, QueuedJob, Rental, TrainingRequest, TrainingSpec
+from training_monitor.vast.training_request import (
+    Hook,
+    JobState,
+    JobWork,
+    QueuedJob,
+    Rental,
+    TrainingRequest,
+    TrainingSpec,
+)
 
 HOUR = 3600.0
 REQUEST = TrainingRequest("lora", command="train")

@@ -28,7 +28,7 @@ from training_monitor.core.store import Store
 from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import LONGEST_REASON, TrainingQueue, load_owner
-from training_monitor.vast.renting import (
+from training_monitor.vast.training_request import (
     Hook,
     JobState,
     JobWork,

@@ -20,7 +20,7 @@ from training_monitor.service.sweep import (
     describe_instance,
     is_at_work,
 )
-from training_monitor.vast.renting import JobState, JobWork, QueuedJob, Rental, TrainingRequest
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 
 NOW = 1_750_000_000.0
 MINUTE, HOUR = 60.0, 3600.0

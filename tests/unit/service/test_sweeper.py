@@ -29,7 +29,7 @@ from training_monitor.notify.outbox import Outbox
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.vast.renting import JobState, JobWork, QueuedJob, TrainingRequest, format_label
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, TrainingRequest, format_label
 
 HOUR = 3600.0
 REQUEST = TrainingRequest(name="lora", command="train")

@@ -18,7 +18,7 @@ from training_monitor.vast.cost import (
     forecast_burn,
     spent_by,
 )
-from training_monitor.vast.renting import Rental, TrainingRequest, TrainingSpec
+from training_monitor.vast.training_request import Rental, TrainingRequest, TrainingSpec
 
 NOON = 1_750_075_200.0  # 2025-06-16 12:00 UTC
 LORA = TrainingRequest("cat", dataset="/data", spec=TrainingSpec("cat", "tok", steps=4000), seconds_per_step=2.5)
