@@ -26,25 +26,31 @@ MOST_SHOWN = 200  # characters of a label, which anyone may have written
 _ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "kept": "INSTANCE_KEPT"}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What to do with an instance.
+class JudgedInstance(TypedDict):
+    """An instance, and what a sweep does with it. `label` and `status` are those of vast.ai.
 
-    Attributes:
-        action: keep | terminate | foreign, which is never touched.
-        kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | at_work.
-        reason: one sentence.
-        job_id: the job in its label; None for a foreign one.
-        runtime: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
-        seconds_left: the rest of the grace period of a kept one; None: kept as long as nothing changes.
+    action: keep | terminate | foreign, which is never touched.
+    kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | at_work.
+    reason: one sentence.
+    job_id: the job in its label; None for a foreign one.
+    runtime: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
+    seconds_left: the rest of the grace period of a kept one; None: kept as long as nothing changes.
+    cost_per_hour: in dollars; None if unknown.
+    acknowledged: vast.ai accepted a request to destroy it; a destroyed one without that went by itself, or the reply
+    was lost.
     """
 
+    instance_id: int
     action: str
     kind: str
     reason: str
-    job_id: str | None = None
-    runtime: float | None = None
-    seconds_left: float | None = None
+    job_id: str | None
+    label: str | None
+    status: str | None
+    runtime: float | None
+    seconds_left: float | None
+    cost_per_hour: float | None
+    acknowledged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ def decide_sweep(
     config: ServiceConfig,
     *,
     worker_since: float | None = None,
-) -> Verdict:
+) -> JudgedInstance:
     """Decide what to do with an instance.
 
     Args:
@@ -155,7 +161,7 @@ def decide_sweep(
     label = read_label(row.get("label"))
     if label is None or label[0] != owner:
         reason = "it has no label of a training" if label is None else f"it belongs to {label[0][:40]!r}"
-        return Verdict("foreign", "foreign", reason)
+        return _describe(row, "foreign", "foreign", reason)
     _, job_id, attempt = label
     first_seen = min(first_seen, now)
     runtime = now - _started_at(row, job, first_seen, now)
@@ -164,8 +170,32 @@ def decide_sweep(
         if found := rule(look):
             kind, reason, seconds = found
             action, left = ("keep", seconds) if seconds is None or seconds > 0 else ("terminate", None)
-            return Verdict(action, kind, reason, job_id, runtime, left)
-    return Verdict("keep", "at_work", _work_in_words(look), job_id, runtime)
+            return _describe(row, action, kind, reason, job_id, runtime, left)
+    return _describe(row, "keep", "at_work", _work_in_words(look), job_id, runtime)
+
+
+def _describe(
+    row: Mapping[str, Any],
+    action: str,
+    kind: str,
+    reason: str,
+    job_id: str | None = None,
+    runtime: float | None = None,
+    seconds_left: float | None = None,
+) -> JudgedInstance:
+    return JudgedInstance(
+        instance_id=row["id"],
+        action=action,
+        kind=kind,
+        reason=reason,
+        job_id=job_id,
+        label=_text(row.get("label")),
+        status=_text(row.get("actual_status")),
+        runtime=runtime,
+        seconds_left=seconds_left,
+        cost_per_hour=cost_per_hour(row),
+        acknowledged=False,
+    )
 
 
 def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
@@ -280,24 +310,6 @@ def _is_same(one: object, other: object) -> bool:
 # ---------------------------------------------------------------- records of a report
 
 
-class JudgedInstance(TypedDict):
-    """An instance as a sweep judged it. `label` and `status` are those of vast.ai.
-
-    kind, reason, job_id, seconds_left: see `Verdict`. `cost_per_hour` in dollars, None if unknown. `acknowledged`:
-    vast.ai accepted a request to destroy it; a destroyed one without that went by itself, or the reply was lost.
-    """
-
-    instance_id: int
-    kind: str
-    reason: str
-    job_id: str | None
-    label: str | None
-    status: str | None
-    seconds_left: float | None
-    cost_per_hour: float | None
-    acknowledged: bool
-
-
 class SweepError(TypedDict):
     """A failure, for one instance or for the whole listing (None)."""
 
@@ -319,32 +331,17 @@ class SweepAlert(TypedDict):
     cost_per_hour: float | None
 
 
-def describe_instance(row: Mapping[str, Any], verdict: Verdict) -> JudgedInstance:
-    """Return the report's record of an instance."""
-    return JudgedInstance(
-        instance_id=row["id"],
-        kind=verdict.kind,
-        reason=verdict.reason,
-        job_id=verdict.job_id,
-        label=_text(row.get("label")),
-        status=_text(row.get("actual_status")),
-        seconds_left=verdict.seconds_left,
-        cost_per_hour=cost_per_hour(row),
-        acknowledged=False,
-    )
-
-
-def describe_alert(row: Mapping[str, Any], verdict: Verdict) -> SweepAlert | None:
+def describe_alert(judged: JudgedInstance) -> SweepAlert | None:
     """Return the alert for an instance; None when there is none."""
-    if verdict.kind not in _ALERTS:
+    if judged["kind"] not in _ALERTS:
         return None
     return SweepAlert(
-        type=_ALERTS[verdict.kind],
-        instance_id=row["id"],
-        reason=verdict.reason,
-        job_id=verdict.job_id,
-        seconds=verdict.runtime,
-        cost_per_hour=cost_per_hour(row),
+        type=_ALERTS[judged["kind"]],
+        instance_id=judged["instance_id"],
+        reason=judged["reason"],
+        job_id=judged["job_id"],
+        seconds=judged["runtime"],
+        cost_per_hour=judged["cost_per_hour"],
     )
 
 

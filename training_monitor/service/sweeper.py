@@ -35,10 +35,8 @@ from training_monitor.service.sweep import (
     SweepAlert,
     SweepError,
     SweepMemory,
-    Verdict,
     decide_sweep,
     describe_alert,
-    describe_instance,
     is_at_work,
 )
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -203,35 +201,35 @@ class _Sweep:
         self._remember(self.memory)
 
     def _sweep(self, row: Mapping[str, Any]) -> None:
-        verdict, _ = self._judge(row)
-        if alert := describe_alert(row, verdict):
+        judged, _ = self._judge(row)
+        if alert := describe_alert(judged):
             self.report["alerts"].append(alert)
-            self._tell("detected", f"instance {row['id']}: {verdict.reason}", verdict.job_id)
-        if verdict.kind == "orphan" and not self.report["dry_run"]:
-            about = _about(row["id"], verdict.job_id)
+            self._tell("detected", f"instance {row['id']}: {judged['reason']}", judged["job_id"])
+        if judged["kind"] == "orphan" and not self.report["dry_run"]:
+            about = _about(row["id"], judged["job_id"])
             self._post(templates.orphan_instance(**about, grace=self.config.orphan_grace))
-        if verdict.kind == "foreign":
-            self.report["foreign"].append(describe_instance(row, verdict))
-        if verdict.action == "keep":
-            self.report["kept"].append(describe_instance(row, verdict))
-        if verdict.action == "terminate" and self.report["dry_run"]:
-            self.report["planned"].append(describe_instance(row, verdict))
-            self._tell("detected", f"instance {row['id']} would be destroyed: {verdict.reason}", verdict.job_id)
-        elif verdict.action == "terminate":
+        if judged["kind"] == "foreign":
+            self.report["foreign"].append(judged)
+        if judged["action"] == "keep":
+            self.report["kept"].append(judged)
+        if judged["action"] == "terminate" and self.report["dry_run"]:
+            self.report["planned"].append(judged)
+            self._tell("detected", f"instance {row['id']} would be destroyed: {judged['reason']}", judged["job_id"])
+        elif judged["action"] == "terminate":
             self._destroy(row)
 
-    def _judge(self, row: Mapping[str, Any]) -> tuple[Verdict, QueuedJob | None]:
-        """Return the verdict on an instance, and the job in its label."""
+    def _judge(self, row: Mapping[str, Any]) -> tuple[JudgedInstance, QueuedJob | None]:
+        """Judge an instance; return also the job in its label."""
         now, job = self.clock.time(), self._find_job(self._job_id(row))
         number = str(row["id"])
         if job:
             self.memory = self.memory.see_worker(number, job.worker, now)
         first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
-        verdict = decide_sweep(row, job, self.owner, first_seen, now, self.config, worker_since=since)
-        if self.all_instances and verdict.action != "terminate":
-            reason = f"All instances are to be destroyed ({verdict.reason})"
-            verdict = replace(verdict, action="terminate", reason=reason)
-        return verdict, job
+        judged = decide_sweep(row, job, self.owner, first_seen, now, self.config, worker_since=since)
+        if self.all_instances and judged["action"] != "terminate":
+            judged["action"], judged["seconds_left"] = "terminate", None
+            judged["reason"] = f"All instances are to be destroyed ({judged['reason']})"
+        return judged, job
 
     def _find_job(self, job_id: str | None) -> QueuedJob | None:
         try:
@@ -253,21 +251,21 @@ class _Sweep:
         """
         number = seen["id"]
         row = next((each for each in list_instances(transport=self.transport) if each["id"] == number), seen)
-        verdict, job = self._judge(row)
-        if verdict.action != "terminate":
-            self._tell("refused", f"instance {number} is kept after all: {verdict.reason}", verdict.job_id)
-            self.report["kept"].append(describe_instance(row, verdict))
+        judged, job = self._judge(row)
+        if judged["action"] != "terminate":
+            self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
+            self.report["kept"].append(judged)
             return
-        doomed = {"swept": describe_instance(row, verdict), "runtime": verdict.runtime}
+        doomed = {"swept": judged, "runtime": judged["runtime"]}
         self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
         if job and job.work.outcome is None and is_at_work(row, job):
-            self.queue.request_end(job.id, JobState.FAILED, verdict.reason)
-        self._tell("stopping", f"destroying instance {number}: {verdict.reason}", verdict.job_id)
+            self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
+        self._tell("stopping", f"destroying instance {number}: {judged['reason']}", judged["job_id"])
         try:
             done = destroy_instance(str(number), transport=self.transport, clock=self.clock)
         except (CommandFailed, AccessDenied) as error:
-            about = _about(number, verdict.job_id)
-            self._post(templates.instance_not_destroyed(**about, reason=verdict.reason, error=error.what))
+            about = _about(number, judged["job_id"])
+            self._post(templates.instance_not_destroyed(**about, reason=judged["reason"], error=error.what))
             raise
         self._end_destroying(str(number), done)
 

@@ -200,33 +200,41 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
     report = bench.sweep()
     assert sorted(bench.account.rows) == [2, 4] and bench.account.destroyed == [1, 3]
     assert (report["instances_checked"], report["dry_run"], report["skipped"]) == (4, False, False)
+    common = {"status": "running", "runtime": 0.0, "seconds_left": None, "cost_per_hour": 0.5}
     assert report["terminated"] == [
         {
             "instance_id": 1,
+            "action": "terminate",
+            "kind": "finished",
             "reason": "Training COMPLETED but instance not terminated",
             "job_id": "done",
             "label": "training_monitor/me/done/1",
-            "cost_per_hour": 0.5,
             "acknowledged": True,
+            **common,
         },
         {
             "instance_id": 3,
+            "action": "terminate",
+            "kind": "orphan",
             "reason": "Instance has no associated training record",
             "job_id": "nobody",
             "label": "training_monitor/me/nobody/1",
-            "cost_per_hour": 0.5,
             "acknowledged": True,
+            **common,
+            "runtime": 3607.0,
         },
     ]
     assert report["kept"] == [
         {
             "instance_id": 2,
+            "action": "keep",
             "kind": "at_work",
             "reason": "its job is TRAINING, and waits for a worker",
             "job_id": "busy",
-            "status": "running",
-            "seconds_left": None,
-            "cost_per_hour": 0.5,
+            "label": "training_monitor/me/busy/1",
+            "acknowledged": False,
+            **common,
+            "runtime": 7.0,
         }
     ]
     [other] = report["foreign"]
