@@ -16,6 +16,7 @@ import posixpath
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -31,7 +32,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     last_lines,
 )
-from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question, Reply
+from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question
 from training_monitor.jobs.claims import see_unclaimed
@@ -163,7 +164,10 @@ def check_instance(
     free = _read_disk(disk, is_needed=min_disk_gb > 0)
     if free is not None and free < min_disk_gb:
         problems.append(f"{free:.1f} GB are free for {folder}, {min_disk_gb:g} GB are needed")
-    problems += [problem for answer in own if (problem := _judge_command(answer.get()))]
+    for reply in (answer.get() for answer in own):
+        if reply and reply.exit_code:
+            said = last_lines(reply.output) or "it said nothing"
+            problems.append(f"the check command ended with {reply.exit_code}: {said}")
     return PreflightReport(not problems, tuple(problems), gpus, free)
 
 
@@ -221,12 +225,6 @@ def _read_disk(answer: Answer[tuple[Disk, ...]], *, is_needed: bool) -> float | 
         raise CommandFailed(f"its disk cannot be read: {answer.failure}") from answer.failure
     disks = answer.value or ()
     return disks[0].free_bytes / 1e9 if disks else None
-
-
-def _judge_command(reply: Reply | None) -> str | None:
-    if reply is None or reply.exit_code == 0:
-        return None
-    return f"the check command ended with {reply.exit_code}: {last_lines(reply.output) or 'it said nothing'}"
 
 
 # ---------------------------------------------------------------- the steps
@@ -335,19 +333,14 @@ def sync(ctx: JobContext) -> None:
     try:
         list_remote(target, ctx.output_dir, make=True, transport=ctx.service.transport)  # the command starts above it
         for local, remote in pushes:
-            _push(ctx, local, remote)
+            tell = partial(tell_copying, ctx, local)
+            report = push_folder(local, target, remote, on_progress=tell, **ctx.ways)
+            said = f"{plural(report.files, 'file')}, {format_bytes(report.total_bytes)} verified on the machine"
+            ctx.tell("reached", f"{local}: {said} ({report.by})")
     except CommandFailed as error:
         give_up_machine(ctx, error.what)
         return
     ctx.go(JobState.CHECKING)
-
-
-def _push(ctx: JobContext, local: str, remote: str) -> None:
-    report = push_folder(
-        local, ctx.target(), remote, on_progress=lambda seen: tell_copying(ctx, local, seen), **ctx.ways
-    )
-    size = format_bytes(report.total_bytes)
-    ctx.tell("reached", f"{local}: {plural(report.files, 'file')}, {size} verified on the machine ({report.by})")
 
 
 def tell_copying(ctx: JobContext, name: str, seen: SyncProgress) -> None:

@@ -102,15 +102,12 @@ class TrainingStep:
         if ended := load_run_state(store, key, finished=True):
             return ended
         self._closing.enter_context(store.hold(key))
-        config = self._supervisor.plain = self._job_config()
+        request, env = ctx.job.request, {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **ctx.job.request.env}
+        config = {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
+        self._supervisor.plain = config
         new = RunState(key, str(target), name, ctx.checkpoint_dir, ctx.clock.time(), config=config)
         kept = load_run_state(store, key)
         return self._supervisor.go_on(kept, new) if kept else self._supervisor.begin(new, None)
-
-    def _job_config(self) -> dict[str, Any]:
-        request, ctx = self.ctx.job.request, self.ctx
-        env = {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **request.env}
-        return {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
 
     # ------------------------------------------------------------ one look
 

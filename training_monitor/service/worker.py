@@ -84,22 +84,12 @@ def check_request(request: TrainingRequest) -> None:
             what = "; ".join(report.errors[:MOST_TOLD])
             raise SettingsError("dataset", request.dataset, f"images to train with: {what}{more}")
     elif request.dataset is not None:
-        _check_copying(request.dataset)
-
-
-def _check_copying(folder: str) -> None:
-    """Raise SettingsError for a folder that cannot be copied to a machine."""
-    if not os.path.isdir(folder):
-        raise SettingsError("dataset", folder, "a folder on this machine")
-    try:
-        list_folder(folder)
-    except SettingsError as error:
-        raise SettingsError("dataset", error.value, error.expected) from error
-
-
-def worker_name() -> str:
-    """Return a name unique to this process."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        if not os.path.isdir(request.dataset):
+            raise SettingsError("dataset", request.dataset, "a folder on this machine")
+        try:
+            list_folder(request.dataset)
+        except SettingsError as error:  # it cannot be copied to a machine
+            raise SettingsError("dataset", error.value, error.expected) from error
 
 
 def run_worker(
@@ -146,7 +136,8 @@ def run_worker(
     config, stopping = config or load_service_config(), stopping or threading.Event()
     if job_id is not None:
         queue.get(job_id)
-    given = (store, queue, config, worker_name(), load_owner(store), clock, stopping, transport)
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"  # unique to this call
+    given = (store, queue, config, name, load_owner(store), clock, stopping, transport)
     service = Service(*given, outbox, on_event, on_line, heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
     beside = [threading.Thread(target=worker.work, daemon=True) for _ in range(jobs - 1)]
