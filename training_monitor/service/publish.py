@@ -32,7 +32,7 @@ _KNOWN = ("name", "trigger", "job_id", "step", "model", "model_name", "model_url
 _PLACEHOLDER = re.compile(rf"\{{({'|'.join(_KNOWN)})\}}")
 _LOOKED_AT = 20_000  # characters at the end of an output that are shown
 _LEAST_MASKED = 4  # characters; masking shorter ones would garble the text
-_Tried = tuple[str, "str | None", "float | None"]  # the output, why it failed, and how long to wait if a retry may help
+_Tried = tuple[str, str | None, float | None]  # the output, why it failed, and how long to wait if a retry may help
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017
 _DOWN = ("exited", "stopped", "offline", "unknown", "frozen")
 _AFTER_WORK = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
 MOST_SHOWN = 200  # characters of a label, which anyone may have written
+_Found = tuple[str, str, float | None] | None
 _ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "kept": "INSTANCE_KEPT"}
 
 
@@ -207,8 +208,6 @@ def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
 
 # ---------------------------------------------------------------- rules: (kind, reason, seconds left), or None
 # where a rule does not apply; 0 or less: destroy; None for the seconds: keep
-
-_Found = tuple[str, str, float | None] | None
 
 
 def _judge_end(look: _Look) -> _Found:

@@ -24,7 +24,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.units import format_bytes, plural
+from training_monitor.core.units import format_bytes, name_some, plural
 from training_monitor.service.file_lists import (
     INCOMING,
     FileList,
@@ -208,10 +208,9 @@ class _Copying:
             self.on_progress(SyncProgress(count - len(missing), count, total - left, total))
 
     def _failure(self, missing: Mapping[str, ListedFile], total: int) -> CommandFailed:
-        names = ", ".join(ascii(name[:200]) for name in sorted(missing)[:_SHOWN])
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        names = name_some([ascii(name[:200]) for name in sorted(missing)], _SHOWN)
         return CommandFailed(
-            f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names}{more}"
+            f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names}"
             f" ({self.said or 'nothing was said of it'})",
             target=self.target,
             hint="see what was said; files that change while they are copied never arrive",
