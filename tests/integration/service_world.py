@@ -28,7 +28,7 @@ from training_monitor.cli.main import main
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import TrainingQueue
-from training_monitor.vast.renting import JobState, QueuedJob, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 ROOT = Path(__file__).parents[2]
 JOB = "demo-1"

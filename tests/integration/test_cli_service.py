@@ -17,14 +17,15 @@ import pytest
 from tests.integration.commands import run_command as cli
 from tests.integration.conftest import Surroundings, wait_until
 from tests.integration.forked import forked
+from tests.job_states import STEPS
 from tests.loopback.messaging import Services
 from tests.loopback.vast import VastApi, destroy_request
 from training_monitor.cli.live import Waiting
 from training_monitor.cli.main import main
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
-from training_monitor.service.queue import STEPS, TrainingQueue, load_owner
-from training_monitor.vast.renting import JobState, QueuedJob, TrainingRequest, format_label
+from training_monitor.service.queue import TrainingQueue, load_owner
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, format_label
 
 LONG = "a-name-of-a-job-that-is-longer-than-most-columns-are"
 

@@ -26,7 +26,7 @@ from tests.loopback.messaging import (
 )
 from training_monitor.core.clock import SystemClock
 from training_monitor.service.publish import HookReport, make_samples, register_model
-from training_monitor.vast.renting import Hook
+from training_monitor.vast.training_request import Hook
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ['"; rm -rf /', "{__class__}", "späce ☃\nand a line", "$(touch pwned)`touch pwned`", "-rf", "'"]

@@ -21,7 +21,7 @@ from training_monitor.core.errors import LeaseLost
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import TrainingQueue, load_owner
-from training_monitor.vast.renting import JobState, TrainingRequest
+from training_monitor.vast.training_request import JobState, TrainingRequest
 
 REQUEST = TrainingRequest("cat", command="python train.py")
 WORKERS, JOBS, KILLS = 8, 40, 12
@@ -29,7 +29,7 @@ WORKERS, JOBS, KILLS = 8, 40, 12
 START = """
 import sys, time
 from dataclasses import replace
-from training_monitor.vast.renting import JobState, JobWork
+from training_monitor.vast.training_request import JobState, JobWork
 from training_monitor.core.store import Store
 from training_monitor.service.queue import TrainingQueue, load_owner
 store, me = Store(sys.argv[1]), sys.argv[2]

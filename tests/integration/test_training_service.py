@@ -15,11 +15,11 @@ import pytest
 
 from tests.integration.conftest import wait_until
 from tests.integration.service_world import JOB, PATIENCE, ROOT, SAVE_EVERY, World, make_world, run_script  # noqa: F401 (a fixture)
+from tests.job_states import STEPS
 from tests.loopback.hub import TOKEN, Hub
 from training_monitor.core.store import Store
 from training_monitor.service.credits import Credits
-from training_monitor.service.queue import STEPS
-from training_monitor.vast.renting import JobState
+from training_monitor.vast.training_request import JobState
 
 
 def test_one_command_takes_a_training_through_all_its_steps(world: World) -> None:

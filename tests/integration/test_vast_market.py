@@ -43,7 +43,7 @@ def failures(transport: WatchedTransport) -> list[CommandError]:
 
 
 def keys(transport: WatchedTransport) -> list[str]:
-    return [key.public_key for key in list_ssh_keys(transport=transport)]
+    return [*list_ssh_keys(transport=transport).values()]
 
 
 def make_key(path: Path, passphrase: str = "") -> str:

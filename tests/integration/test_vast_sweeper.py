@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.integration.conftest import WRONG_KEY, WatchedTransport, wait_until
+from tests.job_states import STEPS
 from tests.loopback.vast import LIST, VastApi, destroy_request
 from tests.loopback.vast_rows import KEY, failure
 from training_monitor.core.store import Store
-from training_monitor.service.queue import STEPS, TrainingQueue
+from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.vast import instances
-from training_monitor.vast.renting import JobState, JobWork, TrainingRequest, format_label
+from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest, format_label
 
 ROOT = Path(__file__).parents[2]
 REQUEST = TrainingRequest(name="lora", command="train")
@@ -280,6 +282,7 @@ def test_sweeps_go_on_through_an_outage_until_they_are_stopped(
     stopping, reports = threading.Event(), list[SweepReport]()
     clock.at(18, lambda: setattr(vast, "fail_with", 0))
     clock.at(400, stopping.set)
-    watch_sweeps(300, stopping, owner="me", on_report=reports.append, transport=transport, clock=clock, store=Store())
+    sweep = partial(sweep_instances, dry_run=False, owner="me", transport=transport, clock=clock, store=Store())
+    watch_sweeps(sweep, 300, stopping, on_report=reports.append, clock=clock)
     assert [report["instances_checked"] for report in reports] == [None, None, 1, 0]
     assert ids(reports[2]["terminated"]) == [1]

@@ -32,11 +32,11 @@ from training_monitor.vast.offers import (
     Offer,
     OfferQuery,
     find_loose_wishes,
-    give_up_wishes,
     load_offer_query,
+    search_everything,
     search_offers,
 )
-from training_monitor.vast.renting import read_label
+from training_monitor.vast.training_request import read_label
 
 UNCUT = 100_000
 LEAST_WIDTH = 8  # minimum width of a column that may be cut
@@ -194,7 +194,7 @@ def _wishes(args: Namespace) -> dict[str, Any]:
 
 def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
     """Return the options that alone exclude all offers: how many offers there are without each, and from what price."""
-    found = find_loose_wishes(query, search_offers(give_up_wishes(query)))
+    found = find_loose_wishes(query, search_everything(query))
     if there := search_offers(replace(query, disk_gb=min(query.disk_gb, _SMALLEST_DISK))):
         found["--disk"] = there
     return {

@@ -26,7 +26,7 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.service.queue import TrainingQueue, load_service_config
 from training_monitor.service.worker import run_worker
 from training_monitor.vast.cost import spent_by
-from training_monitor.vast.renting import JobState, QueuedJob
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox

@@ -21,8 +21,8 @@ from training_monitor.service.machine_steps import offer_query
 from training_monitor.service.queue import TrainingQueue, load_service_config
 from training_monitor.service.worker import check_request, queue_checked
 from training_monitor.vast.account import account_balance
-from training_monitor.vast.offers import OfferQuery, check_market
-from training_monitor.vast.renting import QueuedJob, TrainingRequest
+from training_monitor.vast.offers import OfferQuery, judge_request, search_everything
+from training_monitor.vast.training_request import QueuedJob, TrainingRequest
 
 _SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "base_model")
 _WISHES = {"max_price": "max_price_per_hour", "min_vram": "min_vram_gb", "disk": "disk_gb", "num_gpus": "num_gpus"}
@@ -61,10 +61,12 @@ def _ask_market(request: TrainingRequest, *, force: bool) -> None:
     with Waiting() as waiting:
         waiting.on("market", "asking vast.ai what is for rent")
         try:
-            found = check_market(request, offer_query(request), balance=balance, daily_budget=daily_budget)
+            query = offer_query(request)
+            everything = search_everything(query)
         except CommandError as error:
             hint(f"it could not be checked whether anything for rent does: {error.what}")
             return
+    found = judge_request(request, query, everything, balance=balance, daily_budget=daily_budget)
     for note in found.notes:
         hint(note)
     if not force and found.obstacles:

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
+from functools import partial
 
 from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import Waiting
@@ -51,18 +52,11 @@ def _sweep(args: Namespace, config: ServiceConfig) -> int:
             waiting.end("sweep")
             _show_sweep(report, args)
 
-        if args.every:
-            watch_sweeps(
-                args.every,
-                threading.Event(),  # never set: an interrupt ends it
-                dry_run=not args.force,
-                config=config,
-                outbox=outbox,
-                on_event=tell,
-                on_report=show,
-            )
+        sweep = partial(sweep_instances, not args.force, config=config, outbox=outbox, on_event=tell)
+        if args.every:  # until an interrupt ends it
+            watch_sweeps(sweep, args.every, threading.Event(), on_event=tell, on_report=show)
         waiting.on("sweep", "asking vast.ai what is rented")
-        report = sweep_instances(not args.force, all_instances=args.all, config=config, outbox=outbox, on_event=tell)
+        report = sweep(all_instances=args.all)
         show(report)
     if report["instances_checked"] is None:
         return UNKNOWN

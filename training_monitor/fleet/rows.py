@@ -24,7 +24,7 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi
 from training_monitor.service.sweep import EARLIEST_START, cost_per_hour
 from training_monitor.vast.cost import HOUR, forecast_burn
-from training_monitor.vast.renting import read_label
+from training_monitor.vast.training_request import read_label
 
 MOST_WORDS, MOST_MESSAGE, MOST_LINE = 100, 200, 500  # characters
 MOST_AHEAD = 300.0  # seconds by which a service's clock may be ahead of ours

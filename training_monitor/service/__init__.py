@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from training_monitor.service.sweeper import *
     from training_monitor.service.sync import *
     from training_monitor.service.worker import *
-    from training_monitor.vast.renting import *
+    from training_monitor.vast.training_request import *
 
 __all__, __getattr__, __dir__ = export_names(
     __name__,
@@ -27,6 +27,6 @@ __all__, __getattr__, __dir__ = export_names(
         "service.sweeper": "sweep_instances",
         "service.sync": "fetch_folder push_folder",
         "service.worker": "run_worker submit_training",
-        "vast.renting": "Hook JobState JobWork QueuedJob TrainingRequest TrainingSpec",
+        "vast.training_request": "Hook JobState JobWork QueuedJob TrainingRequest TrainingSpec",
     },
 )

@@ -16,7 +16,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
-from training_monitor.vast.renting import JobState
+from training_monitor.vast.training_request import JobState
 
 MICRO = 1_000_000  # amounts are stored as whole millionths of a dollar, so that sums are exact
 MOST_DOLLARS = 1_000_000_000  # limit for one movement and for a balance, so that all sums fit into SQLite's integers
@@ -37,20 +37,6 @@ class Movement:
     job_id: str | None
     reason: str
     created_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """The result of settling a job, in dollars.
-
-    `unpaid` is what the job spent beyond its reservation and the balance; the account does not owe it.
-    """
-
-    reserved: float
-    spent: float
-    charged: float
-    refunded: float
-    unpaid: float = 0.0
 
 
 class Credits:
@@ -140,23 +126,22 @@ class Credits:
             taken = _moved(execute, account, "reserve", job_id)
         return None if taken is None else -taken / MICRO
 
-    def settle(self, account: str, job_id: str, spent: float, reason: str) -> Settlement:
-        """Settle a job's reservation with what it spent.
+    def settle(self, account: str, job_id: str, spent: float, reason: str) -> float:
+        """Settle a job's reservation with what it spent, and return the dollars that it is charged.
 
-        The rest of the reservation is returned; spending beyond it is charged as far as the balance allows.
+        The rest of the reservation is returned; spending beyond it is charged as far as the balance allows, and the
+        account does not owe the rest.
 
         Raises:
             InvalidTransition: the job has no reservation, or was settled with another sum.
         """
         with self._begin(account) as execute:
-            settlement = self.settle_within(execute, account, job_id, spent, reason)
-        if settlement is None:
+            charged = self.settle_within(execute, account, job_id, spent, reason)
+        if charged is None:
             raise InvalidTransition(f"{job_id} has reserved nothing")
-        return settlement
+        return charged
 
-    def settle_within(
-        self, execute: Execute, account: str, job_id: str, spent: float, reason: str
-    ) -> Settlement | None:
+    def settle_within(self, execute: Execute, account: str, job_id: str, spent: float, reason: str) -> float | None:
         """Do what `settle` does within a transaction of the same store; None without a reservation."""
         micro = _micro("spent", min(spent, MOST_DOLLARS), least=0)  # no balance exceeds this
         taken = _moved(execute, account, "reserve", job_id)
@@ -169,9 +154,7 @@ class Credits:
             self._move(execute, account, "settle", settled, job_id, reason)
         elif settled != change and not change < settled <= 0:  # the balance may have been too low for all of it
             raise InvalidTransition(f"{job_id} was settled already, with another sum")
-        charged = -taken - settled
-        unpaid = max(0, micro - charged)
-        return Settlement(-taken / MICRO, micro / MICRO, charged / MICRO, max(0, settled) / MICRO, unpaid / MICRO)
+        return (-taken - settled) / MICRO
 
     def refund(self, account: str, job_id: str, share: float, reason: str) -> float:
         """Give back a share (0 to 1) of what a settled job was charged, once, and return the dollars.

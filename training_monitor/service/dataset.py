@@ -19,13 +19,34 @@ from typing import BinaryIO
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import format_bytes, plural
-from training_monitor.service import image_header
 from training_monitor.service.file_lists import find_name_problem, list_folder
-from training_monitor.service.image_data import PIECE, PngCheck, count_data_bytes, find_structure_damage
+from training_monitor.service.images import (
+    HEAD_BYTES,
+    ImageHeader,
+    count_data_bytes,
+    detect_image_format,
+    find_damage,
+    find_png_damage,
+    find_structure_damage,
+    read_image_header,
+)
 
 MOST_ENTRIES = 100_000
 CAPTION_SUFFIX = ".txt"
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+MOST_IMAGES = 10_000
+MOST_TOLD = 100
+MOST_NAMES = 5
+MOST_CAPTION_CHARACTERS = 2000
+MOST_ASPECT_RATIO = 3.0
+MOST_PIXELS = 178_956_970  # Pillow's limit: twice its Image.MAX_IMAGE_PIXELS
+_TAIL_BYTES = 64 * 1024
+_MOST_READ_BYTES = 64 * 1024 * 1024  # of one image in memory; a PNG is read in pieces
+_MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any script
+MOST_DATA_BYTES = 4 * 1024**3  # read and inflated for all images together: about ten seconds
+_NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
+_FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
+_OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,10 @@ class DatasetFile:
     @property
     def caption_path(self) -> Path:
         return self.path.with_suffix(CAPTION_SUFFIX)
+
+
+_Images = dict[DatasetFile, ImageHeader]
+_Texts = dict[Path, DatasetFile]
 
 
 @dataclass(slots=True)
@@ -137,23 +162,6 @@ def cannot_read(name: str, error: Exception) -> str:
     return f"{name} cannot be read ({reason}): check its permissions and where it leads, or remove it"
 
 
-MOST_IMAGES = 10_000
-MOST_TOLD = 100
-MOST_NAMES = 5
-MOST_CAPTION_CHARACTERS = 2000
-MOST_ASPECT_RATIO = 3.0
-MOST_PIXELS = 178_956_970  # Pillow's limit: twice its Image.MAX_IMAGE_PIXELS
-
-_TAIL_BYTES = 64 * 1024
-_MOST_READ_BYTES = 64 * 1024 * 1024  # of one image in memory; a PNG is read in pieces
-_MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any script
-MOST_DATA_BYTES = 4 * 1024**3  # read and inflated for all images together: about ten seconds
-_NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
-_FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
-_OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
-_Texts = dict[Path, "DatasetFile"]
-
-
 @dataclass(frozen=True, slots=True)
 class DatasetReport:
     """What a folder of images holds; `is_valid` when there are no errors.
@@ -176,11 +184,6 @@ class DatasetReport:
     other: int = 0
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Image(DatasetFile):
-    header: image_header.ImageHeader
 
 
 def validate_dataset(
@@ -213,7 +216,8 @@ def validate_dataset(
     root, findings = _readable_folder(path), Findings(data_left=MOST_DATA_BYTES)
     files = list(walk_dataset(root, root, findings))
     texts = {file.path: file for file in files if file.suffix == CAPTION_SUFFIX}
-    images = [image for file in files if file.path not in texts if (image := _read_image(file, findings))]
+    seen = {file: _read_image(file, findings) for file in files if file.path not in texts}
+    images = {file: header for file, header in seen.items() if header}
     if len(images) < min_images:
         findings.errors.append(f"{plural(len(images), 'usable image')}, at least {min_images} are needed: add images")
     if len(images) > max_images:
@@ -221,8 +225,8 @@ def validate_dataset(
     if findings.skimmed:
         most = f"over {format_bytes(_MOST_READ_BYTES)}, or over {format_bytes(MOST_DATA_BYTES)} with the others"
         findings.warnings.append(f"{_some(findings.skimmed)}: only the beginning and the end were looked at ({most})")
-    for image in images:
-        _check_size(image, min_side, findings)
+    for image, header in images.items():
+        _check_size(image.name, header, min_side, findings)
     _check_shared_names(images, findings)
     _check_duplicates(images, findings)
     captions = _read_captions(images, texts, require_captions, findings)
@@ -253,63 +257,43 @@ def _readable_folder(path: str | os.PathLike[str]) -> Path:
     return root
 
 
-def _read_image(file: DatasetFile, findings: Findings) -> _Image | None:
-    """Return the image; None when it was reported as damaged or unreadable, or counted as another file."""
+def _read_image(file: DatasetFile, findings: Findings) -> ImageHeader | None:
+    """Return the header of an image; None when it was reported as damaged or unreadable, or counted as another file."""
     try:
         with file.path.open("rb") as stream:
-            head = _read_head(stream, file.size)
-            header = image_header.read_image_header(head)
+            head = stream.read(HEAD_BYTES)
+            header, kind = read_image_header(head), detect_image_format(head)
+            if header is None and kind == "jpeg":
+                header = read_image_header(head + stream.read(max(0, _MOST_READ_BYTES - len(head))))
             damage = _find_damage(stream, file, header, head, findings) if header else "has a damaged header"
     except OSError as error:
         findings.errors.append(cannot_read(file.name, error))
         return None
-    kind = image_header.detect_image_format(head)
     if kind is None:
         _tell_no_image(file, findings)
     elif header is None or damage:
         findings.errors.append(f"{file.name} {damage}: copy or export it again, or remove it")
     else:
         _tell_of_name(file, kind, findings)
-        return _Image(file.path, file.name, file.size, header)
+        return header
     return None
 
 
-def _read_head(stream: BinaryIO, size: int) -> bytes:
-    """Read enough of the file to contain its header."""
-    head = more = stream.read(image_header.HEAD_BYTES)
-    while more and (needed := image_header.bytes_needed(head)) and needed <= min(size, _MOST_READ_BYTES):
-        more = stream.read(max(needed, 2 * len(head)) - len(head))
-        head += more
-    return head
-
-
 def _find_damage(
-    stream: BinaryIO, file: DatasetFile, header: image_header.ImageHeader, head: bytes, findings: Findings
+    stream: BinaryIO, file: DatasetFile, header: ImageHeader, head: bytes, findings: Findings
 ) -> str | None:
     is_png = header.format == "png"
     if header.width * header.height <= MOST_PIXELS:  # _check_size refuses larger ones
         cost = max(file.size, (count_data_bytes(head[16:29]) or 0) if is_png else 0)
         if cost <= findings.data_left and (is_png or file.size <= _MOST_READ_BYTES):
             findings.data_left -= cost
-            return _find_png_damage(stream) if is_png else _find_other_damage(stream, file.size, header)
+            if is_png:
+                return find_png_damage(stream)
+            stream.seek(0)
+            return find_damage(header, file.size, b"") or find_structure_damage(header.format, stream.read(file.size))
         findings.skimmed.append(file.name)
     stream.seek(max(file.size - _TAIL_BYTES, 0))
-    return image_header.find_damage(header, file.size, stream.read(_TAIL_BYTES))
-
-
-def _find_png_damage(stream: BinaryIO) -> str | None:
-    stream.seek(0)
-    check = PngCheck()
-    while check.damage is None and not check.is_complete and (piece := stream.read(PIECE)):
-        check.feed(piece)
-    return check.end()
-
-
-def _find_other_damage(stream: BinaryIO, size: int, header: image_header.ImageHeader) -> str | None:
-    if damage := image_header.find_damage(header, size, b""):
-        return damage
-    stream.seek(0)
-    return find_structure_damage(header.format, stream.read(size))
+    return find_damage(header, file.size, stream.read(_TAIL_BYTES))
 
 
 def _tell_no_image(file: DatasetFile, findings: Findings) -> None:
@@ -329,9 +313,9 @@ def _tell_of_name(file: DatasetFile, kind: str, findings: Findings) -> None:
         findings.warnings.append(f"{file.name} is a GIF, which most trainers skip: convert it to PNG")
 
 
-def _check_size(image: _Image, min_side: int, findings: Findings) -> None:
-    short, long = sorted((image.header.width, image.header.height))
-    what = f"{image.name} has {image.header.width}x{image.header.height} pixels"
+def _check_size(name: str, header: ImageHeader, min_side: int, findings: Findings) -> None:
+    short, long = sorted((header.width, header.height))
+    what = f"{name} has {header.width}x{header.height} pixels"
     if short < min_side / 2:
         findings.errors.append(f"{what}, far below {min_side} on its short side: replace or remove it")
     elif short < min_side:
@@ -342,14 +326,14 @@ def _check_size(image: _Image, min_side: int, findings: Findings) -> None:
         findings.warnings.append(f"{what}, more than {MOST_ASPECT_RATIO:g} to 1: crop it, or the trainer will")
 
 
-def _check_shared_names(images: list[_Image], findings: Findings) -> None:
+def _check_shared_names(images: _Images, findings: Findings) -> None:
     counts = Counter(image.caption_path for image in images)
     shared = [image.name for image in images if counts[image.caption_path] > 1]
     if shared:
         findings.warnings.append(f"{_some(shared)} differ only in their extension and share a caption: rename them")
 
 
-def _check_duplicates(images: list[_Image], findings: Findings) -> None:
+def _check_duplicates(images: _Images, findings: Findings) -> None:
     """Warn of identical files; only files of equal size are hashed."""
     counts = Counter(image.size for image in images)
     same: dict[bytes, list[str]] = {}
@@ -372,7 +356,7 @@ def _digest(path: Path) -> bytes:
     return digest.digest()
 
 
-def _read_captions(images: list[_Image], texts: _Texts, is_required: bool, findings: Findings) -> dict[str, str]:
+def _read_captions(images: _Images, texts: _Texts, is_required: bool, findings: Findings) -> dict[str, str]:
     """Return the non-empty captions by file name; report missing, empty and unreadable ones."""
     wanted = {image.caption_path: image.name for image in images}
     missing = [name for path, name in wanted.items() if path not in texts]
@@ -429,8 +413,8 @@ def _check_orphans(files: list[DatasetFile], findings: Findings) -> None:
         findings.warnings.append(f"{_some(orphans)} without an image of the same name: rename or remove it")
 
 
-def _make_report(root: Path, images: list[_Image], texts: _Texts, captions: int, findings: Findings) -> DatasetReport:
-    sides = [side for image in images for side in (image.header.width, image.header.height)]
+def _make_report(root: Path, images: _Images, texts: _Texts, captions: int, findings: Findings) -> DatasetReport:
+    sides = [side for header in images.values() for side in (header.width, header.height)]
     beside = {path for image in images if (path := image.caption_path) in texts}
     return DatasetReport(
         path=str(root),
@@ -438,7 +422,7 @@ def _make_report(root: Path, images: list[_Image], texts: _Texts, captions: int,
         images=len(images),
         captions=captions,
         total_bytes=sum(image.size for image in images) + sum(texts[path].size for path in beside),
-        formats=dict(sorted(Counter(image.header.format for image in images).items())),
+        formats=dict(sorted(Counter(header.format for header in images.values()).items())),
         smallest_side=min(sides, default=None),
         largest_side=max(sides, default=None),
         hidden=findings.hidden,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from training_monitor.core.errors import CommandFailed, ParseError, SettingsError
-from training_monitor.core.models import Question, Reply
+from training_monitor.core.models import Question
 from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
@@ -22,6 +22,7 @@ from training_monitor.targets.transport import Transport
 PARTIAL = ".training_monitor_partial"
 INCOMING = f"{PARTIAL}/incoming"  # temporary files being written; the leftovers of a killed writer are never resumed
 MOST_FILES = 20_000
+LIST_SECONDS = 120.0
 MOST_NAME_BYTES = 4096
 _FILE = re.compile(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
 
@@ -177,14 +178,20 @@ def split_batches(files: Mapping[str, ListedFile], *, most_files: int, most_byte
         yield batch
 
 
-LIST_SECONDS = 120.0
+def list_remote(
+    target: str | Target,
+    path: str,
+    names: Collection[str] = (),
+    *,
+    make: bool = False,
+    transport: Transport | None = None,
+) -> FileList | None:
+    """List the files below `path` on a target, or below `names` in it; None if `path` does not exist.
 
+    With `make`, the folder is created first, accessible to its owner only. `path` may be a file.
 
-def list_question(path: str, names: Collection[str] = (), *, make: bool = False) -> Question[FileList | None]:
-    """Return the question for the files below `path`, or below `names` in it.
-
-    With `make`, the folder is created first, accessible to its owner only. `path` may be a file. The answer is None
-    where it does not exist. Raises SettingsError.
+    Raises:
+        SettingsError: `path` has a newline. CommandFailed: the folder cannot be read. CommandError: no answer.
     """
     if "\n" in path:
         raise SettingsError("remote", path, "a path without newlines")
@@ -197,23 +204,8 @@ def list_question(path: str, names: Collection[str] = (), *, make: bool = False)
         partial=PARTIAL,
         most_files=MOST_FILES + 1,
     )
-
-    def parse(reply: Reply) -> FileList | None:
-        return parse_file_list(reply.output)
-
-    return Question("files", script, parse, LIST_SECONDS)
-
-
-def list_remote(
-    target: str | Target,
-    path: str,
-    names: Collection[str] = (),
-    *,
-    make: bool = False,
-    transport: Transport | None = None,
-) -> FileList | None:
-    """List the files below `path` on a target. Raises CommandError, or CommandFailed for an unreadable folder."""
-    [answer] = ask(target, list_question(path, names, make=make), transport=transport)
+    question = Question("files", script, lambda reply: parse_file_list(reply.output), LIST_SECONDS)
+    [answer] = ask(target, question, transport=transport)
     if isinstance(answer.failure, ParseError):
         raise CommandFailed(f"{path!r}: {answer.failure}", target=str(target)) from answer.failure
     return answer.get()

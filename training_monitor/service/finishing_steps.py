@@ -11,18 +11,18 @@ from training_monitor.core.models import Checkpoint
 from training_monitor.core.values import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
-from training_monitor.service import notices
 from training_monitor.service.credits import Credits
-from training_monitor.service.job_context import JobContext, passed_limit
+from training_monitor.service.job_context import JobContext, reached_limit
 from training_monitor.service.machine_steps import close_rental, destroy, destroy_rented, leave_to_others
+from training_monitor.service.notices import ended
 from training_monitor.service.publish import make_samples, register_model
-from training_monitor.service.training_step import fetch_here, newest_on_machine, save_what_there_is
+from training_monitor.service.training_step import copy_here, fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.service.transfers import clear_below
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.cost import spent_by
 from training_monitor.vast.instances import find_instance, list_instances, stop_instance
 from training_monitor.vast.rent import RECOVERY_LOOKS, each_look, seconds_uncertain
-from training_monitor.vast.renting import Hook, JobState, read_label, resolve_env
+from training_monitor.vast.training_request import Hook, JobState, read_label, resolve_env
 
 UPLOAD_ROUNDS = 3
 
@@ -38,7 +38,7 @@ def upload(ctx: JobContext) -> None:
     here = _copy_here(ctx, model)
     report = _upload(ctx, model) if request.upload_to else None
     if report is not None and not report.verified:
-        ctx.post(notices.upload_failed(ctx.job.id, destination=report.destination, reason=report.error or "?"))
+        ctx.post_problem("upload_failed", f"{report.destination}: {report.error or '?'}")
         if here is None:
             raise TrainingMonitorError(f"nothing but the machine has the model: {report.error}")
         ctx.end(JobState.FAILED, f"it was not uploaded ({report.error}); its model is {here}")
@@ -64,55 +64,39 @@ def _note_unsaved(ctx: JobContext, model: Checkpoint) -> None:
 def _copy_here(ctx: JobContext, model: Checkpoint) -> str | None:
     """Copy the model to this machine and return its path; None where that failed."""
     folder = os.path.join(ctx.local_folder, "model")
-    parent, _, name = model.path.rstrip("/").rpartition("/")
+    problem = f"{model.path} is gone"
     try:
-        report = fetch_here(ctx, name, parent, folder, only=[name])
+        if path := copy_here(ctx, model, folder, "model"):
+            return path
     except (CommandFailed, SettingsError) as error:  # an upload may still work
-        ctx.warn(f"the model could not be copied to {folder}: {error.what}")
-        return None
-    path = os.path.join(folder, name)
-    if not report.files:
-        ctx.warn(f"the model could not be copied to {folder}: {model.path} is gone")
-        return None
-    ctx.note(progressed=True, saved_step=model.step, saved_path=path)
-    ctx.tell("reached", f"model of step {model.step} copied to {path}")
-    return path
+        problem = error.what
+    ctx.warn(f"the model could not be copied to {folder}: {problem}")
+    return None
 
 
 def _upload(ctx: JobContext, model: Checkpoint) -> UploadReport:
     """Upload to the first destination that works; recorded uploads are not repeated."""
     reports = list(ctx.job.work.uploads)
-    for _ in range(UPLOAD_ROUNDS):
-        for destination in ctx.job.request.upload_to:
-            if verified := [each for each in reports if each.verified]:
-                return verified[0]
-            report = _upload_to(ctx, model, destination)
-            reports.append(report)
-            ctx.note(progressed=True, uploads=tuple(reports))
-            ctx.tell("reached" if report.verified else "detected", _in_words(report))
-    verified = [each for each in reports if each.verified]
-    return verified[0] if verified else reports[-1]
+    for destination in UPLOAD_ROUNDS * ctx.job.request.upload_to:
+        if any(each.verified for each in reports):
+            break
+        report = _upload_to(ctx, model, destination)
+        reports.append(report)
+        ctx.note(progressed=True, uploads=tuple(reports))
+        said = "verified" if report.verified else report.error
+        ctx.tell("reached" if report.verified else "detected", f"{report.destination}: {said}")
+    return next((each for each in reports if each.verified), reports[-1])
 
 
 def _upload_to(ctx: JobContext, model: Checkpoint, destination: str) -> UploadReport:
+    env = {key: value for key, value in ctx.job.request.env.items() if key.startswith("HF_")}
     try:
+        given = resolve_env(env, os.environ)
         return upload_checkpoint(
-            ctx.target(),
-            model.path,
-            destination,
-            env=resolve_env(
-                {key: value for key, value in ctx.job.request.env.items() if key.startswith("HF_")}, os.environ
-            ),
-            on_progress=ctx.tell_progress,
-            transport=ctx.service.transport,
-            clock=ctx.clock,
+            ctx.target(), model.path, destination, env=given, on_progress=ctx.tell_progress, **ctx.ways
         )
     except SettingsError as error:  # for example missing credentials: the next destination may have them
         return UploadReport(destination.partition("?")[0], False, error=error.what)
-
-
-def _in_words(report: UploadReport) -> str:
-    return f"{report.destination}: {'verified' if report.verified else report.error}"
 
 
 # ---------------------------------------------------------------- samples, registration
@@ -154,8 +138,7 @@ def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
         about=_about(ctx),
         env=resolve_env(ctx.job.request.env, os.environ),
         on_progress=ctx.tell_progress,
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        **ctx.ways,
     )
     if not report.ok:
         ctx.warn(f"no samples: {report.error}")
@@ -168,14 +151,7 @@ def _make_samples(ctx: JobContext, hook: Hook, saved: str) -> None:
 def register(ctx: JobContext) -> None:
     """Register the model with a service; repeated calls carry the same idempotency key."""
     if hook := ctx.job.request.register:
-        report = register_model(
-            hook,
-            _about(ctx),
-            job_id=ctx.job.id,
-            on_progress=ctx.tell_waiting,
-            transport=ctx.service.transport,
-            clock=ctx.clock,
-        )
+        report = register_model(hook, _about(ctx), job_id=ctx.job.id, on_progress=ctx.tell_waiting, **ctx.ways)
         if report.ok:
             ctx.tell("reached", "the model is registered")
         else:
@@ -198,25 +174,19 @@ def leave_machine(ctx: JobContext) -> None:
     if work.outcome is not JobState.COMPLETED:
         leave_to_others(ctx)
         _stop_and_save(ctx)
-    how = ctx.job.request.on_finish
-    if work.outcome is not JobState.COMPLETED or passed_limit(ctx.job, ctx.clock.time()):
-        how = "destroy"  # only a completed job's machine is kept; the sweep applies the same rule
-    elif how != "destroy" and _is_gone(ctx, work.instance_id):
-        how = "destroy"
-    if how == "destroy":
+    how, number = ctx.job.request.on_finish, str(work.instance_id)
+    limit = reached_limit(ctx.job, ctx.clock.time())
+    is_kept = work.outcome is JobState.COMPLETED and not (limit and limit.ends)  # the sweep applies the same rule
+    if not is_kept or how == "destroy" or find_instance(number, **ctx.ways) is None:
         destroy_rented(ctx)
-    elif how == "stop":
-        leave_to_others(ctx)
-        stop_instance(str(work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
-    if how != "destroy":
-        text = f"instance {work.instance_id} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
+    else:
+        if how == "stop":
+            leave_to_others(ctx)
+            stop_instance(number, **ctx.ways)
+        text = f"instance {number} is {'stopped' if how == 'stop' else 'kept'} and goes on costing money"
         ctx.warn(text)
-        ctx.post(notices.machine_kept(ctx.job.id, reason=text))
+        ctx.post_problem("machine_kept", text)
     ctx.go(JobState.SETTLING)
-
-
-def _is_gone(ctx: JobContext, number: int) -> bool:
-    return find_instance(str(number), transport=ctx.service.transport, clock=ctx.clock) is None
 
 
 def _destroy_unknown(ctx: JobContext) -> None:
@@ -224,16 +194,13 @@ def _destroy_unknown(ctx: JobContext) -> None:
     asked_at, create_timeout = ctx.job.work.asked_at, ctx.service.config.create_timeout
     seconds = seconds_uncertain(asked_at, create_timeout, ctx.clock)
     for _ in each_look(seconds, 1 if asked_at is None else RECOVERY_LOOKS, ctx.clock):
-        ours = [row["id"] for row in list_instances(transport=ctx.service.transport) if _is_ours(ctx, row)]
+        rows = list_instances(transport=ctx.service.transport)
+        labels = {row["id"]: read_label(row.get("label")) for row in rows}
+        ours = [number for number, label in labels.items() if label and label[:2] == (ctx.service.owner, ctx.job.id)]
         for number in ours:
             destroy(ctx, number)
         if ours:
             return
-
-
-def _is_ours(ctx: JobContext, row: dict[str, Any]) -> bool:
-    label = read_label(row.get("label"))
-    return label is not None and label[:2] == (ctx.service.owner, ctx.job.id)
 
 
 def _stop_and_save(ctx: JobContext) -> None:
@@ -241,7 +208,7 @@ def _stop_and_save(ctx: JobContext) -> None:
     try:
         for view, _ in find_jobs_named(ctx.site(), ctx.run_name, process=True):
             if not view.status.is_terminal:
-                stop_job(ctx.target(), view.job_id, transport=ctx.service.transport, clock=ctx.clock)
+                stop_job(ctx.target(), view.job_id, **ctx.ways)
     except TrainingMonitorError as error:
         ctx.tell("detected", f"the training could not be ended before its machine: {error.what}")
     save_what_there_is(ctx)
@@ -274,6 +241,6 @@ def notify(ctx: JobContext) -> None:
     if work.instance_id is not None:
         close_rental(ctx)
     clear_below(ctx.local_folder)
-    ctx.post(notices.ended(ctx.job))
+    ctx.post(ended(ctx.job))
     ctx.go(work.outcome)
     ctx.tell("finished", f"{work.outcome.value.lower()}: {work.reason}")

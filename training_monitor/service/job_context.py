@@ -1,7 +1,7 @@
 """What the steps of a job on a rented machine share: the job, its lease, its limits, and its notices and events.
 
-A thread renews the lease. A step that waits is woken when the lease is lost, the worker stops, or the job is to end:
-its clock then raises `Interrupted`. Each notice is sent once, see `Notice`.
+A thread renews the lease. A step that waits is interrupted when the lease is lost, the worker stops, or the job is to
+end: its clock then raises `Interrupted`. Each notice is sent once, see `Notice`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import LeaseLost, TrainingMonitorError
@@ -20,32 +20,25 @@ from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import LogUpdate, Notice
 from training_monitor.notify.heartbeat import Lookout
-from training_monitor.notify.notice_text import command_line
 from training_monitor.service.config import ServiceConfig
-from training_monitor.service.notices import (
-    about_job,
-    of_job,
-)
+from training_monitor.service.notices import about_job, command_of_job, of_job, problem
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import read_address
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.cost import HOUR, BudgetDecision, decide_budget, spent_by
+from training_monitor.vast.cost import HOUR, Limit, decide_budget, spent_by
 from training_monitor.vast.instances import show_instance
-from training_monitor.vast.renting import JobState, QueuedJob, Rental, format_label
+from training_monitor.vast.training_request import JobState, QueuedJob, Rental, format_label
 
 if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A limit that a job has passed or approaches. kind: hard_timeout | soft_timeout | budget."""
-
-    kind: str
-    reason: str
+OnLine = Callable[[LogUpdate], None]
+RENEWALS = 4  # per lease period
+NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
 
 
 def machine_seconds(job: QueuedJob, now: float) -> float:
@@ -53,48 +46,38 @@ def machine_seconds(job: QueuedJob, now: float) -> float:
     return sum(max(0.0, (each.ended_at or now) - each.started_at) for each in job.work.rentals)
 
 
-def passed_limit(job: QueuedJob, now: float) -> Limit | None:
-    """Return the limit that ends the job, hard timeout or budget; None while it may go on."""
-    limit, seconds = job.request.hard_timeout, machine_seconds(job, now)
-    if seconds >= limit:
-        reason = f"hard timeout: {format_duration(seconds)} on machines, {format_duration(limit)} allowed"
-        return Limit("hard_timeout", reason)
-    decision = _budget(job, now)
-    return Limit("budget", decision.reason or "") if decision.action == "end" else None
+def reached_limit(job: QueuedJob, now: float) -> Limit | None:
+    """Return the limit that ends the job; else one to report, as it is passed or will be; None if there is neither."""
+    request, seconds = job.request, machine_seconds(job, now)
+    if seconds >= request.hard_timeout:
+        allowed = format_duration(request.hard_timeout)
+        reason = f"hard timeout: {format_duration(seconds)} on machines, {allowed} allowed"
+        return Limit("hard_timeout", reason, ends=True)
+    budget = _budget(job, now)
+    if request.soft_timeout is not None and seconds >= request.soft_timeout and not (budget and budget.ends):
+        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
+    return budget
 
 
 def seconds_left(job: QueuedJob, now: float) -> float:
     """Return how long the job may keep its machine: until its hard timeout, or until its budget is used up."""
-    left = job.request.hard_timeout - machine_seconds(job, now)
-    price = next((each.price_per_hour for each in reversed(job.work.rentals) if each.ended_at is None), None)
-    if job.request.budget is not None and price:
-        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / price * HOUR)
+    left, running = job.request.hard_timeout - machine_seconds(job, now), _running(job)
+    if job.request.budget is not None and running and running.price_per_hour:
+        left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / running.price_per_hour * HOUR)
     return max(0.0, left)
 
 
-def approached_limit(job: QueuedJob, now: float) -> Limit | None:
-    """Return the limit to warn of: the soft timeout has passed, or the budget will not suffice."""
-    limit, seconds = job.request.soft_timeout, machine_seconds(job, now)
-    if limit is not None and seconds >= limit:
-        return Limit("soft_timeout", f"soft timeout: {format_duration(seconds)} on machines; it goes on")
-    decision = _budget(job, now)
-    return Limit("budget", decision.reason or "") if decision.action == "warn" else None
+def _running(job: QueuedJob) -> Rental | None:
+    return next((each for each in reversed(job.work.rentals) if each.ended_at is None), None)
 
 
-def _budget(job: QueuedJob, now: float) -> BudgetDecision:
-    work = job.work
-    running = [each for each in work.rentals if each.ended_at is None]
-    seconds_left: float | None = None
+def _budget(job: QueuedJob, now: float) -> Limit | None:
+    work, running = job.work, _running(job)
+    left: float | None = None
     if running and work.step and work.total_steps:  # at the pace of this machine, including its setup
-        seconds_left = (now - running[-1].started_at) * max(0, work.total_steps - work.step) / work.step
-    price = running[-1].price_per_hour if running else None
-    spending = spent_by(work.rentals, now)
-    return decide_budget(job.request.budget, spending, price_per_hour=price, seconds_left=seconds_left)
-
-
-OnLine = Callable[[LogUpdate], None]
-RENEWALS = 4  # per lease period
-NOTED_EVERY = 60.0  # seconds between two records that a long operation is still running
+        left = (now - running.started_at) * max(0, work.total_steps - work.step) / work.step
+    price = running.price_per_hour if running else None
+    return decide_budget(job.request.budget, spent_by(work.rentals, now), price_per_hour=price, seconds_left=left)
 
 
 @dataclass(frozen=True)
@@ -122,6 +105,13 @@ class Service:
         )
 
 
+class Ways(TypedDict):
+    """How a step reaches its machine and waits: arguments of nearly everything that it calls."""
+
+    transport: Transport | None
+    clock: Clock
+
+
 class Interrupted(Exception):
     """A waiting step was interrupted: the lease is lost, the worker stops, or the job is to end."""
 
@@ -131,7 +121,7 @@ class Lease:
 
     def __init__(self, service: Service, job: QueuedJob) -> None:
         self._service, self._job_id = service, job.id
-        self._closing, self.woken = threading.Event(), threading.Event()
+        self._closing = threading.Event()
         self.lost = False
         self.to_end = job.to_end
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -159,8 +149,6 @@ class Lease:
                 now = self._service.clock.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 self.lost = now - failing_since > seconds / 2
-            if self.lost or self.to_end:
-                self.woken.set()
             if self.lost:
                 return
 
@@ -171,7 +159,8 @@ class JobContext:
     def __init__(self, service: Service, job: QueuedJob, lease: Lease) -> None:
         self.service, self.job, self.lease = service, job, lease
         self.clock = StepClock(self)
-        self.about, self.command = about_job(job.id), command_line("queue", job.id)
+        self.ways: Ways = {"transport": service.transport, "clock": self.clock}
+        self.about, self.command = about_job(job.id), command_of_job(job.id)
         self.lookout = service.lookout(f"job {job.id}", job.id, self.post)
         self.silent = 0.0  # seconds in which the machine did not answer although the service did
         self.looked_at: float | None = None
@@ -207,15 +196,21 @@ class JobContext:
         """How the job was requested to end; None without a request, or when it is ending already."""
         return None if self.job.work.outcome else self.lease.to_end
 
-    def passed_limit(self) -> Limit | None:
-        """Return the limit that ends the job; None if there is none, or if it is ending or replacing its machine."""
+    @property
+    def limit(self) -> Limit | None:
+        """The limit that the job has reached; None if there is none, or if it is ending or replacing its machine."""
         if self.job.work.outcome is not None or self.job.state is JobState.REPLACING:
             return None
-        return passed_limit(self.job, self.service.clock.time())
+        return reached_limit(self.job, self.service.clock.time())
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the job was requested to end, or has reached a limit that ends it."""
+        return self.to_end is not None or ((limit := self.limit) is not None and limit.ends)
 
     def check(self) -> None:
         """Raise Interrupted when this step should stop."""
-        if self.lease.lost or self.service.stopping.is_set() or self.to_end or self.passed_limit():
+        if self.lease.lost or self.service.stopping.is_set() or self.must_end:
             raise Interrupted
 
     # ------------------------------------------------------------ its machine
@@ -296,6 +291,10 @@ class JobContext:
         self.lookout.note(None)
         if self.clock.time() - self.job.progressed_at >= NOTED_EVERY:
             self.note(progressed=True)
+
+    def post_problem(self, kind: str, reason: str, generation: str | int = 0) -> None:
+        """Send the notice of a problem, once for each generation, see `problem`."""
+        self.post(problem(kind, self.job.id, reason, generation))
 
     def post(self, notice: Notice) -> None:
         """Send a notice, best effort."""

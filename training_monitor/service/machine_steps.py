@@ -16,6 +16,7 @@ import posixpath
 import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -31,11 +32,11 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     last_lines,
 )
-from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question, Reply
+from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question
 from training_monitor.jobs.claims import see_unclaimed
-from training_monitor.service import notices
+from training_monitor.runs.files import write_atomically
 from training_monitor.service.credits import Credits
 from training_monitor.service.file_lists import list_remote
 from training_monitor.service.job_context import JobContext
@@ -43,13 +44,22 @@ from training_monitor.service.sync import SyncProgress, push_folder
 from training_monitor.targets.asking import ask
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_cost, spent_by, spent_since
+from training_monitor.vast.cost import day_start, decide_daily_budget, estimate_cost, spent_by
 from training_monitor.vast.instances import destroy_instance, wait_until_ready
 from training_monitor.vast.offers import OfferQuery, load_offer_query, search_offers
 from training_monitor.vast.rent import rent_instance
-from training_monitor.vast.renting import JobState, Rental, TrainingRequest, TrainingSpec, resolve_env
+from training_monitor.vast.training_request import JobState, Rental, TrainingRequest, TrainingSpec, resolve_env
 
 SAMPLE_SIDE = 1024
+GPU_SECONDS = 30.0
+COMMAND_SECONDS = 120.0
+HOTTEST = 90.0
+MOST_USED = 0.1
+TOLERANCE = 0.98  # of the advertised memory: drivers reserve a little
+BUDGET_WAIT = 60.0
+_UNPROMISED = (JobState.QUEUED, JobState.CHARGING)
+DISK_SHARE = 0.5  # of the rented disk must be free once the data is copied
+_GpuAnswer = Answer[tuple[GpuTable, tuple[GpuProcess, ...]]]
 
 
 def format_training_config(spec: TrainingSpec, *, dataset: str, output: str) -> str:
@@ -66,64 +76,49 @@ def format_training_config(spec: TrainingSpec, *, dataset: str, output: str) -> 
         "trigger_word": spec.trigger,
         "network": {"type": "lora", "linear": spec.rank, "linear_alpha": spec.alpha},
         "save": {"dtype": "float16", "save_every": spec.save_every, "max_step_saves_to_keep": spec.keep},
-        "datasets": [_dataset(spec, dataset)],
-        "train": _train(spec),
+        "datasets": [
+            {
+                "folder_path": dataset,
+                "caption_ext": "txt",
+                "caption_dropout_rate": spec.dropout,
+                "shuffle_tokens": False,
+                "cache_latents_to_disk": True,
+                "resolution": list(spec.resolutions),
+            }
+        ],
+        "train": {
+            "batch_size": spec.batch_size,
+            "steps": spec.steps,
+            "gradient_accumulation_steps": 1,
+            "train_unet": True,
+            "train_text_encoder": False,
+            "gradient_checkpointing": True,
+            "noise_scheduler": "flowmatch",
+            "optimizer": "adamw8bit",
+            "lr": spec.learning_rate,
+            "ema_config": {"use_ema": True, "ema_decay": 0.99},
+            "dtype": "bf16",
+        },
         "model": {"name_or_path": spec.base_model, "is_flux": True, "quantize": True},
-        "sample": _sample(spec),
+        "sample": {
+            "sampler": "flowmatch",
+            "sample_every": spec.save_every,
+            "width": SAMPLE_SIDE,
+            "height": SAMPLE_SIDE,
+            "prompts": list(spec.samples),
+            "neg": "",
+            "seed": 42,
+            "walk_seed": True,
+            "guidance_scale": 4,
+            "sample_steps": 20,
+        },
     }
     config = {"name": spec.name, "process": [process]}
     whole = {"job": "extension", "config": config, "meta": {"name": "[name]", "version": "1.0"}}
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
-def _dataset(spec: TrainingSpec, folder: str) -> dict[str, Any]:
-    return {
-        "folder_path": folder,
-        "caption_ext": "txt",
-        "caption_dropout_rate": spec.dropout,
-        "shuffle_tokens": False,
-        "cache_latents_to_disk": True,
-        "resolution": list(spec.resolutions),
-    }
-
-
-def _train(spec: TrainingSpec) -> dict[str, Any]:
-    return {
-        "batch_size": spec.batch_size,
-        "steps": spec.steps,
-        "gradient_accumulation_steps": 1,
-        "train_unet": True,
-        "train_text_encoder": False,
-        "gradient_checkpointing": True,
-        "noise_scheduler": "flowmatch",
-        "optimizer": "adamw8bit",
-        "lr": spec.learning_rate,
-        "ema_config": {"use_ema": True, "ema_decay": 0.99},
-        "dtype": "bf16",
-    }
-
-
-def _sample(spec: TrainingSpec) -> dict[str, Any]:
-    return {
-        "sampler": "flowmatch",
-        "sample_every": spec.save_every,
-        "width": SAMPLE_SIDE,
-        "height": SAMPLE_SIDE,
-        "prompts": list(spec.samples),
-        "neg": "",
-        "seed": 42,
-        "walk_seed": True,
-        "guidance_scale": 4,
-        "sample_steps": 20,
-    }
-
-
-GPU_SECONDS = 30.0
-COMMAND_SECONDS = 120.0
-HOTTEST = 90.0
-MOST_USED = 0.1
-TOLERANCE = 0.98  # of the advertised memory: drivers reserve a little
-_GpuAnswer = Answer[tuple[GpuTable, tuple[GpuProcess, ...]]]
+# ---------------------------------------------------------------- checking a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +164,10 @@ def check_instance(
     free = _read_disk(disk, is_needed=min_disk_gb > 0)
     if free is not None and free < min_disk_gb:
         problems.append(f"{free:.1f} GB are free for {folder}, {min_disk_gb:g} GB are needed")
-    problems += [problem for answer in own if (problem := _judge_command(answer.get()))]
+    for reply in (answer.get() for answer in own):
+        if reply and reply.exit_code:
+            said = last_lines(reply.output) or "it said nothing"
+            problems.append(f"the check command ended with {reply.exit_code}: {said}")
     return PreflightReport(not problems, tuple(problems), gpus, free)
 
 
@@ -229,15 +227,7 @@ def _read_disk(answer: Answer[tuple[Disk, ...]], *, is_needed: bool) -> float | 
     return disks[0].free_bytes / 1e9 if disks else None
 
 
-def _judge_command(reply: Reply | None) -> str | None:
-    if reply is None or reply.exit_code == 0:
-        return None
-    return f"the check command ended with {reply.exit_code}: {last_lines(reply.output) or 'it said nothing'}"
-
-
-BUDGET_WAIT = 60.0
-_UNPROMISED = (JobState.QUEUED, JobState.CHARGING)
-DISK_SHARE = 0.5  # of the rented disk must be free once the data is copied
+# ---------------------------------------------------------------- the steps
 
 
 def offer_query(request: TrainingRequest) -> OfferQuery:
@@ -264,19 +254,14 @@ def charge(ctx: JobContext) -> None:
     with nullcontext() if limit is None else ctx.service.store.hold("daily budget"):  # no two may take the same rest
         reason = _over_daily_budget(ctx, limit, estimate)
         if reason is None:
-            _reserve(ctx, estimate)
+            if request.account is not None:
+                Credits(ctx.service.store, clock=ctx.clock).reserve(request.account, ctx.job.id, estimate)
+                ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {request.account}")
+            ctx.go(JobState.RENTING, attempt=1)
             return
     ctx.tell("waiting", reason)
-    ctx.post(notices.waiting(ctx.job.id, reason=reason, what="budget"))
+    ctx.post_problem("job_waiting", reason, "budget")
     ctx.clock.sleep(BUDGET_WAIT)
-
-
-def _reserve(ctx: JobContext, estimate: float) -> None:
-    account = ctx.job.request.account
-    if account is not None:
-        Credits(ctx.service.store, clock=ctx.clock).reserve(account, ctx.job.id, estimate)
-        ctx.tell("progress", f"${estimate:.2f} reserved of the credits of {account}")
-    ctx.go(JobState.RENTING, attempt=1)
 
 
 def _over_daily_budget(ctx: JobContext, limit: float | None, estimate: float) -> str | None:
@@ -285,7 +270,7 @@ def _over_daily_budget(ctx: JobContext, limit: float | None, estimate: float) ->
         return None
     now = ctx.clock.time()
     jobs = ctx.service.queue.list_jobs()
-    today = spent_since((rental for job in jobs for rental in job.work.rentals), day_start(now), now)
+    today = spent_by((rental for job in jobs for rental in job.work.rentals), now, since=day_start(now))
     others = [job for job in jobs if job.state not in _UNPROMISED and not job.state.is_terminal]
     promised = sum(max(0.0, (job.work.estimate or 0.0) - spent_by(job.work.rentals, now).dollars) for job in others)
     return decide_daily_budget(limit, today, promised, estimate)
@@ -304,8 +289,7 @@ def rent(ctx: JobContext) -> None:
         asked_at=work.asked_at,
         on_asking=lambda offer: ctx.note(asked_at=ctx.clock.time()),
         on_event=ctx.tell_waiting,
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        **ctx.ways,
     )
     rental = Rental(
         rented.id,
@@ -326,13 +310,7 @@ def prepare(ctx: JobContext) -> None:
     assert ctx.rental
     left = ctx.service.config.ready_timeout - (ctx.clock.time() - ctx.rental.started_at)
     try:
-        wait_until_ready(
-            str(ctx.job.work.instance_id),
-            timeout=max(left, 30.0),
-            on_event=ctx.tell_waiting,
-            transport=ctx.service.transport,
-            clock=ctx.clock,
-        )
+        wait_until_ready(str(ctx.job.work.instance_id), timeout=max(left, 30.0), on_event=ctx.tell_waiting, **ctx.ways)
     except (CommandFailed, InstanceNotFound, CommandTimedOut) as error:
         give_up_host(ctx, error.what)
         return
@@ -345,33 +323,24 @@ def sync(ctx: JobContext) -> None:
     request, target = ctx.job.request, ctx.target()
     pushes = [(request.dataset, ctx.dataset_dir)] if request.dataset else []
     if request.spec:
+        local = os.path.join(ctx.local_folder, "config")
+        os.makedirs(local, mode=0o700, exist_ok=True)
         config = format_training_config(request.spec, dataset=ctx.dataset_dir, output=ctx.output_dir)
-        pushes.append(
-            (_write(os.path.join(ctx.local_folder, "config"), "training.yaml", config), ctx.folder + "/config")
-        )
+        write_atomically(os.path.join(local, "training.yaml"), config)
+        pushes.append((local, f"{ctx.folder}/config"))
     if ctx.job.work.saved_path:
         pushes.append((os.path.dirname(ctx.job.work.saved_path), ctx.checkpoint_dir))
     try:
         list_remote(target, ctx.output_dir, make=True, transport=ctx.service.transport)  # the command starts above it
         for local, remote in pushes:
-            _push(ctx, local, remote)
+            tell = partial(tell_copying, ctx, local)
+            report = push_folder(local, target, remote, on_progress=tell, **ctx.ways)
+            said = f"{plural(report.files, 'file')}, {format_bytes(report.total_bytes)} verified on the machine"
+            ctx.tell("reached", f"{local}: {said} ({report.by})")
     except CommandFailed as error:
         give_up_machine(ctx, error.what)
         return
     ctx.go(JobState.CHECKING)
-
-
-def _push(ctx: JobContext, local: str, remote: str) -> None:
-    report = push_folder(
-        local,
-        ctx.target(),
-        remote,
-        on_progress=lambda seen: tell_copying(ctx, local, seen),
-        transport=ctx.service.transport,
-        clock=ctx.clock,
-    )
-    size = format_bytes(report.total_bytes)
-    ctx.tell("reached", f"{local}: {plural(report.files, 'file')}, {size} verified on the machine ({report.by})")
 
 
 def tell_copying(ctx: JobContext, name: str, seen: SyncProgress) -> None:
@@ -379,16 +348,6 @@ def tell_copying(ctx: JobContext, name: str, seen: SyncProgress) -> None:
     percent = 100 * seen.bytes // seen.total_bytes if seen.total_bytes else 100
     ctx.tell_progress(f"copying {os.path.basename(name)}: {percent}%, {seen.files}/{seen.total_files} files")
     ctx.check()
-
-
-def _write(folder: str, name: str, text: str) -> str:
-    """Write a small file atomically and return its folder."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, name)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(f"{path}.new", path)
-    return folder
 
 
 def check(ctx: JobContext) -> None:
@@ -419,7 +378,7 @@ def give_up_machine(ctx: JobContext, reason: str, **changes: Any) -> None:
     """Record that the machine is unfit or lost and is to be replaced."""
     text = f"instance {ctx.job.work.instance_id} is given up: {reason}"
     ctx.warn(text)
-    ctx.post(notices.machine_lost(ctx.job.id, reason=text, attempt=ctx.job.work.attempt))
+    ctx.post_problem("machine_lost", text, ctx.job.work.attempt)
     ctx.go(JobState.REPLACING, **changes)
 
 
@@ -461,7 +420,7 @@ def destroy_rented(ctx: JobContext) -> None:
 
 def destroy(ctx: JobContext, number: int) -> None:
     """Destroy an instance, verify that it is gone, and report whether vast.ai acknowledged it."""
-    done = destroy_instance(str(number), on_event=ctx.tell_waiting, transport=ctx.service.transport, clock=ctx.clock)
+    done = destroy_instance(str(number), on_event=ctx.tell_waiting, **ctx.ways)
     ctx.tell("stopped", f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}")
 
 

@@ -8,39 +8,28 @@ from training_monitor.core.values import Notice
 from training_monitor.notify.notice_text import command_line, next_command
 from training_monitor.notify.templates import ACCOUNT
 from training_monitor.vast.cost import BurnForecast
-from training_monitor.vast.renting import JobState, QueuedJob
+from training_monitor.vast.training_request import JobState, QueuedJob
 
-WAITS = ("budget", *(state.value for state in JobState))
-
-
-LIMITS = ("hard_timeout", "soft_timeout", "budget")
-
-
-def machine_lost(job: str, *, reason: str, attempt: int) -> Notice:
-    """Return the notice that the machine of an attempt is given up."""
-    return _notice("machine_lost", "🔁 Machine Given Up", job, reason, attempt, "high")
-
-
-def machine_kept(job: str, *, reason: str) -> Notice:
-    """Return the notice that the machine is kept instead of destroyed, as the job requested."""
-    return _notice("machine_kept", "💸 Instance Kept", job, reason, 0, "high")
+_TITLES = {
+    "machine_lost": "🔁 Machine Given Up",
+    "machine_kept": "💸 Instance Kept",
+    "job_waiting": "⏳ Training Waits",
+    "limit": "🛑 Limit Reached",
+    "soft_limit": "⏰ Limit Near",
+    "upload_failed": "⚠️ Upload Failed",
+}
+_LIMITS = ("hard_timeout", "soft_timeout", "budget")
+_WAITS = ("budget", *(state.value for state in JobState))
+_GENERATIONS = {"job_waiting": _WAITS, "limit": _LIMITS, "soft_limit": _LIMITS}
 
 
-def waiting(job: str, *, reason: str, what: str) -> Notice:
-    """Return the notice that a job cannot proceed with `what`, one of WAITS, and is retrying; sent once for each."""
-    return _notice("job_waiting", "⏳ Training Waits", job, reason, WAITS.index(what), "high")
+def problem(kind: str, job: str, reason: str, generation: str | int = 0) -> Notice:
+    """Return the notice of a job's problem, which is sent once for each generation.
 
-
-def limit_passed(job: str, *, limit: str, reason: str, soft: bool = False) -> Notice:
-    """Return the notice that a job has passed `limit`, one of LIMITS; sent once for each. `soft`: the job goes on."""
-    title = "⏰ Limit Near" if soft else "🛑 Limit Reached"
-    kind = "soft_limit" if soft else "limit"
-    return _notice(kind, title, job, reason, LIMITS.index(limit), "high")
-
-
-def upload_failed(job: str, *, destination: str, reason: str) -> Notice:
-    """Return the notice that the model could not be uploaded."""
-    return _notice("upload_failed", "⚠️ Upload Failed", job, f"{destination}: {reason}", 0, "high")
+    The generation is a number or, by its name, what a job waits for (the budget, or its state) or which limit it is.
+    """
+    number = _GENERATIONS[kind].index(generation) if isinstance(generation, str) else generation
+    return Notice(kind, _TITLES[kind], (("Reason", reason),), "", job, number, "high", training=job)
 
 
 def credit_low(burn: BurnForecast, credit: float, *, day: int) -> Notice:
@@ -82,13 +71,19 @@ def about_job(job_id: str) -> str:
     return f"job {job_id}"
 
 
+def command_of_job(job_id: str) -> str:
+    """Return the command that shows more of a job."""
+    return command_line("queue", job_id)
+
+
+def of_worker(notice: Notice, owner: str) -> Notice:
+    """Return the notice with the owner of its worker, and the command that shows more."""
+    return replace(notice, job_id=f"worker of {owner}", training=None, command=command_line("doctor"))
+
+
 def of_job(notice: Notice, job: QueuedJob) -> Notice:
     """Return the notice with the names of its job and machine, and the command that shows more."""
     machine = job.work.instance_id
     target = ACCOUNT if machine is None else f"vast://{machine}"
-    command = command_line("queue", job.id)
-    return replace(notice, job_id=about_job(job.id), training=job.id, target=target, command=command)
-
-
-def _notice(kind: str, title: str, job: str, reason: str, generation: int, priority: str) -> Notice:
-    return Notice(kind, title, (("Reason", reason),), "", job, generation, priority, training=job)
+    about, command = about_job(job.id), command_of_job(job.id)
+    return replace(notice, job_id=about, training=job.id, target=target, command=command)

@@ -25,14 +25,14 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.logger import get_logger
 from training_monitor.core.units import format_duration
-from training_monitor.service import finishing_steps, machine_steps, notices
-from training_monitor.service.job_context import Interrupted, JobContext, Lease, Service, approached_limit
+from training_monitor.service import finishing_steps, machine_steps
+from training_monitor.service.job_context import Interrupted, JobContext, Lease, Service
 from training_monitor.service.training_step import TrainingStep, find_lost
-from training_monitor.vast.renting import JobState, QueuedJob
+from training_monitor.vast.training_request import JobState, QueuedJob
 
 LONGEST_WAIT = 60.0
 _WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
-_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING)
+_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING)
 _ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
 _SAVED = (JobState.SAMPLING, JobState.REGISTERING)
 _HOPELESS = (SettingsError, InsufficientCredits)
@@ -93,7 +93,7 @@ class _Pipeline:
     def _go_on(self) -> None:
         """Do one step, and handle its failure."""
         try:
-            if not self._obey() and not self._passed_limit():
+            if not self._obey_request() and not self._obey_limit():
                 self.ctx.check()
                 self._act()
             self._wait = 0.0
@@ -119,7 +119,7 @@ class _Pipeline:
         if ctx.job.state is not JobState.TRAINING:
             self.close()
 
-    def _obey(self) -> bool:
+    def _obey_request(self) -> bool:
         """End the job if that was requested."""
         ctx = self.ctx
         if ctx.to_end is None:
@@ -128,18 +128,17 @@ class _Pipeline:
         ctx.end(*ctx.to_end)
         return True
 
-    def _passed_limit(self) -> bool:
-        """End the job when it has passed a limit; send a notice when it approaches one."""
-        ctx = self.ctx
-        if limit := ctx.passed_limit():
+    def _obey_limit(self) -> bool:
+        """Send a notice of the limit that the job has reached; end the job if the limit does."""
+        ctx, limit = self.ctx, self.ctx.limit
+        if limit is None:
+            return False
+        if limit.ends:
             self.close()
-            ctx.post(notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason))
+        ctx.post_problem("limit" if limit.ends else "soft_limit", limit.reason, limit.kind)
+        if limit.ends:
             ctx.end(JobState.COMPLETED if ctx.job.state in _SAVED else JobState.FAILED, limit.reason)
-            return True
-        ends = ctx.job.work.outcome is not None or ctx.job.state is JobState.REPLACING
-        if not ends and (limit := approached_limit(ctx.job, ctx.clock.time())):
-            ctx.post(notices.limit_passed(ctx.job.id, limit=limit.kind, reason=limit.reason, soft=True))
-        return False
+        return limit.ends
 
     # ------------------------------------------------------------ failures
 
@@ -169,7 +168,7 @@ class _Pipeline:
     def _lost(self) -> bool:
         """Handle a lost machine; return whether it is lost."""
         ctx, state = self.ctx, self.ctx.job.state
-        if state not in (*_MAY_LOSE_MACHINE, JobState.SAMPLING):
+        if state not in _MAY_LOSE_MACHINE:
             return False
         reason = find_lost(ctx)
         if reason is None:
@@ -195,7 +194,7 @@ class _Pipeline:
         kind = "waiting" if has_answered else "unreachable"
         ctx.tell(kind, f"{ctx.job.state.value.lower()}: {error}; trying again in {format_duration(self._wait)}")
         if isinstance(error, (NoOffers, AccessDenied, AlreadySupervised)) or ctx.job.state in _ENDING:
-            ctx.post(notices.waiting(ctx.job.id, reason=error.what, what=ctx.job.state.value))
+            ctx.post_problem("job_waiting", error.what, ctx.job.state.value)
         # ctx.clock would return at once for a job that is to end but could not be saved as ended
-        clock = ctx.service.clock if ctx.to_end or ctx.passed_limit() else ctx.clock
+        clock = ctx.service.clock if ctx.must_end else ctx.clock
         clock.wait(ctx.service.stopping, self._wait)

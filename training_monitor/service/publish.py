@@ -23,23 +23,16 @@ from training_monitor.targets.asking import quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
-from training_monitor.uploads.detached import BACK_OFF_SECONDS, DetachedTries, Way, ran_too_long
-from training_monitor.vast.renting import Hook, resolve_env
+from training_monitor.uploads.detached import BACK_OFF_SECONDS, DetachedTries, ran_too_long
+from training_monitor.vast.training_request import Hook, resolve_env
 
 LONGEST_WAIT = 120.0  # between two tries, while the rented machine costs money
 _MAY_PASS = (408, 409, 425)  # temporary statuses besides those of RestError
-_VARIABLES = {
-    "NAME": "name",
-    "TRIGGER": "trigger",
-    "JOB_ID": "job_id",
-    "STEP": "step",
-    "MODEL": "model",
-    "MODEL_NAME": "model_name",
-    "MODEL_URL": "model_url",
-}
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_VARIABLES.values())})\}}")
+_KNOWN = ("name", "trigger", "job_id", "step", "model", "model_name", "model_url")
+_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_KNOWN)})\}}")
 _LOOKED_AT = 20_000  # characters at the end of an output that are shown
 _LEAST_MASKED = 4  # characters; masking shorter ones would garble the text
+_Tried = tuple[str, str | None, float | None]  # the output, why it failed, and how long to wait if a retry may help
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +92,9 @@ def make_samples(
         if on_progress:
             on_progress(_mask(line, secrets))
 
-    way = Way(target, "default", transport, clock)
-    tries = DetachedTries(way, "samples", identity, limit=hook.timeout, on_progress=tell)
+    tries = DetachedTries(
+        target, "samples", identity, limit=hook.timeout, on_progress=tell, transport=transport, clock=clock
+    )
     try:
         view = _run_tries(hook, tries, script + hook.command, variables)
     except CommandFailed as failure:
@@ -177,26 +171,16 @@ def _run_here(
     assert hook.command is not None
     settings = [f"{name}={value}" for name, value in _variables(about).items()]
     argv, told = ["env", *settings, "sh", "-c", "--", hook.command], json.dumps(about, default=str) + "\n"
-    said, error = "", ""
-    for attempt in range(1, hook.attempts + 1):
+
+    def once(attempt: int) -> _Tried:
         try:
             result = runner.run(argv, timeout=hook.timeout, input=told)
-            said = f"{result.stdout}\n{result.stderr}"
-            if result.exit_code == 0:
-                return HookReport(True, attempt, None, _mask(said, []))
-            error = f"exit status {result.exit_code}"
-        except CommandError as failure:
-            said, error = "", failure.what
-        if attempt < hook.attempts:
-            _back_off(_wait(attempt), error, clock, on_progress)
-    return HookReport(False, hook.attempts, error, _mask(said, []))
+        except CommandError as error:
+            return "", error.what, _wait(attempt)
+        said, failed = f"{result.stdout}\n{result.stderr}", result.exit_code != 0
+        return said, f"exit status {result.exit_code}" if failed else None, _wait(attempt)
 
-
-def _back_off(wait: float, why: str, clock: Clock, on_progress: Callable[[str], None] | None) -> None:
-    """Report why a try failed, with secrets masked, and wait before the next one."""
-    if on_progress:
-        on_progress(f"trying again in {wait:g} s: {_mask(why, [])}")
-    clock.sleep(wait)
+    return _try(once, hook.attempts, [], clock, on_progress)
 
 
 def _post(
@@ -209,25 +193,42 @@ def _post(
     on_progress: Callable[[str], None] | None = None,
 ) -> HookReport:
     assert hook.url is not None
+    url = hook.url
     try:
         headers = resolve_env(dict(hook.headers), environ)
         body = dict(about) if hook.body is None else fill_in(hook.body, about)
     except SettingsError as error:
         return HookReport(False, 0, str(error))
-    secrets = _secrets(hook.url, headers)
+    secrets = _secrets(url, headers)
     sent = json.dumps(body, default=str).encode()
     headers = {"Content-Type": "application/json", "Idempotency-Key": quote(key, safe=""), **headers}
-    for attempt in range(1, hook.attempts + 1):
+
+    def once(attempt: int) -> _Tried:
         try:
-            answer = request("POST", hook.url, headers=headers, body=sent, timeout=hook.timeout)
-            return HookReport(True, attempt, None, _mask(answer.body, secrets))
+            return request("POST", url, headers=headers, body=sent, timeout=hook.timeout).body, None, None
         except RestError as error:
-            failure, wait = error, _wait(attempt) if error.retry_after is None else error.retry_after
-        may_pass = failure.temporary or failure.status in _MAY_PASS
-        if not may_pass or attempt == hook.attempts or wait > LONGEST_WAIT:
+            wait = _wait(attempt) if error.retry_after is None else error.retry_after
+            return "", str(error), wait if error.temporary or error.status in _MAY_PASS else None
+
+    return _try(once, hook.attempts, secrets, clock, on_progress)
+
+
+def _try(
+    once: Callable[[int], _Tried],
+    attempts: int,
+    secrets: list[str],
+    clock: Clock,
+    on_progress: Callable[[str], None] | None,
+) -> HookReport:
+    """Try until it works, a retry would not help or would have to wait too long, or all attempts are used up."""
+    for attempt in range(1, attempts + 1):
+        said, error, wait = once(attempt)
+        if error is None or wait is None or wait > LONGEST_WAIT or attempt == attempts:
             break
-        _back_off(wait, _mask(str(failure), secrets), clock, on_progress)
-    return HookReport(False, attempt, _mask(str(failure), secrets))
+        if on_progress:
+            on_progress(f"trying again in {wait:g} s: {_mask(error, secrets)}")
+        clock.sleep(wait)
+    return HookReport(error is None, attempt, None if error is None else _mask(error, secrets), _mask(said, secrets))
 
 
 def _wait(attempt: int) -> float:
@@ -262,11 +263,11 @@ def fill_in(body: Any, about: Mapping[str, Any]) -> Any:
 
 def _variables(about: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables for a command; "" is unknown. Raises SettingsError for a value with a NUL."""
-    found = {name: "" if about.get(key) is None else str(about[key]) for name, key in _VARIABLES.items()}
-    for name, value in found.items():
+    found = {key: "" if about.get(key) is None else str(about[key]) for key in _KNOWN}
+    for key, value in found.items():
         if "\0" in value:
-            raise SettingsError(_VARIABLES[name], value, "a text without NUL")
-    return found
+            raise SettingsError(key, value, "a text without NUL")
+    return {key.upper(): value for key, value in found.items()}
 
 
 # ---------------------------------------------------------------- masking

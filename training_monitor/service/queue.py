@@ -32,7 +32,7 @@ from training_monitor.core.store import Execute, Store
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.credits import Credits
 from training_monitor.vast.cost import spent_by
-from training_monitor.vast.renting import NAME, JobState, JobWork, QueuedJob, TrainingRequest
+from training_monitor.vast.training_request import NAME, JobState, JobWork, QueuedJob, TrainingRequest
 
 OWNER = "TRAINING_MONITOR_OWNER"
 LONGEST_REASON = 2000
@@ -42,6 +42,27 @@ _ENDS = (JobState.CANCELLED, JobState.FAILED)
 _COLUMNS = "id, state, request, work, created_at, changed_at, progressed_at, worker, lease_until, to_end"
 _UNFINISHED = tuple(str(state) for state in JobState if not state.is_terminal)
 _FREE = f"state IN ({', '.join('?' * len(_UNFINISHED))}) AND (worker IS NULL OR lease_until <= ?)"
+# A job that fails or is cancelled always leaves through DESTROYING, even without a machine: on this single way out,
+# nothing that costs money or was charged can be forgotten.
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.CHARGING, JobState.DESTROYING}),
+    JobState.CHARGING: frozenset({JobState.RENTING, JobState.DESTROYING}),
+    JobState.RENTING: frozenset({JobState.PREPARING, JobState.DESTROYING}),
+    JobState.PREPARING: frozenset({JobState.SYNCING, JobState.REPLACING, JobState.DESTROYING}),
+    JobState.SYNCING: frozenset({JobState.CHECKING, JobState.REPLACING, JobState.DESTROYING}),
+    JobState.CHECKING: frozenset({JobState.TRAINING, JobState.REPLACING, JobState.DESTROYING}),
+    JobState.TRAINING: frozenset({JobState.UPLOADING, JobState.REPLACING, JobState.DESTROYING}),
+    JobState.REPLACING: frozenset({JobState.RENTING, JobState.DESTROYING}),
+    JobState.UPLOADING: frozenset({JobState.SAMPLING, JobState.REPLACING, JobState.DESTROYING}),
+    JobState.SAMPLING: frozenset({JobState.REGISTERING, JobState.DESTROYING}),
+    JobState.REGISTERING: frozenset({JobState.DESTROYING}),
+    JobState.DESTROYING: frozenset({JobState.SETTLING}),
+    JobState.SETTLING: frozenset({JobState.NOTIFYING}),
+    JobState.NOTIFYING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.COMPLETED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
 
 
 class TrainingQueue:
@@ -343,45 +364,6 @@ def _lease(worker: str, seconds: float) -> float:
 
 def _is_worker(name: str) -> bool:
     return bool(name) and name.isprintable() and len(name) <= 200
-
-
-# the states of a job without failures, in order
-STEPS = (
-    JobState.QUEUED,
-    JobState.CHARGING,
-    JobState.RENTING,
-    JobState.PREPARING,
-    JobState.SYNCING,
-    JobState.CHECKING,
-    JobState.TRAINING,
-    JobState.UPLOADING,
-    JobState.SAMPLING,
-    JobState.REGISTERING,
-    JobState.DESTROYING,
-    JobState.SETTLING,
-    JobState.NOTIFYING,
-)
-# A job that fails or is cancelled always leaves through DESTROYING, even without a machine: on this single way out,
-# nothing that costs money or was charged can be forgotten.
-TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.CHARGING, JobState.DESTROYING}),
-    JobState.CHARGING: frozenset({JobState.RENTING, JobState.DESTROYING}),
-    JobState.RENTING: frozenset({JobState.PREPARING, JobState.DESTROYING}),
-    JobState.PREPARING: frozenset({JobState.SYNCING, JobState.REPLACING, JobState.DESTROYING}),
-    JobState.SYNCING: frozenset({JobState.CHECKING, JobState.REPLACING, JobState.DESTROYING}),
-    JobState.CHECKING: frozenset({JobState.TRAINING, JobState.REPLACING, JobState.DESTROYING}),
-    JobState.TRAINING: frozenset({JobState.UPLOADING, JobState.REPLACING, JobState.DESTROYING}),
-    JobState.REPLACING: frozenset({JobState.RENTING, JobState.DESTROYING}),
-    JobState.UPLOADING: frozenset({JobState.SAMPLING, JobState.REPLACING, JobState.DESTROYING}),
-    JobState.SAMPLING: frozenset({JobState.REGISTERING, JobState.DESTROYING}),
-    JobState.REGISTERING: frozenset({JobState.DESTROYING}),
-    JobState.DESTROYING: frozenset({JobState.SETTLING}),
-    JobState.SETTLING: frozenset({JobState.NOTIFYING}),
-    JobState.NOTIFYING: frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}),
-    JobState.COMPLETED: frozenset(),
-    JobState.FAILED: frozenset(),
-    JobState.CANCELLED: frozenset(),
-}
 
 
 def check_transition(old: JobState, new: JobState) -> None:

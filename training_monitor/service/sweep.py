@@ -13,35 +13,45 @@ from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
+from training_monitor.core.units import known_number
 from training_monitor.service.config import ServiceConfig
 from training_monitor.vast.cost import forecast_burn
-from training_monitor.vast.renting import JobState, QueuedJob, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 FORGET_SECONDS = 86400.0  # an instance that was not listed for this long is forgotten
 EARLIEST_START = 1.5e9  # vast.ai rented nothing before 2017
 _DOWN = ("exited", "stopped", "offline", "unknown", "frozen")
 _AFTER_WORK = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
+MOST_SHOWN = 200  # characters of a label, which anyone may have written
+_Found = tuple[str, str, float | None] | None
+_ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "kept": "INSTANCE_KEPT"}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What to do with an instance.
+class JudgedInstance(TypedDict):
+    """An instance, and what a sweep does with it. `label` and `status` are those of vast.ai.
 
-    Attributes:
-        action: keep | terminate | foreign, which is never touched.
-        kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | at_work.
-        reason: one sentence.
-        job_id: the job in its label; None for a foreign one.
-        runtime: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
-        seconds_left: the rest of the grace period of a kept one; None: kept as long as nothing changes.
+    action: keep | terminate | foreign, which is never touched.
+    kind: foreign | kept (on purpose) | finished | left_over | stuck | max_runtime | orphan | down | at_work.
+    reason: one sentence.
+    job_id: the job in its label; None for a foreign one.
+    runtime: seconds since it was rented, or first seen if that is unknown; None for a foreign one.
+    seconds_left: the rest of the grace period of a kept one; None: kept as long as nothing changes.
+    cost_per_hour: in dollars; None if unknown.
+    acknowledged: vast.ai accepted a request to destroy it; a destroyed one without that went by itself, or the reply
+    was lost.
     """
 
+    instance_id: int
     action: str
     kind: str
     reason: str
-    job_id: str | None = None
-    runtime: float | None = None
-    seconds_left: float | None = None
+    job_id: str | None
+    label: str | None
+    status: str | None
+    runtime: float | None
+    seconds_left: float | None
+    cost_per_hour: float | None
+    acknowledged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +140,20 @@ class _Look:
 
 def decide_sweep(
     row: Mapping[str, Any],
-    jobs: Mapping[str, QueuedJob],
+    job: QueuedJob | None,
     owner: str,
     first_seen: float,
     now: float,
     config: ServiceConfig,
     *,
     worker_since: float | None = None,
-) -> Verdict:
+) -> JudgedInstance:
     """Decide what to do with an instance.
 
     Args:
         row: from a complete listing.
-        jobs: by id, read after the listing, so that a job is never older than its instance.
+        job: the one in its label, read after the listing, so that it is never older than its instance; None: there is
+            none.
         owner: whose instances are judged.
         first_seen: when a listing first showed it; like `now` in epoch seconds.
         config: the limits.
@@ -151,17 +162,41 @@ def decide_sweep(
     label = read_label(row.get("label"))
     if label is None or label[0] != owner:
         reason = "it has no label of a training" if label is None else f"it belongs to {label[0][:40]!r}"
-        return Verdict("foreign", "foreign", reason)
+        return _describe(row, "foreign", "foreign", reason)
     _, job_id, attempt = label
-    job, first_seen = jobs.get(job_id), min(first_seen, now)
+    first_seen = min(first_seen, now)
     runtime = now - _started_at(row, job, first_seen, now)
     look = _Look(row, job, attempt, first_seen, now, config, runtime, worker_since)
     for rule in (_judge_end, _judge_attempt, _judge_progress, _judge_runtime, _judge_record, _judge_status):
         if found := rule(look):
             kind, reason, seconds = found
             action, left = ("keep", seconds) if seconds is None or seconds > 0 else ("terminate", None)
-            return Verdict(action, kind, reason, job_id, runtime, left)
-    return Verdict("keep", "at_work", _work_in_words(look), job_id, runtime)
+            return _describe(row, action, kind, reason, job_id, runtime, left)
+    return _describe(row, "keep", "at_work", _work_in_words(look), job_id, runtime)
+
+
+def _describe(
+    row: Mapping[str, Any],
+    action: str,
+    kind: str,
+    reason: str,
+    job_id: str | None = None,
+    runtime: float | None = None,
+    seconds_left: float | None = None,
+) -> JudgedInstance:
+    return JudgedInstance(
+        instance_id=row["id"],
+        action=action,
+        kind=kind,
+        reason=reason,
+        job_id=job_id,
+        label=_text(row.get("label")),
+        status=_text(row.get("actual_status")),
+        runtime=runtime,
+        seconds_left=seconds_left,
+        cost_per_hour=cost_per_hour(row),
+        acknowledged=False,
+    )
 
 
 def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
@@ -173,8 +208,6 @@ def is_at_work(row: Mapping[str, Any], job: QueuedJob) -> bool:
 
 # ---------------------------------------------------------------- rules: (kind, reason, seconds left), or None
 # where a rule does not apply; 0 or less: destroy; None for the seconds: keep
-
-_Found = tuple[str, str, float | None] | None
 
 
 def _judge_end(look: _Look) -> _Found:
@@ -235,11 +268,8 @@ def _judge_status(look: _Look) -> _Found:
         return None
     who = "its worker" if look.is_leased else "no worker"
     waited = look.since(job.lease_until, job.progressed_at)
-    return (
-        "down",
-        f"Instance is {status} and {who} replaces it",
-        (None if look.is_leased else look.config.orphan_grace - waited),
-    )
+    left = None if look.is_leased else look.config.orphan_grace - waited
+    return "down", f"Instance is {status} and {who} replaces it", left
 
 
 def _work_in_words(look: _Look) -> str:
@@ -255,7 +285,7 @@ def _work_in_words(look: _Look) -> str:
 
 def _started_at(row: Mapping[str, Any], job: QueuedJob | None, first_seen: float, now: float) -> float:
     """Return when it was rented, which cannot be before its job was created."""
-    started = _number(row.get("start_date"))
+    started = known_number(row.get("start_date"))
     if started is None or not EARLIEST_START <= started <= now:
         return first_seen
     return max(started, job.created_at) if job and job.created_at <= now else started
@@ -276,44 +306,7 @@ def _is_same(one: object, other: object) -> bool:
     return str(one) == str(other)
 
 
-def _number(value: object) -> float | None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -1e300 < value < 1e300:
-        return None
-    return float(value)
-
-
-MOST_SHOWN = 200  # characters of a label, which anyone may have written
-_ALERTS = {"max_runtime": "MAX_RUNTIME_EXCEEDED", "orphan": "ORPHAN_INSTANCE", "kept": "INSTANCE_KEPT"}
-
-
-class SweptInstance(TypedDict):
-    """An instance that the sweep destroyed, or would destroy; `cost_per_hour` in dollars, None if unknown.
-
-    `acknowledged`: vast.ai accepted a request to destroy it. Otherwise it went by itself, or the reply was lost.
-    """
-
-    instance_id: int
-    reason: str
-    job_id: str | None
-    label: str | None
-    cost_per_hour: float | None
-    acknowledged: bool
-
-
-class KeptInstance(TypedDict):
-    """An instance of ours that stays.
-
-    kind: at_work | kept | and, during a grace period of `seconds_left`: left_over | stuck | max_runtime | orphan |
-    down. `seconds_left` is None where it stays while nothing changes; `cost_per_hour` in dollars, None if unknown.
-    """
-
-    instance_id: int
-    kind: str
-    reason: str
-    job_id: str | None
-    status: str | None
-    seconds_left: float | None
-    cost_per_hour: float | None
+# ---------------------------------------------------------------- records of a report
 
 
 class SweepError(TypedDict):
@@ -337,65 +330,18 @@ class SweepAlert(TypedDict):
     cost_per_hour: float | None
 
 
-class ForeignInstance(TypedDict):
-    """An instance of another owner; `cost_per_hour` in dollars."""
-
-    instance_id: int
-    label: str | None
-    status: str | None
-    cost_per_hour: float | None
-
-
-def describe_swept(row: Mapping[str, Any], verdict: Verdict) -> SweptInstance:
-    """Return the report's record of an instance that is to be destroyed."""
-    return SweptInstance(
-        instance_id=row["id"],
-        reason=verdict.reason,
-        job_id=verdict.job_id,
-        label=_text(row.get("label")),
-        cost_per_hour=cost_per_hour(row),
-        acknowledged=False,
-    )
-
-
-def describe_kept(row: Mapping[str, Any], verdict: Verdict) -> KeptInstance:
-    """Return the report's record of an instance of ours that stays."""
-    return KeptInstance(
-        instance_id=row["id"],
-        kind=verdict.kind,
-        reason=verdict.reason,
-        job_id=verdict.job_id,
-        status=_text(row.get("actual_status")),
-        seconds_left=verdict.seconds_left,
-        cost_per_hour=cost_per_hour(row),
-    )
-
-
-def describe_alert(row: Mapping[str, Any], verdict: Verdict) -> SweepAlert | None:
+def describe_alert(judged: JudgedInstance) -> SweepAlert | None:
     """Return the alert for an instance; None when there is none."""
-    if verdict.kind not in _ALERTS:
+    if judged["kind"] not in _ALERTS:
         return None
     return SweepAlert(
-        type=_ALERTS[verdict.kind],
-        instance_id=row["id"],
-        reason=verdict.reason,
-        job_id=verdict.job_id,
-        seconds=verdict.runtime,
-        cost_per_hour=cost_per_hour(row),
+        type=_ALERTS[judged["kind"]],
+        instance_id=judged["instance_id"],
+        reason=judged["reason"],
+        job_id=judged["job_id"],
+        seconds=judged["runtime"],
+        cost_per_hour=judged["cost_per_hour"],
     )
-
-
-def describe_outage(reason: str, seconds: float) -> SweepAlert:
-    """Return the alert for a listing that has failed for `seconds`."""
-    return SweepAlert(
-        type="LISTING_FAILED", instance_id=None, reason=reason, job_id=None, seconds=seconds, cost_per_hour=None
-    )
-
-
-def describe_foreign(row: Mapping[str, Any]) -> ForeignInstance:
-    """Return the report's record of an instance of another owner."""
-    label, status = _text(row.get("label")), _text(row.get("actual_status"))
-    return ForeignInstance(instance_id=row["id"], label=label, status=status, cost_per_hour=cost_per_hour(row))
 
 
 def cost_per_hour(row: Mapping[str, Any]) -> float | None:

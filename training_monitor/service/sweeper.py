@@ -31,30 +31,22 @@ from training_monitor.notify import templates
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
 from training_monitor.service.sweep import (
-    ForeignInstance,
-    KeptInstance,
+    JudgedInstance,
     SweepAlert,
     SweepError,
     SweepMemory,
-    SweptInstance,
-    Verdict,
     decide_sweep,
     describe_alert,
-    describe_foreign,
-    describe_kept,
-    describe_outage,
-    describe_swept,
     is_at_work,
 )
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.instances import Destruction, destroy_instance, list_instances
-from training_monitor.vast.renting import JobState, QueuedJob, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, read_label
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports all messengers
 
 BACKOFF = (5.0, 15.0, 30.0, 60.0, 120.0)  # seconds until the next sweep, while none succeeds
-OUTAGE_SECONDS = 900.0  # a notice is sent when the listing fails for this long
 
 
 class SweepReport(TypedDict):
@@ -66,12 +58,12 @@ class SweepReport(TypedDict):
     """
 
     instances_checked: int | None
-    terminated: list[SweptInstance]
-    planned: list[SweptInstance]
-    kept: list[KeptInstance]
+    terminated: list[JudgedInstance]
+    planned: list[JudgedInstance]
+    kept: list[JudgedInstance]
     errors: list[SweepError]
     alerts: list[SweepAlert]
-    foreign: list[ForeignInstance]
+    foreign: list[JudgedInstance]
     dry_run: bool
     skipped: bool
 
@@ -138,39 +130,25 @@ def sweep_instances(
 
 
 def watch_sweeps(
+    sweep: Callable[[], SweepReport],
     interval: float,
     stopping: threading.Event,
     *,
-    dry_run: bool = False,
-    owner: str | None = None,
-    config: ServiceConfig | None = None,
-    store: Store | None = None,
-    outbox: Outbox | None = None,
     on_event: OnEvent | None = None,
     on_report: Callable[[SweepReport], None] | None = None,
-    transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Sweep at once and then every `interval` seconds until `stopping` is set; sooner after a failed sweep.
 
     Args:
-        on_report: called with the report of every sweep.
-        dry_run, owner, config, store, outbox, on_event: see `sweep_instances`.
+        sweep: `sweep_instances` with its arguments.
+        on_event: called when a sweep raises. on_report: called with the report of every other one.
     """
     failures = 0
     while not stopping.is_set():
         report: SweepReport | None
         try:
-            report = sweep_instances(
-                dry_run,
-                owner=owner,
-                config=config,
-                store=store,
-                outbox=outbox,
-                on_event=on_event,
-                transport=transport,
-                clock=clock,
-            )
+            report = sweep()
             failed = report["instances_checked"] is None and not report["skipped"]
         except Exception as error:  # keep sweeping after any error: nothing else finds forgotten machines
             _tell(on_event, Event("unreachable", f"the sweep failed: {error}"))
@@ -223,35 +201,35 @@ class _Sweep:
         self._remember(self.memory)
 
     def _sweep(self, row: Mapping[str, Any]) -> None:
-        verdict, _ = self._judge(row)
-        if alert := describe_alert(row, verdict):
+        judged, _ = self._judge(row)
+        if alert := describe_alert(judged):
             self.report["alerts"].append(alert)
-            self._tell("detected", f"instance {row['id']}: {verdict.reason}", verdict.job_id)
-        if verdict.kind == "orphan" and not self.report["dry_run"]:
-            about = _about(row["id"], verdict.job_id)
+            self._tell("detected", f"instance {row['id']}: {judged['reason']}", judged["job_id"])
+        if judged["kind"] == "orphan" and not self.report["dry_run"]:
+            about = _about(row["id"], judged["job_id"])
             self._post(templates.orphan_instance(**about, grace=self.config.orphan_grace))
-        if verdict.kind == "foreign":
-            self.report["foreign"].append(describe_foreign(row))
-        if verdict.action == "keep":
-            self.report["kept"].append(describe_kept(row, verdict))
-        if verdict.action == "terminate" and self.report["dry_run"]:
-            self.report["planned"].append(describe_swept(row, verdict))
-            self._tell("detected", f"instance {row['id']} would be destroyed: {verdict.reason}", verdict.job_id)
-        elif verdict.action == "terminate":
+        if judged["kind"] == "foreign":
+            self.report["foreign"].append(judged)
+        if judged["action"] == "keep":
+            self.report["kept"].append(judged)
+        if judged["action"] == "terminate" and self.report["dry_run"]:
+            self.report["planned"].append(judged)
+            self._tell("detected", f"instance {row['id']} would be destroyed: {judged['reason']}", judged["job_id"])
+        elif judged["action"] == "terminate":
             self._destroy(row)
 
-    def _judge(self, row: Mapping[str, Any]) -> tuple[Verdict, QueuedJob | None]:
-        """Return the verdict on an instance, and the job in its label."""
+    def _judge(self, row: Mapping[str, Any]) -> tuple[JudgedInstance, QueuedJob | None]:
+        """Judge an instance; return also the job in its label."""
         now, job = self.clock.time(), self._find_job(self._job_id(row))
-        number, jobs = str(row["id"]), {job.id: job} if job else {}
+        number = str(row["id"])
         if job:
             self.memory = self.memory.see_worker(number, job.worker, now)
         first_seen, since = self.memory.first_seen.get(number, now), self.memory.worker_since(number)
-        verdict = decide_sweep(row, jobs, self.owner, first_seen, now, self.config, worker_since=since)
-        if self.all_instances and verdict.action != "terminate":
-            reason = f"All instances are to be destroyed ({verdict.reason})"
-            verdict = replace(verdict, action="terminate", reason=reason)
-        return verdict, job
+        judged = decide_sweep(row, job, self.owner, first_seen, now, self.config, worker_since=since)
+        if self.all_instances and judged["action"] != "terminate":
+            judged["action"], judged["seconds_left"] = "terminate", None
+            judged["reason"] = f"All instances are to be destroyed ({judged['reason']})"
+        return judged, job
 
     def _find_job(self, job_id: str | None) -> QueuedJob | None:
         try:
@@ -273,21 +251,21 @@ class _Sweep:
         """
         number = seen["id"]
         row = next((each for each in list_instances(transport=self.transport) if each["id"] == number), seen)
-        verdict, job = self._judge(row)
-        if verdict.action != "terminate":
-            self._tell("refused", f"instance {number} is kept after all: {verdict.reason}", verdict.job_id)
-            self.report["kept"].append(describe_kept(row, verdict))
+        judged, job = self._judge(row)
+        if judged["action"] != "terminate":
+            self._tell("refused", f"instance {number} is kept after all: {judged['reason']}", judged["job_id"])
+            self.report["kept"].append(judged)
             return
-        doomed = {"swept": describe_swept(row, verdict), "runtime": verdict.runtime}
+        doomed = {"swept": judged, "runtime": judged["runtime"]}
         self._remember(replace(self.memory, destroying={**self.memory.destroying, str(number): doomed}))
         if job and job.work.outcome is None and is_at_work(row, job):
-            self.queue.request_end(job.id, JobState.FAILED, verdict.reason)
-        self._tell("stopping", f"destroying instance {number}: {verdict.reason}", verdict.job_id)
+            self.queue.request_end(job.id, JobState.FAILED, judged["reason"])
+        self._tell("stopping", f"destroying instance {number}: {judged['reason']}", judged["job_id"])
         try:
             done = destroy_instance(str(number), transport=self.transport, clock=self.clock)
         except (CommandFailed, AccessDenied) as error:
-            about = _about(number, verdict.job_id)
-            self._post(templates.instance_not_destroyed(**about, reason=verdict.reason, error=error.what))
+            about = _about(number, judged["job_id"])
+            self._post(templates.instance_not_destroyed(**about, reason=judged["reason"], error=error.what))
             raise
         self._end_destroying(str(number), done)
 
@@ -310,7 +288,7 @@ class _Sweep:
     def _end_destroying(self, number: str, done: Destruction) -> None:
         """Report that an instance is gone, then forget it: a crash in between does not send a second notice."""
         doomed = self.memory.destroying[number]
-        swept: SweptInstance = doomed["swept"]
+        swept: JudgedInstance = doomed["swept"]
         swept["acknowledged"] = done.acknowledged
         self.report["terminated"].append(swept)
         text = f"instance {number} is {'destroyed' if done.acknowledged else 'gone'}"
@@ -329,9 +307,17 @@ class _Sweep:
         now = self.clock.time()
         memory = self.memory.fail(now)
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
-        if seconds >= OUTAGE_SECONDS and not memory.outage_told:
+        if seconds >= self.config.outage_after and not memory.outage_told:
             reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
-            self.report["alerts"].append(describe_outage(reason, seconds))
+            alert: SweepAlert = {
+                "type": "LISTING_FAILED",
+                "instance_id": None,
+                "reason": reason,
+                "job_id": None,
+                "seconds": seconds,
+                "cost_per_hour": None,
+            }
+            self.report["alerts"].append(alert)
             number = memory.outages
             self._post(templates.listing_failed(self.owner, seconds=seconds, error=error.what, generation=number))
             memory = replace(memory, outage_told=True)

@@ -24,7 +24,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.units import format_bytes, plural
+from training_monitor.core.units import format_bytes, name_some, plural
 from training_monitor.service.file_lists import (
     INCOMING,
     FileList,
@@ -91,20 +91,24 @@ class SyncReport:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One look at both sides: the files to copy, and the files at the destination."""
+    """One look at both sides: the files to copy, the files at the destination, and the tools that can copy."""
 
-    wanted: Mapping[str, ListedFile]
     source: FileList
     there: FileList
     tools: frozenset[str]
 
+    @property
+    def wanted(self) -> Mapping[str, ListedFile]:
+        return self.source.files
+
     def missing(self, sent: Mapping[str, ListedFile]) -> dict[str, ListedFile]:
         """Return the files to copy; for those in `sent`, an equal size suffices: not every file system keeps times."""
-        return {name: file for name, file in self.wanted.items() if not self._is_there(name, file, sent)}
-
-    def _is_there(self, name: str, file: ListedFile, sent: Mapping[str, ListedFile]) -> bool:
-        arrived = self.there.files.get(name)
-        return arrived == file or (arrived is not None and arrived.size == file.size and sent.get(name) == file)
+        found: dict[str, ListedFile] = {}
+        for name, file in self.wanted.items():
+            arrived = self.there.files.get(name)
+            if arrived != file and not (arrived and arrived.size == file.size and sent.get(name) == file):
+                found[name] = file
+        return found
 
 
 @dataclass(slots=True)
@@ -204,10 +208,9 @@ class _Copying:
             self.on_progress(SyncProgress(count - len(missing), count, total - left, total))
 
     def _failure(self, missing: Mapping[str, ListedFile], total: int) -> CommandFailed:
-        names = ", ".join(ascii(name[:200]) for name in sorted(missing)[:_SHOWN])
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        names = name_some([ascii(name[:200]) for name in sorted(missing)], _SHOWN)
         return CommandFailed(
-            f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names}{more}"
+            f"{self.what}: {len(missing)} of {plural(total, 'file')} did not arrive: {names}"
             f" ({self.said or 'nothing was said of it'})",
             target=self.target,
             hint="see what was said; files that change while they are copied never arrive",
@@ -270,7 +273,7 @@ def push_folder(
         if there is None or there.is_file:
             raise CommandFailed(f"{remote!r} is no folder", target=str(where), hint="another path")
         check_no_others(there, here.files, str(where))
-        return _Look(here.files, here, there, _usable(there, where))
+        return _Look(here, there, _usable(there, where))
 
     def send(seen: _Look, names: list[str], tool: Tool, limit: float) -> Sent:
         if tool == "rsync":
@@ -323,7 +326,7 @@ def fetch_folder(
     def look() -> _Look:
         source = _existing(list_remote(where, remote, names, transport=transport), remote, names, str(where))
         check_no_links(folder, source.files)
-        return _Look(source.files, source, list_arrived(folder, source.files), _usable(source, where))
+        return _Look(source, list_arrived(folder, source.files), _usable(source, where))
 
     def send(seen: _Look, batch: list[str], tool: Tool, limit: float) -> Sent:
         _make_folder(os.path.join(folder, INCOMING))

@@ -29,7 +29,7 @@ from training_monitor.service.machine_steps import give_up_machine, tell_copying
 from training_monitor.service.sync import SyncReport, fetch_folder
 from training_monitor.targets.asking import Site
 from training_monitor.vast.instances import find_instance
-from training_monitor.vast.renting import JobState, TrainingRequest, resolve_env
+from training_monitor.vast.training_request import JobState, TrainingRequest, resolve_env
 from training_monitor.watch.state import decide_alerts
 from training_monitor.watch.watcher import TrainingWatcher
 
@@ -102,15 +102,12 @@ class TrainingStep:
         if ended := load_run_state(store, key, finished=True):
             return ended
         self._closing.enter_context(store.hold(key))
-        config = self._supervisor.plain = self._job_config()
+        request, env = ctx.job.request, {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **ctx.job.request.env}
+        config = {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
+        self._supervisor.plain = config
         new = RunState(key, str(target), name, ctx.checkpoint_dir, ctx.clock.time(), config=config)
         kept = load_run_state(store, key)
         return self._supervisor.go_on(kept, new) if kept else self._supervisor.begin(new, None)
-
-    def _job_config(self) -> dict[str, Any]:
-        request, ctx = self.ctx.job.request, self.ctx
-        env = {"DATASET": ctx.dataset_dir, "OUTPUT": ctx.output_dir, **request.env}
-        return {"command": training_command(request, ctx.folder), "env": env, "working_dir": ctx.folder}
 
     # ------------------------------------------------------------ one look
 
@@ -309,7 +306,7 @@ def find_lost(ctx: JobContext) -> str | None:
     """
     now = ctx.clock.monotonic()
     try:
-        row = find_instance(str(ctx.job.work.instance_id), transport=ctx.service.transport, clock=ctx.clock)
+        row = find_instance(str(ctx.job.work.instance_id), **ctx.ways)
     except TrainingMonitorError:
         ctx.looked_at = None  # a failed request does not count as silence
         return None
@@ -336,11 +333,19 @@ def training_command(request: TrainingRequest, folder: str) -> str:
 def save_checkpoint(ctx: JobContext, checkpoint: Checkpoint) -> None:
     """Copy a checkpoint to this machine, verified, and delete older ones. Raises CommandError."""
     folder = os.path.join(ctx.local_folder, "checkpoints")
+    if path := copy_here(ctx, checkpoint, folder, "checkpoint"):
+        _forget_older(folder, os.path.basename(path))
+
+
+def copy_here(ctx: JobContext, checkpoint: Checkpoint, folder: str, what: str) -> str | None:
+    """Copy a checkpoint into a folder here, record it, and return its path; None if it has no files."""
     parent, _, name = checkpoint.path.rstrip("/").rpartition("/")
-    fetch_here(ctx, name, parent, folder, only=[name])
-    ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=os.path.join(folder, name))
-    ctx.tell("reached", f"checkpoint of step {checkpoint.step} copied to {os.path.join(folder, name)}")
-    _forget_older(folder, name)
+    if not fetch_here(ctx, name, parent, folder, only=[name]).files:
+        return None
+    path = os.path.join(folder, name)
+    ctx.note(progressed=True, saved_step=checkpoint.step, saved_path=path)
+    ctx.tell("reached", f"{what} of step {checkpoint.step} copied to {path}")
+    return path
 
 
 def fetch_here(ctx: JobContext, what: str, remote: str, local: str, only: list[str] | None = None) -> SyncReport:
@@ -352,8 +357,7 @@ def fetch_here(ctx: JobContext, what: str, remote: str, local: str, only: list[s
         only=only,
         on_progress=lambda seen: tell_copying(ctx, what, seen),
         timeout=max(ctx.service.config.orphan_grace, seconds_left(ctx.job, ctx.clock.time())),
-        transport=ctx.service.transport,
-        clock=ctx.clock,
+        **ctx.ways,
     )
 
 

@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -16,7 +17,6 @@ from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
-from training_monitor.notify.notice_text import command_line
 from training_monitor.service import notices
 from training_monitor.service.config import MOST_JOBS_AT_ONCE, ServiceConfig
 from training_monitor.service.dataset import validate_dataset
@@ -25,13 +25,13 @@ from training_monitor.service.job_context import OnLine, Service
 from training_monitor.service.machine_steps import offer_query
 from training_monitor.service.pipeline import run_job
 from training_monitor.service.queue import TrainingQueue, load_owner, load_service_config
-from training_monitor.service.sweeper import watch_sweeps
+from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
 from training_monitor.targets.transport import Transport
 from training_monitor.uploads.checkpoint import check_destination
 from training_monitor.vast.account import account_balance
 from training_monitor.vast.cost import DAY, BurnForecast, forecast_burn
 from training_monitor.vast.instances import list_instances
-from training_monitor.vast.renting import JobState, QueuedJob, TrainingRequest, resolve_env
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, resolve_env
 
 if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat
@@ -84,22 +84,12 @@ def check_request(request: TrainingRequest) -> None:
             what = "; ".join(report.errors[:MOST_TOLD])
             raise SettingsError("dataset", request.dataset, f"images to train with: {what}{more}")
     elif request.dataset is not None:
-        _check_copying(request.dataset)
-
-
-def _check_copying(folder: str) -> None:
-    """Raise SettingsError for a folder that cannot be copied to a machine."""
-    if not os.path.isdir(folder):
-        raise SettingsError("dataset", folder, "a folder on this machine")
-    try:
-        list_folder(folder)
-    except SettingsError as error:
-        raise SettingsError("dataset", error.value, error.expected) from error
-
-
-def worker_name() -> str:
-    """Return a name unique to this process."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        if not os.path.isdir(request.dataset):
+            raise SettingsError("dataset", request.dataset, "a folder on this machine")
+        try:
+            list_folder(request.dataset)
+        except SettingsError as error:  # it cannot be copied to a machine
+            raise SettingsError("dataset", error.value, error.expected) from error
 
 
 def run_worker(
@@ -146,7 +136,8 @@ def run_worker(
     config, stopping = config or load_service_config(), stopping or threading.Event()
     if job_id is not None:
         queue.get(job_id)
-    given = (store, queue, config, worker_name(), load_owner(store), clock, stopping, transport)
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"  # unique to this call
+    given = (store, queue, config, name, load_owner(store), clock, stopping, transport)
     service = Service(*given, outbox, on_event, on_line, heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
     beside = [threading.Thread(target=worker.work, daemon=True) for _ in range(jobs - 1)]
@@ -167,30 +158,30 @@ def run_worker(
 
 
 def _sweep(service: Service, stopping: threading.Event) -> None:
-    watch_sweeps(
-        service.config.sweep_interval,
-        stopping,
+    """Sweep until `stopping` is set, and warn of a low credit after each sweep."""
+
+    def tell(event: Event) -> None:
+        """Pass on what a sweep does and what fails; not everything it sees every five minutes."""
+        if service.on_event and event.kind in ("stopping", "stopped", "refused", "unreachable"):
+            service.on_event(replace(event, text=f"sweep: {event.text}"))
+
+    def warn(report: SweepReport) -> None:
+        if hours := service.config.warn_hours_left:
+            warn_of_burn(hours, service.outbox, transport=service.transport, clock=service.clock)
+
+    sweep = partial(
+        sweep_instances,
         dry_run=False,
         owner=service.owner,
         config=service.config,
         store=service.store,
         outbox=service.outbox,
-        on_event=lambda event: _tell_of_sweep(service, event),
-        on_report=lambda report: _watch_credit(service),
+        on_event=tell,
         transport=service.transport,
         clock=service.clock,
     )
-
-
-def _tell_of_sweep(service: Service, event: Event) -> None:
-    """Pass on what a sweep does and what fails; not everything it sees every five minutes."""
-    if service.on_event and event.kind in ("stopping", "stopped", "refused", "unreachable"):
-        service.on_event(replace(event, text=f"sweep: {event.text}"))
-
-
-def _watch_credit(service: Service) -> None:
-    if service.config.warn_hours_left:
-        warn_of_burn(service.config.warn_hours_left, service.outbox, transport=service.transport, clock=service.clock)
+    interval = service.config.sweep_interval
+    watch_sweeps(sweep, interval, stopping, on_event=tell, on_report=warn, clock=service.clock)
 
 
 class _Worker:
@@ -267,8 +258,7 @@ class _Worker:
 
     def _post(self, notice: Notice) -> None:
         if self.service.outbox:
-            about = f"worker of {self.service.owner}"
-            self.service.outbox.post(replace(notice, job_id=about, training=None, command=command_line("doctor")))
+            self.service.outbox.post(notices.of_worker(notice, self.service.owner))
 
     def _tell_idle(self, service: Service, unfinished: list[QueuedJob]) -> None:
         """Report once that there is nothing to do, and why; again after the next job."""

@@ -18,7 +18,7 @@ __all__, __getattr__, __dir__ = export_names(
         "core.values": "UploadReport UploadedFile",
         "uploads.checkpoint": "upload_checkpoint",
         "uploads.hugging_face": "IncompleteInfo format_incomplete_card upload_to_hugging_face",
-        "uploads.presign": "Storage presign_multipart presign_upload",
+        "uploads.presign": "Storage presign_upload",
         "uploads.presigned": "upload_to_presigned_url",
     },
 )

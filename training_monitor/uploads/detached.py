@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
-from training_monitor.core.clock import Clock
+from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable, redact
 from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
 from training_monitor.jobs.process_jobs import (
@@ -35,33 +34,21 @@ BACK_OFF_SECONDS = 5.0
 TOLD_EVERY = 60.0  # seconds between two lines while there is nothing new
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A target, the way to reach it, and the clock of the caller who waits."""
-
-    target: str | Target
-    namespace: str
-    transport: Transport | None
-    clock: Clock
-
-    def ask(self, question: Question[T]) -> T:
-        """Ask one question. Raises the error that kept us from asking."""
-        [answer] = ask(self.target, question, namespace=self.namespace, transport=self.transport)
-        return cast(T, answer.get())
-
-
 class DetachedTries:
     """All tries of one piece of work on one target; at most one runs."""
 
     def __init__(
         self,
-        way: Way,
+        target: str | Target,
         work: str,
         identity: Sequence[str],
         *,
+        namespace: str = "default",
         timeout: float | None = None,
         limit: float | None = None,
         on_progress: Callable[[str], None] | None = None,
+        transport: Transport | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Set up the tries. `work` is a word for the kind of work; the same `identity` is the same work.
 
@@ -71,14 +58,16 @@ class DetachedTries:
         self.attempts = 1
         self.newest = 0  # the number of the newest known try, from 1
         self._ends: float | None = None  # when the time limit of that try ends
-        self._way, self._clock, self._work, self._limit = way, way.clock, work, limit
+        self._target, self._namespace, self._transport, self._clock = target, namespace, transport, clock
+        self._work, self._limit = work, limit
         self._name = f"{work}-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
-        self._deadline = None if timeout is None else way.clock.monotonic() + timeout
-        self._on_progress, self._told, self._told_at = on_progress, "", way.clock.monotonic()
+        self._deadline = None if timeout is None else clock.monotonic() + timeout
+        self._on_progress, self._told, self._told_at = on_progress, "", clock.monotonic()
 
     def ask(self, question: Question[T]) -> T:
         """Ask the target one question. Raises the error that kept us from asking."""
-        return self._way.ask(question)
+        [answer] = ask(self._target, question, namespace=self._namespace, transport=self._transport)
+        return cast(T, answer.get())
 
     def settle(self) -> JobView | None:
         """Wait for the newest try, whoever started it; None if there is none."""
@@ -105,6 +94,12 @@ class DetachedTries:
         if view.status is JobStatus.STOPPED and not ran_too_long(view):
             raise CommandFailed(f"the {self._work} was {view.message}")
         return view
+
+    def results(self, *, newest_only: bool = False) -> str:
+        """Return the results that the tries wrote, oldest first."""
+        names = [f"{self._name}-{number}" for number in self._numbers()]
+        script = format_call("detached", "results", names=" ".join(names[-1:] if newest_only else names))
+        return self.ask(Question("results", script, read_text, 60.0))
 
     def stop(self) -> None:
         """End all processes of the newest try. Raises CommandFailed if any survives SIGKILL."""
@@ -184,27 +179,6 @@ class DetachedTries:
             return view
         self.stop()
         return self.ask(look_question(self._job_id()))
-
-
-class DetachedUpload(DetachedTries):
-    """All tries of one upload on one target; at most one runs."""
-
-    def __init__(
-        self,
-        way: Way,
-        identity: Sequence[str],
-        *,
-        timeout: float | None = None,
-        on_progress: Callable[[str], None] | None = None,
-    ) -> None:
-        """Set up the tries; the same `identity` is the same upload. `timeout` in seconds from now."""
-        super().__init__(way, "upload", identity, timeout=timeout, on_progress=on_progress)
-
-    def results(self, *, newest_only: bool = False) -> str:
-        """Return the results that the tries wrote, oldest first."""
-        names = [f"{self._name}-{number}" for number in self._numbers()]
-        script = format_call("detached", "results", names=" ".join(names[-1:] if newest_only else names))
-        return self.ask(Question("results", script, read_text, 60.0))
 
 
 def ran_too_long(view: JobView) -> bool:

@@ -23,24 +23,43 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
-from training_monitor.core.models import JobStatus, JobView, Question, Reply
+from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.core.values import UploadedFile, UploadReport
-from training_monitor.targets.asking import quote_path
+from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call, read_file
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload, Way
+from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
 
 INCOMPLETE_TAG = "incomplete"
 _PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./:-]*[A-Za-z0-9_])?")
 _NOT_TEXT_IN_YAML = frozenset("true false yes no on off null y n".split())
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+_REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+MOST_NAMED = 3
+_FINAL = {
+    "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
+    "no-tool": "neither hf nor huggingface-cli is installed on the target: pip install -U huggingface_hub",
+    "no-python": "there is no Python beside hf on the target: pip install -U huggingface_hub",
+    "denied": "no permission to enter the folder",
+    "disk-full": "the run directory cannot be written (disk full?)",
+}
+_UNLISTED = "what arrived could not be listed"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
+_CHATTER = re.compile(r"^(?:Hint: |For more information check|\[?notice)")
+# A retry would not help: the token, its rights, the name, the options.
+_REFUSED = re.compile(
+    r"\b40[134] (?:Client Error|Unauthorized|Forbidden|Not Found)\b|^[Uu]sage: |No such option",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class IncompleteInfo:
-    """Why a training was terminated, and how far from its end; None is unknown.
+    """Why a training was ended, and how far from its end; None is unknown.
 
     `model_name` is the heading (default: the repository's name). `tags` and `base_model` go into the front matter, with
     the tag `incomplete` added.
@@ -63,6 +82,8 @@ def format_incomplete_card(info: IncompleteInfo, *, model_name: str = "Model") -
     Returns:
         Markdown. Names and tags may contain anything: each stays one line, quoted where YAML would misread it.
     """
+    target, done = info.target_steps, info.completed_steps
+    percent = f"{100 * done / target:.1f}" if done is not None and target else "?"
     lines = ["---", "tags:", *(f"  - {_yaml(tag)}" for tag in _tags(info.tags))]
     if info.base_model:
         lines.append(f"base_model: {_yaml(info.base_model)}")
@@ -73,8 +94,8 @@ def format_incomplete_card(info: IncompleteInfo, *, model_name: str = "Model") -
         "",
         "⚠️ **This model was terminated early due to training stall.**",
         "",
-        f"- Target steps: {_number(info.target_steps)}",
-        f"- Completed steps: {_number(info.completed_steps)} ({_percent(info)})",
+        f"- Target steps: {'?' if target is None else target}",
+        f"- Completed steps: {'?' if done is None else done} ({percent}%)",
         f"- Reason: {_one_line(info.reason) or '?'}",
         "",
         "The model may still be usable but was not fully trained.",
@@ -98,43 +119,6 @@ def _yaml(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return _CONTROL.sub(" ", text).strip().replace("<", "&lt;")
-
-
-def _number(steps: int | None) -> str:
-    return "?" if steps is None else str(steps)
-
-
-def _percent(info: IncompleteInfo) -> str:
-    if info.completed_steps is None or not info.target_steps:
-        return "?%"
-    return f"{100 * info.completed_steps / info.target_steps:.1f}%"
-
-
-_REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-MOST_NAMED = 3
-_FINAL = {
-    "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
-    "no-tool": "neither hf nor huggingface-cli is installed on the target: pip install -U huggingface_hub",
-    "no-python": "there is no Python beside hf on the target: pip install -U huggingface_hub",
-    "denied": "no permission to enter the folder",
-    "disk-full": "the run directory cannot be written (disk full?)",
-}
-_UNLISTED = "what arrived could not be listed"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
-_CHATTER = re.compile(r"^(?:Hint: |For more information check|\[?notice)")
-# A retry would not help: the token, its rights, the name, the options.
-_REFUSED = re.compile(
-    r"\b40[134] (?:Client Error|Unauthorized|Forbidden|Not Found)\b|^[Uu]sage: |No such option",
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    is_file: bool
-    identity: str
 
 
 def upload_to_hugging_face(
@@ -180,39 +164,15 @@ def upload_to_hugging_face(
         CommandError: the target could not be asked: nothing is known.
     """
     _check(repo_id, token_env, path_in_repo, revision)
-    way = Way(target, namespace, transport, clock)
     shown = f"hf://{repo_id}{f'@{revision}' if revision else ''}{f'/{path_in_repo}' if path_in_repo else ''}"
-    source = way.ask(_look_question(path))
+    [answer] = ask(target, _look_question(path), namespace=namespace, transport=transport)
+    source: Any = answer.get()
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
-    inside = path_in_repo or (posixpath.basename(path) if source.is_file else "")
+    inside = path_in_repo or (posixpath.basename(path) if source["state"] == "file" else "")
     card = format_incomplete_card(incomplete, model_name=repo_id.rpartition("/")[2]) if incomplete else ""
-    command = _format_command(
-        path, repo_id, inside, card, revision=revision, private=private, token_env=token_env, pid=pid
-    )
-    identity = ("hub", path, repo_id, inside, revision or "", card, source.identity)
-    job = DetachedUpload(way, identity, timeout=timeout, on_progress=on_progress)
-    try:
-        listing = _upload(job, command, env or {})
-    except CommandFailed as error:
-        return UploadReport(shown, False, attempts=job.attempts, error=str(error))
-    return UploadReport(shown, listing.error is None, listing.files, job.attempts, listing.error)
-
-
-def _format_command(
-    path: str,
-    repo_id: str,
-    inside: str,
-    card: str,
-    *,
-    revision: str | None,
-    private: bool,
-    token_env: str,
-    pid: int | None,
-) -> str:
-    """Return the job's command: find token and tool, upload, add the card if there is one, list what arrived."""
     options = (["--private"] if private else []) + (["--revision", revision] if revision else [])
-    return format_call(
+    command = format_call(  # finds token and tool, uploads, adds the card if there is one, lists what arrived
         "hub",
         "upload",
         _path=quote_path(path),
@@ -224,6 +184,14 @@ def _format_command(
         _pid=pid or "",
         _program=read_file("hub.py"),
     )
+    identity = ("hub", path, repo_id, inside, revision or "", card, source["identity"])
+    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
+    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
+    try:
+        listing = _upload(job, command, env or {})
+    except CommandFailed as error:
+        return UploadReport(shown, False, attempts=job.attempts, error=str(error))
+    return UploadReport(shown, listing.error is None, listing.files, job.attempts, listing.error)
 
 
 def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str | None) -> None:
@@ -236,37 +204,34 @@ def _check(repo_id: str, token_env: str, path_in_repo: str | None, revision: str
             raise SettingsError(key, value, "a text that is not empty, a relative path without '..'")
 
 
-def _look_question(path: str) -> Question[_Source | str]:
-    """Ask about the file or folder; a text as answer says why it cannot be uploaded."""
+def _look_question(path: str) -> Question[dict[str, str] | str]:
+    """Ask for `state` (file | folder) and `identity` of a path; a text as answer says why it cannot be uploaded."""
 
-    def parse(reply: Reply) -> _Source | str:
+    def parse(reply: Reply) -> dict[str, str] | str:
         fields, _ = parse_fields(reply.output)
         problems = {"missing": "there is no such file or folder", "denied": "no permission to read it"}
         state = fields.get("state", "")
         if state not in ("file", "folder") or not fields.get("identity"):
             return problems.get(state, "the target does not say what it is")
-        return _Source(state == "file", fields["identity"])
+        return fields
 
     return Question("model", format_call("upload_sources", "look_at_model", path=quote_path(path)), parse, 60.0)
 
 
-def _upload(job: DetachedUpload, command: str, env: Mapping[str, str]) -> HubListing:
+def _upload(job: DetachedTries, command: str, env: Mapping[str, str]) -> HubListing:
     """Upload until the hub lists what is on the target; give up after three failures, or a final one."""
     earlier = job.settle()
     if earlier is not None and earlier.status is JobStatus.SUCCEEDED:
-        listing = _read(job, earlier)
+        listing = parse_listing(job.results(newest_only=True), earlier.log_tail)
         if listing.error is None:
             return listing
     for failures in range(1, MOST_TRIES + 1):
-        listing = _read(job, job.run(command, env))
+        log = job.run(command, env).log_tail
+        listing = parse_listing(job.results(newest_only=True), log)
         if listing.error is None or listing.final or failures == MOST_TRIES:
             break
         job.back_off(failures, listing.error)
     return listing
-
-
-def _read(job: DetachedUpload, view: JobView) -> HubListing:
-    return parse_listing(job.results(newest_only=True), view.log_tail)
 
 
 # ---------------------------------------------------------------- the results of a try

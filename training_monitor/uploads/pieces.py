@@ -17,10 +17,17 @@ from training_monitor.core.errors import CommandFailed, last_lines
 from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.scripts import format_call
-from training_monitor.uploads.detached import MOST_TRIES, DetachedUpload
+from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
 from training_monitor.uploads.presign import Storage
 
 REQUEST_SECONDS = 60.0
+MIB = 1024 * 1024
+WHOLE = 0
+MOST_URL_BYTES = 80_000  # a script and one variable hold that much, with some reserve
+_LINE = re.compile(
+    r"^piece (\d{1,5}) md5=([0-9a-f]{32}|) http=(\d{3}|) curl=(\d{1,3}|) kms=(yes|) etag=(\S{0,300}) said=(.{0,700})$",
+    re.MULTILINE,
+)
 NO_CURL = "curl is not installed on the target, and wget cannot upload reliably: apt-get install curl"
 
 
@@ -98,11 +105,24 @@ def _reason(body: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectStore:
-    """One object of a storage. Requests are signed here, each for `expires` seconds, and made by the target."""
+class SourceFile:
+    """A file on the target; `identity` changes when it is written again."""
 
+    path: str
+    size_bytes: int
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """One object of a storage, and the file that is sent to it.
+
+    Requests are signed here, each for `expires` seconds, and made by the target.
+    """
+
+    source: SourceFile
     storage: Storage
-    job: DetachedUpload
+    job: DetachedTries
     clock: Clock
     expires: int
 
@@ -140,25 +160,6 @@ def difference(held: Response, size_bytes: int, etag: str | None) -> str | None:
     return (
         f"the storage holds something else: its ETag is {found[:100]}, not {etag}" if etag and found != etag else None
     )
-
-
-MIB = 1024 * 1024
-WHOLE = 0
-MOST_URL_BYTES = 80_000  # a script and one variable hold that much, with some reserve
-
-_LINE = re.compile(
-    r"^piece (\d{1,5}) md5=([0-9a-f]{32}|) http=(\d{3}|) curl=(\d{1,3}|) kms=(yes|) etag=(\S{0,300}) said=(.{0,700})$",
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file on the target; `identity` changes when it is written again."""
-
-    path: str
-    size_bytes: int
-    identity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def send_pieces(
     source: SourceFile,
     pieces: Sequence[Piece],
     sign: Callable[[Piece], str],
-    job: DetachedUpload,
+    job: DetachedTries,
     *,
     can_sign: bool = True,
     begun: str = "",
@@ -215,13 +216,14 @@ def send_pieces(
     Args:
         sign: returns a fresh URL for a piece.
         can_sign: whether `sign` can replace a URL that has expired.
-        begun: the id of the multipart upload that we began for them.
+        begun: the id of the multipart upload that we began for them, which the job records.
 
     Raises:
         CommandFailed: a piece was not accepted, and why.
     """
     total = max((piece.number for piece in pieces), default=0)
-    command = format_send_command(source.path, source.size_bytes, total, begun)
+    file, size = quote_path(source.path), source.size_bytes  # ends at the first piece that fails
+    command = format_call("upload_pieces", "send_all", file=file, size=size, total=total, begun=begun)
     taken: dict[int, Sent] = {}
     failures = 0
     while pending := [piece for piece in pieces if piece.number not in taken]:
@@ -234,22 +236,11 @@ def send_pieces(
             continue
         failures = 1 if new else failures + 1
         said = failed.error if failed else view.message or last_lines(view.log_tail, 1)
-        if failures >= MOST_TRIES or (failed and _is_hopeless(failed, can_sign)):
+        hopeless = failed and (is_final(failed.status, failed.said) or (not can_sign and is_expired(failed.said)))
+        if failures >= MOST_TRIES or hopeless:
             raise CommandFailed(f"{source.path}: not uploaded: {said}")
         job.back_off(failures, said)
     return taken
-
-
-def _is_hopeless(failed: Sent, can_sign: bool) -> bool:
-    return is_final(failed.status, failed.said) or (not can_sign and is_expired(failed.said))
-
-
-def format_send_command(path: str, size_bytes: int, total: int, begun: str = "") -> str:
-    """Return the job's command; it sends what TM_PIECES lists and ends at the first piece that fails.
-
-    `begun` is the id of the multipart upload that we began for it, which it records.
-    """
-    return format_call("upload_pieces", "send_all", file=quote_path(path), size=size_bytes, total=total, begun=begun)
 
 
 def format_pieces(pieces: Iterable[tuple[Piece, str]]) -> dict[str, str]:

@@ -10,10 +10,10 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from training_monitor.core.errors import SettingsError
 
@@ -87,7 +87,8 @@ class Storage:
         """Presign one request.
 
         Args:
-            query: further parameters of the request, signed with it; a parameter may be empty (`uploads`).
+            query: further parameters of the request, signed with it, such as `uploadId` and `partNumber` of the PUT of
+                one part; a parameter may be empty (`uploads`).
             expires: seconds, 1 to 604800 (a week).
             now: the moment of signing, epoch seconds; default: this machine's clock.
             whole_bucket: the request is about the bucket and not about the object.
@@ -113,11 +114,11 @@ class Storage:
         if token:
             asked["X-Amz-Security-Token"] = token
         base, host, path = _place(self, region, "" if whole_bucket else self.key)
-        line = _query({**(query or {}), **asked})
+        parameters = {**(query or {}), **asked}
+        line = _encode_query(sorted(parameters.items()))
         request = f"{method}\n{path}\n{line}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
         signature = _signature(secret_key, scope, asked["X-Amz-Date"], request)
-        shown = "&".join(part for part in (_plain_query(query or {}), _plain_query(asked)) if part)
-        return f"{base}{path}?{shown}&X-Amz-Signature={signature}"
+        return f"{base}{path}?{_encode_query(parameters.items())}&X-Amz-Signature={signature}"
 
 
 def presign_upload(
@@ -151,27 +152,6 @@ def presign_upload(
     """
     storage = Storage(bucket, key, region, endpoint_url, access_key, secret_key, session_token, path_style)
     return storage.sign(method, expires=expires, now=now)
-
-
-def presign_multipart(
-    storage: Storage, upload_id: str, part_number: int, *, expires: int = DEFAULT_EXPIRES, now: float | None = None
-) -> str:
-    """Presign the upload (PUT) of one part of a multipart upload that has been created.
-
-    Args:
-        upload_id: the id of the created upload; the POST that creates it is presigned by
-            `storage.sign("POST", {"uploads": ""})`.
-        part_number: 1 to 10000.
-
-    Returns:
-        The URL, to be kept secret.
-
-    Raises:
-        SettingsError: as for `Storage.sign`, and for an invalid part number.
-    """
-    if not 1 <= part_number <= 10_000 or not upload_id:
-        raise SettingsError("part_number", part_number, "1 to 10000, of an upload that has an id")
-    return storage.sign("PUT", {"uploadId": upload_id, "partNumber": str(part_number)}, expires=expires, now=now)
 
 
 def _is_text(key: str) -> bool:
@@ -216,14 +196,8 @@ def _encode(key: str) -> str:
     return quote(key, safe="/~")
 
 
-def _query(parameters: Mapping[str, str]) -> str:
-    """Return the canonical query: encoded, then sorted."""
-    pairs = sorted((quote(name, safe="~"), quote(value, safe="~")) for name, value in parameters.items())
-    return "&".join(f"{name}={value}" for name, value in pairs)
-
-
-def _plain_query(parameters: Mapping[str, str]) -> str:
-    return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in parameters.items())
+def _encode_query(parameters: Iterable[tuple[str, str]]) -> str:
+    return urlencode(list(parameters), quote_via=quote, safe="~")
 
 
 def _signature(secret_key: str, scope: str, moment: str, request: str) -> str:

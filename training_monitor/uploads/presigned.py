@@ -17,17 +17,18 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape, unescape
+from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.values import UploadedFile, UploadReport
-from training_monitor.targets.asking import quote_path
+from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
-from training_monitor.uploads.detached import DetachedUpload, Way
+from training_monitor.uploads.detached import DetachedTries
 from training_monitor.uploads.pieces import (
     MIB,
     NO_CURL,
@@ -44,18 +45,147 @@ from training_monitor.uploads.pieces import (
     split,
     whole,
 )
-from training_monitor.uploads.presign import DEFAULT_EXPIRES, Storage, presign_multipart
+from training_monitor.uploads.presign import DEFAULT_EXPIRES, Storage
 
-MIN_PART_BYTES = 5 * MIB
-MAX_PART_BYTES = 5 * 1024 * MIB
+GIB = 1024 * MIB
+MIN_PART_BYTES, MAX_PART_BYTES = 5 * MIB, 5 * GIB
 USUAL_PART_BYTES = 64 * MIB
 MOST_PARTS = 1000  # the storage accepts 10000, but lists this many in one answer and completes them in one request
 COMPLETE_SECONDS = 600.0
+_URL = re.compile(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
+_PROBLEMS = {
+    "no-curl": NO_CURL,
+    "missing": "there is no such file",
+    "other": "it is no regular file (pack a folder first)",
+    "denied": "no permission to read it",
+}
 
 Parts = Mapping[int, tuple[str, int]]
 
 
-def upload_in_parts(source: SourceFile, store: ObjectStore, part_bytes: int | None) -> UploadReport:
+def upload_to_presigned_url(
+    target: str | Target,
+    path: str,
+    destination: str | Storage,
+    namespace: str = "default",
+    *,
+    multipart_above: int = 5 * GIB,
+    part_bytes: int | None = None,
+    expires: int = DEFAULT_EXPIRES,
+    timeout: float | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    transport: Transport | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> UploadReport:
+    """Send a file from a target to object storage, and verify what arrived.
+
+    It runs on the target as a process job named after file and destination: it continues when this process or the
+    connection ends, and the same call again, also after a crash, waits for it and sends nothing that has arrived. A
+    multipart upload that is given up is aborted; one for which nobody calls again stays at the storage until a
+    lifecycle rule of the bucket (AbortIncompleteMultipartUpload) ends it.
+
+    Args:
+        path: a file on the target; `~/` is its home folder.
+        destination: a `Storage` with credentials (here or in the environment), or the presigned URL of a PUT. A URL
+            cannot be signed again, and only its ETag tells what arrived.
+        multipart_above: larger files, in bytes, are sent in parts, each verified; needs a Storage.
+        part_bytes: size of a part, whole MiB, 5 MiB to 5 GiB; default: 64 MiB, or more to stay within 1000 parts. The
+            target holds one part in memory.
+        expires: seconds for which each URL is valid; an expired one is signed again.
+        timeout: seconds to wait at most; the upload itself continues.
+        on_progress: called with a line of plain text when there is news.
+
+    Returns:
+        UploadReport. `verified`: size and MD5 of the stored object are those of the file (under SSE-KMS only the size:
+        its ETags are not MD5s). Otherwise `error` says why: no curl, no such file, a refusal, something else arrived.
+
+    Raises:
+        SettingsError: wrong arguments, or no credentials.
+        CommandTimedOut: `timeout` passed and it is still running, or the target was silent: call again.
+        CommandError: the target could not be asked: nothing is known.
+    """
+    _check(destination, part_bytes)
+    shown = destination.address if isinstance(destination, Storage) else destination.partition("?")[0]
+    [answer] = ask(target, _look_question(path), namespace=namespace, transport=transport)
+    source: Any = answer.get()
+    if isinstance(source, str):
+        return UploadReport(shown, False, error=f"{path}: {source}")
+    identity = ("presigned", path, shown, source.identity)
+    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
+    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
+    try:
+        if isinstance(destination, str):
+            return _upload_to_url(source, destination, shown, job, multipart_above)
+        store = ObjectStore(source, destination, job, clock, expires)
+        if source.size_bytes > multipart_above:
+            return upload_in_parts(store, part_bytes)
+        return _upload_whole(store)
+    except CommandFailed as error:
+        return UploadReport(shown, False, attempts=job.attempts, error=str(error))
+
+
+def _check(destination: str | Storage, part_bytes: int | None) -> None:
+    if isinstance(destination, str) and not _URL.fullmatch(destination):
+        raise SettingsError("url", "(not shown)", "a presigned http(s) URL")
+    if part_bytes is not None and (part_bytes % MIB or not MIN_PART_BYTES <= part_bytes <= MAX_PART_BYTES):
+        raise SettingsError("part_bytes", part_bytes, "whole MiB, 5 MiB to 5 GiB")
+
+
+def _look_question(path: str) -> Question[SourceFile | str]:
+    """Ask about the file; a text as answer says why it cannot be sent."""
+
+    def parse(reply: Reply) -> SourceFile | str:
+        fields, _ = parse_fields(reply.output)
+        state = fields.get("state", "")
+        if state != "file":
+            return _PROBLEMS.get(state) or "the target does not say what it is"
+        if not fields.get("size", "").isdigit():
+            return "stat on the target does not tell its size"
+        return SourceFile(path, int(fields["size"]), fields.get("identity", ""))
+
+    return Question("file", format_call("upload_sources", "look_at_file", path=quote_path(path)), parse)
+
+
+def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedTries, limit: int) -> UploadReport:
+    """Send all of the file to one URL; only its ETag tells what arrived."""
+    if source.size_bytes > limit:
+        raise CommandFailed(f"{source.path}: {source.size_bytes} bytes are too many for one URL", hint="use a Storage")
+    sent = _sent_before(job) or send_pieces(source, [whole(source)], lambda _: url, job, can_sign=False)[WHOLE]
+    error = None if sent.comparable else "it was taken, but the ETag is no MD5: nothing tells what arrived"
+    file = UploadedFile(source.path, source.size_bytes, sent.etag)
+    return UploadReport(shown, sent.comparable, (file,), job.attempts, error)
+
+
+def _upload_whole(store: ObjectStore) -> UploadReport:
+    """Send all of the file in one request, unless an earlier call has done that; then verify the stored object."""
+    source, sent = store.source, _sent_before(store.job)
+    if sent is None or _difference(store, sent):
+        sent = send_pieces(source, [whole(source)], lambda _: store.sign("PUT"), store.job)[WHOLE]
+        if problem := _difference(store, sent):
+            raise CommandFailed(problem)
+    file = UploadedFile(source.path, source.size_bytes, sent.etag)
+    return UploadReport(store.storage.address, True, (file,), store.job.attempts)
+
+
+def _sent_before(job: DetachedTries) -> Sent | None:
+    """Wait for what an earlier call has started, and return what it has sent."""
+    job.settle()
+    sent = parse_sent(job.results()).get(WHOLE)
+    return sent if sent and sent.ok else None
+
+
+def _difference(store: ObjectStore, sent: Sent) -> str | None:
+    """Return what is wrong with what arrived; without permission to look at it, the ETag of the PUT has to tell."""
+    held = store.request("HEAD")
+    if held.status == 403 and sent.comparable:
+        return None
+    return difference(held, store.source.size_bytes, sent.md5 if sent.comparable else None)
+
+
+# ---------------------------------------------------------------- in parts
+
+
+def upload_in_parts(store: ObjectStore, part_bytes: int | None) -> UploadReport:
     """Send a file in parts, verify each, and complete the multipart upload; abort it at the storage when giving up.
 
     An upload of this object that another caller began is resumed, but never aborted.
@@ -63,19 +193,20 @@ def upload_in_parts(source: SourceFile, store: ObjectStore, part_bytes: int | No
     Raises:
         CommandFailed: it was given up, and why.
     """
+    source = store.source
     pieces = split(source.size_bytes, part_size(source.size_bytes, part_bytes))
     store.job.settle()
     results = store.job.results()
     sent = {number: each for number, each in parse_sent(results).items() if each.ok}
-    if any(piece.number not in sent for piece in pieces) or _difference_of_pieces(source, store, pieces, sent):
+    if any(piece.number not in sent for piece in pieces) or _difference_of_pieces(store, pieces, sent):
         begun = parse_begun(results)
         upload_id = _find(store, begun)
         if upload_id is None:
             upload_id = _create(store)
             begun.append(upload_id)
         try:
-            sent = _send_missing(source, store, pieces, upload_id, sent, is_ours=upload_id in begun)
-            _complete(source, store, pieces, upload_id, sent)
+            sent = _send_missing(store, pieces, upload_id, sent, is_ours=upload_id in begun)
+            _complete(store, pieces, upload_id, sent)
         except CommandFailed:
             if upload_id in begun:
                 store.request("DELETE", {"uploadId": upload_id})
@@ -133,13 +264,7 @@ def _list(store: ObjectStore, upload_id: str) -> Parts:
 
 
 def _send_missing(
-    source: SourceFile,
-    store: ObjectStore,
-    pieces: Sequence[Piece],
-    upload_id: str,
-    sent: Mapping[int, Sent],
-    *,
-    is_ours: bool,
+    store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent], *, is_ours: bool
 ) -> dict[int, Sent]:
     """Send every part that the storage does not hold as it is on the target."""
     held = _list(store, upload_id)
@@ -148,10 +273,9 @@ def _send_missing(
     store.job.tell(f"{len(kept)} of {len(pieces)} parts have arrived")
 
     def sign(piece: Piece) -> str:
-        now = store.clock.time()
-        return presign_multipart(store.storage, upload_id, piece.number, expires=store.expires, now=now)
+        return store.sign("PUT", {"uploadId": upload_id, "partNumber": str(piece.number)})
 
-    return {**kept, **send_pieces(source, missing, sign, store.job, begun=upload_id if is_ours else "")}
+    return {**kept, **send_pieces(store.source, missing, sign, store.job, begun=upload_id if is_ours else "")}
 
 
 def _is_held(piece: Piece, sent: Mapping[int, Sent], held: Parts) -> bool:
@@ -159,9 +283,7 @@ def _is_held(piece: Piece, sent: Mapping[int, Sent], held: Parts) -> bool:
     return here is not None and held.get(piece.number) == (here.etag, piece.size_bytes)
 
 
-def _complete(
-    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent]
-) -> None:
+def _complete(store: ObjectStore, pieces: Sequence[Piece], upload_id: str, sent: Mapping[int, Sent]) -> None:
     """Complete the upload once all parts have arrived as sent; the object itself proves that it worked."""
     held = _list(store, upload_id)
     if wrong := [piece.number for piece in pieces if not _is_held(piece, sent, held)]:
@@ -172,14 +294,12 @@ def _complete(
     )
     body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>"
     done = store.request("POST", {"uploadId": upload_id}, body, limit=COMPLETE_SECONDS)
-    if problem := _difference_of_pieces(source, store, pieces, sent):
+    if problem := _difference_of_pieces(store, pieces, sent):
         raise CommandFailed(problem if done.ok else f"the parts were not put together: {done.error}")
 
 
-def _difference_of_pieces(
-    source: SourceFile, store: ObjectStore, pieces: Sequence[Piece], sent: Mapping[int, Sent]
-) -> str | None:
-    return difference(store.request("HEAD"), source.size_bytes, _expected_etag(pieces, sent))
+def _difference_of_pieces(store: ObjectStore, pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | None:
+    return difference(store.request("HEAD"), store.source.size_bytes, _expected_etag(pieces, sent))
 
 
 def _expected_etag(pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | None:
@@ -188,128 +308,3 @@ def _expected_etag(pieces: Sequence[Piece], sent: Mapping[int, Sent]) -> str | N
     if len(sums) < len(pieces):
         return None
     return f"{hashlib.md5(bytes.fromhex(''.join(each or '' for each in sums))).hexdigest()}-{len(pieces)}"
-
-
-GIB = 1024**3
-_URL = re.compile(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
-_PROBLEMS = {
-    "no-curl": NO_CURL,
-    "missing": "there is no such file",
-    "other": "it is no regular file (pack a folder first)",
-    "denied": "no permission to read it",
-}
-
-
-def upload_to_presigned_url(
-    target: str | Target,
-    path: str,
-    destination: str | Storage,
-    namespace: str = "default",
-    *,
-    multipart_above: int = 5 * GIB,
-    part_bytes: int | None = None,
-    expires: int = DEFAULT_EXPIRES,
-    timeout: float | None = None,
-    on_progress: Callable[[str], None] | None = None,
-    transport: Transport | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-) -> UploadReport:
-    """Send a file from a target to object storage, and verify what arrived.
-
-    It runs on the target as a process job named after file and destination: it continues when this process or the
-    connection ends, and the same call again, also after a crash, waits for it and sends nothing that has arrived. A
-    multipart upload that is given up is aborted; one for which nobody calls again stays at the storage until a
-    lifecycle rule of the bucket (AbortIncompleteMultipartUpload) ends it.
-
-    Args:
-        path: a file on the target; `~/` is its home folder.
-        destination: a `Storage` with credentials (here or in the environment), or the presigned URL of a PUT. A URL
-            cannot be signed again, and only its ETag tells what arrived.
-        multipart_above: larger files, in bytes, are sent in parts, each verified; needs a Storage.
-        part_bytes: size of a part, whole MiB, 5 MiB to 5 GiB; default: 64 MiB, or more to stay within 1000 parts. The
-            target holds one part in memory.
-        expires: seconds for which each URL is valid; an expired one is signed again.
-        timeout: seconds to wait at most; the upload itself continues.
-        on_progress: called with a line of plain text when there is news.
-
-    Returns:
-        UploadReport. `verified`: size and MD5 of the stored object are those of the file (under SSE-KMS only the size:
-        its ETags are not MD5s). Otherwise `error` says why: no curl, no such file, a refusal, something else arrived.
-
-    Raises:
-        SettingsError: wrong arguments, or no credentials.
-        CommandTimedOut: `timeout` passed and it is still running, or the target was silent: call again.
-        CommandError: the target could not be asked: nothing is known.
-    """
-    _check(destination, part_bytes)
-    shown = destination.address if isinstance(destination, Storage) else destination.partition("?")[0]
-    way = Way(target, namespace, transport, clock)
-    source = way.ask(_look_question(path))
-    if isinstance(source, str):
-        return UploadReport(shown, False, error=f"{path}: {source}")
-    identity = ("presigned", path, shown, source.identity)
-    job = DetachedUpload(way, identity, timeout=timeout, on_progress=on_progress)
-    try:
-        if isinstance(destination, str):
-            return _upload_to_url(source, destination, shown, job, multipart_above)
-        store = ObjectStore(destination, job, clock, expires)
-        if source.size_bytes > multipart_above:
-            return upload_in_parts(source, store, part_bytes)
-        return _upload_whole(source, store)
-    except CommandFailed as error:
-        return UploadReport(shown, False, attempts=job.attempts, error=str(error))
-
-
-def _check(destination: str | Storage, part_bytes: int | None) -> None:
-    if isinstance(destination, str) and not _URL.fullmatch(destination):
-        raise SettingsError("url", "(not shown)", "a presigned http(s) URL")
-    if part_bytes is not None and (part_bytes % MIB or not MIN_PART_BYTES <= part_bytes <= MAX_PART_BYTES):
-        raise SettingsError("part_bytes", part_bytes, "whole MiB, 5 MiB to 5 GiB")
-
-
-def _look_question(path: str) -> Question[SourceFile | str]:
-    """Ask about the file; a text as answer says why it cannot be sent."""
-
-    def parse(reply: Reply) -> SourceFile | str:
-        fields, _ = parse_fields(reply.output)
-        state = fields.get("state", "")
-        if state != "file":
-            return _PROBLEMS.get(state) or "the target does not say what it is"
-        if not fields.get("size", "").isdigit():
-            return "stat on the target does not tell its size"
-        return SourceFile(path, int(fields["size"]), fields.get("identity", ""))
-
-    return Question("file", format_call("upload_sources", "look_at_file", path=quote_path(path)), parse)
-
-
-def _upload_to_url(source: SourceFile, url: str, shown: str, job: DetachedUpload, limit: int) -> UploadReport:
-    """Send all of the file to one URL; only its ETag tells what arrived."""
-    if source.size_bytes > limit:
-        raise CommandFailed(f"{source.path}: {source.size_bytes} bytes are too many for one URL", hint="use a Storage")
-    job.settle()
-    sent = parse_sent(job.results()).get(WHOLE)
-    if sent is None or not sent.ok:
-        sent = send_pieces(source, [whole(source)], lambda _: url, job, can_sign=False)[WHOLE]
-    error = None if sent.comparable else "it was taken, but the ETag is no MD5: nothing tells what arrived"
-    file = UploadedFile(source.path, source.size_bytes, sent.etag)
-    return UploadReport(shown, sent.comparable, (file,), job.attempts, error)
-
-
-def _upload_whole(source: SourceFile, store: ObjectStore) -> UploadReport:
-    """Send all of the file in one request, unless an earlier call has done that; then verify the stored object."""
-    store.job.settle()
-    sent = parse_sent(store.job.results()).get(WHOLE)
-    if sent is None or not sent.ok or _difference(source, store, sent):
-        sent = send_pieces(source, [whole(source)], lambda _: store.sign("PUT"), store.job)[WHOLE]
-        if problem := _difference(source, store, sent):
-            raise CommandFailed(problem)
-    file = UploadedFile(source.path, source.size_bytes, sent.etag)
-    return UploadReport(store.storage.address, True, (file,), store.job.attempts)
-
-
-def _difference(source: SourceFile, store: ObjectStore, sent: Sent) -> str | None:
-    """Return what is wrong with what arrived; without permission to look at it, the ETag of the PUT has to tell."""
-    held = store.request("HEAD")
-    if held.status == 403 and sent.comparable:
-        return None
-    return difference(held, source.size_bytes, sent.md5 if sent.comparable else None)

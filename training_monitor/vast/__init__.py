@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from training_monitor.vast.instances import *
     from training_monitor.vast.offers import *
     from training_monitor.vast.rent import *
-    from training_monitor.vast.renting import *
+    from training_monitor.vast.training_request import *
 
 __all__, __getattr__, __dir__ = export_names(
     __name__,
@@ -24,6 +24,6 @@ __all__, __getattr__, __dir__ = export_names(
         ),
         "vast.offers": "Offer OfferQuery load_offer_query search_offers",
         "vast.rent": "rent_instance",
-        "vast.renting": "Rental",
+        "vast.training_request": "Rental",
     },
 )

@@ -51,14 +51,6 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisteredKey:
-    """A public key of the account: its id and its text."""
-
-    id: int
-    public_key: str
-
-
-@dataclass(frozen=True, slots=True)
 class SshKeyReport:
     """Whether instances will accept this key.
 
@@ -101,19 +93,19 @@ def account_balance(*, transport: Transport | None = None) -> Balance:
 # ---------------------------------------------------------------- ssh keys
 
 
-def list_ssh_keys(*, transport: Transport | None = None) -> list[RegisteredKey]:
-    """Return the public keys of the account. Raises CommandError if they are unknown."""
+def list_ssh_keys(*, transport: Transport | None = None) -> dict[int, str]:
+    """Return the public keys of the account by their ids. Raises CommandError if they are unknown."""
     answer = ask_vastai("show", "ssh-keys", transport=transport)
     rows = next((answer[name] for name in _LISTS if name in answer), None) if isinstance(answer, dict) else answer
     if not isinstance(rows, list):
         raise TargetUnreachable("its answer is no list of ssh keys", target="vast.ai")
-    keys = []
+    keys: dict[int, str] = {}
     for row in rows:
         text = _key_of(row)
         if text is None or type(row.get("id")) is not int:
             raise TargetUnreachable("one of the ssh keys that it lists cannot be read", target="vast.ai")
         if not row.get("deleted_at"):
-            keys.append(RegisteredKey(row["id"], text))
+            keys[row["id"]] = text
     return keys
 
 
@@ -183,7 +175,7 @@ def _private_key(path: str | None) -> str:
 
 def _report(path: str, public: str, runner: Transport, made: bool = False) -> SshKeyReport:
     wanted = _body(public)
-    number = next((key.id for key in list_ssh_keys(transport=runner) if _body(key.public_key) == wanted), None)
+    number = next((each for each, text in list_ssh_keys(transport=runner).items() if _body(text) == wanted), None)
     others = bool(stat.S_IMODE(os.stat(path).st_mode) & 0o077)
     return SshKeyReport(path, public, number is not None, number, others, made)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.units import known_number, name_some
-from training_monitor.vast.renting import Rental, TrainingRequest
+from training_monitor.vast.training_request import Rental, TrainingRequest
 
 HOUR, DAY = 3600.0, 86_400.0
 LEAST_SETUP_SECONDS = 180.0  # no machine boots, gets its data and is checked in less
@@ -48,11 +48,12 @@ class BurnForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetDecision:
-    """Whether a job continues. action: go_on | warn (it continues, and `reason` is reported) | end."""
+class Limit:
+    """A limit of a job, which `ends` it or is only reported. kind: hard_timeout | soft_timeout | budget."""
 
-    action: str
-    reason: str | None = None
+    kind: str
+    reason: str
+    ends: bool = False
 
 
 def estimate_cost(
@@ -85,13 +86,8 @@ def least_seconds(request: TrainingRequest) -> float:
     return LEAST_SETUP_SECONDS + (request.spec.steps * request.seconds_per_step if request.spec else 0.0)
 
 
-def spent_by(rentals: Iterable[Rental], now: float) -> Spending:
-    """Return what these machines have cost up to `now`, epoch seconds."""
-    return spent_since(rentals, -inf, now)
-
-
-def spent_since(rentals: Iterable[Rental], since: float, now: float) -> Spending:
-    """Return what these machines cost between two times, epoch seconds; one that has not ended still costs."""
+def spent_by(rentals: Iterable[Rental], now: float, *, since: float = -inf) -> Spending:
+    """Return what these machines cost until `now`, epoch seconds; one that has not ended still costs."""
     dollars, unknown = 0.0, []
     for rental in rentals:
         end = now if rental.ended_at is None else min(rental.ended_at, now)
@@ -137,7 +133,7 @@ def decide_budget(
     *,
     price_per_hour: float | None = None,
     seconds_left: float | None = None,
-) -> BudgetDecision:
+) -> Limit | None:
     """Decide whether a job may continue, given what its machines have cost.
 
     Args:
@@ -147,23 +143,24 @@ def decide_budget(
         seconds_left: until the job can have finished; None: unknown.
 
     Returns:
-        `end` when the budget is used up; `warn` when it will be before the job can finish, or when a machine's price is
-        unknown; else `go_on`.
+        The limit that ends the job when the budget is used up; one to report when it will be before the job can finish,
+        or when a machine's price is unknown; else None.
     """
     if budget is None:
-        return BudgetDecision("go_on")
+        return None
     if spending.dollars >= budget:
-        return BudgetDecision("end", f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent")
+        reason = f"its budget of ${budget:.2f} is used up: ${spending.dollars:.2f} spent"
+        return Limit("budget", reason, ends=True)
     if spending.unknown_rentals:
-        return BudgetDecision("warn", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
+        return Limit("budget", f"its budget of ${budget:.2f} cannot be watched: {_unpriced(spending)}")
     if not price_per_hour or seconds_left is None:
-        return BudgetDecision("go_on")
+        return None
     needed = price_per_hour * seconds_left / HOUR
     if spending.dollars + needed <= budget:
-        return BudgetDecision("go_on")
+        return None
     lasts = (budget - spending.dollars) / price_per_hour
-    return BudgetDecision(
-        "warn",
+    return Limit(
+        "budget",
         f"its budget of ${budget:.2f} will be used up in {lasts:.1f} h, before it can finish:"
         f" ${spending.dollars:.2f} spent, ${needed:.2f} more needed",
     )

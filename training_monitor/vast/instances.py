@@ -52,6 +52,14 @@ FIRST_WAIT, LONGEST_WAIT = 2.0, 10.0
 STOPPED = ("stopped", "exited")
 _OLD_CLI = "unrecognized arguments"
 _NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail on an instance that does not exist
+READY_EVERY, READY_AT_MOST = 5.0, 30.0
+TOLD_EVERY = 60.0  # seconds between two lines that report the wait
+_NEVER_RUNNING = ("exited", "offline", "unknown", "stopped")
+_NO_IMAGE = re.compile(
+    r"manifest unknown|manifest for \S+ not found|pull access denied|repository does not exist|no matching manifest"
+    r"|invalid reference format|no space left on device",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,14 +318,7 @@ def _read_reply(result: CommandResult, expected: str) -> tuple[bool, str]:
     return result.exit_code == 0 and result.stdout.rstrip().endswith(expected), last_words(result)
 
 
-READY_EVERY, READY_AT_MOST = 5.0, 30.0
-TOLD_EVERY = 60.0  # seconds between two lines that report the wait
-_NEVER_RUNNING = ("exited", "offline", "unknown", "stopped")
-_NO_IMAGE = re.compile(
-    r"manifest unknown|manifest for \S+ not found|pull access denied|repository does not exist|no matching manifest"
-    r"|invalid reference format|no space left on device",
-    re.IGNORECASE,
-)
+# ---------------------------------------------------------------- until it is ready
 
 
 @dataclass(frozen=True, slots=True)

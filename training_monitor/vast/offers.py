@@ -22,7 +22,7 @@ from training_monitor.core.units import format_duration, known_number, name_some
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import ask_vastai, clean_line
 from training_monitor.vast.cost import HOUR, estimate_cost, least_seconds
-from training_monitor.vast.renting import TrainingRequest
+from training_monitor.vast.training_request import TrainingRequest
 
 MOST_ROWS, MOST_PAGES = 1000, 5
 KINDS = ("on-demand", "bid")
@@ -35,6 +35,15 @@ _VARIABLES = {
     "disk_gb": "VASTAI_DEFAULT_DISK_GB",
 }
 _PREFERRED = "VASTAI_PREFERRED_GPUS"
+MOST_GPUS = 10  # GPU names in a message
+# The value that switches off each wish. The disk is missing, since its size is part of every price.
+GIVEN_UP: dict[str, dict[str, Any]] = {
+    "--max-price": {"max_price_per_hour": 1000.0},
+    "--min-vram": {"min_vram_gb": 0.0},
+    "--reliability": {"min_reliability": 0.0},
+    "--country-not": {"blocked_countries": ()},
+    "--gpu": {"only_preferred": False},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,23 +305,15 @@ def _preference(gpu: str, preferred: tuple[str, ...]) -> int | None:
     return next(chain(exact, parts), None)
 
 
-def _words(name: str) -> list[str]:
-    return re.split(r"[\s_-]+", name.strip().lower())
-
-
 def _has_words(words: list[str], wanted: list[str]) -> bool:
     return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
 
 
-MOST_GPUS = 10  # GPU names in a message
-# The value that switches off each wish. The disk is missing, since its size is part of every price.
-GIVEN_UP: dict[str, dict[str, Any]] = {
-    "--max-price": {"max_price_per_hour": 1000.0},
-    "--min-vram": {"min_vram_gb": 0.0},
-    "--reliability": {"min_reliability": 0.0},
-    "--country-not": {"blocked_countries": ()},
-    "--gpu": {"only_preferred": False},
-}
+def _words(name: str) -> list[str]:
+    return re.split(r"[\s_-]+", name.strip().lower())
+
+
+# ---------------------------------------------------------------- a request and the market
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,28 +329,6 @@ class MarketCheck:
     notes: tuple[str, ...] = ()
 
 
-def check_market(
-    request: TrainingRequest,
-    query: OfferQuery,
-    *,
-    balance: float | None = None,
-    daily_budget: float | None = None,
-    transport: Transport | None = None,
-) -> MarketCheck:
-    """Search once for offers, and judge the request by them.
-
-    Args:
-        query: what the request wants to rent.
-        balance: of the paying account, dollars; None: no account pays.
-        daily_budget: of all jobs together, dollars; None: there is no limit.
-
-    Raises:
-        CommandError: the offers are unknown.
-    """
-    everything = search_offers(give_up_wishes(query), transport=transport)
-    return judge_request(request, query, everything, balance=balance, daily_budget=daily_budget)
-
-
 def judge_request(
     request: TrainingRequest,
     query: OfferQuery,
@@ -358,9 +337,14 @@ def judge_request(
     balance: float | None = None,
     daily_budget: float | None = None,
 ) -> MarketCheck:
-    """Judge the request by known offers: all that there are without the wishes. Pure.
+    """Judge the request by known offers.
 
-    An empty list proves nothing: the CLI prints some refusals like that.
+    Args:
+        query: what the request wants to rent.
+        everything: the offers without its wishes, see `search_everything`. An empty list proves nothing: the CLI prints
+            some refusals like that.
+        balance: of the paying account, dollars; None: no account pays.
+        daily_budget: of all jobs together, dollars; None: there is no limit.
     """
     if not everything:
         wanted = f"{plural(query.num_gpus, 'GPU')} and {query.disk_gb:g} GB of disk"
@@ -410,7 +394,7 @@ def _similar(name: str, names: Sequence[str]) -> str:
 def _why_nothing(query: OfferQuery, everything: Iterable[Offer]) -> str:
     loose = find_loose_wishes(query, everything)
     if "--max-price" in loose:
-        least = _cheapest(loose["--max-price"])
+        least = min(offer.price_per_hour or 0.0 for offer in loose["--max-price"])
         return f"nothing costs at most ${query.max_price_per_hour:g} per hour: --max-price {_cents_up(least)} or more"
     if "--min-vram" in loose:
         most = max(offer.vram_gb or 0.0 for offer in loose["--min-vram"])
@@ -431,10 +415,6 @@ def _judge_cost(request: TrainingRequest, prices: Sequence[float]) -> list[str]:
     ]
 
 
-def _cheapest(offers: Iterable[Offer]) -> float:
-    return min(offer.price_per_hour or 0.0 for offer in offers)
-
-
 def _cents_up(dollars: float) -> str:
     """Round up to cents, so that the shown amount is enough."""
     return f"{ceil(dollars * 100 - 1e-9) / 100:.2f}"
@@ -443,9 +423,10 @@ def _cents_up(dollars: float) -> str:
 # ---------------------------------------------------------------- wishes given up
 
 
-def give_up_wishes(query: OfferQuery) -> OfferQuery:
-    """Return the same query without its wishes."""
-    return replace(query, **{name: value for wish in GIVEN_UP.values() for name, value in wish.items()})
+def search_everything(query: OfferQuery, *, transport: Transport | None = None) -> list[Offer]:
+    """Search for offers without the wishes of a query. Raises CommandError."""
+    wishes = {name: value for wish in GIVEN_UP.values() for name, value in wish.items()}
+    return search_offers(replace(query, **wishes), transport=transport)
 
 
 def find_loose_wishes(query: OfferQuery, everything: Iterable[Offer]) -> dict[str, list[Offer]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -55,6 +56,11 @@ _STATUS = re.compile(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re
 _LATER = (425, 429)  # refused without effect: too early or too often
 _UNSURE = (408, 409)  # the statuses from 400 to 499 that leave the effect unknown
 _CREDIT = re.compile(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
+_CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"max_price_per_hour": 1000.0}, "a higher max_price_per_hour: the cheapest costs ${price:.2f}"),
+    ({"only_preferred": False}, "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)"),
+    ({"min_vram_gb": 0.0}, "a lower min_vram_gb: {gpu} has {vram:g} GB"),
+)
 T = TypeVar("T")
 
 
@@ -65,7 +71,6 @@ class RentedInstance:
     Attributes:
         offer_id: the offer that it was rented by; None if the instance was found instead, or the answer was lost.
         price_per_hour: in dollars, with its disk.
-        started_at: epoch seconds, by the service.
     """
 
     id: int
@@ -73,9 +78,7 @@ class RentedInstance:
     machine_id: int | None
     gpu_name: str | None
     price_per_hour: float | None
-    label: str
-    started_at: float | None
-    host_id: int | None = None
+    host_id: int | None
 
 
 def find_rented(label: str, *, transport: Transport | None = None) -> list[dict[str, Any]]:
@@ -188,7 +191,7 @@ class _Renter:
         for row in rows[1:]:
             self.tell(f"instance {row['id']} is one too many and is to go")
             self.destroy(row["id"])
-        return read_rented(rows[0], self.label) if rows else None
+        return read_rented(rows[0]) if rows else None
 
     def show(self, number: int) -> dict[str, Any] | None:
         try:
@@ -299,7 +302,7 @@ class _Renter:
             wait = min(2 * wait, LONGEST_WAIT)
 
 
-def read_rented(row: dict[str, Any], label: str) -> RentedInstance:
+def read_rented(row: dict[str, Any]) -> RentedInstance:
     """Return an instance from its row in a listing."""
     machine, host, gpu = row.get("machine_id"), row.get("host_id"), row.get("gpu_name")
     return RentedInstance(
@@ -308,8 +311,6 @@ def read_rented(row: dict[str, Any], label: str) -> RentedInstance:
         machine_id=machine if type(machine) is int else None,
         gpu_name=gpu if isinstance(gpu, str) else None,
         price_per_hour=known_number(row.get("dph_total")),
-        label=label,
-        started_at=known_number(row.get("start_date")),
         host_id=host if type(host) is int else None,
     )
 
@@ -389,28 +390,19 @@ def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) ->
     if found:
         hint = "a query that more offers meet: a higher price, other GPUs"
         return NoOffers(f"all {found} offers are on machines that are not to be taken", hint=hint)
-    advice = [text for change in _CHANGES if (text := _try_change(query, change, runner))]
-    hint = "; or ".join(advice) or "another query: a higher price, other GPUs, less VRAM, more countries"
+    hint = (
+        "; or ".join(_advice(query, runner)) or "another query: a higher price, other GPUs, less VRAM, more countries"
+    )
     return NoOffers("nothing for rent is good enough", hint=hint)
 
 
-_CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"max_price_per_hour": 1000.0}, "a higher max_price_per_hour: the cheapest costs ${price:.2f}"),
-    ({"only_preferred": False}, "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)"),
-    ({"min_vram_gb": 0.0}, "a lower min_vram_gb: {gpu} has {vram:g} GB"),
-)
-
-
-def _try_change(query: OfferQuery, change: tuple[dict[str, Any], str], runner: Transport) -> str | None:
-    """Return advice to make this change, if it finds offers; None if it does not, or that is unknown."""
-    fields, text = change
-    if (changed := replace(query, **fields)) == query:
-        return None
-    try:
-        offers = search_offers(changed, transport=runner)
-    except CommandError:
-        return None
-    if not offers:
-        return None
-    best = min(offers, key=lambda offer: offer.price_per_hour or 0.0)
-    return text.format(price=best.price_per_hour or 0.0, gpu=clean_line(best.gpu_name, 60), vram=best.vram_gb or 0.0)
+def _advice(query: OfferQuery, runner: Transport) -> list[str]:
+    """Return what to change, each alone, to find offers; nothing if that is unknown."""
+    advice = []
+    for fields, text in _CHANGES:
+        with suppress(CommandError):
+            if (changed := replace(query, **fields)) != query and (offers := search_offers(changed, transport=runner)):
+                best = min(offers, key=lambda offer: offer.price_per_hour or 0.0)
+                price, gpu, vram = best.price_per_hour or 0.0, clean_line(best.gpu_name, 60), best.vram_gb or 0.0
+                advice.append(text.format(price=price, gpu=gpu, vram=vram))
+    return advice

@@ -25,7 +25,7 @@ from training_monitor.notify.heartbeat import Outage
 from training_monitor.restart.state import RunState
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.targets.proc_stat import Identity
-from training_monitor.vast.renting import JobState, JobWork, TrainingRequest
+from training_monitor.vast.training_request import JobState, JobWork, TrainingRequest
 from training_monitor.watch.state import WatchState
 from training_monitor.watch.terminate import Termination
 

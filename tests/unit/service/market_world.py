@@ -24,7 +24,7 @@ from training_monitor.service.config import ServiceConfig
 from training_monitor.service.credits import Credits
 from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.worker import run_worker
-from training_monitor.vast.renting import JobState, QueuedJob, TrainingRequest, read_label
+from training_monitor.vast.training_request import JobState, QueuedJob, TrainingRequest, read_label
 
 JOB, STEPS_TRAINED, DEPOSIT = "demo-1", 60, 100.0
 FOREIGN = (5, 6, 7)  # somebody else's instances, which are listed first

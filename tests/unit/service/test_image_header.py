@@ -8,13 +8,12 @@ import time
 import pytest
 
 from tests.images import IMAGES, bmp, gif, jpeg, png, segment, vp8, vp8l, vp8x, webp, webp_chunk
-from training_monitor.service.image_data import find_structure_damage
-from training_monitor.service.image_header import (
+from training_monitor.service.images import (
     HEAD_BYTES,
     ImageHeader,
-    bytes_needed,
     detect_image_format,
     find_damage,
+    find_structure_damage,
     read_image_header,
 )
 
@@ -28,7 +27,6 @@ def test_format_and_size_are_read(subtests: pytest.Subtests) -> None:
             assert header is not None
             assert header.format in name.split()
             assert (header.width, header.height) == (40, 30)
-            assert bytes_needed(IMAGES[name]) is None
             assert find_damage(header, len(IMAGES[name]), IMAGES[name]) is None
 
 
@@ -37,25 +35,12 @@ def test_no_cut_image_raises_and_none_is_misread(subtests: pytest.Subtests) -> N
         with subtests.test(name=name):
             data, whole = IMAGES[name], read_image_header(IMAGES[name])
             for length in range(len(data)):
-                header, needed = read_image_header(data[:length]), bytes_needed(data[:length])
-                assert header in (None, whole)
-                assert needed is None or (header is None and length < needed <= len(data))
+                assert read_image_header(data[:length]) in (None, whole)
 
 
-def test_reading_what_is_needed_leads_to_the_header(subtests: pytest.Subtests) -> None:
-    for name in IMAGES:
-        with subtests.test(name=name):
-            data, length = IMAGES[name], 18
-            while needed := bytes_needed(data[:length]):
-                length = needed
-            assert read_image_header(data[:length]) == read_image_header(data)
-
-
-def test_metadata_longer_than_the_head_is_said() -> None:
+def test_a_size_behind_long_metadata_needs_more_than_the_head() -> None:
     data = jpeg(*[segment(0xE2, b"ICC" + b"\0" * 65000)] * 5)
     assert read_image_header(data[:HEAD_BYTES]) is None
-    needed = bytes_needed(data[:HEAD_BYTES])
-    assert needed is not None and HEAD_BYTES < needed < len(data)
     assert read_image_header(data) == ImageHeader("jpeg", 40, 30)
 
 
@@ -88,7 +73,6 @@ def test_what_is_no_image_or_has_a_damaged_header_has_none(subtests: pytest.Subt
     ]:
         with subtests.test(data=data):
             assert read_image_header(data) is None
-            assert bytes_needed(data) is None
 
 
 def test_format_is_told_of_a_damaged_header() -> None:
@@ -128,7 +112,6 @@ def test_changed_bytes_never_raise() -> None:
                 data[dice.randrange(len(data))] = dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))
             header = read_image_header(bytes(data))
             assert header is None or (header.width > 0 and header.height > 0)
-            assert bytes_needed(bytes(data)) is None or header is None
             if header:
                 find_damage(header, len(data), bytes(data))
                 find_structure_damage(header.format, bytes(data))

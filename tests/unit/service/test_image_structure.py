@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.images import IMAGES, gif, jpeg, segment, vp8, vp8_chunk, vp8x, webp_chunk
-from training_monitor.service.image_data import find_structure_damage
-from training_monitor.service.image_header import find_damage, read_image_header
+from training_monitor.service.images import find_damage, find_structure_damage, read_image_header
 
 RECORDED = {path.name: path.read_bytes() for path in (Path(__file__).parents[2] / "recorded" / "pillow").glob("*/*")}
 WHOLE = {name: data for name, data in {**IMAGES, **RECORDED}.items() if not name.startswith("png")}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.service.job_context import Limit, approached_limit, machine_seconds, passed_limit
-from training_monitor.vast.renting import JobState, JobWork, QueuedJob, Rental, TrainingRequest
+from training_monitor.service.job_context import machine_seconds, reached_limit
+from training_monitor.vast.cost import Limit
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 
 HOUR = 3600.0
 
@@ -18,6 +19,16 @@ def job(*rentals: Rental, step: int | None = None, **request: object) -> QueuedJ
 
 def rental(start: float, end: float | None = None, price: float | None = 1.0) -> Rental:
     return Rental(7, 1, price, start, end)
+
+
+def passed_limit(seen: QueuedJob, now: float) -> Limit | None:
+    limit = reached_limit(seen, now)
+    return limit if limit and limit.ends else None
+
+
+def approached_limit(seen: QueuedJob, now: float) -> Limit | None:
+    limit = reached_limit(seen, now)
+    return limit if limit and not limit.ends else None
 
 
 def said(limit: Limit | None) -> tuple[str, str]:

@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from tests.job_states import STEPS
 from training_monitor.core.errors import InvalidTransition
-from training_monitor.service.queue import STEPS, TRANSITIONS, check_transition
-from training_monitor.vast.renting import JobState
+from training_monitor.service.queue import TRANSITIONS, check_transition
+from training_monitor.vast.training_request import JobState
 
 ENDS = {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
 CLOSING = [JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING]

@@ -7,12 +7,14 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fakes import EPOCH, FakeClock, FakeJobs, FakeTransport, is_call, read_call
+from tests.job_states import STEPS
 from tests.loopback.vast_rows import offer
 from training_monitor.core.errors import LeaseLost, LocalFailure, SettingsError, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.models import CommandResult, Event
@@ -23,11 +25,19 @@ from training_monitor.service.config import ServiceConfig
 from training_monitor.service.file_lists import INCOMING, PARTIAL
 from training_monitor.service.job_context import JobContext, Lease, Service, seconds_left
 from training_monitor.service.pipeline import run_job
-from training_monitor.service.queue import STEPS, TrainingQueue
-from training_monitor.service.sweeper import watch_sweeps
+from training_monitor.service.queue import TrainingQueue
+from training_monitor.service.sweeper import sweep_instances, watch_sweeps
 from training_monitor.service.training_step import TrainingStep, find_lost
 from training_monitor.service.worker import run_worker
-from training_monitor.vast.renting import Hook, JobState, JobWork, QueuedJob, Rental, TrainingRequest, TrainingSpec
+from training_monitor.vast.training_request import (
+    Hook,
+    JobState,
+    JobWork,
+    QueuedJob,
+    Rental,
+    TrainingRequest,
+    TrainingSpec,
+)
 
 HOUR = 3600.0
 REQUEST = TrainingRequest("lora", command="train")
@@ -261,16 +271,16 @@ def test_sweeps_go_on_whatever_the_state_file_holds(world: World) -> None:
     world.clock.at(700.0, world.stopping.set)
     world.clock.at(100.0, lambda: world.store.save_run("sweep host", {}, finished=False))
     reports: list[object] = []
-    watch_sweeps(
-        300.0,
-        world.stopping,
+    sweep = partial(
+        sweep_instances,
+        dry_run=False,
         owner="host",
         config=world.config,
         store=world.store,
-        on_report=reports.append,
         transport=world.transport,
         clock=world.clock,
     )
+    watch_sweeps(sweep, 300.0, world.stopping, on_report=reports.append, clock=world.clock)
     assert reports
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
 import zlib
@@ -9,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from training_monitor.service.image_data import CUT_OFF, PngCheck, count_data_bytes
+from training_monitor.service.images import CUT_OFF, PIECE, count_data_bytes, find_png_damage
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -38,11 +39,8 @@ def png(
     return SIGNATURE + chunk(b"IHDR", header) + palette + parts + chunk(b"IEND")
 
 
-def check(data: bytes, piece: int = 10**6) -> str | None:
-    reader = PngCheck()
-    for at in range(0, len(data), piece):
-        reader.feed(data[at : at + piece])
-    return reader.end()
+def check(data: bytes) -> str | None:
+    return find_png_damage(io.BytesIO(data))
 
 
 def test_whole_images_of_every_kind_have_no_damage() -> None:
@@ -54,10 +52,11 @@ def test_whole_images_of_every_kind_have_no_damage() -> None:
     assert check(png(spare=9)) is None
 
 
-@pytest.mark.parametrize("piece", [1, 7, 64])
-def test_the_pieces_do_not_matter(piece: int) -> None:
-    assert check(png(cuts=3), piece) is None
-    assert check(png(spare=-1), piece) == check(png(spare=-1))
+def test_a_chunk_longer_than_one_piece_is_read_to_its_end() -> None:
+    data = png(800, 600)
+    assert len(data) > PIECE and check(data) is None
+    assert check(data[:PIECE] + bytes([data[PIECE] ^ 0x15]) + data[PIECE + 1 :])
+    assert check(data[: PIECE + 50]) == CUT_OFF
 
 
 def test_every_byte_that_is_cut_off_or_changed_is_found() -> None:

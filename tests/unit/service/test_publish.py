@@ -11,7 +11,7 @@ from tests.fakes import Behaviour, FakeClock, FakeJobs, FakeTransport, read_call
 from training_monitor.core.errors import CommandTimedOut, SettingsError, TargetUnreachable
 from training_monitor.core.models import CommandResult
 from training_monitor.service.publish import HookReport, fill_in, make_samples, register_model
-from training_monitor.vast.renting import Hook
+from training_monitor.vast.training_request import Hook
 
 ABOUT = {
     "name": "portrait",

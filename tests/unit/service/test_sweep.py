@@ -12,16 +12,14 @@ import pytest
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.sweep import (
     FORGET_SECONDS,
+    JudgedInstance,
     SweepMemory,
-    Verdict,
     cost_per_hour,
     decide_sweep,
     describe_alert,
-    describe_foreign,
-    describe_swept,
     is_at_work,
 )
-from training_monitor.vast.renting import JobState, JobWork, QueuedJob, Rental, TrainingRequest
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 
 NOW = 1_750_000_000.0
 MINUTE, HOUR = 60.0, 3600.0
@@ -45,13 +43,13 @@ def job(state: JobState = JobState.TRAINING, *, idle: float = MINUTE, **details:
 
 def decide(
     seen: dict[str, Any], kept: QueuedJob | None = None, *, first_seen: float = NOW - HOUR, **options: Any
-) -> Verdict:
-    return decide_sweep(seen, {kept.id: kept} if kept else {}, "me", first_seen, NOW, CONFIG, **options)
+) -> JudgedInstance:
+    return decide_sweep(seen, kept, "me", first_seen, NOW, CONFIG, **options)
 
 
 def outcome(*args: Any, **options: Any) -> tuple[str, str]:
     verdict = decide(*args, **options)
-    return verdict.action, verdict.kind
+    return verdict["action"], verdict["kind"]
 
 
 # ---------------------------------------------------------------- what is not ours
@@ -79,7 +77,7 @@ def test_what_has_no_label_of_this_owner_is_foreign_whatever_its_age_and_state(s
         for details in [{}, {"start_date": 0}, {"actual_status": "offline"}, {"start_date": NOW - 1e7}]:
             with subtests.test(label=label, details=details):
                 verdict = decide(row(label, **details), job(JobState.COMPLETED), first_seen=0.0)
-                assert (verdict.action, verdict.kind, verdict.job_id, verdict.runtime) == (
+                assert (verdict["action"], verdict["kind"], verdict["job_id"], verdict["runtime"]) == (
                     "foreign",
                     "foreign",
                     None,
@@ -95,8 +93,8 @@ def test_the_machine_of_a_job_that_is_over_goes_at_once(subtests: pytest.Subtest
         for status in ["running", "stopped", "exited", "offline", "loading", None]:
             with subtests.test(state=state, status=status):
                 verdict = decide(row(actual_status=status), job(state), first_seen=NOW)
-                assert (verdict.action, verdict.kind, verdict.job_id) == ("terminate", "finished", "lora-1")
-                assert verdict.reason == f"Training {state} but instance not terminated"
+                assert (verdict["action"], verdict["kind"], verdict["job_id"]) == ("terminate", "finished", "lora-1")
+                assert verdict["reason"] == f"Training {state} but instance not terminated"
 
 
 @pytest.mark.parametrize("on_finish", ["keep", "stop"])
@@ -111,11 +109,11 @@ def test_the_machine_of_a_job_that_is_over_goes_at_once(subtests: pytest.Subtest
 def test_a_machine_that_is_to_be_kept_is_kept_however_old_and_alerted(on_finish: str, work: JobWork) -> None:
     done = job(JobState.COMPLETED, idle=99 * HOUR, request=replace(REQUEST, on_finish=on_finish), work=work)
     verdict = decide(row(start_date=NOW - 99 * HOUR, id="7"), done)
-    assert (verdict.action, verdict.kind) == ("keep", "kept")
-    assert verdict.reason == f"kept as asked (on_finish: {on_finish}); it goes on costing money"
-    alert = describe_alert(row(), verdict)
-    assert alert and (alert["type"], alert["instance_id"], alert["cost_per_hour"]) == ("INSTANCE_KEPT", 7, 0.5)
-    assert "its storage goes on costing" in decide(row(actual_status="stopped"), done).reason
+    assert (verdict["action"], verdict["kind"]) == ("keep", "kept")
+    assert verdict["reason"] == f"kept as asked (on_finish: {on_finish}); it goes on costing money"
+    alert = describe_alert(verdict)
+    assert alert and (alert["type"], alert["instance_id"], alert["cost_per_hour"]) == ("INSTANCE_KEPT", "7", 0.5)
+    assert "its storage goes on costing" in decide(row(actual_status="stopped"), done)["reason"]
 
 
 @pytest.mark.parametrize("state", [JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING])
@@ -172,7 +170,7 @@ def test_a_machine_that_was_asked_for_and_not_yet_seen_is_the_one_of_the_job() -
 )
 def test_a_machine_that_its_job_left_goes_after_the_grace_period(work: JobWork, reason: str) -> None:
     left = job(idle=11 * MINUTE, work=work)
-    assert decide(row(), left).reason == reason
+    assert decide(row(), left)["reason"] == reason
     assert outcome(row(), left) == ("terminate", "left_over")
     assert outcome(row(), left, first_seen=NOW - 9 * MINUTE) == ("keep", "left_over")
 
@@ -194,8 +192,8 @@ def test_a_job_without_progress_for_two_hours_is_stuck_in_whatever_state(state: 
     assert outcome(row(), job(state, idle=119 * MINUTE)) == ("keep", "at_work")
     assert outcome(row(), job(state, idle=120 * MINUTE)) == ("keep", "at_work")
     verdict = decide(row(), job(state, idle=120 * MINUTE + 1))
-    assert (verdict.action, verdict.kind) == ("terminate", "stuck")
-    assert verdict.reason == f"Training stuck in {state} (no update in 120min)"
+    assert (verdict["action"], verdict["kind"]) == ("terminate", "stuck")
+    assert verdict["reason"] == f"Training stuck in {state} (no update in 120min)"
 
 
 def test_a_worker_that_came_back_gets_the_grace_period_to_look_at_a_job_that_seems_stuck() -> None:
@@ -217,10 +215,10 @@ def test_progress_at_an_impossible_moment_is_not_stuck(moment: float) -> None:
 def test_a_machine_beyond_its_hard_timeout_goes_when_no_worker_is_there() -> None:
     old = row(start_date=NOW - 4.2 * HOUR)
     verdict = decide(old, job(lease_until=None))
-    assert (verdict.action, verdict.kind) == ("terminate", "max_runtime")
-    assert verdict.reason == "Instance exceeded max runtime (4.20h > 4.0h limit)"
-    assert verdict.runtime == pytest.approx(4.2 * HOUR)
-    alert = describe_alert(old, verdict)
+    assert (verdict["action"], verdict["kind"]) == ("terminate", "max_runtime")
+    assert verdict["reason"] == "Instance exceeded max runtime (4.20h > 4.0h limit)"
+    assert verdict["runtime"] == pytest.approx(4.2 * HOUR)
+    alert = describe_alert(verdict)
     assert alert and (alert["type"], alert["job_id"]) == ("MAX_RUNTIME_EXCEEDED", "lora-1")
 
 
@@ -259,7 +257,7 @@ def test_a_start_that_is_none_counts_from_when_the_machine_was_first_seen(subtes
     ]:
         with subtests.test(start=start):
             strange = row(start_date=start)
-            assert decide(strange, job()).runtime == HOUR
+            assert decide(strange, job())["runtime"] == HOUR
             assert outcome(strange, job()) == ("keep", "at_work")
             assert outcome(strange, job(lease_until=None), first_seen=NOW - 5 * HOUR) == ("terminate", "max_runtime")
             assert outcome({"id": 7, "label": OURS}, job(lease_until=None), first_seen=NOW - 5 * HOUR)[0] == "terminate"
@@ -267,12 +265,12 @@ def test_a_start_that_is_none_counts_from_when_the_machine_was_first_seen(subtes
 
 def test_a_machine_is_no_older_than_its_job() -> None:
     young = job(created_at=NOW - HOUR, lease_until=None)
-    assert decide(row(start_date=NOW - 90 * HOUR), young).runtime == HOUR
+    assert decide(row(start_date=NOW - 90 * HOUR), young)["runtime"] == HOUR
     assert outcome(row(start_date=NOW - 90 * HOUR), young) == ("keep", "at_work")
 
 
 def test_a_first_look_that_lies_ahead_is_now() -> None:
-    assert decide(row(start_date=None), first_seen=NOW + HOUR).runtime == 0.0
+    assert decide(row(start_date=None), first_seen=NOW + HOUR)["runtime"] == 0.0
 
 
 # ---------------------------------------------------------------- orphans
@@ -283,12 +281,12 @@ def test_a_machine_whose_job_nobody_knows_goes_when_it_was_seen_for_the_grace_pe
         with subtests.test(status=status):
             orphan = row(actual_status=status)
             verdicts = [decide(orphan, first_seen=NOW - age * MINUTE) for age in (0, 9, 10)]
-            assert [(each.action, each.kind) for each in verdicts] == [("keep", "orphan")] * 2 + [
+            assert [(each["action"], each["kind"]) for each in verdicts] == [("keep", "orphan")] * 2 + [
                 ("terminate", "orphan")
             ]
-            assert [each.seconds_left for each in verdicts] == [10 * MINUTE, MINUTE, None]
-            assert verdicts[0].reason == "Instance has no associated training record"
-            alerts = [describe_alert(orphan, each) for each in verdicts]
+            assert [each["seconds_left"] for each in verdicts] == [10 * MINUTE, MINUTE, None]
+            assert verdicts[0]["reason"] == "Instance has no associated training record"
+            alerts = [describe_alert(each) for each in verdicts]
             assert [alert and alert["type"] for alert in alerts] == ["ORPHAN_INSTANCE"] * 3
 
 
@@ -312,7 +310,8 @@ def test_a_machine_that_is_down_is_left_to_the_worker_as_long_as_there_is_one(su
             assert outcome(row(actual_status=status), away) == ("keep", "down")
             gone = replace(away, lease_until=NOW - 11 * MINUTE)
             assert outcome(row(actual_status=status), gone) == ("terminate", "down")
-            assert decide(row(actual_status=status), gone).reason == f"Instance is {status} and no worker replaces it"
+            said = f"Instance is {status} and no worker replaces it"
+            assert decide(row(actual_status=status), gone)["reason"] == said
             assert outcome(row(actual_status=status), gone, first_seen=NOW - MINUTE) == ("keep", "down")
             assert outcome(row(actual_status=status), replace(gone, lease_until=None)) == ("terminate", "down")
             assert outcome(row(actual_status=None, cur_state=status), gone) == ("terminate", "down")
@@ -328,8 +327,8 @@ def test_a_row_that_is_garbage_but_for_its_label_is_judged_by_what_is_known(subt
             strange = {"id": 7, "label": OURS, **dict.fromkeys(names, garbage)}
             assert outcome(strange, job()) == ("keep", "at_work")
             assert outcome(strange) == ("terminate", "orphan")
-            assert json.dumps(describe_swept(strange, decide(strange)), allow_nan=False)
-            assert describe_swept(strange, decide(strange))["cost_per_hour"] is None
+            assert json.dumps(decide(strange), allow_nan=False)
+            assert decide(strange)["cost_per_hour"] is None
 
 
 def test_what_a_machine_costs_is_its_storage_when_it_is_stopped() -> None:
@@ -339,10 +338,11 @@ def test_what_a_machine_costs_is_its_storage_when_it_is_stopped() -> None:
 
 
 def test_a_foreign_machine_is_reported_with_its_cost_and_a_bounded_label() -> None:
-    seen = describe_foreign(row("x" * 5000))
+    seen = decide(row("x" * 5000))
     assert (seen["instance_id"], seen["status"], seen["cost_per_hour"]) == (7, "running", 0.5)
     assert seen["label"] == "x" * 200
-    assert describe_foreign(row([1], actual_status=3))["label"] is describe_foreign(row([1], actual_status=3))["status"]
+    strange = decide(row([1], actual_status=3))
+    assert strange["label"] is strange["status"] is None
 
 
 # ---------------------------------------------------------------- what is remembered

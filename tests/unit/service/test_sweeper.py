@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import EPOCH, FakeClock, FakeTransport
+from tests.job_states import STEPS
 from tests.unit.killing import Killed
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.core.models import CommandResult, Event
@@ -24,10 +26,10 @@ from training_monitor.notify.channels import WebList
 from training_monitor.notify.notice_text import PLAIN, render
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
-from training_monitor.service.queue import STEPS, TrainingQueue
+from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.sweep import SweepMemory
 from training_monitor.service.sweeper import SweepReport, sweep_instances, watch_sweeps
-from training_monitor.vast.renting import JobState, JobWork, QueuedJob, TrainingRequest, format_label
+from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, TrainingRequest, format_label
 
 HOUR = 3600.0
 REQUEST = TrainingRequest(name="lora", command="train")
@@ -148,16 +150,16 @@ class Bench:
         stopping, reports = threading.Event(), list[SweepReport]()
         self.clock.at(self.clock.elapsed + seconds, stopping.set)
         with Outbox(TrainingNotifier([WebList()], store=Store(self.folder)), self.store) as outbox:
-            watch_sweeps(
-                interval,
-                stopping,
-                **{"owner": "me", "store": self.store, **options},
+            sweep = partial(
+                sweep_instances,
+                **{"dry_run": False, "owner": "me", "store": self.store, **options},
                 outbox=outbox,
                 on_event=self.events.append,
-                on_report=reports.append,
                 transport=self.transport,
                 clock=self.clock,
             )
+            tell: Any = {"on_event": self.events.append, "on_report": reports.append}
+            watch_sweeps(sweep, interval, stopping, **tell, clock=self.clock)
         return reports
 
     @property
@@ -198,36 +200,46 @@ def test_what_no_job_needs_goes_and_is_told_and_the_rest_stays(bench: Bench) -> 
     report = bench.sweep()
     assert sorted(bench.account.rows) == [2, 4] and bench.account.destroyed == [1, 3]
     assert (report["instances_checked"], report["dry_run"], report["skipped"]) == (4, False, False)
+    common = {"status": "running", "runtime": 0.0, "seconds_left": None, "cost_per_hour": 0.5}
     assert report["terminated"] == [
         {
             "instance_id": 1,
+            "action": "terminate",
+            "kind": "finished",
             "reason": "Training COMPLETED but instance not terminated",
             "job_id": "done",
             "label": "training_monitor/me/done/1",
-            "cost_per_hour": 0.5,
             "acknowledged": True,
+            **common,
         },
         {
             "instance_id": 3,
+            "action": "terminate",
+            "kind": "orphan",
             "reason": "Instance has no associated training record",
             "job_id": "nobody",
             "label": "training_monitor/me/nobody/1",
-            "cost_per_hour": 0.5,
             "acknowledged": True,
+            **common,
+            "runtime": 3607.0,
         },
     ]
     assert report["kept"] == [
         {
             "instance_id": 2,
+            "action": "keep",
             "kind": "at_work",
             "reason": "its job is TRAINING, and waits for a worker",
             "job_id": "busy",
-            "status": "running",
-            "seconds_left": None,
-            "cost_per_hour": 0.5,
+            "label": "training_monitor/me/busy/1",
+            "acknowledged": False,
+            **common,
+            "runtime": 7.0,
         }
     ]
-    assert report["foreign"] == [{"instance_id": 4, "label": "somebody's", "status": "running", "cost_per_hour": 2.5}]
+    [other] = report["foreign"]
+    assert (other["instance_id"], other["label"], other["status"]) == (4, "somebody's", "running")
+    assert (other["kind"], other["job_id"], other["cost_per_hour"]) == ("foreign", None, 2.5)
     assert [(alert["type"], alert["instance_id"]) for alert in report["alerts"]] == [("ORPHAN_INSTANCE", 3)]
     assert not report["errors"] and not report["planned"]
     assert json.loads(json.dumps(report)) == report
@@ -489,7 +501,7 @@ def test_an_hour_of_failing_listings_destroys_nothing_and_alerts_once(bench: Ben
         assert ids(report["errors"]) == [None] and "broken" in report["errors"][0]["error"]
     [alert] = [alert for report in reports for alert in report["alerts"]]
     assert (alert["type"], alert["instance_id"]) == ("LISTING_FAILED", None)
-    assert alert["seconds"] is not None and 900 <= alert["seconds"] <= 1020
+    assert alert["seconds"] is not None and 600 <= alert["seconds"] <= 720
     [notice] = bench.notices
     assert (notice.kind, notice.priority, notice.generation) == ("listing_failed", "high", 1)
     assert len(bench.account.rows) == 5 and bench.account.destroyed == []
@@ -508,7 +520,7 @@ def test_the_end_of_an_outage_is_told_once_and_the_next_outage_is_another_one(be
 def test_short_outages_are_not_told(bench: Bench) -> None:
     for _ in range(5):
         bench.account.down = True
-        bench.watch(300, 800)
+        bench.watch(300, 500)
         bench.account.down = False
         bench.watch(300, 400)
     assert bench.told == []

@@ -9,7 +9,7 @@ import pytest
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.service.machine_steps import format_training_config
-from training_monitor.vast.renting import TrainingSpec
+from training_monitor.vast.training_request import TrainingSpec
 
 
 def process(spec: TrainingSpec) -> dict[str, Any]:

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import EPOCH, Behaviour, FakeClock, FakeJobs, FakeStream, FakeTransport, is_call, read_cursor
+from tests.job_states import STEPS
 from training_monitor.core.errors import TargetUnreachable
 from training_monitor.core.models import CommandResult
 from training_monitor.core.store import Store
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.job_context import JobContext, Lease, Service
-from training_monitor.service.queue import STEPS, TrainingQueue
+from training_monitor.service.queue import TrainingQueue
 from training_monitor.service.training_step import TrainingStep
-from training_monitor.vast.renting import JobState, JobWork, Rental, TrainingRequest
+from training_monitor.vast.training_request import JobState, JobWork, Rental, TrainingRequest
 
 RENTED = JobWork(attempt=1, asked_at=EPOCH, instance_id=7, rentals=(Rental(7, 1, 0.5, EPOCH, machine_id=55),))
 REFUSAL = '{"error": true, "status_code": 500, "msg": "internal"}\n'

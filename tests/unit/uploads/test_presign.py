@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.uploads.botocore_table import ACCESS_KEY, NOW, R2, SECRET_KEY, Request, recorded, requests
 from training_monitor.core.errors import SettingsError
-from training_monitor.uploads.presign import Storage, presign_multipart, presign_upload
+from training_monitor.uploads.presign import Storage, presign_upload
 
 METHODS = {
     "put_object": "PUT",
@@ -77,10 +77,6 @@ class TestEquality:
     def test_the_record_holds_every_input(self) -> None:
         assert {str(request) for request, _ in recorded()} == {str(request) for request in requests()}
 
-    def test_a_part_of_a_multipart_upload(self, storage: Storage) -> None:
-        url = presign_multipart(storage, "id/1", 3, now=NOW)
-        assert url == storage.sign("PUT", {"uploadId": "id/1", "partNumber": "3"}, now=NOW)
-
 
 class TestDefaults:
     def test_an_endpoint_of_ones_own_has_the_bucket_in_the_path(self) -> None:
@@ -130,11 +126,9 @@ class TestWrongInput:
         with pytest.raises(SettingsError):
             storage.sign("PUT", expires=expires)
 
-    def test_methods_regions_parts(self, storage: Storage) -> None:
+    def test_methods_regions_keys(self, storage: Storage) -> None:
         for wrong in (
             lambda: storage.sign("PATCH"),
-            lambda: presign_multipart(storage, "id", 0),
-            lambda: presign_multipart(storage, "", 1),
             lambda: Storage("bucket", "k", region="eu west"),
             lambda: Storage("bucket", "k", region="auto"),
             lambda: Storage("bucket", "k", access_key="alone"),

@@ -14,7 +14,6 @@ from training_monitor.core.errors import AccessDenied, CommandError, CommandFail
 from training_monitor.core.models import CommandResult
 from training_monitor.vast.account import (
     Balance,
-    RegisteredKey,
     account_balance,
     check_ssh_keys,
     list_ssh_keys,
@@ -139,14 +138,14 @@ def test_keys_are_listed_under_any_name_and_deleted_ones_are_not() -> None:
         {"id": 3, "key": "/home/me/.ssh/id.pub"},
         {"id": 4, "public_key": PUBLIC, "deleted_at": "2026-01-01"},
     ]
-    expected = [RegisteredKey(1, PUBLIC), RegisteredKey(2, OTHER), RegisteredKey(3, "/home/me/.ssh/id.pub")]
+    expected = {1: PUBLIC, 2: OTHER, 3: "/home/me/.ssh/id.pub"}
     assert list_ssh_keys(transport=Tools(rows).transport) == expected
     wrapped = (0, json.dumps({"success": True, "ssh_keys": rows}), "")
     assert list_ssh_keys(transport=Tools(says={"show ssh-keys": wrapped}).transport) == expected
 
 
 def test_an_account_without_keys_has_none() -> None:
-    assert list_ssh_keys(transport=Tools(says={"show ssh-keys": recorded("ssh_keys_none")}).transport) == []
+    assert list_ssh_keys(transport=Tools(says={"show ssh-keys": recorded("ssh_keys_none")}).transport) == {}
 
 
 def test_what_cannot_be_read_is_an_error_not_an_account_without_keys(subtests: pytest.Subtests) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.vast.cost import (
-    BudgetDecision,
     BurnForecast,
+    Limit,
     Spending,
     day_start,
     decide_budget,
@@ -17,9 +17,8 @@ from training_monitor.vast.cost import (
     estimate_cost,
     forecast_burn,
     spent_by,
-    spent_since,
 )
-from training_monitor.vast.renting import Rental, TrainingRequest, TrainingSpec
+from training_monitor.vast.training_request import Rental, TrainingRequest, TrainingSpec
 
 NOON = 1_750_075_200.0  # 2025-06-16 12:00 UTC
 LORA = TrainingRequest("cat", dataset="/data", spec=TrainingSpec("cat", "tok", steps=4000), seconds_per_step=2.5)
@@ -87,11 +86,11 @@ def test_only_the_part_of_a_rental_in_the_window_counts() -> None:
     before = rental(2, None, began - 7200, began - 3600)
     within = rental(3, 1.0, began + 3600, began + 7200)
     running = rental(4, 1.0, NOON - 3600)
-    assert spent_since([across, before, within, running], began, NOON) == Spending(3.0)
+    assert spent_by([across, before, within, running], NOON, since=began) == Spending(3.0)
 
 
 def test_an_unknown_price_within_the_window_is_told() -> None:
-    assert spent_since([rental(7, None, NOON - 100)], NOON - 50, NOON) == Spending(0.0, (7,))
+    assert spent_by([rental(7, None, NOON - 100)], NOON, since=NOON - 50) == Spending(0.0, (7,))
 
 
 def test_the_day_begins_at_midnight_utc() -> None:
@@ -146,35 +145,35 @@ def test_without_machines_nothing_burns() -> None:
 
 
 def test_without_a_budget_a_job_goes_on_whatever_it_costs() -> None:
-    assert decide_budget(None, Spending(1e6, (1,))) == BudgetDecision("go_on")
+    assert decide_budget(None, Spending(1e6, (1,))) is None
 
 
 def test_a_budget_that_is_used_up_ends_the_job_even_when_a_price_is_not_known() -> None:
     for unknown in ((), (1,)):
         decision = decide_budget(5.0, Spending(5.0, unknown), price_per_hour=0.5, seconds_left=0.0)
-        assert decision == BudgetDecision("end", "its budget of $5.00 is used up: $5.00 spent")
+        assert decision == Limit("budget", "its budget of $5.00 is used up: $5.00 spent", ends=True)
 
 
 def test_a_budget_that_will_be_used_up_before_the_end_is_told() -> None:
     decision = decide_budget(5.0, Spending(4.0), price_per_hour=2.0, seconds_left=3600)
-    assert decision.action == "warn"
+    assert decision is not None and not decision.ends
     assert decision.reason == (
         "its budget of $5.00 will be used up in 0.5 h, before it can finish: $4.00 spent, $2.00 more needed"
     )
 
 
 def test_a_budget_that_reaches_lets_the_job_go_on() -> None:
-    assert decide_budget(5.0, Spending(3.0), price_per_hour=2.0, seconds_left=3600) == BudgetDecision("go_on")
+    assert decide_budget(5.0, Spending(3.0), price_per_hour=2.0, seconds_left=3600) is None
 
 
 @pytest.mark.parametrize(("price", "left"), [(None, 3600.0), (2.0, None), (0.0, 3600.0), (None, None)])
 def test_what_is_left_to_do_and_not_known_is_no_reason(price: float | None, left: float | None) -> None:
-    assert decide_budget(5.0, Spending(4.9), price_per_hour=price, seconds_left=left) == BudgetDecision("go_on")
+    assert decide_budget(5.0, Spending(4.9), price_per_hour=price, seconds_left=left) is None
 
 
 def test_machines_without_a_price_are_told_and_never_counted_as_free() -> None:
     decision = decide_budget(5.0, Spending(1.0, tuple(range(1, 9))), price_per_hour=0.1, seconds_left=60)
-    assert decision.action == "warn"
+    assert decision is not None and not decision.ends
     assert decision.reason == (
         "its budget of $5.00 cannot be watched: nobody knows the price of 1, 2, 3, 4, 5 and 3 more"
     )

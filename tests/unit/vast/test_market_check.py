@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from training_monitor.vast.offers import MOST_PAGES, MOST_ROWS, MarketCheck, Offer, OfferQuery, judge_request
-from training_monitor.vast.renting import TrainingRequest, TrainingSpec
+from training_monitor.vast.training_request import TrainingRequest, TrainingSpec
 
 GOOD = {"num_gpus": 1, "reliability": 0.99, "country": "SE", "cuda": 12.4, "disk_gb": 500.0, "verified": True}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import Behaviour
+from tests.job_states import STEPS
 from tests.unit.service.market_world import REQUEST, STEPS_TRAINED, JobWorld
-from training_monitor.service.queue import STEPS
-from training_monitor.vast.renting import JobState
+from training_monitor.vast.training_request import JobState
 
 LIES = [[kind] * count for kind in ("empty", "partial") for count in (1, 2, 6)]
 

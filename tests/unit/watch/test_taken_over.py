@@ -18,7 +18,7 @@ from training_monitor.core.errors import LeaseLost
 from training_monitor.core.models import Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import TerminationPlan
-from training_monitor.vast.renting import JobState
+from training_monitor.vast.training_request import JobState
 from training_monitor.watch.terminate import is_terminating, past_termination
 from training_monitor.watch.watcher import TrainingWatcher
 

@@ -1,4 +1,4 @@
-"""Frozen values for renting a machine for one training: the request, its state, its rentals. Pure."""
+"""Frozen values of one training on rented machines: the request, its state, its rentals. Pure."""
 
 from __future__ import annotations
 
