@@ -38,7 +38,7 @@ from training_monitor.core.units import format_duration, known_number
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import OTHER_KEY_NEXT, clean_line, find_denial, last_words
 from training_monitor.vast.instances import destroy_instance, find_instance, list_instances, show_instance
-from training_monitor.vast.offers import Offer, OfferQuery, search_offers
+from training_monitor.vast.offers import Offer, OfferQuery, find_loose_wishes, search_everything, search_offers
 
 MOST_OFFERS = 10
 LOOK_EVERY, REFUSED_LOOK = 2.0, 2.0
@@ -56,11 +56,11 @@ _STATUS = re.compile(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re
 _LATER = (425, 429)  # refused without effect: too early or too often
 _UNSURE = (408, 409)  # the statuses from 400 to 499 that leave the effect unknown
 _CREDIT = re.compile(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
-_CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"max_price_per_hour": 1000.0}, "a higher max_price_per_hour: the cheapest costs ${price:.2f}"),
-    ({"only_preferred": False}, "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)"),
-    ({"min_vram_gb": 0.0}, "a lower min_vram_gb: {gpu} has {vram:g} GB"),
-)
+_ADVICE = {  # by the wish that excludes all offers
+    "--max-price": "a higher max_price_per_hour: the cheapest costs ${price:.2f}",
+    "--gpu": "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)",
+    "--min-vram": "a lower min_vram_gb: {gpu} has {vram:g} GB",
+}
 T = TypeVar("T")
 
 
@@ -390,19 +390,15 @@ def _no_offers(query: OfferQuery, found: int, wanted: int, runner: Transport) ->
     if found:
         hint = "a query that more offers meet: a higher price, other GPUs"
         return NoOffers(f"all {found} offers are on machines that are not to be taken", hint=hint)
-    hint = (
-        "; or ".join(_advice(query, runner)) or "another query: a higher price, other GPUs, less VRAM, more countries"
-    )
+    advice = []
+    with suppress(CommandError):
+        loose = find_loose_wishes(query, search_everything(query, transport=runner))
+        for best, text in ((min(loose[each], key=_price), text) for each, text in _ADVICE.items() if each in loose):
+            gpu, vram = clean_line(best.gpu_name, 60), best.vram_gb or 0.0
+            advice.append(text.format(price=_price(best), gpu=gpu, vram=vram))
+    hint = "; or ".join(advice) or "another query: a higher price, other GPUs, less VRAM, more countries"
     return NoOffers("nothing for rent is good enough", hint=hint)
 
 
-def _advice(query: OfferQuery, runner: Transport) -> list[str]:
-    """Return what to change, each alone, to find offers; nothing if that is unknown."""
-    advice = []
-    for fields, text in _CHANGES:
-        with suppress(CommandError):
-            if (changed := replace(query, **fields)) != query and (offers := search_offers(changed, transport=runner)):
-                best = min(offers, key=lambda offer: offer.price_per_hour or 0.0)
-                price, gpu, vram = best.price_per_hour or 0.0, clean_line(best.gpu_name, 60), best.vram_gb or 0.0
-                advice.append(text.format(price=price, gpu=gpu, vram=vram))
-    return advice
+def _price(offer: Offer) -> float:
+    return offer.price_per_hour or 0.0
