@@ -19,7 +19,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines, redact
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.rest import request
-from training_monitor.targets.asking import quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import LocalTransport, Transport
@@ -92,9 +92,8 @@ def make_samples(
         if on_progress:
             on_progress(_mask(line, secrets))
 
-    tries = DetachedTries(
-        target, "samples", identity, limit=hook.timeout, on_progress=tell, transport=transport, clock=clock
-    )
+    site = Site.of(target, transport=transport, clock=clock)
+    tries = DetachedTries(site, "samples", identity, limit=hook.timeout, on_progress=tell)
     try:
         view = _run_tries(hook, tries, script + hook.command, variables)
     except CommandFailed as failure:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable, redact
 from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
 from training_monitor.jobs.process_jobs import (
@@ -22,10 +21,8 @@ from training_monitor.jobs.process_jobs import (
     start_question,
     stop_question,
 )
-from training_monitor.targets.asking import ask, read_text
+from training_monitor.targets.asking import Site, read_text
 from training_monitor.targets.scripts import format_call
-from training_monitor.targets.target import Target
-from training_monitor.targets.transport import Transport
 
 LOOK_SECONDS = 2.0
 MOST_SILENT_LOOKS = 15
@@ -39,16 +36,13 @@ class DetachedTries:
 
     def __init__(
         self,
-        target: str | Target,
+        site: Site,
         work: str,
         identity: Sequence[str],
         *,
-        namespace: str = "default",
         timeout: float | None = None,
         limit: float | None = None,
         on_progress: Callable[[str], None] | None = None,
-        transport: Transport | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Set up the tries. `work` is a word for the kind of work; the same `identity` is the same work.
 
@@ -58,15 +52,14 @@ class DetachedTries:
         self.attempts = 1
         self.newest = 0  # the number of the newest known try, from 1
         self._ends: float | None = None  # when the time limit of that try ends
-        self._target, self._namespace, self._transport, self._clock = target, namespace, transport, clock
-        self._work, self._limit = work, limit
+        self._site, self._clock, self._work, self._limit = site, site.clock, work, limit
         self._name = f"{work}-" + hashlib.sha256("\0".join(identity).encode("utf-8", "replace")).hexdigest()[:16]
-        self._deadline = None if timeout is None else clock.monotonic() + timeout
-        self._on_progress, self._told, self._told_at = on_progress, "", clock.monotonic()
+        self._deadline = None if timeout is None else site.clock.monotonic() + timeout
+        self._on_progress, self._told, self._told_at = on_progress, "", site.clock.monotonic()
 
     def ask(self, question: Question[T]) -> T:
         """Ask the target one question. Raises the error that kept us from asking."""
-        [answer] = ask(self._target, question, namespace=self._namespace, transport=self._transport)
+        [answer] = self._site.ask(question)
         return cast(T, answer.get())
 
     def settle(self) -> JobView | None:

@@ -25,7 +25,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
 from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.core.values import UploadedFile, UploadReport
-from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call, read_file
 from training_monitor.targets.target import Target
@@ -165,7 +165,8 @@ def upload_to_hugging_face(
     """
     _check(repo_id, token_env, path_in_repo, revision)
     shown = f"hf://{repo_id}{f'@{revision}' if revision else ''}{f'/{path_in_repo}' if path_in_repo else ''}"
-    [answer] = ask(target, _look_question(path), namespace=namespace, transport=transport)
+    site = Site.of(target, namespace, transport, clock)
+    [answer] = site.ask(_look_question(path))
     source: Any = answer.get()
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
@@ -185,8 +186,7 @@ def upload_to_hugging_face(
         _program=read_file("hub.py"),
     )
     identity = ("hub", path, repo_id, inside, revision or "", card, source["identity"])
-    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
-    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
+    job = DetachedTries(site, "upload", identity, timeout=timeout, on_progress=on_progress)
     try:
         listing = _upload(job, command, env or {})
     except CommandFailed as error:

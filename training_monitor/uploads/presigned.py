@@ -23,7 +23,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.values import UploadedFile, UploadReport
-from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
@@ -106,13 +106,13 @@ def upload_to_presigned_url(
     """
     _check(destination, part_bytes)
     shown = destination.address if isinstance(destination, Storage) else destination.partition("?")[0]
-    [answer] = ask(target, _look_question(path), namespace=namespace, transport=transport)
+    site = Site.of(target, namespace, transport, clock)
+    [answer] = site.ask(_look_question(path))
     source: Any = answer.get()
     if isinstance(source, str):
         return UploadReport(shown, False, error=f"{path}: {source}")
     identity = ("presigned", path, shown, source.identity)
-    ways: Any = {"namespace": namespace, "on_progress": on_progress, "transport": transport, "clock": clock}
-    job = DetachedTries(target, "upload", identity, timeout=timeout, **ways)
+    job = DetachedTries(site, "upload", identity, timeout=timeout, on_progress=on_progress)
     try:
         if isinstance(destination, str):
             return _upload_to_url(source, destination, shown, job, multipart_above)
