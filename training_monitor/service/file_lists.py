@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 from training_monitor.core.errors import CommandFailed, ParseError, SettingsError
 from training_monitor.core.models import Question
-from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
-from training_monitor.targets.target import Target
-from training_monitor.targets.transport import Transport
 
 PARTIAL = ".training_monitor_partial"
 INCOMING = f"{PARTIAL}/incoming"  # temporary files being written; the leftovers of a killed writer are never resumed
@@ -178,14 +176,7 @@ def split_batches(files: Mapping[str, ListedFile], *, most_files: int, most_byte
         yield batch
 
 
-def list_remote(
-    target: str | Target,
-    path: str,
-    names: Collection[str] = (),
-    *,
-    make: bool = False,
-    transport: Transport | None = None,
-) -> FileList | None:
+def list_remote(site: Site, path: str, names: Collection[str] = (), *, make: bool = False) -> FileList | None:
     """List the files below `path` on a target, or below `names` in it; None if `path` does not exist.
 
     With `make`, the folder is created first, accessible to its owner only. `path` may be a file.
@@ -205,10 +196,11 @@ def list_remote(
         most_files=MOST_FILES + 1,
     )
     question = Question("files", script, lambda reply: parse_file_list(reply.output), LIST_SECONDS)
-    [answer] = ask(target, question, transport=transport)
+    [answer] = site.ask(question)
     if isinstance(answer.failure, ParseError):
-        raise CommandFailed(f"{path!r}: {answer.failure}", target=str(target)) from answer.failure
-    return answer.get()
+        raise CommandFailed(f"{path!r}: {answer.failure}", target=str(site)) from answer.failure
+    found: FileList | None = answer.get()
+    return found
 
 
 def list_folder(folder: str) -> FileList:

@@ -331,7 +331,7 @@ def sync(ctx: JobContext) -> None:
     if ctx.job.work.saved_path:
         pushes.append((os.path.dirname(ctx.job.work.saved_path), ctx.checkpoint_dir))
     try:
-        list_remote(target, ctx.output_dir, make=True, transport=ctx.service.transport)  # the command starts above it
+        list_remote(ctx.site(), ctx.output_dir, make=True)  # the command starts above it
         for local, remote in pushes:
             tell = partial(tell_copying, ctx, local)
             report = push_folder(local, target, remote, on_progress=tell, **ctx.ways)

@@ -46,9 +46,9 @@ from training_monitor.service.transfers import (
     push_by_tar,
     send_by_rsync,
 )
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.connect import connect
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 SYNC_SECONDS = 6 * 3600.0
@@ -264,16 +264,16 @@ def push_folder(
         CommandTimedOut: not everything was copied in time; call again to resume.
         CommandError: the target could not be asked.
     """
-    where = parse_target(target)
-    reach = connect(where, transport)
+    site = Site.of(target, transport=transport, clock=clock)
+    reach = connect(site.target, transport)
 
     def look() -> _Look:
         here = list_folder(local)
-        there = list_remote(where, remote, make=True, transport=transport)
+        there = list_remote(site, remote, make=True)
         if there is None or there.is_file:
-            raise CommandFailed(f"{remote!r} is no folder", target=str(where), hint="another path")
-        check_no_others(there, here.files, str(where))
-        return _Look(here, there, _usable(there, where))
+            raise CommandFailed(f"{remote!r} is no folder", target=str(site), hint="another path")
+        check_no_others(there, here.files, str(site))
+        return _Look(here, there, _usable(there, site.target))
 
     def send(seen: _Look, names: list[str], tool: Tool, limit: float) -> Sent:
         if tool == "rsync":
@@ -282,10 +282,10 @@ def push_folder(
 
     def clear(seen: _Look) -> None:
         with suppress(CommandError):  # everything has arrived; a later copy will clear it
-            ask(where, clear_question(seen.there.root, seen.wanted), transport=transport)
+            site.ask(clear_question(seen.there.root, seen.wanted))
 
     what = f"copying {local!r} to {remote!r}"
-    return _Copying(what, str(where), look, send, clear, on_progress, timeout, clock).run()
+    return _Copying(what, str(site), look, send, clear, on_progress, timeout, clock).run()
 
 
 def fetch_folder(
@@ -318,15 +318,15 @@ def fetch_folder(
         CommandTimedOut: not everything was copied in time; call again to resume.
         CommandError: the target could not be asked.
     """
-    where = parse_target(target)
+    site = Site.of(target, transport=transport, clock=clock)
     names = _checked_names(only)
     folder = _make_folder(local)
-    reach = connect(where, transport)
+    reach = connect(site.target, transport)
 
     def look() -> _Look:
-        source = _existing(list_remote(where, remote, names, transport=transport), remote, names, str(where))
+        source = _existing(list_remote(site, remote, names), remote, names, str(site))
         check_no_links(folder, source.files)
-        return _Look(source, list_arrived(folder, source.files), _usable(source, where))
+        return _Look(source, list_arrived(folder, source.files), _usable(source, site.target))
 
     def send(seen: _Look, batch: list[str], tool: Tool, limit: float) -> Sent:
         _make_folder(os.path.join(folder, INCOMING))
@@ -338,7 +338,7 @@ def fetch_folder(
         clear_here(folder, seen.wanted)
 
     what = f"copying {remote!r} to {local!r}"
-    return _Copying(what, str(where), look, send, clear, on_progress, timeout, clock).run()
+    return _Copying(what, str(site), look, send, clear, on_progress, timeout, clock).run()
 
 
 def _usable(there: FileList, target: Target) -> frozenset[str]:
