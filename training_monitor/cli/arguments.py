@@ -382,7 +382,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
     },
     "set up": {
-        "demo": Command("demo", "watch a real training process crash, hang and recover (20 s, needs nothing)", ("",)),
+        "demo": Command(
+            "supervising", "watch a real training process crash, hang and recover (20 s, needs nothing)", ("",)
+        ),
         "doctor": Command(
             "doctor",
             "which tools, contexts and keys work here, and what to do",

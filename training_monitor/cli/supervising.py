@@ -1,4 +1,4 @@
-"""`run` and `restart`: supervise a command or an existing job, and show what happens."""
+"""`run`, `restart` and `demo`: supervise a command, an existing job or a small training, and show what happens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,14 +15,21 @@ from typing import Any
 
 from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
-from training_monitor.cli.output import hint, interrupted_status, print_json
+from training_monitor.cli.output import hint, interrupted_status, print_json, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
+from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
+from training_monitor.jobs.jobs import find_jobs_named
+from training_monitor.jobs.stopping import stop_job
 from training_monitor.judging.limits import OUTAGE_AFTER
 from training_monitor.observe.training_command import folders_of_arguments
+from training_monitor.restart.restart import auto_restart
 from training_monitor.restart.state import RunState
+from training_monitor.targets.asking import Site
+
+DEMO_NAME = "demo"
 
 
 def run(args: Namespace) -> int:
@@ -188,3 +196,47 @@ def _same_call(secret: str | None) -> str:
 
 def _program() -> str:
     return "python3 -m training_monitor" if os.path.basename(sys.argv[0]) == "__main__.py" else "training-monitor"
+
+
+def demo(args: Namespace) -> int:
+    """Run the demo in a temporary folder; folder and training are removed however it ends."""
+    with tempfile.TemporaryDirectory(prefix="training-monitor-demo-", ignore_cleanup_errors=True) as folder:
+        os.environ["TRAINING_MONITOR_JOBS_DIR"] = os.path.join(folder, "jobs")
+        try:
+            return _run_demo(folder, args)
+        except KeyboardInterrupt as interrupt:
+            hint("\nthe demo was interrupted; its training process is ended, its folder removed")
+            return interrupted_status(interrupt)
+        finally:
+            _end_demo()
+
+
+def _run_demo(folder: str, args: Namespace) -> int:
+    output = os.path.join(folder, "checkpoints")
+    script = os.path.join(os.path.dirname(__file__), "demo_training.py")
+    command = [sys.executable, script, "--output", output]
+    config: dict[str, object] = {
+        "command": command,
+        "resume_argument": "--resume",
+        "working_dir": folder,
+        "env": {"TRAINING_MONITOR_JOBS_DIR": os.path.join(folder, "jobs")},
+    }
+    if not args.json:
+        say(
+            "A real training process, 200 steps, a checkpoint every 20. It will crash once,\n"
+            "leaving a damaged checkpoint, and hang once. auto_restart supervises it here:\n"
+            f"  {shlex.join(command)}\n"
+        )
+    display = LiveDisplay(as_json=args.json)
+    store = Store(os.path.join(folder, "state"))
+    try:
+        report = auto_restart("local", DEMO_NAME, output, 5, 0.5, 2.5, 0.4, config, on_event=display.show, store=store)
+    finally:
+        display.clear()
+    return show_result(report, args)
+
+
+def _end_demo() -> None:
+    for view, _ in find_jobs_named(Site.of("local"), DEMO_NAME, process=True):
+        if not view.status.is_terminal or view.survivors:
+            stop_job("local", view.job_id, grace=1.0)

@@ -164,10 +164,7 @@ class RayJob:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     exit_code: int | None = None
-    error_type: str | None = None
     start_time: float | None = None
-    end_time: float | None = None
-    driver_node_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import JobStatus, RayJob, RayResources
-from training_monitor.logs.text import RAY_PREFIX, RAY_REPEATED, strip_ansi
+from training_monitor.logs.text import strip_ansi
 
 REST, CLI = "ray rest", "ray cli"
 
@@ -95,10 +95,7 @@ def _job(entry: Mapping[str, Any]) -> RayJob:
         runtime_env=dict(runtime_env) if isinstance(runtime_env, dict) else {},
         metadata={str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {},
         exit_code=_whole(entry.get("driver_exit_code")),
-        error_type=_text(entry.get("error_type")),
         start_time=_seconds(entry.get("start_time")),
-        end_time=_seconds(entry.get("end_time")),
-        driver_node_id=_text(entry.get("driver_node_id")),
     )
 
 
@@ -348,13 +345,3 @@ def _amounts(values: Any, source: str) -> tuple[float, float]:
     if not (0 <= used < inf and 0 <= total < inf):
         raise ParseError("an amount that cannot be read", source=source, text=repr(values)[:100])
     return used, total
-
-
-# ---------------------------------------------------------------- log lines
-
-
-def clean_ray_line(line: str) -> str:
-    """Remove colours, the prefix `(Actor pid=123, ip=10.0.0.7)` and Ray's repeat note from a log line."""
-    plain = strip_ansi(line)
-    prefix = RAY_PREFIX.match(plain)
-    return RAY_REPEATED.sub("", plain[prefix.end() :] if prefix else plain)

@@ -9,7 +9,6 @@ import pytest
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import JobStatus, RayResources
 from training_monitor.jobs.ray_output import (
-    clean_ray_line,
     is_already_exists,
     parse_cluster_status,
     parse_ray_job,
@@ -34,8 +33,7 @@ def recorded(name: str) -> str:
 def test_a_job_is_read_with_times_in_seconds() -> None:
     job = parse_ray_job(recorded("cli_rest_bad1.json"))
     assert (job.submission_id, job.status, job.exit_code) == ("bad1", JobStatus.FAILED, 3)
-    assert (job.start_time, job.end_time) == (1795236724.678, 1795236726.484)
-    assert job.error_type == "JOB_ENTRYPOINT_COMMAND_ERROR"
+    assert job.start_time == 1795236724.678
     assert (job.message or "").startswith("Job entrypoint command failed with exit code 3")
 
 
@@ -225,13 +223,3 @@ def test_placement_groups_in_demand_are_readable() -> None:
 def test_a_cluster_status_without_a_report_is_an_error(text: str) -> None:
     with pytest.raises(ParseError):
         parse_cluster_status(text)
-
-
-# ------------------------------------------------ log lines
-
-
-def test_a_log_line_is_cleaned() -> None:
-    last = recorded("job_driver_actor_log.txt").rstrip("\n").splitlines()[-1]
-    assert clean_ray_line(last) == "[rank] step 25 loss=0.038"
-    assert clean_ray_line("\x1b[36m(Actor pid=123, ip=10.0.0.7)\x1b[0m hello") == "hello"
-    assert clean_ray_line("plain (pid=3) text") == "plain (pid=3) text"
