@@ -19,7 +19,7 @@ from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 from training_monitor.health.host import log_host_question
 from training_monitor.jobs.process_jobs import start_process_job
 from training_monitor.logs.following import log_question_of
@@ -123,8 +123,8 @@ def test_the_newest_job_of_a_ray_head_is_found_by_the_log_of_its_driver(shell: s
     write(logs / "dashboard.log", "step 1/1\n")
     (tmp_path / "ray" / "session_latest").symlink_to(logs.parent)
     [pattern] = [each for each in DEFAULT_LOG_PATHS if each.startswith("/tmp/ray/")]
-    entry = FleetEntry("local", log_paths=(pattern.replace("/tmp", str(tmp_path), 1),))
-    [row] = FleetMonitor([entry]).update_all_metrics().values()
+    spec = MemberSpec("local", log_paths=(pattern.replace("/tmp", str(tmp_path), 1),))
+    [row] = FleetMonitor([spec]).update_all_metrics().values()
     assert (row.step, row.total_steps, row.finished) == (3, 9, None)
 
 
@@ -159,8 +159,8 @@ class Rented:
         with (self.folder / f"{number}.log").open("a") as file:
             file.write(text)
 
-    def entries(self, *numbers: int) -> list[FleetEntry]:
-        return [FleetEntry(f"vast://{number}", log_paths=(f"{self.folder}/{number}.l*g",)) for number in numbers]
+    def specs(self, *numbers: int) -> list[MemberSpec]:
+        return [MemberSpec(f"vast://{number}", log_paths=(f"{self.folder}/{number}.l*g",)) for number in numbers]
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_five_instances_cost_one_listing_a_refresh_and_one_round_trip_each(
     for number in range(1, 6):
         rented.add(number, f"step {number}/100 loss 0.{number}\n")
     history = History(Store(str(tmp_path / "history")))
-    monitor = FleetMonitor(rented.entries(1, 2, 3, 4, 5), history=history, transport=transport)
+    monitor = FleetMonitor(rented.specs(1, 2, 3, 4, 5), history=history, transport=transport)
     rows = by_number(monitor.update_all_metrics())
     assert {number: row.step for number, row in rows.items()} == {number: number for number in range(1, 6)}
     assert all(row.status == "running" and row.error is None and row.ram_util for row in rows.values())
@@ -201,7 +201,7 @@ def test_while_the_api_fails_rows_stay_and_machines_are_asked(
     rented: Rented, transport: WatchedTransport, status: int
 ) -> None:
     rented.add(1)
-    monitor = FleetMonitor(rented.entries(1), transport=transport)
+    monitor = FleetMonitor(rented.specs(1), transport=transport)
     monitor.update_all_metrics()
     rented.api.fail_with = status
     rented.write(1, "step 11/100 loss 0.4\n")
@@ -218,7 +218,7 @@ def test_rows_with_nulls_are_listed_nevertheless(rented: Rented, transport: Watc
     nulls = ["start_date", "extra_env", "dph_total", "gpu_name", "label", "intended_status", "num_gpus"]
     rented.add(1, **dict.fromkeys(nulls))
     rented.add(2, actual_status=None, ssh_host=None)
-    rows = by_number(FleetMonitor(rented.entries(1, 2), transport=transport).update_all_metrics())
+    rows = by_number(FleetMonitor(rented.specs(1, 2), transport=transport).update_all_metrics())
     assert (rows[1].status, rows[1].step, rows[1].total_cost) == ("running", 10, None)
     assert rows[2].step is None and rows[2].error is None
 
@@ -240,7 +240,7 @@ def test_from_garbage_nothing_follows(rented: Rented, transport: WatchedTranspor
 
 def test_an_api_that_hangs_delays_no_look_and_no_snapshot(rented: Rented, transport: WatchedTransport) -> None:
     rented.add(1)
-    monitor = FleetMonitor(rented.entries(1), config=FleetConfig(interval=1.0), transport=transport)
+    monitor = FleetMonitor(rented.specs(1), config=FleetConfig(interval=1.0), transport=transport)
     monitor.update_all_metrics()
     rented.api.hang = LIST
     monitor.start()
@@ -277,7 +277,7 @@ def test_an_instance_whose_ssh_is_down_says_why_and_the_others_go_on(
 ) -> None:
     rented.add(1)
     rented.add(2, ssh_port=9)  # nobody listens there
-    rows = by_number(FleetMonitor(rented.entries(1, 2), transport=transport).update_all_metrics())
+    rows = by_number(FleetMonitor(rented.specs(1, 2), transport=transport).update_all_metrics())
     assert rows[1].step == 10 and rows[2].status == "running" and "refused" in (rows[2].error or "")
 
 
@@ -291,19 +291,19 @@ def test_pods_ssh_hosts_instances_and_jobs_are_one_fleet(
     (tmp_path / "pod.log").write_text("step 3/9 loss 1.5\n")
     start_process_job("local", "echo 'step 4/9 loss 0.5'; sleep 30", "mine")
     start_process_job("local", "echo 'step 9/9 loss 0.5'; exit 3", "bad")
-    entries = [
-        FleetEntry("local", "process:mine", groups=("jobs",)),
-        FleetEntry("local", "process:bad", groups=("jobs",)),
-        FleetEntry("local", "process:nobody"),
-        FleetEntry(in_pod.address, log_paths=(f"{tmp_path}/pod.log",), name="a pod"),
-        FleetEntry("k8s://default/gone"),
-        FleetEntry(rented.sshd.address, log_paths=(f"{rented.folder}/7.log",)),
-        *rented.entries(7),
+    specs = [
+        MemberSpec("local", "process:mine", groups=("jobs",)),
+        MemberSpec("local", "process:bad", groups=("jobs",)),
+        MemberSpec("local", "process:nobody"),
+        MemberSpec(in_pod.address, log_paths=(f"{tmp_path}/pod.log",), name="a pod"),
+        MemberSpec("k8s://default/gone"),
+        MemberSpec(rented.sshd.address, log_paths=(f"{rented.folder}/7.log",)),
+        *rented.specs(7),
     ]
-    monitor = FleetMonitor(entries, transport=transport)
+    monitor = FleetMonitor(specs, transport=transport)
     assert wait_until(lambda: monitor.update_all_metrics()["local#process:bad"].status == "failed", 30)
     rows = {row.key: row for row in monitor.snapshot().rows}
-    assert list(rows) == [entry.key for entry in entries] and monitor.snapshot().groups == ("jobs",)
+    assert list(rows) == [spec.key for spec in specs] and monitor.snapshot().groups == ("jobs",)
     seen = [(row.status, row.step) for row in rows.values()]
     assert seen == [
         ("running", 4),
@@ -325,7 +325,7 @@ def test_pods_ssh_hosts_instances_and_jobs_are_one_fleet(
 def test_nothing_runs_on_after_it_was_closed(rented: Rented, transport: WatchedTransport) -> None:
     rented.add(1)
     before = set(threading.enumerate())
-    monitor = FleetMonitor(rented.entries(1), config=FleetConfig(interval=1.0), transport=transport)
+    monitor = FleetMonitor(rented.specs(1), config=FleetConfig(interval=1.0), transport=transport)
     monitor.start()
     assert wait_until(lambda: monitor.snapshot().rows[0].step == 10, 20)
     monitor.close()

@@ -12,7 +12,7 @@ from tests.fakes import EPOCH, TRAINING, FakeClock, FakeJob, FakeTraining, FakeT
 from tests.unit.fleet.fleet_world import MEMORY, TABLE
 from training_monitor.core.store import Store
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 from training_monitor.observe.check import check_training, judge_jobs
 from training_monitor.observe.health_report import get_training_health
 from training_monitor.watch.monitor import JobMonitor
@@ -145,7 +145,7 @@ class Asked:
         self.transport = FakeTransport(self.run.answer)
         self.store = Store(str(self.folder / "state"))
         self.given: dict[str, Any] = {"transport": self.transport, "clock": self.clock}
-        self.fleet = FleetMonitor([FleetEntry("local", JOB)], store=self.store, **self.given)
+        self.fleet = FleetMonitor([MemberSpec("local", JOB)], store=self.store, **self.given)
         self.ways: dict[str, Callable[[], str]] = {
             "check": self._check,
             "stall": partial(self._check, stagnation_threshold=300.0),

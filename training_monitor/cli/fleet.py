@@ -18,12 +18,12 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.core.store import Store
-from training_monitor.fleet.config import FleetConfig, parse_entry
+from training_monitor.fleet.config import FleetConfig, parse_member
 from training_monitor.fleet.fleet import FleetMonitor, load_fleet_config
 from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.mock import MockFleet
-from training_monitor.fleet.values import FleetEntry, FleetSnapshot
+from training_monitor.fleet.values import FleetSnapshot, MemberSpec
 from training_monitor.logs.patterns import load_log_patterns
 from training_monitor.targets.target import parse_target
 
@@ -39,8 +39,8 @@ def vast(args: Namespace) -> int:
         return _show(mock, args, "vast.ai (mock)", config)
     config = _changed(load_fleet_config(), args)
     _check_group(args.group, config.groups)
-    entries = [entry for number in args.instances or () for entry in config.entries_of(f"vast://{number}")]
-    return _watch(entries, args, "vast.ai", config, whole_account=not entries)
+    specs = [spec for number in args.instances or () for spec in config.specs_of(f"vast://{number}")]
+    return _watch(specs, args, "vast.ai", config, whole_account=not specs)
 
 
 def fleet(args: Namespace) -> int:
@@ -48,10 +48,10 @@ def fleet(args: Namespace) -> int:
     config = _changed(load_fleet_config(), args)
     _check_group(args.group, config.groups)
     words = args.targets or list(config.groups)
-    entries = [entry for word in words for entry in config.groups.get(word) or [parse_entry(word)]]
-    if not entries:
+    specs = [spec for word in words for spec in config.groups.get(word) or [parse_member(word)]]
+    if not specs:
         raise SettingsError("TARGET", None, "targets, or groups in the settings file: [fleet.groups] NAME = [TARGET]")
-    return _watch(entries, args, "fleet", config)
+    return _watch(specs, args, "fleet", config)
 
 
 def _changed(config: FleetConfig, args: Namespace) -> FleetConfig:
@@ -70,16 +70,16 @@ def _check_group(name: str | None, groups: Collection[str]) -> None:
 
 
 def _watch(
-    entries: Sequence[FleetEntry], args: Namespace, title: str, config: FleetConfig, *, whole_account: bool = False
+    specs: Sequence[MemberSpec], args: Namespace, title: str, config: FleetConfig, *, whole_account: bool = False
 ) -> int:
     namespace = getattr(args, "namespace", "default")
-    for entry in entries:
-        parse_target(entry.target, namespace=namespace)  # before the screen hides errors
+    for spec in specs:
+        parse_target(spec.target, namespace=namespace)  # before the screen hides errors
     with ExitStack() as stack:
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         outbox = stack.enter_context(open_outbox(args.notify)) if args.notify is not None else None
         monitor = FleetMonitor(
-            entries,
+            specs,
             whole_account=whole_account,
             config=config,
             patterns=load_log_patterns(),

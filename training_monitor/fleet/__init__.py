@@ -23,6 +23,6 @@ __all__, __getattr__, __dir__ = export_names(
         "fleet.metrics": "Health Thresholds TrainingMetrics",
         "fleet.mock": "MockFleet",
         "fleet.trends": "compare_runs project_cost trend",
-        "fleet.values": "FleetAlert FleetEntry FleetSample FleetSnapshot FleetSummary",
+        "fleet.values": "FleetAlert MemberSpec FleetSample FleetSnapshot FleetSummary",
     },
 )

@@ -61,7 +61,7 @@ from training_monitor.core.settings_table import (
 from training_monitor.core.units import parse_duration
 from training_monitor.core.values import PRIORITIES
 from training_monitor.fleet.metrics import Thresholds
-from training_monitor.fleet.values import JOB_ID, LOG_PATHS, REPORTED, FleetEntry, FleetSample
+from training_monitor.fleet.values import JOB_ID, LOG_PATHS, REPORTED, FleetSample, MemberSpec
 from training_monitor.judging.limits import OUTAGE_AFTER, FromZero
 
 STATUS = "status"
@@ -337,7 +337,7 @@ DEFAULT_LOG_PATHS = (
     "/tmp/ray/session_latest/logs/job-driver-*.log",  # on the head pod of a Ray cluster
 )
 
-_ENTRY = "TARGET, TARGET#JOB, TARGET#LOG, or a table of target, job, log_paths and name"
+_MEMBER = "TARGET, TARGET#JOB, TARGET#LOG, or a table of target, job, log_paths and name"
 _GROUPS = "a table: NAME = [TARGET, ...]"
 _ALERTS = "tables, each under [[fleet.alerts]]"
 CheckTarget = Callable[[str], object]
@@ -365,7 +365,7 @@ class FleetConfig:
     interval: Annotated[float, seconds(least=1)] = 10.0
     log_paths: Annotated[tuple[str, ...], LOG_PATHS] = DEFAULT_LOG_PATHS
     thresholds: Annotated[Thresholds, table(Thresholds)] = Thresholds()
-    groups: Annotated[Mapping[str, tuple[FleetEntry, ...]], _groups()] = field(default_factory=dict)
+    groups: Annotated[Mapping[str, tuple[MemberSpec, ...]], _groups()] = field(default_factory=dict)
     rules: Annotated[tuple[AlertRule, ...], Kind(_ALERTS, _read_rules), "alerts"] = ()
     budget: Annotated[float, number("dollars, above 0", above=0)] | None = None
     warn_hours_left: Annotated[float, number("hours, from 0", least=0)] = 12.0
@@ -380,10 +380,10 @@ class FleetConfig:
         """The longest gap between two looks that counts as watched without interruption."""
         return 3.0 * self.interval + 30.0
 
-    def entries_of(self, target: str) -> tuple[FleetEntry, ...]:
-        """Return the entries of a target in the groups; a plain entry if it is in none."""
+    def specs_of(self, target: str) -> tuple[MemberSpec, ...]:
+        """Return the members of a target in the groups; its own name if it is in none."""
         found = tuple(each for group in self.groups.values() for each in group if each.target == target)
-        return found or (FleetEntry(target),)
+        return found or (MemberSpec(target),)
 
 
 def read_fleet_config(table: object, place: Place, check_target: CheckTarget = lambda target: None) -> FleetConfig:
@@ -401,28 +401,28 @@ def read_fleet_config(table: object, place: Place, check_target: CheckTarget = l
     return config
 
 
-def parse_entry(text: str, *, groups: tuple[str, ...] = ()) -> FleetEntry:
+def parse_member(text: str, *, groups: tuple[str, ...] = ()) -> MemberSpec:
     """Parse `TARGET`, `TARGET#JOB` or `TARGET#LOG`.
 
     Args:
         text: JOB is a Ray submission id or process:NAME; LOG is a path or a shell pattern that begins with / or ~/.
-        groups: the groups of the entry.
+        groups: the groups of the member.
 
     Raises:
         SettingsError: the target is missing, or the part after the # is neither. The target itself is not checked.
     """
     target, mark, which = text.partition("#")
     if not target.strip() or "\0" in target:
-        raise SettingsError("target", text, _ENTRY)
+        raise SettingsError("target", text, _MEMBER)
     if which.startswith(("/", "~/")) and "\0" not in which:
-        return FleetEntry(target, log_paths=(which,), groups=groups)
+        return MemberSpec(target, log_paths=(which,), groups=groups)
     if mark and JOB_ID.read(which, Place()) is MISFIT:
         raise SettingsError("target", text, "after the #: a submission id, process:NAME, or a path from / or ~/ on")
-    return FleetEntry(target, which or None, groups=groups)
+    return MemberSpec(target, which or None, groups=groups)
 
 
 def _groups(check_target: CheckTarget = lambda target: None) -> Kind:
-    return named(lambda name: Kind(f"a list, each of it {_ENTRY}", partial(_read_group, name, check_target)), _GROUPS)
+    return named(lambda name: Kind(f"a list, each of it {_MEMBER}", partial(_read_group, name, check_target)), _GROUPS)
 
 
 def _read_group(name: str, check_target: CheckTarget, value: Any, place: Place) -> Any:
@@ -431,15 +431,15 @@ def _read_group(name: str, check_target: CheckTarget, value: Any, place: Place) 
         return place.note(name, "a name that is no target: a word such as nightly")
     if not isinstance(value, (list, tuple)) or not value:
         return MISFIT
-    entries: dict[str, FleetEntry] = {}
+    specs: dict[str, MemberSpec] = {}
     for index, each in enumerate(value):
-        entry = (place / index).read(Kind(_ENTRY, partial(_read_entry, name, check_target)), each)
-        if entry is not MISFIT and entries.setdefault(entry.key, entry) is not entry:
+        spec = (place / index).read(Kind(_MEMBER, partial(_read_spec, name, check_target)), each)
+        if spec is not MISFIT and specs.setdefault(spec.key, spec) is not spec:
             (place / index).note(each, "each only once in a group")
-    return tuple(entries.values())
+    return tuple(specs.values())
 
 
-def _read_entry(group: str, check_target: CheckTarget, value: Any, place: Place) -> Any:
+def _read_spec(group: str, check_target: CheckTarget, value: Any, place: Place) -> Any:
     def read_target(target: Any, at: Place) -> Any:
         if not isinstance(target, str) or not target.strip() or "\0" in target:
             return MISFIT
@@ -449,13 +449,13 @@ def _read_entry(group: str, check_target: CheckTarget, value: Any, place: Place)
         return target
 
     if isinstance(value, str):
-        entry = parse_entry(value, groups=(group,))
-        check_target(entry.target)
-        return entry
-    if not isinstance(value, (Mapping, FleetEntry)):
+        spec = parse_member(value, groups=(group,))
+        check_target(spec.target)
+        return spec
+    if not isinstance(value, (Mapping, MemberSpec)):
         return MISFIT
     kinds = {"target": Kind("a text that is not empty", read_target)}
-    return read_table(FleetEntry, value, place, kinds, groups=(group,))
+    return read_table(MemberSpec, value, place, kinds, groups=(group,))
 
 
 def _read_rules(value: Any, place: Place) -> Any:

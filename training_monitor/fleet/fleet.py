@@ -24,7 +24,7 @@ from training_monitor.fleet.member import FleetMember
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.record import FleetOutages, FleetRecord, SampleHistory
 from training_monitor.fleet.rows import Listed, bill, summarize
-from training_monitor.fleet.values import FleetAlert, FleetEntry, FleetSample, FleetSnapshot
+from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, MemberSpec
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.logs.patterns import LogPattern
 from training_monitor.targets.target import parse_target
@@ -148,7 +148,7 @@ class FleetMonitor(Engine):
     backoff. Looks replace values as a whole, so a snapshot never changes.
 
     Args:
-        entries: what is watched.
+        specs: what is watched.
         whole_account: also watch every instance of the vast.ai account that is not stopped, as it appears.
         config: interval, log paths, thresholds, rules, budget.
         patterns: the user's own metrics.
@@ -167,7 +167,7 @@ class FleetMonitor(Engine):
 
     def __init__(
         self,
-        entries: Sequence[FleetEntry] = (),
+        specs: Sequence[MemberSpec] = (),
         *,
         whole_account: bool = False,
         config: FleetConfig = DEFAULT_CONFIG,
@@ -187,7 +187,7 @@ class FleetMonitor(Engine):
         )
         self._members: dict[str, FleetMember] = {}
         self._view = FleetSnapshot(clock.time())
-        self._add_members(entries)
+        self._add_members(specs)
         self._named = frozenset(self._members)
         numbers = {member.instance for member in self._members.values() if member.instance is not None}
         self._lister = AccountLister(numbers, transport, clock) if whole_account or numbers else None
@@ -269,7 +269,7 @@ class FleetMonitor(Engine):
         if self._whole_account and account.error is None:
             known = {member.instance for member in self._all_members()}
             new = [f"vast://{number}" for number in account.running() if number not in known]
-            self._add_members([entry for target in new for entry in self.config.entries_of(target)])
+            self._add_members([spec for target in new for spec in self.config.specs_of(target)])
         for member in self._all_members():
             if member.instance is not None:
                 member.listed = account.about(member.instance, member.listed)
@@ -284,13 +284,13 @@ class FleetMonitor(Engine):
             self._members = {key: member for key, member in self._members.items() if key not in dropped}
             self._schedule.forget(dropped)
 
-    def _add_members(self, entries: Sequence[FleetEntry]) -> None:
+    def _add_members(self, specs: Sequence[MemberSpec]) -> None:
         """Add members; one that is named twice is added once, with the groups of both."""
-        merged: dict[str, FleetEntry] = {}
-        for entry in entries:
-            before = merged.get(entry.key, entry)
-            merged[entry.key] = replace(before, groups=tuple(dict.fromkeys((*before.groups, *entry.groups))))
-        made = {key: self._make_member(entry) for key, entry in merged.items()}
+        merged: dict[str, MemberSpec] = {}
+        for spec in specs:
+            before = merged.get(spec.key, spec)
+            merged[spec.key] = replace(before, groups=tuple(dict.fromkeys((*before.groups, *spec.groups))))
+        made = {key: self._make_member(spec) for key, spec in merged.items()}
         with self._lock:
             self._members = {**self._members, **made}
 
@@ -317,7 +317,7 @@ class FleetMonitor(Engine):
             timestamp=now,
             rows=rows,
             summary=summary,
-            groups=tuple(dict.fromkeys(group for member in members for group in member.entry.groups)),
+            groups=tuple(dict.fromkeys(group for member in members for group in member.spec.groups)),
             interval=self.interval,
             listed_at=account.listed_at,
             error=account.error,
@@ -359,8 +359,8 @@ class VastAIMonitor(FleetMonitor):
 
     def __init__(self, instance_ids: Sequence[int] | None = None, use_mock: bool = False, **more: Any) -> None:
         config: FleetConfig = more.get("config", DEFAULT_CONFIG)
-        entries = [entry for number in instance_ids or () for entry in config.entries_of(f"vast://{number}")]
-        super().__init__(entries, whole_account=instance_ids is None, **more)
+        specs = [spec for number in instance_ids or () for spec in config.specs_of(f"vast://{number}")]
+        super().__init__(specs, whole_account=instance_ids is None, **more)
 
 
 # ---------------------------------------------------------------- actions
@@ -422,9 +422,9 @@ class FleetActions:
         if member.instance is not None:
             stop_instance(name, transport=self._transport, clock=self._clock)
             return "stopped", "it is stopped; its disk goes on costing"
-        assert member.entry.job
-        status = stop_job(member.target, member.entry.job, transport=self._transport, clock=self._clock)
-        return "stopped", f"{member.entry.job} has ended: {status}"
+        assert member.spec.job
+        status = stop_job(member.target, member.spec.job, transport=self._transport, clock=self._clock)
+        return "stopped", f"{member.spec.job} has ended: {status}"
 
     def _say(self, key: str, kind: str, text: str, level: str) -> None:
         now = self._clock.time()
@@ -439,7 +439,7 @@ def _refusal(action: str, member: FleetMember | None) -> str:
         return ""
     if action == "destroy":
         return f"{member.target} is not rented: there is nothing to destroy"
-    return "" if member.entry.job else "nothing tells what to stop: it has no job id"
+    return "" if member.spec.job else "nothing tells what to stop: it has no job id"
 
 
 def load_fleet_config(path: str | None = None) -> FleetConfig:

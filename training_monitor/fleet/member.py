@@ -26,7 +26,7 @@ from training_monitor.fleet.alerts import ToldMember
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
 from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
 from training_monitor.fleet.rows import Listed, Seen, metrics_of
-from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetEntry, FleetSample, TargetReading, sample_of
+from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, MemberSpec, TargetReading, sample_of
 from training_monitor.health.host import LogHost, log_host_question
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
@@ -70,17 +70,17 @@ class FleetMember:
 
     def __init__(
         self,
-        entry: FleetEntry,
+        spec: MemberSpec,
         config: FleetConfig,
         patterns: Sequence[LogPattern],
         namespace: str,
         turn: threading.Lock | None = None,
         store: Store | None = None,
     ) -> None:
-        self.entry, self.key, self._turn = entry, entry.key, turn or threading.Lock()
-        self.target = parse_target(entry.target, namespace=namespace)
-        self.job = named_job(entry.job) if entry.job else WatchedJob(log_paths=entry.log_paths or config.log_paths)
-        self._is_named = bool(entry.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
+        self.spec, self.key, self._turn = spec, spec.key, turn or threading.Lock()
+        self.target = parse_target(spec.target, namespace=namespace)
+        self.job = named_job(spec.job) if spec.job else WatchedJob(log_paths=spec.log_paths or config.log_paths)
+        self._is_named = bool(spec.log_paths) or config.log_paths != DEFAULT_LOG_PATHS  # by its log
         self._found_at: float | None = None  # when its training was last searched for
         self.seen, self.listed = Seen(), Listed()
         self.told = ToldMember()
@@ -158,7 +158,7 @@ class FleetMember:
             return False
         self._found_at = now
         try:
-            meant = find_meant(site, self.entry.job)
+            meant = find_meant(site, self.spec.job)
         except TrainingMonitorError:
             return False
         found = meant.trainings
@@ -289,7 +289,7 @@ class FleetMember:
             seen = replace(seen, error=listed.error, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._fresh_seconds:
             seen = replace(seen, error="nobody has looked since", stale_since=seen.reading.timestamp)
-        return metrics_of(self.entry, listed, seen, now)
+        return metrics_of(self.spec, listed, seen, now)
 
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
         """Return the sample for the rules and whether it is new; only new ones are stored.

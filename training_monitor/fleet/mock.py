@@ -20,7 +20,7 @@ from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import ACCOUNT, DEFAULT_CONFIG, Account, FleetMonitor
 from training_monitor.fleet.metrics import KEPT_LOGS
 from training_monitor.fleet.rows import Billed, Listed, Seen, metrics_of
-from training_monitor.fleet.values import FleetAlert, FleetEntry, FleetSample, TargetReading, sample_of
+from training_monitor.fleet.values import FleetAlert, FleetSample, MemberSpec, TargetReading, sample_of
 from training_monitor.judging.gpu_load import power_fraction
 from training_monitor.judging.judge import judge
 from training_monitor.logs.training_log import parse_progress
@@ -63,7 +63,7 @@ _DISK_GB, _RAM_GB = 200.0, 128.0
 class MockMember:
     """One member: its machine, and a training that began at `begun` and does `total_steps` at `speed` per second."""
 
-    entry: FleetEntry
+    spec: MemberSpec
     number: int
     instance_id: int
     scenario: str
@@ -98,7 +98,7 @@ def make_member(number: int, instance_id: int, seed: int) -> MockMember:
     speed = (0.5 + 4.0 * _noise(seed, number, 5.0)) * (0.2 if scenario == "idle" else 1.0)
     group = ("llama", "vision", "lora")[number % 3]
     return MockMember(
-        entry=FleetEntry(f"vast://{instance_id}", groups=(group,)),
+        spec=MemberSpec(f"vast://{instance_id}", groups=(group,)),
         number=number,
         instance_id=instance_id,
         scenario=scenario,
@@ -348,12 +348,12 @@ class MockFleet(FleetMonitor):
     ) -> None:
         numbers = dict.fromkeys(instance_ids or range(FIRST_ID, FIRST_ID + count))
         made = [make_member(number, each, seed) for number, each in enumerate(numbers)]
-        self._made = {each.entry.key: each for each in made}
+        self._made = {each.spec.key: each for each in made}
         self._began, self._logs_after = clock.time(), -inf
         self._pending: dict[str, MockAct] = {}
         self._done: dict[str, MockAct] = {}
         self._recent: dict[str, tuple[float, tuple[FleetSample, ...]]] = {}
-        super().__init__([each.entry for each in made], config=config, clock=clock)
+        super().__init__([each.spec for each in made], config=config, clock=clock)
         self.ask_all()
 
     # ------------------------------------------------------------ called by screens
@@ -437,5 +437,5 @@ class MockFleet(FleetMonitor):
         for at in times if times[-1:] == [newest] else [*times, newest]:
             listed, seen = look_at(made, at, self._began, act, logs_after=inf)
             when = self._began + at
-            samples.append(sample_of(metrics_of(made.entry, listed, seen, when), when))
+            samples.append(sample_of(metrics_of(made.spec, listed, seen, when), when))
         return tuple(samples)

@@ -130,7 +130,7 @@ class FleetRecord:
 
 def _word_for(member: FleetMember | None) -> str | None:
     """Return the name by which `check` finds its training; None if `check` searches as the fleet does."""
-    is_named = member is not None and bool(member.entry.job or member.entry.log_paths)
+    is_named = member is not None and bool(member.spec.job or member.spec.log_paths)
     return word_for(member.job) if member and is_named else None
 
 

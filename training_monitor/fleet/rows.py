@@ -17,7 +17,7 @@ from training_monitor.core.models import Gpu, JobStatus
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
-from training_monitor.fleet.values import FleetEntry, FleetSummary, TargetReading
+from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading
 from training_monitor.health.verdict import average
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.logs.job_progress import job_progress
@@ -70,21 +70,21 @@ class Listed:
     billed: Billed | None = None
 
 
-def metrics_of(entry: FleetEntry, listed: Listed, seen: Seen, now: float) -> TrainingMetrics:
+def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> TrainingMetrics:
     """Build the row of one member; its errors are those of `seen`."""
     row, reading = listed.row or {}, seen.reading
-    status = "lost" if listed.lost else _status(entry, listed.row, reading)
+    status = "lost" if listed.lost else _status(spec, listed.row, reading)
     is_up = status not in _DOWN
     times = (listed.listed_at if row else None, reading.timestamp if reading else None)
     return TrainingMetrics(
-        instance_id=_instance_id(entry, row),
+        instance_id=_instance_id(spec, row),
         gpu_type=_gpu_type(row, reading),
         status=status,
         last_updated=max((when for when in times if when is not None), default=None),
         recent_logs=deque((clean_text(line, MOST_LINE) for line in seen.logs[-KEPT_LOGS:]), maxlen=KEPT_LOGS),
-        key=entry.key,
-        name=_name(entry, row),
-        groups=entry.groups,
+        key=spec.key,
+        name=_name(spec, row),
+        groups=spec.groups,
         message=_message(row, reading, is_up),
         error=seen.error,
         stale_since=seen.stale_since,
@@ -111,24 +111,24 @@ def _words(value: object, length: int = MOST_WORDS) -> str | None:
 # ---------------------------------------------------------------- identity
 
 
-def _instance_id(entry: FleetEntry, listed: Mapping[str, Any]) -> int | str:
-    found = _INSTANCE.fullmatch(entry.target)
+def _instance_id(spec: MemberSpec, listed: Mapping[str, Any]) -> int | str:
+    found = _INSTANCE.fullmatch(spec.target)
     if found:
         return int(found[1])
     number = listed.get("id")
-    return number if type(number) is int else entry.name or entry.target
+    return number if type(number) is int else spec.name or spec.target
 
 
-def _name(entry: FleetEntry, listed: Mapping[str, Any]) -> str:
-    """Return the display name: that of the entry, else the label and the job or log, else the id.
+def _name(spec: MemberSpec, listed: Mapping[str, Any]) -> str:
+    """Return the display name: that of the spec, else the label and the job or log, else the id.
 
     A label of ours is shown as its job; the job or log distinguishes members on one target.
     """
     label = listed.get("label")
     ours = read_label(label)
     rented_as = clean_text(ours[1]) if ours else _words(label)
-    called = " ".join(word for word in (rented_as, _words(entry.which)) if word)
-    return entry.name or called or str(_instance_id(entry, listed))
+    called = " ".join(word for word in (rented_as, _words(spec.which)) if word)
+    return spec.name or called or str(_instance_id(spec, listed))
 
 
 def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str | None:
@@ -139,10 +139,10 @@ def _gpu_type(listed: Mapping[str, Any], reading: TargetReading | None) -> str |
     return f"{int(count)}x {name}" if name and count is not None and 2 <= count <= MOST_GPUS else name
 
 
-def _status(entry: FleetEntry, row: Mapping[str, Any] | None, reading: TargetReading | None) -> str:
+def _status(spec: MemberSpec, row: Mapping[str, Any] | None, reading: TargetReading | None) -> str:
     if row is not None:
         return _listed_status(row)
-    if _INSTANCE.fullmatch(entry.target) or reading is None:
+    if _INSTANCE.fullmatch(spec.target) or reading is None:
         return "unknown"
     status = reading.status.status
     return "running" if status is JobStatus.UNKNOWN and reading.status.is_running else status.value.lower()

@@ -1,4 +1,4 @@
-"""Frozen values of a fleet: entries, readings, alerts, sums, snapshots and samples. Pure."""
+"""Frozen values of a fleet: specs, readings, alerts, sums, snapshots and samples. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TEXT = text("a text that is not empty")
 
 
 @dataclass(frozen=True, slots=True)
-class FleetEntry:
-    """One thing to watch: a target, and which training there.
+class MemberSpec:
+    """What to watch: a target, and which training there.
 
     `job` is a job id there (a Ray submission id or process:NAME); without one, the newest file that matches one of
     `log_paths` (shell patterns on the target; empty: those of the configuration) is its log. `name` is the display

@@ -15,6 +15,7 @@ from training_monitor.core.values import Observation, StallAnalysis, Verdict
 from training_monitor.judging.loss import analyze_loss
 from training_monitor.judging.stall import DEFAULT_POLICY, StallPolicy, all_steps_done, analyze_stall
 
+STATES = ("starting", "running", "slow", "stalled", "finished", "failed", "stopped", "unknown")  # of a `Verdict`
 ENDS = ("finished", "failed", "stopped")  # terminal states; their reasons begin with the state
 VERDICTS = ("ok", "warning", "unknown", "failed")  # best first
 NOBODY_LOOKED = Verdict("unknown", "unknown", "nobody has looked yet")

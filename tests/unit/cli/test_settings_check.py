@@ -15,7 +15,7 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.settings_file import TABLES
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.fleet import load_fleet_config
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 
 toml_only = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no tomllib")
 SECONDS_FROM_1 = "seconds, from 1, or a duration such as 15m"
@@ -369,7 +369,7 @@ def test_the_fleet_of_the_file_is_read(tmp_path: Path) -> None:
     alerts = [{"name": "nan", "when": "loss is nan"}]
     file = write(tmp_path, {"fleet": {"groups": {"g": ["ssh://me@gpu1#~/x.log"]}, "alerts": alerts}})
     config = load_fleet_config(file)
-    assert config.groups == {"g": (FleetEntry("ssh://me@gpu1", log_paths=("~/x.log",), groups=("g",)),)}
+    assert config.groups == {"g": (MemberSpec("ssh://me@gpu1", log_paths=("~/x.log",), groups=("g",)),)}
     assert config.rules == (AlertRule("nan", "loss is nan"),)
 
 

@@ -15,7 +15,7 @@ from training_monitor.core.models import CommandResult
 from training_monitor.core.values import Notice
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 
 MEMORY = "MemTotal:       1000 kB\nMemFree:          10 kB\nMemAvailable:    250 kB\n"
 TABLE = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 1000 300 700 30% /workspace\n"
@@ -187,11 +187,11 @@ def unreachable(said: str = "connection refused") -> TargetUnreachable:
 class Watch:
     """A monitor over machines in memory, and what it has told."""
 
-    def __init__(self, *numbers: int, entries: tuple[FleetEntry, ...] = (), **options: Any) -> None:
+    def __init__(self, *numbers: int, specs: tuple[MemberSpec, ...] = (), **options: Any) -> None:
         self.world = World(*numbers)
         self.notices: list[Notice] = []
         given = {"whole_account": bool(numbers), "transport": self.world, "clock": self.world.clock}
-        self.monitor = FleetMonitor(entries, **{**given, "tell": self.notices.append, **options})
+        self.monitor = FleetMonitor(specs, **{**given, "tell": self.notices.append, **options})
 
     def look(self, after: float = 10) -> dict[str, TrainingMetrics]:
         self.world.clock.sleep(after)

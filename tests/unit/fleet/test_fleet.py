@@ -19,11 +19,11 @@ from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import MOST_LOST, FleetMonitor, VastAIMonitor
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.mock import MockFleet
-from training_monitor.fleet.values import FleetEntry, FleetSample, FleetSnapshot
+from training_monitor.fleet.values import FleetSample, FleetSnapshot, MemberSpec
 
 
-def fleet(world: World, *entries: FleetEntry, **options: Any) -> FleetMonitor:
-    return FleetMonitor(entries, **{"transport": world, "clock": world.clock, **options})
+def fleet(world: World, *specs: MemberSpec, **options: Any) -> FleetMonitor:
+    return FleetMonitor(specs, **{"transport": world, "clock": world.clock, **options})
 
 
 def account(world: World, **options: Any) -> FleetMonitor:
@@ -67,7 +67,7 @@ def test_stopped_instances_are_hidden_until_they_run_and_stay_when_they_are_stop
 
 def test_without_an_instance_the_account_is_not_asked() -> None:
     world = World()
-    rows = update(fleet(world, FleetEntry("local", groups=("a",)), FleetEntry("local", groups=("b",))), world)
+    rows = update(fleet(world, MemberSpec("local", groups=("a",)), MemberSpec("local", groups=("b",))), world)
     assert world.listings() == 0 and rows["local"].groups == ("a", "b")
 
 
@@ -145,21 +145,21 @@ def test_an_instance_that_can_be_neither_listed_nor_asked_for_is_not_lost() -> N
     update(monitor, world)
     world.lying, world.show_fails = [row(1)], True
     assert update(monitor, world)["vast://2"].status == "running"
-    rows = update(fleet(world, FleetEntry("vast://9"), FleetEntry("vast://1")), world)
+    rows = update(fleet(world, MemberSpec("vast://9"), MemberSpec("vast://1")), world)
     assert rows["vast://9"].status == "unknown" and "nobody knows yet" in (rows["vast://9"].error or "")
 
 
 def test_an_account_that_was_never_listed_says_so_in_every_row_of_it() -> None:
     world = World()
     world.listing = CommandTimedOut("vastai: no answer within 60 s")
-    rows = update(fleet(world, FleetEntry("vast://5"), FleetEntry("local")), world)
+    rows = update(fleet(world, MemberSpec("vast://5"), MemberSpec("local")), world)
     assert rows["vast://5"].status == "unknown" and "no answer" in (rows["vast://5"].error or "")
     assert rows["local"].step == 1 and rows["local"].error is None
 
 
 def test_an_instance_that_the_account_never_had_is_lost_with_that_reason() -> None:
     world = World(1)
-    rows = update(fleet(world, FleetEntry("vast://99"), FleetEntry("vast://1")), world)
+    rows = update(fleet(world, MemberSpec("vast://99"), MemberSpec("vast://1")), world)
     assert rows["vast://99"].status == "lost" and "no such instance" in (rows["vast://99"].error or "")
     assert list(rows) == ["vast://99", "vast://1"]
 
@@ -216,7 +216,7 @@ def test_a_machine_that_hangs_delays_nobody_and_is_not_asked_twice() -> None:
 def test_while_the_listing_hangs_other_targets_are_asked_and_a_snapshot_comes_at_once() -> None:
     world = World(1)
     release = world.listing_hangs = threading.Event()
-    monitor = fleet(world, FleetEntry("local"), FleetEntry("vast://1"), clock=SYSTEM_CLOCK)
+    monitor = fleet(world, MemberSpec("local"), MemberSpec("vast://1"), clock=SYSTEM_CLOCK)
     monitor.start()
     assert eventually(lambda: monitor.snapshot().rows[0].step == 1)
     snapshot = monitor.snapshot()
@@ -393,7 +393,7 @@ def test_what_could_not_be_done_is_told_with_the_reason() -> None:
 
 def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
     world = World()
-    monitor = fleet(world, FleetEntry("local"), FleetEntry("local", "process:run"))
+    monitor = fleet(world, MemberSpec("local"), MemberSpec("local", "process:run"))
     assert acted(monitor, "destroy", "local") == [("local", "refused", "warning")]
     assert acted(monitor, "stop", "local", "nobody") == [
         ("local", "refused", "warning"),
@@ -407,7 +407,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
 
 def test_an_instance_is_not_stopped_and_destroyed_at_once_by_whatever_names() -> None:
     world = World(1)
-    monitor = fleet(world, FleetEntry("vast://1"), FleetEntry("vast://1", "process:run"))
+    monitor = fleet(world, MemberSpec("vast://1"), MemberSpec("vast://1", "process:run"))
     release = world.listing_hangs = threading.Event()
     monitor.act("stop", ["vast://1"])
     assert acted(monitor, "destroy", "vast://1#process:run")[0][1] == "refused"

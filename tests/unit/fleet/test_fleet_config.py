@@ -14,11 +14,11 @@ from training_monitor.fleet.config import (
     AlertRule,
     CheckTarget,
     FleetConfig,
-    parse_entry,
+    parse_member,
     read_fleet_config,
 )
 from training_monitor.fleet.metrics import Thresholds
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 
 
 def refuse(target: str) -> None:
@@ -63,16 +63,16 @@ def test_all_of_the_table_is_read() -> None:
     assert config.rules == (AlertRule("idle", "loss > 3", "high", "Idle"),)
     assert config.groups == {
         "nightly": (
-            FleetEntry("vast://1", groups=("nightly",)),
-            FleetEntry("ssh://gpu1", "process:train", groups=("nightly",)),
+            MemberSpec("vast://1", groups=("nightly",)),
+            MemberSpec("ssh://gpu1", "process:train", groups=("nightly",)),
         )
     }
 
 
 def test_an_entry_may_be_a_table() -> None:
     table = {"target": "k8s://ns/pod", "job": "raysubmit_x", "log_paths": ["/data/*.log"], "name": "llama 日本"}
-    [entry] = read({"groups": {"g": [table]}}).groups["g"]
-    assert entry == FleetEntry("k8s://ns/pod", "raysubmit_x", ("/data/*.log",), "llama 日本", ("g",))
+    [spec] = read({"groups": {"g": [table]}}).groups["g"]
+    assert spec == MemberSpec("k8s://ns/pod", "raysubmit_x", ("/data/*.log",), "llama 日本", ("g",))
 
 
 def test_an_entry_is_a_target_with_a_job_or_a_log(subtests: pytest.Subtests) -> None:
@@ -84,7 +84,7 @@ def test_an_entry_is_a_target_with_a_job_or_a_log(subtests: pytest.Subtests) -> 
         ("vast://1#~/runs/-x.log", "vast://1", None, ("~/runs/-x.log",)),
     ]:
         with subtests.test(text=text, target=target, job=job, paths=paths):
-            assert parse_entry(text, groups=("g",)) == FleetEntry(target, job, paths, groups=("g",))
+            assert parse_member(text, groups=("g",)) == MemberSpec(target, job, paths, groups=("g",))
 
 
 def test_what_is_no_entry_is_refused(subtests: pytest.Subtests) -> None:
@@ -107,7 +107,7 @@ def test_what_is_no_entry_is_refused(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(text=text):
             with pytest.raises(SettingsError) as raised:
-                parse_entry(text)
+                parse_member(text)
             assert raised.value.value == text
 
 
@@ -222,5 +222,5 @@ def test_a_configuration_made_by_hand_is_checked_too(subtests: pytest.Subtests) 
 
 def test_a_target_is_watched_as_its_groups_say() -> None:
     config = read({"groups": {"a": [{"target": "vast://1", "name": "llama"}], "b": ["vast://1", "local"]}})
-    assert [(each.name, each.groups) for each in config.entries_of("vast://1")] == [("llama", ("a",)), (None, ("b",))]
-    assert config.entries_of("vast://2") == (FleetEntry("vast://2"),)
+    assert [(each.name, each.groups) for each in config.specs_of("vast://1")] == [("llama", ("a",)), (None, ("b",))]
+    assert config.specs_of("vast://2") == (MemberSpec("vast://2"),)

@@ -13,7 +13,7 @@ from training_monitor.core.errors import SettingsError, TargetUnreachable, Train
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember, LastLines
 from training_monitor.fleet.rows import Listed, Seen
-from training_monitor.fleet.values import REPORTED, FleetEntry, FleetSample
+from training_monitor.fleet.values import REPORTED, FleetSample, MemberSpec
 from training_monitor.logs.patterns import LogPattern
 from training_monitor.watch import state as watch_state
 
@@ -21,9 +21,9 @@ from training_monitor.watch import state as watch_state
 class Bench:
     """A member that is this machine."""
 
-    def __init__(self, entry: FleetEntry | None = None, patterns: tuple[LogPattern, ...] = ()) -> None:
+    def __init__(self, spec: MemberSpec | None = None, patterns: tuple[LogPattern, ...] = ()) -> None:
         self.world, self.now = World(), EPOCH
-        self.member = FleetMember(entry or FleetEntry("local"), FleetConfig(), patterns, "default")
+        self.member = FleetMember(spec or MemberSpec("local"), FleetConfig(), patterns, "default")
 
     @property
     def machine(self) -> Machine:
@@ -154,7 +154,7 @@ def test_one_that_never_answered_is_stale_since_the_first_try() -> None:
 
 
 def test_a_job_that_is_not_there_is_unknown_and_the_machine_is_seen_nevertheless() -> None:
-    bench = Bench(FleetEntry("local", "process:nobody"))
+    bench = Bench(MemberSpec("local", "process:nobody"))
     seen = bench.look()
     assert seen.error is None and [gpu.utilization for gpu in seen.reading.gpus] == [97]
     assert seen.reading.status.is_running is None and "process:nobody" in seen.reading.status.message
@@ -223,7 +223,7 @@ def test_the_verdict_is_renewed_every_half_a_minute_and_at_once_when_it_ends(mon
 
 
 def rented(**details: Any) -> FleetMember:
-    member = FleetMember(FleetEntry("vast://7"), FleetConfig(), (), "default")
+    member = FleetMember(MemberSpec("vast://7"), FleetConfig(), (), "default")
     member.listed = Listed(row(7, **details), EPOCH)
     return member
 
@@ -291,7 +291,7 @@ def test_clearing_the_logs_keeps_the_rest() -> None:
     assert bench.look().logs == ()
 
 
-@pytest.mark.parametrize("entry", [FleetEntry("vast://x"), FleetEntry("local", log_paths=("",)), FleetEntry("a b")])
-def test_what_is_no_target_or_pattern_is_refused(entry: FleetEntry) -> None:
+@pytest.mark.parametrize("spec", [MemberSpec("vast://x"), MemberSpec("local", log_paths=("",)), MemberSpec("a b")])
+def test_what_is_no_target_or_pattern_is_refused(spec: MemberSpec) -> None:
     with pytest.raises(SettingsError):
-        FleetMember(entry, FleetConfig(), (), "default")
+        FleetMember(spec, FleetConfig(), (), "default")

@@ -10,7 +10,7 @@ from tests.fakes import gpu_answer
 from tests.unit.fleet.fleet_world import Watch, row
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 
 STEPS = "".join(f"step {number}/200 loss 0.5\n" for number in range(1, 41))
 DONE = "step 199/200 loss 0.5\nstep 200/200 loss 0.4\nTraining complete\n"
@@ -19,7 +19,7 @@ CRASHED = STEPS + "Traceback (most recent call last):\nRuntimeError: CUDA error:
 
 def once(log: str, age: float, **machine: Any) -> TrainingMetrics:
     """The row of this machine after one look at a log that was written to `age` seconds ago."""
-    watch = Watch(entries=(FleetEntry("local"),))
+    watch = Watch(specs=(MemberSpec("local"),))
     there = watch.world.machine("local")
     there.write_log(log, age)
     for name, value in machine.items():
@@ -64,7 +64,7 @@ def test_without_a_log_nothing_is_known_and_it_says_so() -> None:
 
 
 def test_where_a_log_path_was_given_no_other_training_is_looked_for() -> None:
-    watch = Watch(entries=(FleetEntry("local"),), config=FleetConfig(log_paths=("/nowhere/*.log",)))
+    watch = Watch(specs=(MemberSpec("local"),), config=FleetConfig(log_paths=("/nowhere/*.log",)))
     there = watch.world.machine("local")
     there.path, there.pid = "", None
     found = watch.row(0.0).health()
@@ -79,7 +79,7 @@ def test_an_instance_with_a_status_nobody_has_heard_of_is_unknown() -> None:
 
 
 def test_members_that_nobody_has_looked_at_yet_are_unknown() -> None:
-    watch = Watch(1, entries=(FleetEntry("local"),))
+    watch = Watch(1, specs=(MemberSpec("local"),))
     assert {each.health().level for each in watch.monitor.snapshot().rows} == {"unknown"}
     watch.world.rows[1] = row(1, ssh_host=None)
     found = watch.look()["vast://1"].health()

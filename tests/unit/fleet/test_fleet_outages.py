@@ -8,15 +8,15 @@ from tests.unit.fleet.fleet_world import Watch, World, unreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 
 
 class Night:
     """Watches of one world, which may be started anew; `pings` counts the heartbeats."""
 
-    def __init__(self, folder: Path, *numbers: int, entries: tuple[FleetEntry, ...] = ()) -> None:
+    def __init__(self, folder: Path, *numbers: int, specs: tuple[MemberSpec, ...] = ()) -> None:
         self.folder, self.world = folder, World(*numbers)
-        self.numbers, self.entries = numbers, entries
+        self.numbers, self.specs = numbers, specs
         self.notices: list[Notice] = []
         self.pings = 0
         self.start()
@@ -26,7 +26,7 @@ class Night:
 
     def start(self) -> None:
         self.monitor = FleetMonitor(
-            self.entries,
+            self.specs,
             whole_account=bool(self.numbers),
             tell=self.notices.append,
             heartbeat=self,  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def test_an_account_that_cannot_be_listed_is_told_once_and_not_of_each_member(tm
 
 
 def test_a_state_folder_out_of_use_is_told_and_the_fleet_goes_on(tmp_path: Path) -> None:
-    night = Night(tmp_path / "state", entries=(FleetEntry("local"),))
+    night = Night(tmp_path / "state", specs=(MemberSpec("local"),))
     night.watch(60)
     (tmp_path / "state").rename(tmp_path / "away")
     assert night.watch(1200) == ["state_unwritable"] and night.pings == 21
@@ -88,7 +88,7 @@ def test_a_state_folder_out_of_use_is_told_and_the_fleet_goes_on(tmp_path: Path)
 
 
 def test_a_round_that_saw_something_is_pinged_and_a_blind_one_is_not(tmp_path: Path) -> None:
-    night = Night(tmp_path, entries=(FleetEntry("local"),))
+    night = Night(tmp_path, specs=(MemberSpec("local"),))
     night.watch(300)
     assert night.pings == 5
     night.world.machine("local").error = unreachable()

@@ -12,14 +12,14 @@ from training_monitor.core.models import Gpu, JobStatus, Progress
 from training_monitor.core.values import LossAnalysis, StallAnalysis, TrainingStatus, Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.rows import Billed, Listed, Seen, bill, clean_text, metrics_of
-from training_monitor.fleet.values import FleetEntry, TargetReading
+from training_monitor.fleet.values import MemberSpec, TargetReading
 from training_monitor.judging.judge import NOBODY_LOOKED
 from training_monitor.logs.training_log import parse_progress
 
 NOW = 1_750_000_000.0
 HOUR = 3600.0
-VAST = FleetEntry("vast://30007001")
-MACHINE = FleetEntry("ssh://gpu1", "process:train", name="llama", groups=("nightly",))
+VAST = MemberSpec("vast://30007001")
+MACHINE = MemberSpec("ssh://gpu1", "process:train", name="llama", groups=("nightly",))
 ROW: dict[str, Any] = {
     "id": 30007001,
     "actual_status": "running",
@@ -61,10 +61,10 @@ def reading(
     return TargetReading(at, TrainingStatus(progress=progress, timestamp=at, **values), gpus, disk, ram)
 
 
-def row_of(entry: FleetEntry = VAST, row: Any = None, **given: Any) -> TrainingMetrics:
+def row_of(spec: MemberSpec = VAST, row: Any = None, **given: Any) -> TrainingMetrics:
     of_looks = {name: given.pop(name) for name in ("reading", "logs", "error", "stale_since") if name in given}
     now = given.pop("now", NOW)
-    return metrics_of(entry, Listed(row, **{"listed_at": NOW if row else None, **given}), Seen(**of_looks), now)
+    return metrics_of(spec, Listed(row, **{"listed_at": NOW if row else None, **given}), Seen(**of_looks), now)
 
 
 def listed(**changes: Any) -> TrainingMetrics:
@@ -201,22 +201,22 @@ def test_what_was_never_listed_and_is_not_there_is_lost_for_that_reason() -> Non
 
 
 def test_a_row_is_called_what_people_call_it(subtests: pytest.Subtests) -> None:
-    for entry, label, name in [
-        (FleetEntry("vast://7", name="mine"), "training_monitor/me/lora-1/1", "mine"),
+    for spec, label, name in [
+        (MemberSpec("vast://7", name="mine"), "training_monitor/me/lora-1/1", "mine"),
         (VAST, "training_monitor/me/lora-1/2", "lora-1"),
         (VAST, "my run", "my run"),
         (VAST, "a\nb\x1b[31m\u202e", "a b"),
         (VAST, " \n ", "30007001"),
         (VAST, None, "30007001"),
         (VAST, 7, "30007001"),
-        (FleetEntry("ssh://gpu1"), None, "ssh://gpu1"),
-        (FleetEntry("local", "process:train"), None, "process:train"),
-        (FleetEntry("vast://7", "process:train"), "my run", "my run process:train"),
-        (FleetEntry("local", log_paths=("/data/runs/a/train.log",)), None, "a/train.log"),
-        (FleetEntry("local", log_paths=("~/train.log",), name="mine"), None, "mine"),
+        (MemberSpec("ssh://gpu1"), None, "ssh://gpu1"),
+        (MemberSpec("local", "process:train"), None, "process:train"),
+        (MemberSpec("vast://7", "process:train"), "my run", "my run process:train"),
+        (MemberSpec("local", log_paths=("/data/runs/a/train.log",)), None, "a/train.log"),
+        (MemberSpec("local", log_paths=("~/train.log",), name="mine"), None, "mine"),
     ]:
-        with subtests.test(entry=entry, label=label, name=name):
-            assert row_of(entry, {**ROW, "label": label} if entry.target.startswith("vast") else None).name == name
+        with subtests.test(spec=spec, label=label, name=name):
+            assert row_of(spec, {**ROW, "label": label} if spec.target.startswith("vast") else None).name == name
 
 
 def test_texts_are_bounded_and_have_no_control_characters() -> None:

@@ -13,11 +13,11 @@ from tests.unit.fleet.fleet_world import Watch, eventually, row, unreachable
 from training_monitor.core.clock import SYSTEM_CLOCK
 from training_monitor.fleet.config import AlertRule, FleetConfig
 from training_monitor.fleet.fleet import ACCOUNT
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 
 
 def local(**options: Any) -> Watch:
-    return Watch(entries=(FleetEntry("local"),), **options)
+    return Watch(specs=(MemberSpec("local"),), **options)
 
 
 def list_only(watch: Watch) -> None:
@@ -108,7 +108,7 @@ def test_a_finished_training_whose_log_is_removed_has_finished() -> None:
 
 
 def test_a_job_that_is_there_no_more_is_unknown() -> None:
-    watch = Watch(entries=(FleetEntry("local", "process:run"),))
+    watch = Watch(specs=(MemberSpec("local", "process:run"),))
     machine, there = watch.world.machine("local"), True
 
     def answer(script: str) -> tuple[str, int]:
@@ -183,7 +183,7 @@ def test_a_rule_does_not_count_the_time_in_which_nothing_new_was_seen() -> None:
 
 def test_the_status_of_a_pod_that_does_not_answer_is_not_known_and_that_of_a_listed_instance_is() -> None:
     rules = (AlertRule("up", "status == running"),)
-    watch = Watch(1, entries=(FleetEntry("local"),), config=FleetConfig(rules=rules))
+    watch = Watch(1, specs=(MemberSpec("local"),), config=FleetConfig(rules=rules))
     for name in (1, "local"):
         watch.world.machine(name).error = unreachable()
     watch.look()
@@ -205,8 +205,8 @@ def test_the_status_in_a_listing_that_is_old_is_not_known() -> None:
 
 
 def test_an_instance_that_is_destroyed_by_one_name_is_not_lost_by_another() -> None:
-    entries = FleetEntry("vast://1"), FleetEntry("vast://1", log_paths=("/x.log",))
-    watch = Watch(1, entries=entries, whole_account=False)
+    specs = MemberSpec("vast://1"), MemberSpec("vast://1", log_paths=("/x.log",))
+    watch = Watch(1, specs=specs, whole_account=False)
     watch.look()
     watch.monitor.act("destroy", ["vast://1"])
     assert eventually(lambda: "destroyed" in watch.told)

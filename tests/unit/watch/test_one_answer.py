@@ -14,7 +14,7 @@ from tests.unit.one_run import JOB, Asked, Stage
 from training_monitor.core.models import Event
 from training_monitor.core.store import Store
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.values import FleetEntry
+from training_monitor.fleet.values import MemberSpec
 from training_monitor.judging.judge import judge
 from training_monitor.observe.check import check_training
 from training_monitor.restart.restart import auto_restart
@@ -225,7 +225,7 @@ def test_a_flat_eta_is_told_within_the_hour(tmp_path: Path) -> None:
 
 def test_members_that_nobody_has_looked_at_are_unknown() -> None:
     """Row 16."""
-    monitor = FleetMonitor([FleetEntry("local"), FleetEntry("ssh://somewhere")])
+    monitor = FleetMonitor([MemberSpec("local"), MemberSpec("ssh://somewhere")])
     for row in monitor.snapshot().rows:
         assert row.health().level == "unknown" and (row.verdict is None or row.verdict.verdict == "unknown")
     assert judge([], now=EPOCH).verdict == "unknown"
@@ -259,7 +259,7 @@ def test_what_was_killed_for_memory_says_where_and_why(tmp_path: Path) -> None:
 )
 def test_an_end_is_told_at_once_and_as_what_it_was(tmp_path: Path, words: str, state: str, told: str) -> None:
     """Row 13: red "does not run" for a good end, and green for ten minutes for a bad one."""
-    watch = Watch(entries=(FleetEntry("local"),))
+    watch = Watch(specs=(MemberSpec("local"),))
     machine = watch.world.machine("local")
     machine.log = "".join(f"step {step}/200 loss 0.5\n" for step in range(1, 41))
     watch.look()
