@@ -180,18 +180,13 @@ _OF_ONE_TRAINING = (
 _OF_ONE_POD = re.compile(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
-def list_pods(
-    namespace: str,
-    *names: str,
-    context: str | None = None,
-    selector: str | None = None,
-    transport: Transport | None = None,
-) -> tuple[PodState, ...]:
-    """Return the named pods (without missing ones), those that match a label selector, or all of the namespace.
+def list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[PodState, ...]:
+    """Return the named pods beside a pod (without missing ones), or those of its namespace that match a selector.
 
     Raises:
         CommandError: Kubernetes could not be asked.
     """
+    namespace, context = site.target.namespace or "default", site.target.context
     argv = [
         "kubectl",
         *(["--context", context] if context else []),
@@ -205,7 +200,7 @@ def list_pods(
         "-o",
         "json",
     ]
-    result = (transport or LocalTransport()).run(argv, timeout=TIMEOUT)
+    result = (site.transport or LocalTransport()).run(argv, timeout=TIMEOUT)
     if result.exit_code != 0:
         raise explain_failure(result, f"namespace {namespace}")
     if names and not result.stdout.strip():
@@ -221,7 +216,7 @@ def pod_of(site: Site) -> PodState | None:
     if site.target.kind != "pod":
         return None
     try:
-        pods = _list_pods(site, site.target.name)
+        pods = list_pods(site, site.target.name)
     except TrainingMonitorError:
         return None
     return pods[0] if pods else None
@@ -240,7 +235,7 @@ def find_replacement(site: Site, labels: dict[str, str]) -> Target | None:
     target, selector = site.target, ",".join(f"{key}={value}" for key, value in wanted.items())
     prefix = re.sub(r"-[a-z0-9]{4,10}$", "-", target.name)
     try:
-        pods = _list_pods(site, selector=selector)
+        pods = list_pods(site, selector=selector)
     except TrainingMonitorError:
         return None
     running = [
@@ -266,19 +261,13 @@ def find_siblings(site: Site) -> tuple[PodState, ...]:
     """
     if site.target.kind != "pod":
         return ()
-    own = _list_pods(site, site.target.name)
+    own = list_pods(site, site.target.name)
     labels = own[0].labels if own else {}
     key = next((key for key in _OF_ONE_TRAINING if labels.get(key)), None)
     if key is None:
         return ()
-    found = _list_pods(site, selector=f"{key}={labels[key]}")
+    found = list_pods(site, selector=f"{key}={labels[key]}")
     return tuple(pod for pod in found if pod.name != site.target.name)
-
-
-def _list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[PodState, ...]:
-    """List pods of the namespace and the context of a pod. Raises CommandError."""
-    of = site.target
-    return list_pods(of.namespace or "default", *names, context=of.context, selector=selector, transport=site.transport)
 
 
 def verify_ray_resources(

@@ -111,7 +111,7 @@ def get_training_health(
     head = parse_target(head_pod, namespace=namespace)
     others = [parse_target(pod, namespace=namespace) for pod in all_pods or ()]
     targets = [head, *(each for each in dict.fromkeys(others) if each != head)]
-    seen = _look(targets, checkpoint_dir, job_id, transport)
+    seen = _look([Site(target, transport) for target in targets], checkpoint_dir, job_id)
     findings: list[Finding] = []
     job_answers = seen.answers[0]
     job = _judge_job(job_id, seen, store, clock.time(), findings) if job_id else None
@@ -137,22 +137,22 @@ def get_training_health(
     return report
 
 
-def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None, transport: Transport | None) -> _Seen:
+def _look(sites: list[Site], checkpoint_dir: str | None, job_id: str | None) -> _Seen:
     folders = [checkpoint_dir] if checkpoint_dir is not None else []
     everywhere: list[Question[Any]] = [gpu_question(), efa_question(), disk_question("/", "/tmp", *folders)]
     head: list[Question[Any]] = [resources_question(), *map(checkpoints_question, folders)]
     if job_id:
         head += job_questions(job_id)
 
-    def one(target: Target, questions: list[Question[Any]]) -> Answers:
+    def one(site: Site, questions: list[Question[Any]]) -> Answers:
         try:
-            return {answer.name: answer for answer in Site(target, transport).ask(*questions)}
+            return {answer.name: answer for answer in site.ask(*questions)}
         except TrainingMonitorError as error:
             return {question.name: Answer(question.name, None, error) for question in questions}
 
-    pods = [target for target in targets if target.kind == "pod"]
-    calls: list[Callable[[], Any]] = [partial(_pod_states, pods, transport)]
-    calls += [partial(one, target, everywhere + (head if target == targets[0] else [])) for target in targets]
+    calls: list[Callable[[], Any]] = [partial(_pod_states, [site for site in sites if site.target.kind == "pod"])]
+    calls += [partial(one, site, everywhere + (head if site is sites[0] else [])) for site in sites]
+    targets = [site.target for site in sites]
     results: list[Any] = side_by_side(calls)
     states, answers = results[0], results[1:]
     if isinstance(states, TrainingMonitorError):
@@ -160,13 +160,13 @@ def _look(targets: list[Target], checkpoint_dir: str | None, job_id: str | None,
     return _Seen(targets, answers, states, None)
 
 
-def _pod_states(targets: list[Target], transport: Transport | None) -> dict[str, PodState]:
-    groups: dict[tuple[str | None, str | None], list[str]] = {}
-    for target in targets:
-        groups.setdefault((target.namespace, target.context), []).append(target.name)
+def _pod_states(sites: list[Site]) -> dict[str, PodState]:
+    groups: dict[tuple[str | None, str | None], list[Site]] = {}
+    for site in sites:
+        groups.setdefault((site.target.namespace, site.target.context), []).append(site)
     found: dict[str, PodState] = {}
-    for (namespace, context), names in groups.items():
-        for pod in list_pods(namespace or "default", *names, context=context, transport=transport):
+    for (namespace, _), group in groups.items():
+        for pod in list_pods(group[0], *(site.target.name for site in group)):
             found[f"{namespace}/{pod.name}"] = pod
     return found
 
