@@ -20,6 +20,9 @@ from training_monitor.core.models import Question, Reply
 from training_monitor.jobs.process_jobs import PREFIX, hold_key
 from training_monitor.targets.scripts import format_call
 
+OLD_SECONDS = 30 * 86400
+TEMPORARY_SECONDS = 3600  # after which an unfinished file belongs to a killed writer
+MOST_REMOVED = 50  # at once: the rest is removed with the next attempt
 RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
 _PLACE = "{checkpoint}"
 _ATTEMPT = re.compile(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
@@ -134,11 +137,6 @@ def check_job_config(config: Mapping[str, Any]) -> None:
     line = config.get("entrypoint") or config["command"]
     command_line = line if isinstance(line, str) else shlex.join(line)
     format_resumed_command(command_line, "checkpoint", config.get("resume_argument"))
-
-
-OLD_SECONDS = 30 * 86400
-TEMPORARY_SECONDS = 3600  # after which an unfinished file belongs to a killed writer
-MOST_REMOVED = 50  # at once: the rest is removed with the next attempt
 
 
 @dataclass(frozen=True, slots=True)

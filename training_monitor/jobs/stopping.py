@@ -24,6 +24,7 @@ PERSON = "a person"
 STOP_SECONDS = 60.0
 PENDING_SECONDS = 3.0  # after which a Ray job that has not started is cancelled
 TELL_SECONDS = 5.0
+SILENT_SECONDS = 40.0  # after which a connection that should send something every 10 s is considered lost
 
 
 def stop_job(
@@ -118,9 +119,6 @@ def _see_held(held: list[Answer[Any]]) -> None:
             f"the stop could not be written down: {held[0].failure.what}",
             hint="a supervisor may start the job again: end that one, or free disk space there",
         ) from held[0].failure
-
-
-SILENT_SECONDS = 40.0  # after which a connection that should send something every 10 s is considered lost
 
 
 class ExitWatch:
