@@ -15,7 +15,7 @@ from training_monitor.core.errors import CheckpointNotFound
 from training_monitor.core.models import Checkpoint, Question, Reply
 from training_monitor.core.values import CheckpointListing
 from training_monitor.judging.restart import why_none_is_complete
-from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
@@ -85,12 +85,12 @@ def get_checkpoint_listing(
     Raises:
         CommandError: the target could not be asked.
     """
+    site = Site.of(head_pod or "local", namespace, transport)
     found: dict[str, Checkpoint] = {}
     enough, up_to = ENOUGH, None
     while True:
         question = checkpoints_question(checkpoint_dir, quiet_seconds, up_to=up_to, enough=enough)
-        [answer] = ask(head_pod or "local", question, namespace=namespace, transport=transport)
-        page = answer.get()
+        page = site.ask_one(question)
         if page is None:
             return None
         found |= {each.path: each for each in page.checkpoints if each.path not in found or each.complete is not None}

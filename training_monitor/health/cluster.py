@@ -281,8 +281,7 @@ def verify_ray_resources(
     """
     site = Site.of(head_pod, namespace, transport)
     try:
-        [answer] = site.ask(resources_question())
-        return format_resources_report(answer.get())
+        return format_resources_report(site.ask_one(resources_question()))
     except TrainingMonitorError as error:
         return format_resources_report(None, str(error))
 

@@ -16,9 +16,9 @@ from training_monitor.health.nvidia_smi import (
 )
 from training_monitor.health.verdict import average
 from training_monitor.judging.gpu_load import mode_of
-from training_monitor.targets.asking import ask
+from training_monitor.targets.asking import Site
 from training_monitor.targets.scripts import Quoted, format_call
-from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 _SEPARATOR = "-- processes --"
@@ -48,10 +48,9 @@ def check_gpu_utilization(
         watts, temperatures in °C; what nvidia-smi does not report ([N/A], MIG, ERR!) is None and does not count in
         `avg_utilization`, which is None if nothing is known.
     """
-    target = parse_target(head_pod, namespace=namespace)
+    site = Site.of(head_pod, namespace, transport)
     try:
-        [answer] = ask(target, gpu_question(timeout), transport=transport)
-        gpus, processes = answer.get() or (GpuTable(()), ())
+        gpus, processes = site.ask_one(gpu_question(timeout))
     except TrainingMonitorError as error:
         return format_gpu_report(None, (), str(error))
     return format_gpu_report(gpus, processes)

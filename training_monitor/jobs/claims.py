@@ -322,7 +322,7 @@ class Claiming:
 
     def _take(self) -> Claim:
         me, token = this_owner(self._store.folder, self.site.target), secrets.token_hex(8)
-        first = found = self._ask(look_question(self.name))
+        first = found = self.site.ask_one(look_question(self.name))
         began, silence = self.site.clock.monotonic(), None
         while True:
             decision = decide_claim(found, me, take_over=self._take_over, silence=silence)
@@ -337,9 +337,9 @@ class Claiming:
                 self.site.clock.sleep(max(0.5, min(5.0, found.lease - found.age)))
                 # measured at the request: the answer may be slow
                 silence = first.age + self.site.clock.monotonic() - began
-                found = self._ask(look_question(self.name))
+                found = self.site.ask_one(look_question(self.name))
                 continue
-            taken = self._ask(take_question(self.name, me, token, found.number if found else 0, self._lease))
+            taken = self.site.ask_one(take_question(self.name, me, token, found.number if found else 0, self._lease))
             assert taken
             if taken.token == token:
                 self._tell_taken(found, me.is_same_place(found.owner) if found else True)
@@ -360,7 +360,7 @@ class Claiming:
         """Check on the target that the claim is still ours, before an act done elsewhere. Raises like `hold`."""
         self.hold()
         if self._claim:
-            self._ask(only_as_owner(_NOTHING, self._claim))
+            self.site.ask_one(only_as_owner(_NOTHING, self._claim))
 
     def _beat_on(self) -> None:
         while (mine := self._claim) and not self._ended.wait(mine.lease / BEATS_A_LEASE):
@@ -370,21 +370,17 @@ class Claiming:
                 get_logger().debug("%s: the claim could not be renewed: %s", self.name, error)
 
     def _beat(self, mine: Claim) -> None:
-        now = self._ask(beat_question(mine))
+        now = self.site.ask_one(beat_question(mine))
         is_gone = now is None or (now.is_damaged and now.number == mine.number)  # a new container, or a power failure
         if is_gone and not self._ended.is_set():
             me = this_owner(self._store.folder, self.site.target)
             number = now.number if now else 0
-            now = self._ask(take_question(self.name, me, mine.token, number, self._lease))
+            now = self.site.ask_one(take_question(self.name, me, mine.token, number, self._lease))
         if now and now.token == mine.token:
             self._claim = now
         elif now:  # never act as if it were ours
             self._lost = claim_lost(now)
             self._ended.set()
-
-    def _ask(self, question: Question[T]) -> T | None:
-        [answer] = self.site.ask(question)
-        return answer.get()
 
     def close(self) -> None:
         """Let go of the claim. The job itself continues."""
@@ -392,13 +388,12 @@ class Claiming:
         claim, self._claim = self._claim, None
         with self._closing, suppress(TrainingMonitorError):  # otherwise its lease expires
             if claim and not self._lost:
-                self._ask(free_question(claim))
+                self.site.ask_one(free_question(claim))
 
 
 def see_unclaimed(site: Site, name: str, store: Store) -> None:
     """Check that a training has no other supervisor. Raises AlreadySupervised, or CommandError if that is unknown."""
-    [answer] = site.ask(look_question(name))
-    found = answer.get()
+    found = site.ask_one(look_question(name))
     if found and found.is_live and not found.owner.is_same_place(this_owner(store.folder, site.target)):
         raise already_claimed(found)
 

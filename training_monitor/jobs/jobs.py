@@ -182,11 +182,11 @@ def _view_in(job_id: str, answer: Answer[JobView | None]) -> JobView | None:
 def next_job_id(site: Site, job_name: str, *, process: bool, at_least: int = 1) -> str:
     """Return NAME-attempt-N with the first N from `at_least` on that is higher than all on the target."""
     if process:
-        [names] = site.ask(process_jobs.jobs_question())
-        number = next_attempt(names.get() or (), job_name)
+        names = site.ask_one(process_jobs.jobs_question())
+        number = next_attempt(names, job_name)
         return process_jobs.PREFIX + attempt_name(job_name, max(at_least, number))
-    [jobs] = site.ask(ray_jobs.jobs_question())
-    number = next_attempt((job.submission_id for job in jobs.get() or ()), job_name)
+    jobs = site.ask_one(ray_jobs.jobs_question())
+    number = next_attempt((job.submission_id for job in jobs), job_name)
     return attempt_name(job_name, max(at_least, number))
 
 
@@ -234,8 +234,7 @@ def start_job(
 def _remove_holds(site: Site, job_ids: tuple[str, ...], guard: Guard) -> None:
     """Remove the holds of Ray jobs that Ray no longer knows; keep them if Ray cannot be asked."""
     with suppress(TrainingMonitorError):
-        [jobs] = site.ask(ray_jobs.jobs_question())
-        known = {job.submission_id for job in jobs.get() or ()}
+        known = {job.submission_id for job in site.ask_one(ray_jobs.jobs_question())}
         if gone := [each for each in job_ids if each not in known]:
             site.ask(guard(unhold_question(gone)))
 
@@ -297,11 +296,10 @@ def submit_job_with_resume(
 def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[JobView, dict[str, Any] | None]]:
     """Return the jobs called NAME or NAME-attempt-N, oldest first, each with the configuration recorded by Ray."""
     if not process:
-        [jobs] = site.ask(ray_jobs.jobs_question())
-        named = [job for job in jobs.get() or () if is_attempt_of(job.submission_id, job_name)]
-        return [(_view_of(job), _config_of(job)) for job in named]
-    [answer] = site.ask(process_jobs.jobs_question())
-    named = [name for name in answer.get() or () if is_attempt_of(name, job_name)]
+        jobs = site.ask_one(ray_jobs.jobs_question())
+        return [(_view_of(job), _config_of(job)) for job in jobs if is_attempt_of(job.submission_id, job_name)]
+    found = site.ask_one(process_jobs.jobs_question())
+    named = [name for name in found if is_attempt_of(name, job_name)]
     names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
     questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in names]
     answers = _ask_in_batches(site, questions)
@@ -322,8 +320,7 @@ def _config_of(job: RayJob) -> dict[str, Any] | None:
 
 def get_job_config(site: Site, job_id: str) -> dict[str, Any] | None:
     """Return the entrypoint and runtime_env of a Ray job as recorded by Ray; None if there is no such job."""
-    [answer] = site.ask(ray_jobs.job_question(job_id))
-    job = answer.get()
+    job = site.ask_one(ray_jobs.job_question(job_id))
     return _config_of(job) if job else None
 
 

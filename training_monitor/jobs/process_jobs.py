@@ -38,13 +38,18 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.targets.asking import Site, ask, read_text
+from training_monitor.targets.asking import Site, read_text
 from training_monitor.targets.replies import parse_fields
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
+PREFIX = "process:"
+LOG_BYTES = 65536
 START_SECONDS = 30.0
+STOP_GRACE_SECONDS = 10.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}
 _KEYS = {words: key for key, words in _STOPPERS.items()}  # earlier versions wrote the words
 
@@ -129,13 +134,6 @@ def _number(fields: Mapping[str, str], key: str) -> float | None:
 def _whole(fields: Mapping[str, str], key: str) -> int | None:
     number = _number(fields, key)
     return None if number is None else int(number)
-
-
-PREFIX = "process:"
-LOG_BYTES = 65536
-STOP_GRACE_SECONDS = 10.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def process_name(job_id: str) -> str:
@@ -254,10 +252,8 @@ def start_process_job(
     """
     job_id = PREFIX + process_name(name)
     line = command if isinstance(command, str) else shlex.join(command)
-    [answer] = ask(
-        target, start_question(job_id, line, env or {}, working_dir), namespace=namespace, transport=transport
-    )
-    if answer.get() == "exists":
+    question = start_question(job_id, line, env or {}, working_dir)
+    if Site.of(target, namespace, transport).ask_one(question) == "exists":
         raise JobExists(f"{target}: there is already a job {job_id}", hint="another name, or stop and use it as it is")
     return job_id
 
@@ -279,8 +275,7 @@ def held_by(site: Site, job_id: str) -> str | None:
         return read_text(reply).strip() or None
 
     question = Question("held", format_call("holds", "show", key=hold_key(job_id)), parse)
-    [answer] = site.ask(question)
-    return answer.get()
+    return site.ask_one(question)
 
 
 def hold_key(job_id: str) -> str:

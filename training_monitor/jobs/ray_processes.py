@@ -77,9 +77,7 @@ def end_forgotten(site: Site, job_name: str, job_id: str | None, *, guard: Guard
         CommandFailed: a process cannot be ended. CommandError: the target could not be asked.
         LeaseLost: `guard` forbids it.
     """
-    [answer] = site.ask(guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)))
-    found = answer.get()
-    assert isinstance(found, Forgotten)
+    found: Forgotten = site.ask_one(guard(end_forgotten_question(job_name, job_id, STOP_GRACE_SECONDS)))
     if found.left:
         left = ", ".join(f"pid {each}" for each in found.left)
         raise CommandFailed(

@@ -248,7 +248,7 @@ def read_new_log(
         CommandError: the target could not be asked, or the path is not a regular file.
     """
     limit = limit_bytes if cursor else min(limit_bytes, FIRST_BYTES)
-    return _ask_log(Site.of(target, namespace, transport), log_question(path, cursor, limit))
+    return Site.of(target, namespace, transport).ask_one(log_question(path, cursor, limit))
 
 
 def get_log_progress(
@@ -267,15 +267,8 @@ def get_log_progress(
     Raises:
         AccessDenied, SettingsError, CommandError: as for `read_new_log`.
     """
-    new = _ask_log(Site.of(target, namespace, transport), log_question(path, None, tail_bytes))
+    new = Site.of(target, namespace, transport).ask_one(log_question(path, None, tail_bytes))
     return parse_progress(new.text + new.partial)
-
-
-def _ask_log(site: Site, question: Question[NewLog]) -> NewLog:
-    [answer] = site.ask(question)
-    new = answer.get()
-    assert isinstance(new, NewLog)
-    return new
 
 
 SILENT_SECONDS = 30.0

@@ -16,7 +16,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
@@ -36,6 +36,8 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new process to 128 KiB
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
+MAX_THREADS = 16
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,11 @@ class Site:
             return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
         # pieces of our own frames explain nothing
         raise explain_failure(replace(result, stdout="") if nonce in result.stdout else result, str(self))
+
+    def ask_one(self, question: Question[R]) -> R:
+        """Return the answer to one question. Raises the failure if it is unknown."""
+        [answer] = self.ask(question)
+        return cast(R, answer.get())
 
     def stream(self, script: str) -> Stream:
         """Start a script and return its output as it comes. Raises CommandError."""
@@ -182,10 +189,6 @@ def quote_path(path: str) -> Quoted:
     if path.startswith("~/"):
         return Quoted('"$HOME"/' + shlex.quote(path[2:]))
     return Quoted(shlex.quote(path if path.startswith("/") else f"./{path}"))
-
-
-R = TypeVar("R")
-MAX_THREADS = 16
 
 
 def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R | TrainingMonitorError]:

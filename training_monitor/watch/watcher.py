@@ -188,8 +188,7 @@ class TrainingWatcher:
             self.state.identity = look.process.identity
             self.save()
         question = self._guard(stop_process_question(look.process.identity, grace))
-        [answer] = self.reached().ask(question)
-        return list(answer.get() or ())
+        return self.reached().ask_one(question)
 
     @property
     def _guard(self) -> Guard:
