@@ -32,6 +32,8 @@ _STEP_NAMES = (  # before the step, after the step
     ("([^/]*[^a-z/])?epoch=", "([^0-9/][^/]*)?"),  # Lightning: epoch=3-val_loss=0.25
 )
 _FILE_NAME = ("[^/]*[-_]", "(-v[0-9]{1,3})?")
+LARGE = 65536
+_LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
 
 
 def _compile(before: str, step: str, after: str) -> tuple[re.Pattern[str], int]:
@@ -99,10 +101,6 @@ def format_ranking() -> str:
         "p",
     ]
     return "\n".join(lines)
-
-
-LARGE = 65536
-_LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count blocks differently
 
 
 @dataclass(slots=True)

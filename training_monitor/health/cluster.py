@@ -39,6 +39,21 @@ _WORST = (
     "ContainerStatusUnknown",
 )
 _HARMLESS = ("Completed", "ContainerCreating", "PodInitializing")
+TIMEOUT = 20.0
+_OF_RAY = ("ray.io/cluster", "ray.io/node-type")
+# Labels that the pods of one training share, the widest first: the pods of a JobSet belong to several Jobs, and the
+# launcher of an MPIJob to a Job of its own.
+_OF_ONE_TRAINING = (
+    "ray.io/cluster",
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "volcano.sh/job-name",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "app.kubernetes.io/instance",
+)
+_OF_ONE_POD = re.compile(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
 def parse_pods(text: str) -> tuple[PodState, ...]:
@@ -161,23 +176,6 @@ def _time(value: Any) -> float | None:
 
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-TIMEOUT = 20.0
-_OF_RAY = ("ray.io/cluster", "ray.io/node-type")
-# Labels that the pods of one training share, the widest first: the pods of a JobSet belong to several Jobs, and the
-# launcher of an MPIJob to a Job of its own.
-_OF_ONE_TRAINING = (
-    "ray.io/cluster",
-    "jobset.sigs.k8s.io/jobset-name",
-    "training.kubeflow.org/job-name",
-    "leaderworkerset.sigs.k8s.io/name",
-    "volcano.sh/job-name",
-    "batch.kubernetes.io/job-name",
-    "job-name",
-    "app.kubernetes.io/instance",
-)
-_OF_ONE_POD = re.compile(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
 def list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[PodState, ...]:

@@ -47,6 +47,7 @@ _RDMA_DEVICE = re.compile(r"\]\w{1,40}:\d{1,4}/(?:IB|RoCE)\b")
 _DEVICE = re.compile(r"\[\d+\]\S")
 _PROCESS = re.compile(r"([\w.\-]{1,100}:\d{1,10}):\d{1,10} \[\d{1,4}\]")
 _GDR = re.compile(r"GPU Direct RDMA Enabled for")
+_MOST_LOGS, _MOST_BYTES = 32, 120_000  # logs to read, and bytes of each: one answer must hold them
 
 
 @dataclass
@@ -193,9 +194,6 @@ def _of_provider(provider: str) -> str:
     if provider.startswith("efa"):
         return "efa"
     return "fallback" if provider.startswith(("tcp", "sockets", "udp")) else "unknown"
-
-
-_MOST_LOGS, _MOST_BYTES = 32, 120_000  # logs to read, and bytes of each: one answer must hold them
 
 
 @dataclass(frozen=True, slots=True)

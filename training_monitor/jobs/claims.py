@@ -50,6 +50,12 @@ from training_monitor.targets.target import Target
 LEASE_SECONDS = 120.0
 BEATS_A_LEASE = 6.0
 ROUNDING_SECONDS = 1.5  # ages are whole seconds
+T = TypeVar("T")
+Guard = Callable[[Question[Any]], Question[Any]]  # makes an act conditional, as `only_as_owner` does
+MOST_LISTED = 200
+_LINE = 1000  # characters of a claim, fixed so that a beat needs no more space
+_WORD = 400  # characters of a name in a claim
+_REFUSED = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +120,6 @@ def decide_claim(
     if found is None or take_over or not found.is_live or found.owner.is_same_place(me):
         return "take"
     return "wait" if silence is None or found.age > silence - ROUNDING_SECONDS else "refuse"
-
-
-T = TypeVar("T")
-Guard = Callable[[Question[Any]], Question[Any]]  # makes an act conditional, as `only_as_owner` does
-MOST_LISTED = 200
-_LINE = 1000  # characters of a claim, fixed so that a beat needs no more space
-_WORD = 400  # characters of a name in a claim
-_REFUSED = 75
 
 
 @dataclass(frozen=True, slots=True)

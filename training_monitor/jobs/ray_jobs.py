@@ -42,6 +42,12 @@ ANSWER_SECONDS = 8
 AGENT_SECONDS = 20  # the dashboard itself waits 10 s for its agent before it reports that there is none
 RESOURCES = ("entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory", "entrypoint_resources")
 _LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
+_NO_RAY = re.compile(
+    r"ray: (command )?not found|Failed to connect to Ray|ConnectionError|Connection refused"
+    r"|Could not find any running Ray instance|not a running Ray cluster",
+    re.IGNORECASE,
+)
+MAX_LOG_REPLY = 1_000_000
 
 
 def _ask_rest(method: str, path: str, *command: str, seconds: int = ANSWER_SECONDS) -> str:
@@ -79,13 +85,6 @@ def _answer(reply: Reply) -> tuple[int | None, str]:
             hint="set RAY_AUTH_TOKEN in the head pod, or RAY_AUTH_TOKEN_PATH",
         )
     return status, body
-
-
-_NO_RAY = re.compile(
-    r"ray: (command )?not found|Failed to connect to Ray|ConnectionError|Connection refused"
-    r"|Could not find any running Ray instance|not a running Ray cluster",
-    re.IGNORECASE,
-)
 
 
 def _check_cli(text: str) -> None:
@@ -171,9 +170,6 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
         return None, None, (body if status is None else "" if status == 404 else _log_text(body))[-log_bytes:]
 
     return Question("log", script, parse, limit=20.0)
-
-
-MAX_LOG_REPLY = 1_000_000
 
 
 def _log_text(body: str) -> str:

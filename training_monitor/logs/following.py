@@ -43,6 +43,11 @@ HELD_BYTES = 64 * 1024
 MOST_BYTES = 1024 * 1024
 _HEADER_BYTES = 200
 _MD5_LENGTH = 32
+FIRST_BYTES = 64 * 1024
+LIMIT_BYTES = 1024 * 1024
+_MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
+_SAMPLE_BYTES, _MOST_SAMPLES = 1024, 8
+SILENT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +140,6 @@ class LineCutter:
 
 def _text(data: bytes) -> str:
     return data.replace(b"\0", b"").decode("utf-8", "replace")
-
-
-FIRST_BYTES = 64 * 1024
-LIMIT_BYTES = 1024 * 1024
-_MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
-_SAMPLE_BYTES, _MOST_SAMPLES = 1024, 8
 
 
 def follow_script(expression: str, cursor: LogCursor, nonce: str) -> str:
@@ -269,9 +268,6 @@ def get_log_progress(
     """
     new = Site.of(target, namespace, transport).ask_one(log_question(path, None, tail_bytes))
     return parse_progress(new.text + new.partial)
-
-
-SILENT_SECONDS = 30.0
 
 
 class LogStream:

@@ -39,6 +39,9 @@ _RESULT = re.compile(
 _KERAS_EPOCH_END = re.compile(r"(?:^|\s)(\d{1,9})/\1 (?:\[={1,80}\] )?- \d")
 _FEWEST_SAMPLES = 4  # samples of a log that suffice to show what its counter counts
 _UNEVEN = 1.5  # steps by which the epochs of a job may differ
+LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; a longer forecast is discarded
+_MOST_STEPS = 1e15
+_SAME_UNIT = 0.02  # of an epoch: how far step and epochs may disagree and still count the same steps
 
 
 @dataclass
@@ -206,11 +209,6 @@ class EpochCount:
 
     def _first(self) -> int:
         return 1 if self.first is None else self.first
-
-
-LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; a longer forecast is discarded
-_MOST_STEPS = 1e15
-_SAME_UNIT = 0.02  # of an epoch: how far step and epochs may disagree and still count the same steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ _NUMBER = re.compile(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
 _COUNTER = re.compile(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
 _COMPILE_WORKER = re.compile(r"/proc/(\d{1,10})/cmdline:compile_worker")
 _MOST_AWAKE = 10**9  # seconds
+SAMPLE_SECONDS = 0.5  # how long a first look samples the processes: it has no earlier look to compare with
+_MOST_FILES, _MOST_FOLDERS = 5000, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +194,6 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-SAMPLE_SECONDS = 0.5  # how long a first look samples the processes: it has no earlier look to compare with
-
-
 def pids_of(*pids: int) -> str:
     """Return a script that prints these pids."""
     return f"echo {' '.join(str(int(pid)) for pid in pids)}"
@@ -230,9 +229,6 @@ def evidence_question(roots: str, sample_seconds: float = 0.0) -> Question[Evide
         return parse_evidence(reply.output)
 
     return Question("evidence", script, parse, limit=10.0 + sample_seconds)
-
-
-_MOST_FILES, _MOST_FOLDERS = 5000, 6
 
 
 def file_age_question(folder: str) -> Question[float | None]:

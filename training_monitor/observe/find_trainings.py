@@ -29,6 +29,9 @@ from training_monitor.targets.scripts import format_call, spell_path
 COMMAND_BYTES = 16_384  # how much of a command line is read
 _GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
 _LINK = re.compile(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
+MAX_PROCESSES = 1000
+MAX_FILES = 40
+_ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,11 +412,6 @@ def _hints(seen: SeenProcesses, main: int, logs: Sequence[str]) -> Iterable[str]
         yield f"process {main} prints to a terminal ({output}): start it with its output in a file"
     elif not logs and output.startswith("pipe:"):
         yield f"process {main} prints into a pipe, which cannot be read from outside: name its log"
-
-
-MAX_PROCESSES = 1000
-MAX_FILES = 40
-_ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
 
 
 def find_question() -> Question[FoundTrainings]:

@@ -37,6 +37,11 @@ from training_monitor.targets.target import Target
 
 SILENT = ("idle", "spinning", "quiet", "blocked")  # pauses without any sign that a run without steps works
 STALL_REASON = "Stall detected, grace period expired"
+LAYOUT = 3
+KEPT_OUTPUT = 16 * 1024
+OUTPUT_LINES = 100
+READ_AGAIN = 2048
+_LINE_END = re.compile(r"[\r\n]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +207,6 @@ def _saved(status: TrainingStatus) -> int | None:
     return newest.step if newest else status.progress.checkpoint_step
 
 
-LAYOUT = 3
-KEPT_OUTPUT = 16 * 1024
-OUTPUT_LINES = 100
-READ_AGAIN = 2048
-_LINE_END = re.compile(r"[\r\n]+")
 NOT_STALLING = StallAnalysis(False, None, "none", "not judged yet", "continue")
 
 

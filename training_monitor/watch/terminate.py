@@ -36,6 +36,8 @@ from training_monitor.watch.watcher import TrainingWatcher
 
 if TYPE_CHECKING:
     from training_monitor.notify.outbox import Outbox  # imports everything that a messenger needs
+STOP_TRIES = 3
+FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,6 @@ class Termination:
             duration=(self.ended_at or self.started_at) - self.started_at,
             errors=self.errors,
         )
-
-
-STOP_TRIES = 3
-FIRST_WAIT, LONGEST_WAIT = 5.0, 60.0  # seconds between tries while the target cannot be asked
 
 
 def terminate_training(
