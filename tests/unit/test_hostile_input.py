@@ -108,7 +108,7 @@ def _checkpoints(text: str) -> object:
 
 
 def _ray_words(text: str) -> object:
-    return ray_output.parse_ray_submit(text), ray_output.is_already_exists(text), ray_output.clean_ray_line(text)
+    return ray_output.parse_ray_submit(text), ray_output.is_already_exists(text)
 
 
 def _progress(text: str) -> object:
