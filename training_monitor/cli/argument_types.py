@@ -73,6 +73,20 @@ def some_name(text: str) -> str:
     return text
 
 
+def count(text: str) -> int:
+    """Accept a whole number from 0 to below 1e9."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, 0 or more and below 1000000000")
+    return int(text)
+
+
+def positive_count(text: str) -> int:
+    """Accept a whole number from 1 to below 1e9."""
+    if not count(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
+    return int(text)
+
+
 def amount(text: str) -> float:
     """Accept a number from 0 to below 1e9."""
     value = _number(text)

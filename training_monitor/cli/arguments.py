@@ -18,6 +18,7 @@ from training_monitor.cli.argument_types import (
     add_outage_after,
     add_take_over,
     add_telling,
+    count,
     some_name,
 )
 from training_monitor.cli.options import (
@@ -120,7 +121,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--max-retries",
-        type=_count,
+        type=count,
         default=10,
         metavar="N",
         help="restarts without progress in between (default: %(default)s)",
@@ -138,7 +139,7 @@ def _add_supervision(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--keep-attempts",
-        type=_count,
+        type=count,
         default=10,
         metavar="N",
         help="former attempts whose run directories (with their logs) stay on the target (default: %(default)s)",
@@ -201,7 +202,7 @@ def _add_status(command: argparse.ArgumentParser) -> None:
 
 
 def _add_logs(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--tail", type=_count, default=100, metavar="LINES", help="how many (default: %(default)s)")
+    command.add_argument("--tail", type=count, default=100, metavar="LINES", help="how many (default: %(default)s)")
 
 
 def _add_stop(command: argparse.ArgumentParser) -> None:
@@ -218,12 +219,6 @@ def _add_checkpoints(command: argparse.ArgumentParser) -> None:
 
 def _add_doctor(command: argparse.ArgumentParser) -> None:
     command.add_argument("targets", metavar="TARGET", nargs="*", help="also see whether these answer")
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, from 0")
-    return int(text)
 
 
 GROUPS: dict[str, dict[str, Command]] = {

@@ -24,12 +24,18 @@ from training_monitor.cli.argument_types import (
     add_take_over,
     add_telling,
     amount,
+    count,
     dollars,
+    positive_count,
     positive_number,
     seconds_from,
     some_name,
 )
 from training_monitor.core.units import parse_duration
+
+CSV_DIR = "./train/statistics/data"
+_SECONDS = seconds_from(0.1, below=1e6)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
 
 
 def _instances(text: str) -> list[int]:
@@ -80,12 +86,6 @@ def _add_screen(command: argparse.ArgumentParser) -> None:
     add_outage_after(command)
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 8):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
-    return int(text)
-
-
 def add_instances(command: argparse.ArgumentParser) -> None:
     """Declare the options of `instances`."""
     command.add_argument("id", metavar="ID", nargs="?", help="more about this one (default: list them)")
@@ -109,13 +109,13 @@ def add_offers(command: argparse.ArgumentParser) -> None:
         command.add_argument(option, type=amount, metavar=metavar, help=text)
     command.add_argument("--country-not", nargs="*", metavar="XX", help="not in these countries (default: CN HK)")
     command.add_argument("--bid", action="store_true", help="cheaper machines that may be taken away at any time")
-    command.add_argument("--limit", type=_count, default=20, metavar="N", help="show at most N (default: %(default)s)")
+    command.add_argument("--limit", type=count, default=20, metavar="N", help="show at most N (default: %(default)s)")
 
 
 def add_dataset(command: argparse.ArgumentParser) -> None:
     """Declare the options of `dataset`."""
     command.add_argument("path", metavar="PATH", help="a folder of images and captions on this machine")
-    command.add_argument("--min-images", type=_count, default=10, metavar="N", help="fewer are an error (default: 10)")
+    command.add_argument("--min-images", type=count, default=10, metavar="N", help="fewer are an error (default: 10)")
     command.add_argument("--trigger", metavar="WORD", help="that captions have to hold")
     command.add_argument("--require-captions", action="store_true", help="an image without one is an error")
 
@@ -138,10 +138,6 @@ def add_credits(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--reason", metavar="TEXT", help="why it was paid in or taken out")
     command.add_argument("--payment", metavar="ID", help="the same payment counts once")
-
-
-CSV_DIR = "./train/statistics/data"
-_SECONDS = seconds_from(0.1, below=1e6)
 
 
 def add_top(command: argparse.ArgumentParser) -> None:
@@ -247,22 +243,16 @@ def add_upload(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _above_zero(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 8 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
-    return int(text)
-
-
 def add_launch(command: argparse.ArgumentParser) -> None:
     """Declare the options of `launch`."""
     command.add_argument("--name", metavar="NAME", help="of the job and its model")
     command.add_argument("--dataset", metavar="DIR", help="a folder of images and captions on this machine")
     command.add_argument("--trigger", metavar="WORD", help="the word that stands for what is trained")
     for option, kind, metavar, text in (
-        ("--steps", _above_zero, "N", "(default: 4000)"),
-        ("--save-every", _above_zero, "N", "steps between checkpoints (default: 250)"),
+        ("--steps", positive_count, "N", "(default: 4000)"),
+        ("--save-every", positive_count, "N", "steps between checkpoints (default: 250)"),
         ("--learning-rate", positive_number, "X", "(default: 0.0001)"),
-        ("--rank", _above_zero, "N", "of the LoRA (default: 32)"),
+        ("--rank", positive_count, "N", "of the LoRA (default: 32)"),
         ("--alpha", positive_number, "X", "of the LoRA (default: 32)"),
     ):
         command.add_argument(option, type=kind, metavar=metavar, help=text)
@@ -303,9 +293,9 @@ def _add_machine(command: argparse.ArgumentParser) -> None:
         "save and end the job after this time on rented machines (default: 4h)",
         kind=SECONDS_ABOVE_ZERO,
     )
-    command.add_argument("--num-gpus", type=_above_zero, metavar="N", help="(default: 1)")
+    command.add_argument("--num-gpus", type=positive_count, metavar="N", help="(default: 1)")
     command.add_argument("--bid", action="store_true", help="a cheaper machine that may be taken away at any time")
-    command.add_argument("--max-machines", type=_above_zero, metavar="N", help="that it may use up (default: 3)")
+    command.add_argument("--max-machines", type=positive_count, metavar="N", help="that it may use up (default: 3)")
 
 
 def _add_end(command: argparse.ArgumentParser) -> None:
@@ -342,7 +332,7 @@ def add_queue(command: argparse.ArgumentParser) -> None:
 def add_worker(command: argparse.ArgumentParser) -> None:
     """Declare the options of `worker`."""
     command.add_argument(
-        "--jobs", type=_above_zero, default=1, metavar="N", help="at the same time (default: %(default)s)"
+        "--jobs", type=positive_count, default=1, metavar="N", help="at the same time (default: %(default)s)"
     )
     command.add_argument("--until-empty", action="store_true", help="leave when nothing is left to do")
     command.add_argument("--no-sweep", action="store_true", help="leave the sweeping to `training-monitor sweep`")
@@ -366,9 +356,6 @@ def add_sweep(command: argparse.ArgumentParser) -> None:
         help="repeat at this interval (default: 15m)",
     )
     add_telling(command)
-
-
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
 
 
 def add_history(command: argparse.ArgumentParser) -> None:
