@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
+_MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, unknown
+_DEFINITE = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
 
 
 def status(args: Namespace) -> int:
@@ -273,9 +275,6 @@ def resources(args: Namespace) -> int:
     return OK if report["healthy"] else UNKNOWN
 
 
-_MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, unknown
-
-
 def format_unlisted(count: int) -> str:
     """Format how many entries of a checkpoint folder were not examined."""
     return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"
@@ -380,9 +379,6 @@ def meant_job(args: Namespace, error: Exception) -> str:
     if meant == args.job:
         raise error
     return meant
-
-
-_DEFINITE = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
 
 
 def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:

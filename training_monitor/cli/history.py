@@ -41,6 +41,9 @@ RECENT = 300.0  # seconds
 SILENT = 3600.0  # seconds without a sample, after which a projection makes no sense
 WIDEST = 40  # cells of a sparkline
 _DURATIONS = {"eta_seconds", "runtime_seconds"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets take for a formula
+Write = Callable[[dict[str, Any]], object]
+NAMED = 5  # candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +237,6 @@ def _when(timestamp: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
 
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets take for a formula
-Write = Callable[[dict[str, Any]], object]
-
-
 def export(view: View, members: Sequence[HistoryMember], csv_file: str | None, json_file: str | None) -> None:
     """Write the samples of the members one after the other (`-` is stdout), and print how many went to a file.
 
@@ -297,9 +296,6 @@ def _cell(value: object) -> object:
 
 def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
     return lambda row: file.write(f"{json.dumps({name: plain(row[name]) for name in names})}\n")
-
-
-NAMED = 5  # candidates
 
 
 def history(args: argparse.Namespace) -> int:

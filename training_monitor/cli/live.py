@@ -37,6 +37,7 @@ _COLOURS = {
 _PLAIN_SECONDS = 30.0
 _BAR_WIDTH = 16
 _REDRAW = "\r\x1b[K"  # return to the first column and clear the line
+SAID_EVERY = 30.0  # seconds of silence
 
 
 class LiveLine:
@@ -155,9 +156,6 @@ def print_summary(report: RestartReport, logs_call: str) -> None:
     )
     if report["job_id"] and not report["success"]:
         say(f"  its log: {logs_call}")
-
-
-SAID_EVERY = 30.0  # seconds of silence
 
 
 class Waiting:

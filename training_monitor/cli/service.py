@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 5.0
 SILENT_SECONDS = 5.0
+_UNFINISHED = [state for state in JobState if not state.is_terminal]
 
 
 class ServiceDisplay:
@@ -121,9 +122,6 @@ def _progress_of(event: Event) -> list[str]:
     parts = progress_parts(view.progress, view.progress.steps_per_second)
     is_silent = view.log_age is not None and view.log_age >= SILENT_SECONDS
     return [*parts, f"silent {format_duration(view.log_age)}"] if is_silent else parts
-
-
-_UNFINISHED = [state for state in JobState if not state.is_terminal]
 
 
 @contextmanager

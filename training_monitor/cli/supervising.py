@@ -30,6 +30,12 @@ from training_monitor.restart.state import RunState
 from training_monitor.targets.asking import Site
 
 DEMO_NAME = "demo"
+_INTERRUPTED = {
+    "starting": "{job} may just be starting, unsupervised",
+    "watching": "{job} keeps running, unsupervised",
+    "stopping": "{job} was being ended and may still run",
+    "waiting": "nothing of {name} runs now: its next attempt was waited for",
+}
 
 
 def run(args: Namespace) -> int:
@@ -163,14 +169,6 @@ def _hearing(
             notices.show(event)
 
         yield show, lookout.note, notices.post
-
-
-_INTERRUPTED = {
-    "starting": "{job} may just be starting, unsupervised",
-    "watching": "{job} keeps running, unsupervised",
-    "stopping": "{job} was being ended and may still run",
-    "waiting": "nothing of {name} runs now: its next attempt was waited for",
-}
 
 
 def describe_interrupted(run: RunState | None, name: str) -> str:

@@ -77,6 +77,17 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _TOKEN = re.compile(rf"\s*({_NUMBER}|[^\W\d]\w*|\"[^\"]*\"|[<>=!]=?|\S|\Z)")
+DEFAULT_LOG_PATHS = (
+    "/workspace/output/*/training.log",
+    "/workspace/training_monitor/*/log",
+    "~/.training_monitor/jobs/*/log",
+    "/workspace/*.log",
+    "/tmp/ray/session_latest/logs/job-driver-*.log",  # on the head pod of a Ray cluster
+)
+_MEMBER = "TARGET, TARGET#JOB, TARGET#LOG, or a table of target, job, log_paths and name"
+_GROUPS = "a table: NAME = [TARGET, ...]"
+_ALERTS = "tables, each under [[fleet.alerts]]"
+CheckTarget = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,20 +338,6 @@ class _Parser:
         token, column = self.tokens[self.place]
         found = repr(token[:40]) if token else "the end"
         return SettingsError("when", self.text, f"{expected} at column {column}, where {found} is")
-
-
-DEFAULT_LOG_PATHS = (
-    "/workspace/output/*/training.log",
-    "/workspace/training_monitor/*/log",
-    "~/.training_monitor/jobs/*/log",
-    "/workspace/*.log",
-    "/tmp/ray/session_latest/logs/job-driver-*.log",  # on the head pod of a Ray cluster
-)
-
-_MEMBER = "TARGET, TARGET#JOB, TARGET#LOG, or a table of target, job, log_paths and name"
-_GROUPS = "a table: NAME = [TARGET, ...]"
-_ALERTS = "tables, each under [[fleet.alerts]]"
-CheckTarget = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)

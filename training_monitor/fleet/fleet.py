@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 CREDIT_SECONDS = 300.0
 MOST_SHOWN = 5  # instances missing in a listing that are asked for one by one, per look
+ACCOUNT = ""  # the key of the account's listing; those of members are not empty
+DEFAULT_CONFIG = FleetConfig()
+ACTIONS = ("stop", "destroy")
+MOST_LOST = 100  # lost instances of the account that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +136,6 @@ class AccountLister:
         except TrainingMonitorError:
             credit = None
         self.account = replace(self.account, credit=credit)
-
-
-ACCOUNT = ""  # the key of the account's listing; those of members are not empty
-DEFAULT_CONFIG = FleetConfig()
-ACTIONS = ("stop", "destroy")
-MOST_LOST = 100  # lost instances of the account that are shown
 
 
 class FleetMonitor(Engine):

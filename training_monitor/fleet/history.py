@@ -55,6 +55,15 @@ _LAST = {"step", "epoch", "learning_rate", "eta_seconds", "cost_per_hour", "tota
 _UNKNOWN: Mapping[str, float | None] = dict.fromkeys(FIELDS)
 _EXACT = 2.0**53
 _SOURCE = "the history"
+HOUR, DAY = 3600.0, 86_400.0
+QUARTER = 6 * HOUR  # thinned at once, of one member
+PAUSE = 60.0  # seconds between two checks for something to pack or thin
+SHARD = 8  # members
+BATCH = 3000  # samples that one call packs or thins, approximately
+PER_CHUNK = 20  # overhead of a chunk, in samples
+FORGETTING = 1800.0  # seconds between two deletions of old chunks
+LAST_TIME = 1e11  # epoch seconds; later timestamps are invalid
+FULL, THINNED, UNREADABLE = range(3)
 
 
 def rounded(sample: FleetSample) -> FleetSample:
@@ -203,17 +212,6 @@ def _join(name: str, values: Sequence[float | None]) -> float | None:
     if all(isfinite(value) for value in known):
         return _rounded(fsum(value / len(known) for value in known))
     return _rounded(sum(known))  # an infinity, or nan
-
-
-HOUR, DAY = 3600.0, 86_400.0
-QUARTER = 6 * HOUR  # thinned at once, of one member
-PAUSE = 60.0  # seconds between two checks for something to pack or thin
-SHARD = 8  # members
-BATCH = 3000  # samples that one call packs or thins, approximately
-PER_CHUNK = 20  # overhead of a chunk, in samples
-FORGETTING = 1800.0  # seconds between two deletions of old chunks
-LAST_TIME = 1e11  # epoch seconds; later timestamps are invalid
-FULL, THINNED, UNREADABLE = range(3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ ENDED = ("lost", "offline", "stopped", "succeeded", "finished", *FAILED)
 KNOWN = ("running", "frozen", "rebooting", "unknown", *STARTING, *ENDED)
 LEVELS = {"ok": "healthy", "warning": "warning", "unknown": "unknown", "failed": "error"}  # by verdict
 AT_WORK = ("starting", "running", "slow")
+_NUMBER = number("a number from 0 on, or false for never", least=0)
+_Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value is False else _NUMBER.read(value, at))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,6 @@ class Health:
 
     level: str
     reason: str
-
-
-_NUMBER = number("a number from 0 on, or false for never", least=0)
-_Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value is False else _NUMBER.read(value, at))]
 
 
 @dataclass(frozen=True, slots=True)

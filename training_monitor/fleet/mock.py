@@ -57,6 +57,13 @@ _DEARER = 1.08
 _ENDS = {"hanging": HUNG_AT, "exited": EXITED_AT, "stopped": STOPPED_AT, "lost": LOST_AT}
 _SHARE_HEALTHY = 0.75
 _DISK_GB, _RAM_GB = 200.0, 128.0
+FIRST_ID = 30_007_001
+ACT_SECONDS = 2.0
+RECENT_SECONDS, RECENT_STEP = 7200.0, 30.0
+CREDIT_PER_MEMBER = 4.0  # dollars
+_STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.02}
+_HIDDEN: dict[int, dict[str, Any]] = {-1: {**_STOPPED, "id": -1}, -2: {**_STOPPED, "id": -2}}  # not members
+_DONE = {"stop": ("stopped", "it is stopped; its disk goes on costing"), "destroy": ("destroyed", "it is destroyed")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,15 +322,6 @@ def _finished_line(seen: Progress) -> str:
 def _noise(first: float, second: float, third: float = 0.0) -> float:
     """Return a pseudo-random number in [0, 1), the same for the same arguments."""
     return (sin(12.9898 * first + 78.233 * second + 37.719 * third) * 43758.5453) % 1.0
-
-
-FIRST_ID = 30_007_001
-ACT_SECONDS = 2.0
-RECENT_SECONDS, RECENT_STEP = 7200.0, 30.0
-CREDIT_PER_MEMBER = 4.0  # dollars
-_STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.02}
-_HIDDEN: dict[int, dict[str, Any]] = {-1: {**_STOPPED, "id": -1}, -2: {**_STOPPED, "id": -2}}  # not members
-_DONE = {"stop": ("stopped", "it is stopped; its disk goes on costing"), "destroy": ("destroyed", "it is destroyed")}
 
 
 class MockFleet(FleetMonitor):

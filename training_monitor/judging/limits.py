@@ -32,6 +32,11 @@ _LONG_PAUSES = ("busy_pause", "startup_pause")
 Share = Annotated[float, number("a share between 0 and 1", above=0, below=1)]
 Samples = Annotated[int, whole(f"a whole number, 2 to {MOST_SAMPLES}", least=2, most=MOST_SAMPLES)]
 _Pause = Annotated[float, Kind("seconds, from 0", lambda value, place: value if 0 <= value <= inf else MISFIT)]
+OUTAGE_AFTER = 600.0  # seconds: shorter outages end by themselves, and nobody can act on them
+FromZero = Annotated[float, seconds()]
+AboveZero = Annotated[float, seconds(above=0)]
+Money = Annotated[float, number("a number above 0", above=0)]
+_PER_CENT = number("per cent between 0 and 100", above=0, below=100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +95,6 @@ def stall_policy(stagnation_threshold: float | None = None, **others: Any) -> St
     if stagnation_threshold >= USUAL_THRESHOLD:
         pauses |= {name: max(pauses[name], getattr(DEFAULT_POLICY, name)) for name in _UNSEEN_PAUSES}
     return StallPolicy(**{**pauses, **dict.fromkeys(_LONG_PAUSES, 4 * stagnation_threshold), **others})
-
-
-OUTAGE_AFTER = 600.0  # seconds: shorter outages end by themselves, and nobody can act on them
-FromZero = Annotated[float, seconds()]
-AboveZero = Annotated[float, seconds(above=0)]
-Money = Annotated[float, number("a number above 0", above=0)]
-_PER_CENT = number("per cent between 0 and 100", above=0, below=100)
 
 
 @dataclass(frozen=True, slots=True)

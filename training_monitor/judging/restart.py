@@ -14,6 +14,27 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
 from training_monitor.core.values import CheckpointListing
 
+SAME_FAILURES = 3
+DEATHS_OF_A_CHECKPOINT = 2
+# Not caused by the job: limited only by the budget.
+_FROM_OUTSIDE = (
+    "preemption",
+    "evicted",
+    "evicted_disk",
+    "evicted_memory",
+    "node_lost",
+    "time_limit",
+    "network_error",
+    "nccl_network_error",
+    "nccl_timeout",
+    "lost",
+)
+_ADVICE = {
+    "restart_elsewhere": "starting it again, on another node if there is one",
+    "restart_previous_checkpoint": "starting it again from the checkpoint before",
+    "stop": "trying once more, since it made progress before",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
@@ -45,23 +66,6 @@ def restart_delay(policy: RestartPolicy, retry: int) -> float:
     [60.0, 120.0, 240.0, 900.0]
     """
     return min(policy.retry_delay * 2.0 ** min(retry - 1, 60), max(policy.max_delay, policy.retry_delay))
-
-
-SAME_FAILURES = 3
-DEATHS_OF_A_CHECKPOINT = 2
-# Not caused by the job: limited only by the budget.
-_FROM_OUTSIDE = (
-    "preemption",
-    "evicted",
-    "evicted_disk",
-    "evicted_memory",
-    "node_lost",
-    "time_limit",
-    "network_error",
-    "nccl_network_error",
-    "nccl_timeout",
-    "lost",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +136,6 @@ def decide_restart(
             dict.fromkeys(each.node for each in attempts if each.node and each.failure.action == "restart_elsewhere")
         ),
     )
-
-
-_ADVICE = {
-    "restart_elsewhere": "starting it again, on another node if there is one",
-    "restart_previous_checkpoint": "starting it again from the checkpoint before",
-    "stop": "trying once more, since it made progress before",
-}
 
 
 def _since_progress(attempts: Sequence[LedgerEntry]) -> list[LedgerEntry]:

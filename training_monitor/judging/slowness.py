@@ -30,6 +30,7 @@ STILL_SLOW = 1.25
 ETA_SHARE = 0.3  # of itself that must elapse before an ETA can be called flat: earlier, it is noise
 BLOCK_SECONDS = 900.0
 STEPS_FOR_ONE = 20.0  # steps whose mean is taken to be as certain as one advance
+Reading = tuple[float, float]  # time, ETA
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +223,6 @@ def _is_growing(logs: Sequence[float], count: int) -> bool:
 
 
 # ---------------------------------------------------------------- ETA
-
-Reading = tuple[float, float]  # time, ETA
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ _ALIKE = {  # kinds of pauses whose length bounds one of this kind
     "blocked": ("quiet", "blocked"),
     "spinning": ("spinning", "unknown"),
 }
+_Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
+_Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether its silence counts already
 
 
 def analyze_stall(samples: Sequence[Observation], *, now: float, policy: StallPolicy = DEFAULT_POLICY) -> StallAnalysis:
@@ -83,8 +85,6 @@ def _is_finished(last: Observation) -> bool:
 
 # ---------------------------------------------------------------- judging
 
-_Found = tuple[str, str, str, float]  # kind, confidence, reason, detected at
-
 
 def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
     """Return the numbers behind the verdict, for display; None is unknown.
@@ -127,9 +127,6 @@ def _signals(run: Run, policy: StallPolicy) -> dict[str, Any]:
         "eta_convergence": eta_convergence(readings),
         "flat_eta": flat.describe() if flat else None,
     }
-
-
-_Pause = tuple[str, float, bool]  # its kind (see `kind_of`), its limit, whether its silence counts already
 
 
 def _pause(run: Run, calm: Sequence[Move], policy: StallPolicy) -> _Pause:

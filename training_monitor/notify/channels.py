@@ -39,6 +39,22 @@ _SCHEMES = {"smtp": ("starttls", 587), "smtps": ("ssl", 465), "smtp+plain": ("pl
 _SERVER = "smtp[s]://[user@]host[:port], the password in TRAINING_MONITOR_SMTP_PASSWORD or password_env"
 _NTFY_PRIORITY = {"low": "2", "normal": "3", "high": "4", "urgent": "5"}
 _DESKTOP_URGENCY = {"low": "low", "normal": "normal", "high": "critical", "urgent": "critical"}
+_TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)
+_ADDRESS = text("an e-mail address", r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
+_ADVICE = {
+    ("telegram", 400): "check the chat id, and open a chat with the bot and press Start",
+    ("telegram", 401): "check the token: @BotFather shows it",
+    ("telegram", 403): "open a chat with the bot and press Start, or unblock it",
+    ("telegram", 404): "check the token: @BotFather shows it",
+    ("discord", 401): "check the bot's token, or make the webhook again",
+    ("discord", 403): "share a server with the bot and allow direct messages from its members",
+    ("discord", 404): "make the webhook again, and check the user id",
+    ("slack", 400): "make the webhook again",
+    ("slack", 403): "make the webhook again: it was disabled, or its channel is archived",
+    ("slack", 404): "make the webhook again: it was removed",
+    ("ntfy", 401): "check the token of the topic",
+    ("ntfy", 403): "check the token of the topic: it may not write there",
+}
 
 
 # ---------------------------------------------------------------- what their settings may be
@@ -88,8 +104,6 @@ def _read_argv(value: Any, place: Place) -> Any:
 
 _ID = Kind("a number in quotes, or @name of a channel", _read_id)
 _URL = Kind("an http or https URL", _read_url, is_secret=True)
-_TOKEN = text("a token without spaces", "[!-~]+", is_secret=True)
-_ADDRESS = text("an e-mail address", r"[^\s@<>,;:\"]+@[^\s@<>,;:\"]+")
 
 
 # ---------------------------------------------------------------- people and channels
@@ -348,22 +362,6 @@ def _as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
     values = {key: clean(value) if isinstance(value, str) else value for key, value in asdict(notice).items()}
     fields = [{"label": clean(label), "value": clean(value)} for label, value in notice.fields]
     return {**values, "fields": fields, "user": user.name or None, "message": render(notice, PLAIN)}
-
-
-_ADVICE = {
-    ("telegram", 400): "check the chat id, and open a chat with the bot and press Start",
-    ("telegram", 401): "check the token: @BotFather shows it",
-    ("telegram", 403): "open a chat with the bot and press Start, or unblock it",
-    ("telegram", 404): "check the token: @BotFather shows it",
-    ("discord", 401): "check the bot's token, or make the webhook again",
-    ("discord", 403): "share a server with the bot and allow direct messages from its members",
-    ("discord", 404): "make the webhook again, and check the user id",
-    ("slack", 400): "make the webhook again",
-    ("slack", 403): "make the webhook again: it was disabled, or its channel is archived",
-    ("slack", 404): "make the webhook again: it was removed",
-    ("ntfy", 401): "check the token of the topic",
-    ("ntfy", 403): "check the token of the topic: it may not write there",
-}
 
 
 def advise(channel: str, error: TrainingMonitorError) -> str | None:

@@ -27,6 +27,8 @@ FIRST_WAIT = 1.0  # seconds between two tries; it doubles
 _LOGGER = logging.getLogger("training_monitor")
 _LOGGER.addHandler(logging.NullHandler())  # without it, Python prints records that have no handler
 
+Tell = Callable[[float, float], object]  # called with the start (epoch seconds) and the duration (seconds)
+
 
 class Heartbeat:
     """A pinger of a URL with a thread of its own: the caller never waits for it and never sees its errors.
@@ -111,9 +113,6 @@ class Heartbeat:
         _LOGGER.warning("%s", text)
         if self._on_problem:
             self._on_problem(text)
-
-
-Tell = Callable[[float, float], object]  # called with the start (epoch seconds) and the duration (seconds)
 
 
 @dataclass(frozen=True, slots=True)

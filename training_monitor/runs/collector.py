@@ -50,6 +50,9 @@ _JOB_STATUS = {
     FAILED: JobStatus.FAILED,
     KILLED: JobStatus.FAILED,
 }
+MOST_ACTS, MOST_MESSAGES = 16, 100  # actions at a time; messages kept
+_LEAST_SPAN = 1.0  # least seconds between the two looks for CPU shares: ticks are 10 ms long
+_NO_LIMITS = Limits()
 
 
 def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
@@ -172,11 +175,6 @@ def _cpu_seconds(row: RunRow, look: FolderLook) -> float | None:
     samples = [look.machine.processes.get(node.identity.pid) for node in row.tree if node.kind == PROCESS]
     ticks = [sample.cpu_ticks for sample in samples if sample]
     return sum(ticks) / look.machine.ticks if ticks else None
-
-
-MOST_ACTS, MOST_MESSAGES = 16, 100  # actions at a time; messages kept
-_LEAST_SPAN = 1.0  # least seconds between the two looks for CPU shares: ticks are 10 ms long
-_NO_LIMITS = Limits()
 
 
 class RunCollector(Engine):

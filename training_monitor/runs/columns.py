@@ -13,6 +13,8 @@ from training_monitor.runs.values import LOSSES, Estimate, RunRow, Scalar
 
 MIB = 2.0**20
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # JSON has no numbers for them
+_DIGITS = re.compile(r"([0-9]{1,300})")  # a file name has no more
+NaturalKey = tuple[tuple[int, int, str], ...]
 
 
 def loss_of(row: RunRow) -> float | None:
@@ -63,10 +65,6 @@ ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
 }
 COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED}
-
-
-_DIGITS = re.compile(r"([0-9]{1,300})")  # a file name has no more
-NaturalKey = tuple[tuple[int, int, str], ...]
 
 
 def natural_key(text: str) -> NaturalKey:

@@ -27,6 +27,9 @@ from training_monitor.targets.procfs import identify, is_alive
 OLD_SECONDS = 3600
 _PREFIX = ".training-monitor-"  # hidden, so that listings skip it
 _OURS = re.compile(rf"{re.escape(_PREFIX)}(?:edit-|([0-9a-f]{{12}})-(\d{{1,10}})-(\d{{1,20}})-)[0-9a-f]{{12}}\.tmp")
+PROGRESS, CONTROL, SUFFIX = "progress.json", "control.json", ".json"
+_CONTROL_PREFIX = "control_"
+_OUTPUTS = ("stdout.log", "stderr.log")
 
 
 def temporary_beside(path: str) -> str:
@@ -79,11 +82,6 @@ def _is_writer_alive(machine: str | None, pid: str, start_ticks: str) -> bool | 
 def _machine(one: Identity) -> str:
     words = f"{one.hostname} {one.boot_id} {one.pid_namespace}"
     return hashlib.sha256(words.encode(errors="replace")).hexdigest()[:12]
-
-
-PROGRESS, CONTROL, SUFFIX = "progress.json", "control.json", ".json"
-_CONTROL_PREFIX = "control_"
-_OUTPUTS = ("stdout.log", "stderr.log")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.transport import Transport
 
 _NO_CHANGES: tuple[Change, ...] = ()
+_WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
 
 
 class VariableCalls:
@@ -420,9 +421,6 @@ def _forget(reference: weakref.ref[TrainingMonitor]) -> None:
         monitor._become_inert()
         monitor._record.lock = threading.RLock()
         monitor._hooks.remove()
-
-
-_WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
 
 
 def is_rank_zero(rank: int | None) -> bool:

@@ -25,6 +25,7 @@ from training_monitor.runs.variables import TrackedVariables, read_only_text
 
 MOST_METRICS, MOST_TEXT, MOST_NAME, MOST_LOSSES = 200, 200, 100, 64
 _LARGEST = 2**63
+FORMAT = 1
 
 
 class MetricValues:
@@ -138,9 +139,6 @@ def _reference(value: object) -> Callable[[], object]:
         return weakref.ref(value)
     except TypeError:
         return lambda: value
-
-
-FORMAT = 1
 
 
 def counted(counter: itertools.count[int]) -> int:

@@ -32,6 +32,12 @@ _PROCESS = re.compile(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)
 _THREAD = re.compile(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
 _LAST_MARK = "==> /dev/null <=="
 _MEMORY = re.compile(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
+_REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
+_NO_FOLDER = {
+    "missing": ("no folder", "check the path: it is the folder that the training scripts write to"),
+    "file": ("no folder, but a file:", "name the folder that the file is in"),
+    "many": ("too many files in", "move those of old runs into another folder"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +117,6 @@ def parse_folder(text: str, word: str, spelling: str, where: str) -> FolderListi
     left = frozenset(names) - refused.keys() - texts.keys()
     unread = frozenset() if is_whole and "some" not in keys else left
     return FolderListing(root, names, texts, refused, unread, _number(keys.get("now", "")))
-
-
-_REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
-_NO_FOLDER = {
-    "missing": ("no folder", "check the path: it is the folder that the training scripts write to"),
-    "file": ("no folder, but a file:", "name the folder that the file is in"),
-    "many": ("too many files in", "move those of old runs into another folder"),
-}
 
 
 def _split_files(text: str, names: Sequence[str], spelling: str) -> tuple[dict[str, str], bool]:

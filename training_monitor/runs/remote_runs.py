@@ -53,6 +53,30 @@ _MOST_FILES, _MOST_NAMES = 1000, 20_000
 _MOST_EXPANDED, _THREAD_BYTES = 100, 192 * 1024  # processes whose threads are read, and bytes for all of these
 _BLOCK = 4096
 Outcome = tuple[str, str]  # the state after a change, and its details
+MAX_CHUNK = 256 * 1024
+_GPU_SECONDS = 5.0
+_WITHOUT_GPUS = 60.0  # seconds until nvidia-smi is asked again after it gave no answer
+_CONTROL_BYTES = 50_000  # the old and the new control file travel in one script
+_WHERE = (
+    "an existing folder, ssh://[user@]host[:port]/path, k8s://namespace/pod[/container]:/path, vast://ID/path "
+    "or POD:/path"
+)
+_PATTERNS = {
+    "": r"([^/:]+):([/~].*)",
+    "k8s": r"(k8s://.+?):([/~].*)",
+    "ssh": r"(ssh://[^/]+)/(.*)",
+    "vast": r"(vast://[^/]+)/(.*)",
+}
+_REASONS = {
+    "moved": "the folder is another one by now",
+    "gone": "its folder is not there any more",
+    "other": "there is something of its name that is no file",
+    "busy": "somebody else has been editing in this folder for 2 s",
+    "file": "its folder is a file",
+    "link": "its folder is a link, delete it by hand",
+    "unsure": "a process of its number runs, and may be its own: end it first",
+    "heard": "it wrote its file within the last minute, and its process cannot be seen from there",
+}
 
 
 def folder_question(folder: str, where: str) -> Question[FolderListing]:
@@ -186,23 +210,6 @@ def _parse_outcome(name: str, word: str, target: str) -> Callable[[Reply], Outco
 def _format_identity(process: Identity) -> str:
     known = (process.start_ticks, process.hostname, process.boot_id, process.pid_namespace)
     return shlex.join("" if value is None else str(value) for value in (process.pid, *known))
-
-
-MAX_CHUNK = 256 * 1024
-_GPU_SECONDS = 5.0
-_WITHOUT_GPUS = 60.0  # seconds until nvidia-smi is asked again after it gave no answer
-_CONTROL_BYTES = 50_000  # the old and the new control file travel in one script
-_WHERE = (
-    "an existing folder, ssh://[user@]host[:port]/path, k8s://namespace/pod[/container]:/path, vast://ID/path "
-    "or POD:/path"
-)
-
-_PATTERNS = {
-    "": r"([^/:]+):([/~].*)",
-    "k8s": r"(k8s://.+?):([/~].*)",
-    "ssh": r"(ssh://[^/]+)/(.*)",
-    "vast": r"(vast://[^/]+)/(.*)",
-}
 
 
 def open_runs(where: str, *, namespace: str = "default", transport: Transport | None = None) -> RunSource:
@@ -398,18 +405,6 @@ class RemoteRuns:
 
     def _is_gone(self, run: Run) -> TrainingMonitorError:
         return TrainingMonitorError(f"run {run.name!r} is not in {self._where()} any more")
-
-
-_REASONS = {
-    "moved": "the folder is another one by now",
-    "gone": "its folder is not there any more",
-    "other": "there is something of its name that is no file",
-    "busy": "somebody else has been editing in this folder for 2 s",
-    "file": "its folder is a file",
-    "link": "its folder is a link, delete it by hand",
-    "unsure": "a process of its number runs, and may be its own: end it first",
-    "heard": "it wrote its file within the last minute, and its process cannot be seen from there",
-}
 
 
 def _reason(state: str, said: str, process: Identity | None = None) -> str:

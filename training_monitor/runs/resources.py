@@ -20,6 +20,14 @@ from training_monitor.targets.proc_stat import MachineSample, ProcessSample
 from training_monitor.targets.procfs import read_process, read_threads
 from training_monitor.targets.transport import LocalTransport, Transport
 
+INTERVAL, LIMIT = 2.0, 5.0
+INTERVAL_WITHOUT = 60.0  # if there is no nvidia-smi
+OLDEST = 15.0  # seconds for which an answer is shown
+BUSIEST = 5
+GPU_INTERVAL = 10.0
+_MOST_NAME = 64
+Busiest = list[dict[str, str | int | float]]
+
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
@@ -64,11 +72,6 @@ def with_gpus(machine: MachineSample, memory: GpuMemory) -> MachineSample:
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
-
-
-INTERVAL, LIMIT = 2.0, 5.0
-INTERVAL_WITHOUT = 60.0  # if there is no nvidia-smi
-OLDEST = 15.0  # seconds for which an answer is shown
 
 
 class GpuReader:
@@ -144,12 +147,6 @@ def _query(transport: Transport, what: str, fields: tuple[str, ...]) -> str:
     argv = ["nvidia-smi", f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
     result = transport.run(argv, timeout=LIMIT / 2)
     return result.stdout or result.stderr
-
-
-BUSIEST = 5
-GPU_INTERVAL = 10.0
-_MOST_NAME = 64
-Busiest = list[dict[str, str | int | float]]
 
 
 class OwnResourceReader:

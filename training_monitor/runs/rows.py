@@ -39,6 +39,10 @@ _MOST_AHEAD = 60.0  # seconds by which another machine's clock may be ahead
 _LOOK_SLACK = 0.1  # between the clocks of the run and of the look, which are read in different ways
 _HALTED = {"T": "is stopped: SIGCONT lets it go on", "t": "is held by a debugger"}
 _BEFORE_RUN, _BEHIND_RUN = 3600.0, 5.0  # how long before and after the run's stated start its process may have begun
+_GIB, _MIB_PER_GIB = 2.0**30, 1024.0
+_LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
+_START_SLACK = 1.0  # seconds before a look in which a process may have begun without being seen
+_NOTHING = OwnResources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +155,6 @@ def _before_this_boot(run: Run, hostname: str, now: float, booted_at: float) -> 
 def _may_be_its_own(run: Run, began: float) -> bool:
     """Return whether a process fits a file of the earlier ttop, which has no process start: by when it began."""
     return run.started_at is not None and -_BEFORE_RUN <= began - run.started_at <= _BEHIND_RUN
-
-
-_GIB, _MIB_PER_GIB = 2.0**30, 1024.0
-_LEAST_SPAN = 0.2  # seconds between two looks, in ticks of 10 ms
-_START_SLACK = 1.0  # seconds before a look in which a process may have begun without being seen
-_NOTHING = OwnResources()
 
 
 def judge_look(look: FolderLook, before: FolderLook | None, limits: Limits) -> tuple[tuple[RunRow, ...], Usage]:

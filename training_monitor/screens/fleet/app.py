@@ -41,6 +41,7 @@ _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds 
 _EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
 Act = Callable[[FleetView, FleetSnapshot], FleetView]
+_THRESHOLDS = Thresholds()
 
 
 def _pause(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
@@ -183,9 +184,6 @@ APP: App[FleetView, FleetSnapshot] = App(
     },
     {"k": "up", "j": "down", "g": "home", "G": "end"},
 )
-
-
-_THRESHOLDS = Thresholds()
 
 
 def run_fleet(

@@ -33,6 +33,12 @@ _BAR_FROM = 15  # cells that the progress column needs to show a bar
 _PROGRESS_TEXT = 8
 _REASON_FROM = 14  # cells that the health column needs to show the reason
 _GPU_MAKERS = re.compile(r"NVIDIA |GeForce |Tesla |RTX ")
+# What a growing width is spent on, in this order; the rest goes to HEALTH.
+STEPS = """
+    ID 8, HEALTH 6, STATUS 6, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, ID 14, $/H 6, GPU 8, TOTAL 6, MEM% 4, DISK% 5,
+    PROGRESS 15, STATUS 10, PROGRESS 19, HEALTH 24, NAME 14, STEPS/S 7, ID 22, STEP 13, GPU 12, PROGRESS 24, HEALTH 36,
+    TEMP 4, RAM% 4, NAME 24, ID 34
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +147,6 @@ COLUMNS: tuple[Column[Member], ...] = (
     Column("ETA", ">", _plain(format_eta)),
     Column("HEALTH", "<", show_health),
 )
-
-# What a growing width is spent on, in this order; the rest goes to HEALTH.
-STEPS = """
-    ID 8, HEALTH 6, STATUS 6, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, ID 14, $/H 6, GPU 8, TOTAL 6, MEM% 4, DISK% 5,
-    PROGRESS 15, STATUS 10, PROGRESS 19, HEALTH 24, NAME 14, STEPS/S 7, ID 22, STEP 13, GPU 12, PROGRESS 24, HEALTH 36,
-    TEMP 4, RAM% 4, NAME 24, ID 34
-"""
 
 
 def table_columns(rows: Sequence[TrainingMetrics], width: int) -> Layout[Member]:

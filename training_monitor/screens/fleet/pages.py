@@ -48,6 +48,16 @@ _CURVES = (("GPU %", "gpu_utilization"), ("loss", "loss"), ("steps/s", "steps_pe
 _CURVE_NUMBERS = 32
 
 Body = list[Sequence[Piece]]
+_CURVE = "LOSS SO FAR"
+_STEPS = """
+    MEMBER 8, LOSS 6, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, STEP 7, BEST 6, $/1K 7, GPU% 4, MEMBER 14, TOTAL 7,
+    TREND/1K 8, AT STEP 7, MEMBER 28
+"""
+_MEANS = {
+    "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
+    "destroy": "The machines and all that is on their disks are gone for good. What was not copied is lost.",
+}
+_INDENT = "    "
 
 
 # ---------------------------------------------------------------- one member
@@ -184,7 +194,6 @@ def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
     return Column(title, ">", lambda each, width: show(each.run))
 
 
-_CURVE = "LOSS SO FAR"
 _COLUMNS: tuple[Column[_Compared], ...] = (
     Column("MEMBER", "<", lambda each, width: safe(each.name, each.glyphs)),
     _of("STEP", lambda run: _step(run.last_step)),
@@ -199,10 +208,6 @@ _COLUMNS: tuple[Column[_Compared], ...] = (
     _of("$/1K", lambda run: format_price(run.dollars_per_1000_steps)),
     Column(_CURVE, "<", lambda each, width: _curve(each.losses, width, each.glyphs)),
 )
-_STEPS = """
-    MEMBER 8, LOSS 6, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, STEP 7, BEST 6, $/1K 7, GPU% 4, MEMBER 14, TOTAL 7,
-    TREND/1K 8, AT STEP 7, MEMBER 28
-"""
 
 
 def draw_comparison(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
@@ -234,13 +239,6 @@ def draw_alerts(snapshot: FleetSnapshot, view: FleetView, width: int, height: in
     names = member_names(snapshot)
     entries = [[alert_line(alert, names, width, view.options.glyphs)] for alert in snapshot.alerts]
     return newest_first(view, "alert", entries, "nothing happened so far", width, height)
-
-
-_MEANS = {
-    "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
-    "destroy": "The machines and all that is on their disks are gone for good. What was not copied is lost.",
-}
-_INDENT = "    "
 
 
 def draw_confirm(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:

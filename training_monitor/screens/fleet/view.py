@@ -14,6 +14,8 @@ from training_monitor.screens.kit.table import Table
 from training_monitor.screens.kit.view import Options, View
 
 Recent = Callable[[str], Sequence[FleetSample]]
+_Order = Callable[[TrainingMetrics, Health | None], Any]
+_WORST_FIRST = {"error": 0, "warning": 1, "unknown": 2, "healthy": 3}
 
 
 def _nothing(key: str) -> Sequence[FleetSample]:
@@ -100,10 +102,6 @@ def _searched(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) ->
     health = health_of(row, snapshot, view)
     texts = (row.instance_id, row.name, row.gpu_type or "", row.status, health.level, health.reason)
     return "\n".join(map(str, texts)).lower()
-
-
-_Order = Callable[[TrainingMetrics, Health | None], Any]
-_WORST_FIRST = {"error": 0, "warning": 1, "unknown": 2, "healthy": 3}
 
 
 def _number(value: float | None) -> float | None:
