@@ -75,15 +75,17 @@ def some_name(text: str) -> str:
 
 def count(text: str) -> int:
     """Accept a whole number from 0 to below 1e9."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, 0 or more and below 1000000000")
-    return int(text)
+    return _whole(text, 0, "0 or more")
 
 
 def positive_count(text: str) -> int:
     """Accept a whole number from 1 to below 1e9."""
-    if not count(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
+    return _whole(text, 1, "above 0")
+
+
+def _whole(text: str, least: int, range_: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, {range_} and below 1000000000")
     return int(text)
 
 

@@ -6,7 +6,15 @@ import argparse
 
 import pytest
 
-from training_monitor.cli.argument_types import HARD_LIMIT, INTERVAL, SOFT_LIMIT, STALL_AFTER, STOP_GRACE
+from training_monitor.cli.argument_types import (
+    HARD_LIMIT,
+    INTERVAL,
+    SOFT_LIMIT,
+    STALL_AFTER,
+    STOP_GRACE,
+    count,
+    positive_count,
+)
 from training_monitor.cli.arguments import build_parser
 
 COMMANDS = {
@@ -50,3 +58,17 @@ def test_what_is_no_duration_is_wrong_use(text: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         build_parser().parse_args(["wait", "local", f"--timeout={text}"])
     assert "expected seconds, from 0, or a duration such as 15m" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["two", "-1", "1.5", "", "²", "1000000000"])
+def test_what_is_no_count_is_refused_with_the_range(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="a whole number, 0 or more and below 1000000000"):
+        count(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="a whole number, above 0 and below 1000000000"):
+        positive_count(text)
+
+
+def test_zero_is_a_count_and_no_positive_one() -> None:
+    assert (count("0"), count("999999999"), positive_count("1")) == (0, 999_999_999, 1)
+    with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
+        positive_count("0")
