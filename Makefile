@@ -17,6 +17,8 @@ MISSING := $(filter-out $(INSTALLED),$(TEST_EXTRAS))
 QUOTED_EXTRAS := $(foreach extra,$(sort $(INSTALLED) $(TEST_EXTRAS)),'$(extra)')
 # A relative folder would lose its meaning where a test changes directory.
 export PATH := $(abspath $(BIN)):$(PATH)
+# Hundreds of tests start the command; each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help test venv lint lint-if-installed demo bench fuzz clean FORCE
