@@ -127,7 +127,7 @@ def reads_prose(node: ast.AST, constants: Constants) -> bool:
         case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[right]):
             words = ANYTHING if is_prose(left) or is_prose(right) else PHRASE
             return has(left, words) or has(right, words)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr="compile"), args=[pattern, *_]):
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr="compile") | ast.Name(id="regex"), args=[pattern, *_]):
             return has(pattern)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[pattern, *texts]):
             return has(pattern) or any(map(is_prose, texts))
@@ -248,6 +248,7 @@ FORMER = (
     "quota = QUOTA.search(error.what)",
     "quota = re.search('quota exceeded', said)",
     "QUOTA = re.compile('too many of them')",
+    "QUOTA = regex('too many of them')",
     "rank = RANKS[job.reason]",
     "rank = RANKS.get(failure.evidence, 0)",
     "match said:\n    case 'all is well':\n        pass",

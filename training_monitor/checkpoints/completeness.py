@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from training_monitor.checkpoints.listing import (
@@ -26,28 +26,30 @@ from training_monitor.checkpoints.listing import (
     file_step,
     step_of,
 )
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Checkpoint, CheckpointFile
+from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing
 
 CLOCK_SKEW = 60.0  # seconds
-_STEP_INSIDE = re.compile(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
-_NUMBER_AT_END = re.compile(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
-_IN_PLACE = re.compile(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
-_EARLIER = re.compile(r"(?:^|[-_])(?:best|recovery)[-_]")
-_COMPANION = re.compile(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
-_RANKED_FILE = re.compile(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
-_SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
-_UNFINISHED = re.compile(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
-_UNFINISHED_INSIDE = re.compile(r"orbax-checkpoint-tmp|partial_save")
+_STEP_INSIDE = regex(rf"{WORD}[-_=]?\d+", re.IGNORECASE)
+_NUMBER_AT_END = regex(r"[-_](?:step)?\d{3,12}(?=\.\w+$)")
+_IN_PLACE = regex(r"(\w+[-_])?(last|latest|final)([-_](model|checkpoint|ckpt|rank\d+|v\d+))?|ckpt|checkpoint")
+_EARLIER = regex(r"(?:^|[-_])(?:best|recovery)[-_]")
+_COMPANION = regex(r"(.*)_(replay_buffer|vecnormalize)_(\d{1,12})_steps\.pkl")  # Stable-Baselines3
+_RANKED_FILE = regex(r"((?:-ba\d+|(?:^|/)latest)-rank)(\d{1,6})(?=\.)")  # Composer
+_SHARD = regex(r"^(.*)-(\d{5})-of-(\d{5})(\.\w+)$")
+_UNFINISHED = regex(r"tmp|\.part$|\.incomplete$|-unfinished$|partial_save", re.IGNORECASE)
+_UNFINISHED_INSIDE = regex(r"orbax-checkpoint-tmp|partial_save")
 _RANKS = (
     r"(zero_pp_rank_|expp_rank_|[dmtpe]p_rank_|ba\d+-rank|world_size_\d+_rank_|rng_state_|random_states_|rank[-_]?)"
 )
-_RANK = re.compile(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
-_SURE_RANK = re.compile(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
+_RANK = regex(rf"(?<![a-z]){_RANKS}(\d{{1,6}}(?:_\d{{3}})*)(?!\d)")
+_SURE_RANK = regex(r"zero|expp|.p_rank|ba")  # others may be of one node of several, or a LoRA's rank
 _MARKERS = frozenset(  # files that a complete checkpoint has if another one of its kind has them
     "trainer_state.json train_state.json _CHECKPOINT_METADATA commit_success.txt metadata.json latest".split()
 )
-_SAME_SIZES = re.compile(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
+_SAME_SIZES = regex(r"^$|model|optim|adapter|weights|\.safetensors$|\.distcp$|\.ckpt$")
 _NOT_LOOKED_AT = "not looked into: newer ones come first"
 _TOO_LARGE = "not looked into: it has too many files"
 _SHUT = "not looked into: no permission to enter it, or a folder in it"

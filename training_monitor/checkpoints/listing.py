@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CheckpointFile
+from training_monitor.core.regex import regex
 
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp", ".tar", ".zip", ".npz")
 LOOKED_INTO = tuple(ending for ending in WEIGHTS if ending != ".distcp")
 TRACKERS = ("latest", "last_checkpoint", "latest_checkpointed_iteration.txt")
-EXTENSION = re.compile(r"(?:\.pth?)?\.\w+$")
-UNFINISHED_FOLDER = re.compile(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
+EXTENSION = regex(r"(?:\.pth?)?\.\w+$")
+UNFINISHED_FOLDER = regex(r"(\.partial_save)?([._-](orbax-checkpoint-)?tmp.*|-unfinished|\.part|\.incomplete)$")
 _STEP, _FILE_STEP = "([0-9]{1,12})", "([0-9]{3,12})"
 WORD = "(global[_-]?step|step|checkpoint|ckpt|iteration|iter|batch|epoch)"
 _STEP_NAMES = (  # before the step, after the step
@@ -38,7 +40,7 @@ _LOCAL_FILE_SYSTEMS = ("ext2/ext3", "xfs", "tmpfs")  # others compress, or count
 
 def _compile(before: str, step: str, after: str) -> tuple[re.Pattern[str], int]:
     """Return a pattern, and the group that is the step."""
-    return re.compile(before + step + after, re.IGNORECASE), before.count("(") + 1
+    return regex(before + step + after, re.IGNORECASE), before.count("(") + 1
 
 
 _COMPILED = tuple(_compile(before, _STEP, after) for before, after in _STEP_NAMES)

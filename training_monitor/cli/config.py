@@ -10,11 +10,12 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from training_monitor.core.errors import SettingsError, closest, redact
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.settings_file import TABLES, find_settings, parse_settings, read_settings
 from training_monitor.core.settings_lines import find_line
 from training_monitor.core.settings_table import Fault, Place, format_path, read_table

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from itertools import chain
 from math import isfinite
@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from training_monitor.cli.market import print_table
 from training_monitor.cli.output import hint, print_json, printable, say
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import format_duration, format_sparkline, plural
 from training_monitor.fleet.history import FIELDS, History, HistoryMember
 from training_monitor.fleet.trends import (

@@ -6,7 +6,6 @@ Every start of the command line declares all of them, so this module imports arg
 from __future__ import annotations
 
 import argparse
-import re
 import time
 
 from training_monitor.cli.argument_types import (
@@ -31,11 +30,12 @@ from training_monitor.cli.argument_types import (
     seconds_from,
     some_name,
 )
+from training_monitor.core.regex import regex
 from training_monitor.core.units import parse_duration
 
 CSV_DIR = "./train/statistics/data"
 _SECONDS = seconds_from(0.1, below=1e6)
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+_TIME = regex(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
 
 
 def _instances(text: str) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from argparse import Namespace
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from training_monitor.cli.live import Waiting
 from training_monitor.cli.output import hint
 from training_monitor.core.errors import AccessDenied, CommandError, JobNotFound, NoOffers, SettingsError, ToolNotFound
+from training_monitor.core.regex import regex
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.core.settings_lines import find_line
 from training_monitor.core.settings_table import Place, format_path, read_keys, read_table, settings_of
@@ -28,7 +28,7 @@ _SPEC = ("trigger", "steps", "save_every", "learning_rate", "rank", "alpha", "ba
 _WISHES = {"max_price": "max_price_per_hour", "min_vram": "min_vram_gb", "disk": "disk_gb", "num_gpus": "num_gpus"}
 _PLAIN = ("name", "dataset", "command", "image", "on_finish", "account", "budget")
 _LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_machines": "max_instances"}
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TOOLS = {"vastai": "pip install vastai", "ssh": "install the OpenSSH client"}
 
 

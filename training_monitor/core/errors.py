@@ -27,11 +27,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from training_monitor.core.regex import regex
+
 if TYPE_CHECKING:
     from training_monitor.core.models import CommandResult
 
 _NAMES = r"(?:api[_-]?key|access[_-]?key|token|secret|password|passwd)"
-_SECRET = re.compile(
+_SECRET = regex(
     rf"""(?ix)
     ( authorization \\?["']? \s* [:=] \s* \\?["']? (?: (?:bearer|basic|token) \s+ )?
     | {_NAMES} \\?["']? \s* [:=] \s* \\?["']?
@@ -42,7 +44,7 @@ _SECRET = re.compile(
     | \b (?: hf_[A-Za-z0-9]{{8,}} | sk-[A-Za-z0-9_-]{{8,}} | gh[pousr]_[A-Za-z0-9]{{8,}} )
     """
 )
-_SECRET_OPTION = re.compile(rf"--?(?:[a-z0-9]+[_-])*{_NAMES}", re.IGNORECASE)
+_SECRET_OPTION = regex(rf"--?(?:[a-z0-9]+[_-])*{_NAMES}", re.IGNORECASE)
 
 
 def redact(text: str) -> str:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import smtplib
 import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from training_monitor.core.errors import RestError, SettingsError, last_lines
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.rest import REQUEST_SECONDS, finish_within
 
 SECURITY = ("starttls", "ssl", "plain")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL = regex(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 @dataclass(frozen=True, slots=True)

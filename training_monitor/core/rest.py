@@ -17,19 +17,20 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.error import URLError
 from urllib.parse import unquote, urlsplit
 
 from training_monitor.core.errors import RestError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 
 REQUEST_SECONDS = 10.0
 MAX_BODY_BYTES = 1024 * 1024
 _SHOWN_CHARACTERS = 200
 _SECRET_CHARACTERS = 12  # a part of a path of this length may be a token
-_PRINTABLE_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
+_PRINTABLE_URL = regex(r"https?://[!-~]+", re.IGNORECASE)
 _Result = TypeVar("_Result")
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.regex import regex
 
 STATE_DIR = "TRAINING_MONITOR_STATE_DIR"
 SETTINGS = "TRAINING_MONITOR_SETTINGS"
@@ -16,7 +17,7 @@ LOG_FILE = "TRAINING_MONITOR_LOG_FILE"
 VAST_KEY_PATH = "VASTAI_SSH_KEY_PATH"
 VAST_DEFAULT_KEY = "~/.ssh/vastai/vastai_ed25519"
 _API_KEYS = ("VASTAI_API_KEY", "VAST_API_KEY")  # the first one set wins
-_API_PATH = re.compile(r"/+(?:api/v\d+/*)?$")
+_API_PATH = regex(r"/+(?:api/v\d+/*)?$")
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> str:

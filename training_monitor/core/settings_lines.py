@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import Path
 
 _Tokens: TypeAlias = Iterator["tuple[int, str]"]
 
 _OFF = -1
 # An unclosed string ends with its line or with the text: no backtracking.
-_TOKEN = re.compile(
+_TOKEN = regex(
     r'''
       """ (?: [^"\\] | \\.? | "(?!"") )* (?: """ )?
     | \'\'\' (?: [^'] | '(?!\'\') )* (?: \'\'\' )?

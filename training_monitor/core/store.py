@@ -13,10 +13,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import IO, Any
 
 from training_monitor.core.errors import AlreadySupervised, StateError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import Value, format_record, read_record
 from training_monitor.core.settings import state_dir
 from training_monitor.core.values import Delivery, Notice

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from math import fsum, isfinite, nan
 
+from training_monitor.core.regex import regex
+
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 _LARGEST = sys.float_info.max
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_AMOUNT = re.compile(r"((?:\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE][+-]?\d{1,3})?)\s*([smhdw])\s*", re.ASCII)
+_AMOUNT = regex(r"((?:\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE][+-]?\d{1,3})?)\s*([smhdw])\s*", re.ASCII)
 
 
 def format_duration(seconds: float | None) -> str:

@@ -38,12 +38,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache, partial
 from math import isfinite, isnan
 from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.errors import SettingsError, closest
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import (
     MISFIT,
     Kind,
@@ -76,7 +78,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne,
 }
 _NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_TOKEN = re.compile(rf"\s*({_NUMBER}|[^\W\d]\w*|\"[^\"]*\"|[<>=!]=?|\S|\Z)")
+_TOKEN = regex(rf"\s*({_NUMBER}|[^\W\d]\w*|\"[^\"]*\"|[<>=!]=?|\S|\Z)")
 DEFAULT_LOG_PATHS = (
     "/workspace/output/*/training.log",
     "/workspace/training_monitor/*/log",

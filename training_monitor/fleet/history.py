@@ -19,12 +19,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
 from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
 from training_monitor.fleet.values import FleetSample

@@ -20,6 +20,7 @@ from typing import Any
 from training_monitor.core.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
+from training_monitor.core.regex import regex
 from training_monitor.core.store import Store
 from training_monitor.core.values import TrainingStatus, WatchedJob
 from training_monitor.fleet.alerts import ToldMember
@@ -54,7 +55,7 @@ KEPT_SAMPLES = 720
 ROW_SECONDS = 5.0
 _NOT_KNOWN = -sys.float_info.max  # nan is a valid value of a loss
 LINE_LENGTH = 1000
-_PIECE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_PIECE = regex(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 WATCH = WatchConfig(poll_interval=JUDGE_SECONDS)
 
 

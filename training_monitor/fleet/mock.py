@@ -8,12 +8,12 @@ the others are healthy. Times are seconds since the start of the fleet; negative
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import cos, exp, inf, nan, pi, sin
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus, Progress
 from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, TrainingStatus
 from training_monitor.fleet.config import FleetConfig

@@ -6,14 +6,14 @@ say nothing of it once it is stopped or gone, except for the progress of its tra
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus
+from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
@@ -32,7 +32,7 @@ FRESH_SECONDS = 60.0  # a look that is older than the listing by more than this 
 MB_PER_GB = 1024.0
 MOST_GPUS = 1000
 HEALTH_LEVELS = ("healthy", "warning", "error", "unknown")
-_INSTANCE = re.compile(r"vast://([0-9]{1,18})")
+_INSTANCE = regex(r"vast://([0-9]{1,18})")
 _DOWN = ("lost", "stopped", "exited", "offline", "frozen", "rebooting", *STARTING)
 
 

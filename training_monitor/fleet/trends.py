@@ -7,10 +7,10 @@ infinities can be the first or last value, and are ignored otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum, isfinite, nan
 from statistics import median
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.fleet.values import FleetSample
 
 HOUR = 3600.0

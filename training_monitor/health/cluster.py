@@ -14,6 +14,7 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.models import PodState, RayResources
+from training_monitor.core.regex import regex
 from training_monitor.core.reports import RayResourcesReport
 from training_monitor.jobs.ray_jobs import resources_question
 from training_monitor.targets.asking import Site
@@ -53,7 +54,7 @@ _OF_ONE_TRAINING = (
     "job-name",
     "app.kubernetes.io/instance",
 )
-_OF_ONE_POD = re.compile(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
+_OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
 def parse_pods(text: str) -> tuple[PodState, ...]:

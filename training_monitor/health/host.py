@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
 from training_monitor.core.reports import GpuReport
 from training_monitor.health.nvidia_smi import (

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, NcclTransport, Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.core.reports import EfaClusterReport, EfaReport, NodeEfaReport
 from training_monitor.core.units import plural
 from training_monitor.logs.text import log_pieces
@@ -30,23 +32,23 @@ from training_monitor.targets.transport import Transport
 
 EVIDENCE_LENGTH = 200
 
-_PLUGIN = re.compile(r"NET/OFI (?:Using|Initializing) aws-ofi-nccl\s+(\S+)", re.IGNORECASE)
-_PROVIDER = re.compile(r"Selected provider is ([^\s,(]+)(?:[^(]{0,200}\(found (\d{1,6}) nics\))?", re.IGNORECASE)
-_NO_PROVIDER = re.compile(
+_PLUGIN = regex(r"NET/OFI (?:Using|Initializing) aws-ofi-nccl\s+(\S+)", re.IGNORECASE)
+_PROVIDER = regex(r"Selected provider is ([^\s,(]+)(?:[^(]{0,200}\(found (\d{1,6}) nics\))?", re.IGNORECASE)
+_NO_PROVIDER = regex(
     r"NET/OFI.{0,80}(?:could ?n[o']t find any optimal provider|could not find any optimal provider"
     r"|no eligible providers were found|unable to find a protocol that worked)"
     r"|aws-ofi-nccl initialization failed",
     re.IGNORECASE,
 )
-_NO_PLUGIN = re.compile(r"NET/Plugin ?: ?(?:No plugin found|Could not find:?) ?\(?\S{0,200}libnccl-net", re.IGNORECASE)
-_NETWORK = re.compile(r"(?:Using network|Using internal Network|Assigned NET plugin) (.+)$")
-_CHANNEL = re.compile(r"\[send\] via NET/(.{1,60}?)/\d+((?:/\w+)*)")
-_OLD_CHANNEL = re.compile(r"(?:Channel|Ring) \d.{0,80} via NET/(.{1,60}?)/\d+((?:/\w+)*)")
-_DEVICES = re.compile(r"NET/(\w{1,40}) ?: Using (\[\d+\].*)$")
-_RDMA_DEVICE = re.compile(r"\]\w{1,40}:\d{1,4}/(?:IB|RoCE)\b")
-_DEVICE = re.compile(r"\[\d+\]\S")
-_PROCESS = re.compile(r"([\w.\-]{1,100}:\d{1,10}):\d{1,10} \[\d{1,4}\]")
-_GDR = re.compile(r"GPU Direct RDMA Enabled for")
+_NO_PLUGIN = regex(r"NET/Plugin ?: ?(?:No plugin found|Could not find:?) ?\(?\S{0,200}libnccl-net", re.IGNORECASE)
+_NETWORK = regex(r"(?:Using network|Using internal Network|Assigned NET plugin) (.+)$")
+_CHANNEL = regex(r"\[send\] via NET/(.{1,60}?)/\d+((?:/\w+)*)")
+_OLD_CHANNEL = regex(r"(?:Channel|Ring) \d.{0,80} via NET/(.{1,60}?)/\d+((?:/\w+)*)")
+_DEVICES = regex(r"NET/(\w{1,40}) ?: Using (\[\d+\].*)$")
+_RDMA_DEVICE = regex(r"\]\w{1,40}:\d{1,4}/(?:IB|RoCE)\b")
+_DEVICE = regex(r"\[\d+\]\S")
+_PROCESS = regex(r"([\w.\-]{1,100}:\d{1,10}):\d{1,10} \[\d{1,4}\]")
+_GDR = regex(r"GPU Direct RDMA Enabled for")
 _MOST_LOGS, _MOST_BYTES = 32, 120_000  # logs to read, and bytes of each: one answer must hold them
 
 

@@ -14,6 +14,7 @@ import re
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import Gpu, GpuProcess, GpuTable
+from training_monitor.core.regex import regex
 
 GPU_FIELDS: tuple[str, ...] = (
     "index",
@@ -39,30 +40,28 @@ PROCESS_FIELDS: tuple[str, ...] = ("pid", "process_name", "gpu_uuid", "used_memo
 _LISTS = (GPU_FIELDS, GPU_FIELDS_MINIMAL)
 
 
-_LOST_GPU = re.compile(
+_LOST_GPU = regex(
     r"Unable to determine the device handle for (?:GPU|gpu)\s?(\d{0,4})\S{0,40}.{0,40}?:\s*(.{1,200})", re.IGNORECASE
 )
 
 
-_DRIVER_ERRORS = re.compile(
+_DRIVER_ERRORS = regex(
     r"No devices were found|Failed to initialize NVML|NVIDIA-SMI has failed|couldn't communicate with the NVIDIA driver"
     r"|Driver/library version mismatch|Insufficient Permissions|GPU is lost",
     re.IGNORECASE,
 )
 
 
-_NO_GPU = re.compile(r"No devices were found", re.IGNORECASE)
+_NO_GPU = regex(r"No devices were found", re.IGNORECASE)
 
 
-_NUMBER = re.compile(r"[+-]?\d{1,12}(?:\.\d{1,9})?")
+_NUMBER = regex(r"[+-]?\d{1,12}(?:\.\d{1,9})?")
 
 
-_ERROR_WORD = re.compile(
-    r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE
-)
+_ERROR_WORD = regex(r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE)
 
 
-_PID = re.compile(r"\s*(\d{1,10})\s*,(.*)$")
+_PID = regex(r"\s*(\d{1,10})\s*,(.*)$")
 
 
 def parse_gpus(text: str) -> GpuTable:

@@ -9,8 +9,8 @@ ok       every reading that could be taken is good
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus, PodState, RayResources
 from training_monitor.core.reports import HealthReport
 from training_monitor.core.units import format_bytes, format_duration, name_some

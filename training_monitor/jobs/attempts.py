@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.errors import ParseError, SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import PREFIX, hold_key
 from training_monitor.targets.scripts import format_call
 
@@ -25,7 +26,7 @@ TEMPORARY_SECONDS = 3600  # after which an unfinished file belongs to a killed w
 MOST_REMOVED = 50  # at once: the rest is removed with the next attempt
 RESUME_VARIABLE = "RESUME_FROM_CHECKPOINT"
 _PLACE = "{checkpoint}"
-_ATTEMPT = re.compile(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
+_ATTEMPT = regex(r"(.+)-attempt-([0-9]{1,9})", re.DOTALL)
 _QUOTED = r"""'[^']*'|"(?:\\.|[^"\\])*"|\\."""  # as sh parses it
 _CHARACTER = rf"""(?:{_QUOTED}|[^\s'"\\;|&<>()])"""
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question, Reply
 from training_monitor.jobs.process_jobs import hundredths
 from training_monitor.targets.asking import quote_path

@@ -37,6 +37,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
 )
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.logs.training_log import parse_progress
 from training_monitor.targets.asking import Site, read_text
 from training_monitor.targets.replies import parse_fields
@@ -48,8 +49,8 @@ PREFIX = "process:"
 LOG_BYTES = 65536
 START_SECONDS = 30.0
 STOP_GRACE_SECONDS = 10.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}
 _KEYS = {words: key for key, words in _STOPPERS.items()}  # earlier versions wrote the words
 

@@ -23,6 +23,7 @@ from training_monitor.core.errors import (
     last_lines,
 )
 from training_monitor.core.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
+from training_monitor.core.regex import regex
 from training_monitor.core.values import NotSeen
 from training_monitor.jobs.ray_output import (
     Submission,
@@ -41,8 +42,8 @@ LOG_BYTES = 65536
 ANSWER_SECONDS = 8
 AGENT_SECONDS = 20  # the dashboard itself waits 10 s for its agent before it reports that there is none
 RESOURCES = ("entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory", "entrypoint_resources")
-_LOCAL_FOLDER = re.compile(r"^(?![a-z0-9]+://)")
-_NO_RAY = re.compile(
+_LOCAL_FOLDER = regex(r"^(?![a-z0-9]+://)")
+_NO_RAY = regex(
     r"ray: (command )?not found|Failed to connect to Ray|ConnectionError|Connection refused"
     r"|Could not find any running Ray instance|not a running Ray cluster",
     re.IGNORECASE,

@@ -17,27 +17,28 @@ from typing import Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import JobStatus, RayJob, RayResources
+from training_monitor.core.regex import regex
 from training_monitor.logs.text import strip_ansi
 
 REST, CLI = "ray rest", "ray cli"
 
-_CLI_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t?\s?[A-Z]{3,8} [\w.]{1,40}:\d{1,6} -- ")
-_EXIT_CODE = re.compile(r"exit code (-?\d{1,5})")
+_CLI_PREFIX = regex(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t?\s?[A-Z]{3,8} [\w.]{1,40}:\d{1,6} -- ")
+_EXIT_CODE = regex(r"exit code (-?\d{1,5})")
 _VERDICTS = {"succeeded": JobStatus.SUCCEEDED, "failed": JobStatus.FAILED, "was stopped": JobStatus.STOPPED}
 _MESSAGE = "Status message: "
-_LIST_START = re.compile(r"(?:^|-- )(?=\[(?:JobDetails\(|\]))", re.MULTILINE)
-_LIST_PART = re.compile(
+_LIST_START = regex(r"(?:^|-- )(?=\[(?:JobDetails\(|\]))", re.MULTILINE)
+_LIST_PART = regex(
     r"'(?:[^'\\]|\\.)*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)|<\w{1,40}\.(?P<enum>\w{1,40}): '\w{0,40}'>"
     r"|(?P<open>[\[({])|(?P<close>[\])}])",
     re.DOTALL,
 )
-_AGENT_STATUS = re.compile(r"Request failed with status code (\d{3})")
+_AGENT_STATUS = regex(r"Request failed with status code (\d{3})")
 # Ray 2.60's message for a job whose actor was killed while it waited for resources; Ray has no status for that.
-_CANCELLED = re.compile(r"Job supervisor actor died: .{0,2000}\bnever ran - it was cancelled before", re.DOTALL)
-_USAGE = re.compile(r"^ {0,8}(?:Total )?Usage:\s*$")
-_DEMANDS = re.compile(r"^ {0,8}(?:Pending )?Demands:\s*$")
+_CANCELLED = regex(r"Job supervisor actor died: .{0,2000}\bnever ran - it was cancelled before", re.DOTALL)
+_USAGE = regex(r"^ {0,8}(?:Total )?Usage:\s*$")
+_DEMANDS = regex(r"^ {0,8}(?:Pending )?Demands:\s*$")
 _NO_NODE = "no node has reported its resources yet: Ray has just started"
-_RESOURCE = re.compile(r"^\s+([\d.]{1,30})/([\d.]{1,30}) (GPU|CPU)(?:\s|$)")
+_RESOURCE = regex(r"^\s+([\d.]{1,30})/([\d.]{1,30}) (GPU|CPU)(?:\s|$)")
 
 
 # ---------------------------------------------------------------- one job, many jobs, over REST

@@ -8,9 +8,9 @@ worker has `ffffffff` as its job there; only its stdout, a file named after its 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from training_monitor.core.errors import CommandFailed
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question, Reply
 from training_monitor.jobs.claims import Guard, unguarded
 from training_monitor.jobs.process_jobs import LOG_BYTES, STOP_GRACE_SECONDS, hundredths

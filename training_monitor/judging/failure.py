@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Failure, PodState
+from training_monitor.core.regex import regex
 from training_monitor.judging import failure_table as table
 from training_monitor.logs.text import log_pieces
 from training_monitor.logs.training_log import parse_progress
@@ -21,25 +23,25 @@ from training_monitor.logs.training_log import parse_progress
 MAX_PIECE = 2000
 EVIDENCE_LENGTH = 300
 
-_ADVICE, _NEVER = re.compile(table.ADVICE), re.compile(table.NEVER)
-_OF_OTHER_RANKS = re.compile(table.OF_OTHER_RANKS)
-_XID = re.compile(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
-_RETRIED = re.compile(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
-_XID_FATAL = re.compile(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
-_EXCEPTION = re.compile(
+_ADVICE, _NEVER = regex(table.ADVICE), regex(table.NEVER)
+_OF_OTHER_RANKS = regex(table.OF_OTHER_RANKS)
+_XID = regex(r"\bxid[ :]{0,3}(?:\([^)]{0,40}\))?[ :]{0,3}(\d{1,3})\b")
+_RETRIED = regex(r"^\W{0,5}(?:.{0,60}\b)?(?:retrying|retry \d|trying to resume|will retry|attempt \d+ ?(?:/|of))")
+_XID_FATAL = regex(r"(?<!non)(?<!non-)\bfatal|reset required|reboot required|drain and reset|restart_bm")
+_EXCEPTION = regex(
     r"^(?:.{0,160}\] |.{0,160}\b(?:error ?message|reason: error|caused by)\b)?\W{0,10}(?:[\w.\]\[ ]{0,200}[. \]])?"
     r"((?:os|io|[a-z_]\w{2,60}?)(?:error|exception|unsupported|systemexit|notfound))\b(?::|$)"
 )
 # An exception by its position: a class in a module of exceptions, or the last line of a traceback
-_RAISED = re.compile(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
-_RAISED_LAST = re.compile(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
-_ERRORLIKE = re.compile(
+_RAISED = regex(r"(?:\w{1,40}\.){0,8}(?:exceptions?|errors?)\.(?:\w{1,40}\.){0,2}[a-z_]\w{1,80}(?::|$)")
+_RAISED_LAST = regex(r"(?:\w{1,40}\.){0,10}[a-z_]\w{1,80}(?:: |$)")
+_ERRORLIKE = regex(
     r"^\W{0,3}(?:\[rank\d{1,5}\]:)?\[[ef]\d{3,4} \d\d:"
     r"|\b(?:error\b(?! rate)(?!\W{0,3}\d{0,9}\.\d)|exception|fatal|fail(?:ed|ure)|abort(?:ed)?|crash(?:ed)?|panic"
     r"|killed|traceback|halted|tim(?:ed|es) out|died|evicted|preempted|i/o error"
     r"|terminated (?:abruptly|unexpectedly)|exited (?:unexpectedly|with))\b"
 )
-_RANK = re.compile(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
+_RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
 _EXIT = {
     0: ("none", "transient", "ignore", "exit status 0"),
@@ -231,7 +233,7 @@ def _failure(category: str, error_class: str, action: str, evidence: str, *, sig
     return Failure(category, error_class, action, shown, fingerprint=hashlib.sha256(told.encode()).hexdigest()[:12])
 
 
-_VOLATILE = re.compile(
+_VOLATILE = regex(
     r"0x[0-9a-f]+|\b[0-9a-f]{8,}(?:-[0-9a-f]{4,}){0,4}\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?|(?:/[\w.@+-]+){2,}|\d+"
 )
 

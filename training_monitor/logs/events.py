@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeVar
 
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.logs.text import last_match
 
 MOST_PATHS, KEPT_PATHS = 1000, 500
 OPEN_LINES = 50
 _WEIGHTS = r"\.(?:safetensors|pth?|ckpt|bin|distcp|msgpack|h5|keras|nemo|gguf|npz|tar|zip)(?![\w.])"
-_BAR = re.compile(r"%\||\d/\d{1,12} \[\d")
+_BAR = regex(r"%\||\d/\d{1,12} \[\d")
 
 # ---------------------------------------------------------------- errors, warnings
 
-_HINT = re.compile(r"error|warn|exception|fatal|critical|memory|fault|dumped|traceback|nan|inf", re.IGNORECASE)
+_HINT = regex(r"error|warn|exception|fatal|critical|memory|fault|dumped|traceback|nan|inf", re.IGNORECASE)
 _VALUE_END = r"\s{0,3}(?:$|[,;|)\]}]|[\w/.\-]{1,60}\s{0,3}[=:])"
-_NO_MESSAGE = re.compile(
+_NO_MESSAGE = regex(
     rf"""
       \b(?:no|0|zero|without(?:[ ]any)?)[ ](?:more[ ]|further[ ]|\w{{1,20}}[ ])?(?:errors?|warnings?)\b
     | \b(?:errors?|warnings?)["']?\s{{0,3}}[:=]\s{{0,3}}(?:0|none|null|false|\[\]|\{{\}})(?={_VALUE_END})
@@ -31,7 +33,7 @@ _NO_MESSAGE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_ERROR = re.compile(
+_ERROR = regex(
     r"""
       \berrors?\b | \b(?:fatal|critical)\b(?=\s{0,3}[\]:|!-]) | \bException\b(?=:|[ ]in\b)
     | (?<!\w)(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception)\b(?=\s{0,3}[:(]|\s{0,3}$|[ ]\()
@@ -41,7 +43,7 @@ _ERROR = re.compile(
     """,
     re.VERBOSE,
 )
-_WARNING = re.compile(r"\bwarn(?:ing)?s?\b|\w{1,60}Warning\b(?=:|\()", re.IGNORECASE)
+_WARNING = regex(r"\bwarn(?:ing)?s?\b|\w{1,60}Warning\b(?=:|\()", re.IGNORECASE)
 
 
 def is_error(line: str) -> bool:
@@ -61,31 +63,31 @@ def is_warning(line: str) -> bool:
 # ---------------------------------------------------------------- checkpoints
 
 _KIND = r"(?:checkpoints?|ckpt|model|weights|lora|adapter|training state|train state)"
-_SAVE = re.compile(
+_SAVE = regex(
     rf"\b(?P<begin>saving|writing|storing)\b[^\n]{{0,160}}?(?:\b{_KIND}\b|{_WEIGHTS})"
     rf"|\b(?:saved?|wrote|written|stored)\b[^\n]{{0,160}}?(?:\b{_KIND}\b|{_WEIGHTS})"
     rf"|\b{_KIND} (?:\S{{1,200}} )?(?:is |was |has been |successfully )?(?:saved|written|stored)\b",
     re.IGNORECASE,
 )
-_NO_SAVE = re.compile(
+_NO_SAVE = regex(
     r"\b(?:not|never|skip\w{0,6}|fail\w{0,6}|errors?|cannot|can't|will|would|every|load\w{0,6}|resum\w{0,6}"
     r"|restor\w{0,6}|if|when|should|before)\b|save_\w",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r"[\"'`]([^\"'`\n]{1,400})[\"'`]")
-_WORD = re.compile(r"[^\s\"'`,;()\[\]=]{1,400}")
-_WEIGHTS_FILE = re.compile(rf"{_WEIGHTS}$", re.IGNORECASE)
-_NO_PATH = re.compile(
+_QUOTED = regex(r"[\"'`]([^\"'`\n]{1,400})[\"'`]")
+_WORD = regex(r"[^\s\"'`,;()\[\]=]{1,400}")
+_WEIGHTS_FILE = regex(rf"{_WEIGHTS}$", re.IGNORECASE)
+_NO_PATH = regex(
     r"https?://.*|[\d.]{0,20}(?:its?|s|steps?|tok\w{0,5}|samples?|[kmg]i?b)/\w{1,8}|[^A-Za-z]*", re.IGNORECASE
 )
-_OTHER_FILE = re.compile(r"\.(?:json|jsonl|ya?ml|txt|csv|png|jpe?g|gif|webp|mp4|wav|html|log|py|md|model)$")
-_SHARD = re.compile(r"[-_.]\d{1,6}-of-\d{1,6}")
-_STEP = re.compile(
+_OTHER_FILE = regex(r"\.(?:json|jsonl|ya?ml|txt|csv|png|jpe?g|gif|webp|mp4|wav|html|log|py|md|model)$")
+_SHARD = regex(r"[-_.]\d{1,6}-of-\d{1,6}")
+_STEP = regex(
     rf"(?<!total_)(?<!max_)(?:checkpoints?|ckpt|steps?|iter(?:ation)?)[-_ =:#]{{0,3}}(\d{{1,12}})(?!\d)"
     rf"|(?<!epoch)[-_](\d{{1,12}}){_WEIGHTS}",
     re.IGNORECASE,
 )
-_FILE_OF_A_FOLDER = re.compile(
+_FILE_OF_A_FOLDER = regex(
     r"/(?:pytorch_|adapter_|diffusion_pytorch_)?(?:model|optimizer|consolidated|mp_rank|zero_pp|rng_state|scheduler|ema)"
     r"[\w.\-]{0,100}$"
 )
@@ -178,7 +180,7 @@ def _is_path(word: str) -> bool:
 
 # ---------------------------------------------------------------- samples
 
-_SAMPLE = re.compile(
+_SAMPLE = regex(
     r"(?P<begin>\bgenerating (?:\w{1,20} ){0,2}samples?\b)|\bsamples? generated\b"
     r"|\bsav(?:ing|ed) (?:\w{1,20} )?sample images?\b|\bvalidation images?\b|\bgenerating images\b",
     re.IGNORECASE,
@@ -220,7 +222,7 @@ _PHASES = (
     ("compilation", r"\b(?:re)?compiling\b|\bcapturing cuda ?graphs?\b|\bautotuning\b"),
     ("loading", r"\bloading\b.{0,80}\b(?:checkpoint|model|weights|shards|dataset|data)\b"),
 )
-_PHASE = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _PHASES)
+_PHASE = tuple((name, regex(pattern, re.IGNORECASE)) for name, pattern in _PHASES)
 
 
 def find_phase(text: str) -> str | None:
@@ -235,19 +237,19 @@ def find_phase(text: str) -> str | None:
 # ---------------------------------------------------------------- GPU figures
 
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,9})?)"
-_UTILIZATION = re.compile(
+_UTILIZATION = regex(
     r"\bgpus?(?:[ _]?\d{1,2})?(?:[ _/\-]?(?:util(?:i[sz]ation)?|usage|load))?[\"']?\s{0,3}[:=]?\s{0,4}"
     rf"{_AMOUNT}\s?%"
     rf"|\bgpu[ _](?:util(?:i[sz]ation)?)[\"']?\s{{0,3}}[:=]\s{{0,4}}{_AMOUNT}(?![\w.])"
     rf"|\d{{1,7}}MiB\s{{0,3}}/\s{{0,3}}\d{{1,7}}MiB\s{{0,3}}\|\s{{0,6}}{_AMOUNT}%",
     re.IGNORECASE,
 )
-_MEMORY = re.compile(
+_MEMORY = regex(
     rf"(?<![\w.]){_AMOUNT}\s?(MiB|MB|GiB|GB)?\s{{0,3}}(?:/|\bof\b)\s{{0,3}}{_AMOUNT}\s?(MiB|MB|GiB|GB)(?![\w/])",
     re.IGNORECASE,
 )
-_GPU_MEMORY = re.compile(r"\b(?:gpu|vram|cuda|mem|memory)(?![a-z])|\dMiB\b", re.IGNORECASE)
-_OTHER_MEMORY = re.compile(r"\b(?:cpu|ram|host|system|disk|swap)\b|download", re.IGNORECASE)
+_GPU_MEMORY = regex(r"\b(?:gpu|vram|cuda|mem|memory)(?![a-z])|\dMiB\b", re.IGNORECASE)
+_OTHER_MEMORY = regex(r"\b(?:cpu|ram|host|system|disk|swap)\b|download", re.IGNORECASE)
 
 
 def read_gpu_utilization(line: str) -> float | None:

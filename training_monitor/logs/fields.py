@@ -14,15 +14,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from training_monitor.core.regex import regex
 from training_monitor.logs.text import as_whole, in_known_words, last_match, parse_duration, parse_number
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
-_PAIR = re.compile(
+_PAIR = regex(
     r"(?<![\w/.\-])([a-z][\w/.\-]{0,80}(?:\([\w/ ]{1,20}\))?)[\"']?(?:\s{0,20}(?:::|[:=|│])\s{0,20}|\s{1,40})"
     r"(?:tensor|array|(?:np\.)?float\d\d)?[\"'(\[#]{0,2}\s{0,12}"
     rf"({_NUMBER})\s?(ms\b|s\b|k\b)?(?!\w|[:\-]\d\d)(?:\s{{0,6}}(?:/|\(?\b(?:out )?of\b)\s{{0,12}}(\d[\d,]{{0,18}}))?"
 )
-_RATE = re.compile(
+_RATE = regex(
     r"(?<![\w.])(\d{1,12}(?:,\d{3}){0,4}(?:\.\d{1,20})?)(k?)\s?"
     r"((?:its?|steps?|iters?|iterations?|batch(?:es)?|updates?|tok(?:en)?s?|samples?|seqs?|sequences?|images?|imgs?|examples?)/s(?:ec(?:ond)?)?"
     r"|(?:us|µs|ms|s|secs?|seconds?)/(?:it|step|iter|iteration|ba|batch|update))(?![\w/])"
@@ -32,31 +33,31 @@ _DURATION = (
     r"((?:\d{1,5} days?,? )?\d{1,6}:\d\d(?::\d\d)?(?:\.\d{1,9})?"
     rf"|(?:\d{{1,9}}(?:\.\d{{1,9}})? ?{_TIME_UNIT},? ?(?:and )?){{1,4}}(?: \d{{1,3}}ms)?)(?![\w:])"
 )
-_ETA = re.compile(
+_ETA = regex(
     r"(?<!\w)(?:(?:total_)?eta|remaining[_ ]time|(?:time[_ ]?)?remain(?:ing)?|time[_ ]left|left[_ ]time|required"
     r"|(?:estimated )?time to finish)[\"']?"
     rf"\s{{0,4}}(?:[:=]|(?:(?<=eta)|(?<=remain)|(?<=remaining))\s)\s{{0,4}}[\"']?{_DURATION}"
 )
-_TIME_LEFT = re.compile(rf"(?<![\w.:]){_DURATION} ?(?:left|remaining|to go)\b")
-_SPENT_AND_LEFT = re.compile(r"\d:\d\d \[\d{1,6}:\d\d(?::\d\d)?/(\d{1,6}:\d\d(?::\d\d)?)\]")  # OpenPCDet
-_EPOCH = re.compile(
+_TIME_LEFT = regex(rf"(?<![\w.:]){_DURATION} ?(?:left|remaining|to go)\b")
+_SPENT_AND_LEFT = regex(r"\d:\d\d \[\d{1,6}:\d\d(?::\d\d)?/(\d{1,6}:\d\d(?::\d\d)?)\]")  # OpenPCDet
+_EPOCH = regex(
     r"(?<![\w/.\-])(?:(?:train|training|trainer|time)/)?ep(?:o?ch)?(?:\s?\(train\))?[\"']?\.{0,3}\s{0,40}[:=#|│]?"
     r"\s{0,12}[\"'\[(]?\s{0,3}"
     r"(\d{1,9}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?)(?![\w.])\s{0,3}(?:(?:/|\bof\b)\s{0,3}(\d{1,9}))?\s{0,3}\]?"
 )
-_TIMM_EPOCH = re.compile(
+_TIMM_EPOCH = regex(
     r"(?<![\w])train:\s{0,6}(\d{1,9})(?:/(\d{1,9}))?\s{0,4}(?:\(\s{0,3}\d{1,3}%\)\s{0,4})?(?=\[\s{0,8}\d)"
 )
-_INSIDE_EPOCH = re.compile(
+_INSIDE_EPOCH = regex(
     r"[\s,|:\-]{0,6}\[?(?:(steps?|iter|iteration|batch)\s{0,2}[:=]?\s{0,3})?"
     r"[\[(]?\s{0,12}(\d{1,12})\s{0,3}/\s{0,3}(\d{1,12})"
 )
 # Bars of Keras 2 and 3, rich and ultralytics, which count within an epoch: count, total, remaining time
 _DRAWN_BARS = (
-    re.compile(r"(?:^|\s)(\d{1,9})/(\d{1,9}) \[[=>. ]{1,80}\](?! - \d)()"),
-    re.compile(r"(?:^|\s)(\d{1,9})/(\d{1,9}) [━╸╺─ ]{5,80}(?<=[━╸╺─ ])(\d[\d:]{0,9}s?) \d{1,9}[mu]?s/"),
-    re.compile(r"(?<=[━╸╺─ ])(\d{1,9})/(\d{1,9}) \d[\d:]{3,9} • (\d[\d:]{3,9}|-)"),
-    re.compile(r"(?<=[━╸╺─] )(\d{1,9})/(\d{1,9}) [\d.]{1,9}(?:it/s|s/it) [\d.:]{1,12}[smh]?<([\d.:]{1,12}[smh]?)"),
+    regex(r"(?:^|\s)(\d{1,9})/(\d{1,9}) \[[=>. ]{1,80}\](?! - \d)()"),
+    regex(r"(?:^|\s)(\d{1,9})/(\d{1,9}) [━╸╺─ ]{5,80}(?<=[━╸╺─ ])(\d[\d:]{0,9}s?) \d{1,9}[mu]?s/"),
+    regex(r"(?<=[━╸╺─ ])(\d{1,9})/(\d{1,9}) \d[\d:]{3,9} • (\d[\d:]{3,9}|-)"),
+    regex(r"(?<=[━╸╺─] )(\d{1,9})/(\d{1,9}) [\d.]{1,9}(?:it/s|s/it) [\d.:]{1,12}[smh]?<([\d.:]{1,12}[smh]?)"),
 )
 
 _SECTIONS = ("train/", "training/", "trainer/", "actor/", "optim/", "time/", "throughput/")
@@ -163,7 +164,7 @@ _SPELLED_FIELDS: Mapping[str, tuple[str, frozenset[str]]] = {
     "steps_per_second": ("steps_per_second", frozenset()),
 }
 # `lr-DecoupledAdamW/group0`, `optim0_lr0`, `learning_rate_group0`, `lr(LinearWarmup)`: the first group's rate
-_FIRST_RATE = re.compile(
+_FIRST_RATE = regex(
     r"lr-\w{0,20}(?:adam|sgd|lion|adafactor|rmsprop|lamb|muon)\w{0,20}(?:/(?:group|pg)0)?|optim0_lr0|lr\([\w ]{1,20}\)"
     r"|(?:lr|learning_rate)[/_\-](?:pg_?|group_?)?0"
 )
@@ -183,21 +184,21 @@ _STEP_TIMES = frozenset(
     }
 )
 _STEP = r"(?:step|iter|iteration|batch|update)"
-_STEP_TIME = re.compile(
+_STEP_TIME = regex(
     rf"(?:(?:train|training|avg|average|mean|median|cur|current|last|perf)[_/.\-]){{0,3}}(?:(?:per[_\-])?{_STEP}"
     rf"[_\-]?(?:time|timing|cost|latency|duration)|(?:time|secs?|seconds|duration)(?:_per_|[/_]){_STEP})"
 )
-_STEP_RATE = re.compile(
+_STEP_RATE = regex(
     r"(?:(?:train|training|global|optimizer|throughput|device|speed|perf)[_/.\-]){0,3}(?:its?|steps?|iters?|iterations?|batch(?:es)?"
     r"|updates?)(?:_per_|/)(?:s|sec|secs|second)"
 )
 _COUNTED_STEP_TIMES = frozenset({"time", "seconds", "dt"})
-_TIME_SUFFIX = re.compile(r"([\w/.\-]{1,60})_(ms|s)(?:ec)?")
-_STEPS_TOOK = re.compile(
+_TIME_SUFFIX = regex(r"([\w/.\-]{1,60})_(ms|s)(?:ec)?")
+_STEPS_TOOK = regex(
     r"(?<![\w.])(\d{1,9}) (?:training |train )?(?:steps?|iters?|iterations?|batch(?:es)?|updates?)\)?"
     r"(?: took| take| in|:|) (\d{1,9}(?:\.\d{1,9})?) ?s(?:ec(?:ond)?s?)?(?![\w/])"
 )
-_COLUMN_MS = re.compile(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\||$)")
+_COLUMN_MS = regex(r"\|\s{0,9}(\d{1,9}(?:\.\d{1,9})?)\s?ms\s{0,9}(?=\||$)")
 _RATE_FIELDS = (
     (("it", "st", "ba", "up"), "steps_per_second"),
     (("tok",), "tokens_per_second"),

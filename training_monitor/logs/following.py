@@ -26,9 +26,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples

@@ -17,26 +17,26 @@ whether a counter beside an epoch counts the job or the epoch, line by line:
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
+from training_monitor.core.regex import regex
 
 # MetricLogger and the ImageNet example; Lightning; Swin and timm; Composer
-_FROM_ZERO = re.compile(
+_FROM_ZERO = regex(
     r"\bepoch: ?\[\s{0,9}\d{1,9}\]|\bv_num\s?[=:]|(?<!\w)train: ?\[?\s{0,6}\d{1,9}(?:/\d{1,9})? ?\]? ?\["
     r"|^train\s{1,12}epoch\b"
 )
-_FRACTION = re.compile(r"[\"']epoch[\"']: ?(?:\d{1,9}\.\d|[\"']\d)")
-_RESULT = re.compile(
+_FRACTION = regex(r"[\"']epoch[\"']: ?(?:\d{1,9}\.\d|[\"']\d)")
+_RESULT = regex(
     r"(?<![a-z])(?:loss|acc|accuracy|auc|f1|bleu|perplexity|ppl|miou|map|reward|error|score)\w{0,20}[\"']?"
     r"\s?(?:[:=]|\s)\s?(?:[\d\-]|nan)"
     r"|\btotal time\b|\bepoch\s?[:#]?\s{0,3}\[?\d{1,9}(?:/\d{1,9})?\]?:?,? (?:is |has |was )?"
     r"(?:took|finished|completed?|done|ended)\b|\b(?:finished|completed|end of) (?:training )?epoch\b"
 )
-_KERAS_EPOCH_END = re.compile(r"(?:^|\s)(\d{1,9})/\1 (?:\[={1,80}\] )?- \d")
+_KERAS_EPOCH_END = regex(r"(?:^|\s)(\d{1,9})/\1 (?:\[={1,80}\] )?- \d")
 _FEWEST_SAMPLES = 4  # samples of a log that suffice to show what its counter counts
 _UNEVEN = 1.5  # steps by which the epochs of a job may differ
 LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; a longer forecast is discarded

@@ -6,19 +6,20 @@ Times are those in the log itself: at the beginning of its lines, else the elaps
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
+from training_monitor.core.regex import regex
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.text import log_pieces, parse_duration, strip_ansi, strip_prefixes
 from training_monitor.logs.training_log import ProgressReader
 
 LONGEST_END = 64 * 1024  # characters
-_LINE = re.compile(r"([^\r\n\x08]+)([\r\n\x08]*)")
-_ELAPSED = re.compile(r"\[(\d{1,4}(?::\d\d){1,2})(?=[<,])")
+_LINE = regex(r"([^\r\n\x08]+)([\r\n\x08]*)")
+_ELAPSED = regex(r"\[(\d{1,4}(?::\d\d){1,2})(?=[<,])")
 _WINDOW = 5.0  # seconds; logs show whole seconds, so a shorter window is too imprecise
 _MOST_SECONDS = 30 * 86_400.0
 
@@ -181,7 +182,7 @@ _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 # A missing year is taken as a leap year, in which every date is valid.
 _FORMATS = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    regex(pattern, re.IGNORECASE)
     for pattern in (
         rf"(?<!\d)(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _:,]{{1,2}}{_CLOCK}",
         rf"(?<!\d)(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}),? {_CLOCK}",
@@ -191,9 +192,7 @@ _FORMATS = tuple(
         rf"^[\s\[(|]{{0,9}}T?{_CLOCK}",
     )
 )
-_EPOCH_SECONDS = re.compile(
-    r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])"
-)
+_EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])")
 
 
 class LogTime(NamedTuple):

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, named, read_table
 from training_monitor.logs.text import as_whole, log_pieces, parse_number
@@ -25,7 +26,7 @@ WINDOW = 2000
 OVERLAP = 200
 _KINDS = ("float", "int", "str")
 # An unbounded repeat of a group that contains a repeat or an alternative.
-_EXPONENTIAL = re.compile(r"\((?:[^()\\]|\\.)*[+*}|?](?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
+_EXPONENTIAL = regex(r"\((?:[^()\\]|\\.)*[+*}|?](?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,\d*\})")
 
 Value = float | int | str
 

@@ -10,15 +10,15 @@ import math
 import re
 from collections.abc import Iterator
 
+from training_monitor.core.regex import regex
+
 HEAD_LENGTH = 6000
 TAIL_LENGTH = 2000
 
-_ESCAPE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,2}(?:;\d{1,3}){0,4}m"
-)
-_BREAK = re.compile(r"[\r\n\x08]+")
+_ESCAPE = regex(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,2}(?:;\d{1,3}){0,4}m")
+_BREAK = regex(r"[\r\n\x08]+")
 _SPACES = str.maketrans({"\u00a0": " ", "\t": " ", "\ufeff": " ", "\x00": " "})
-_PREFIX = re.compile(
+_PREFIX = regex(
     r"""\s*(?:
       \((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?     # Ray actors and tasks, NeMo-Run
     | \d{1,4}:[ ](?![\d.]{1,20},)                                 # srun --label
@@ -31,9 +31,9 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE,
 )
-RAY_PREFIX = re.compile(r"\s*\((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?")
-RAY_REPEATED = re.compile(r"\s{0,8}\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs[^\n]*)?")
-_MESSAGE_PREFIX = re.compile(
+RAY_PREFIX = regex(r"\s*\((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?")
+RAY_REPEATED = regex(r"\s{0,8}\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs[^\n]*)?")
+_MESSAGE_PREFIX = regex(
     r"""[\s|>:;=*#\-]{0,40}(?:
       \[(?!\s{0,9}\d{1,12}\s{0,9}(?:/\s{0,9}\d{1,12}[^\]\n:]{0,12})?\]|val|eval|test|train)[^\[\]\n]{1,160}\]
     | \((?=[^()\n]{0,60}\d\))[^()\n]{1,60}\)
@@ -47,11 +47,11 @@ _MESSAGE_PREFIX = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-_MESSAGE_SIGNS = re.compile(r"[\s|>:;=*#\-]{0,40}")
-_CLOCK = re.compile(r"(?:(\d{1,5}) days?,? )?(?:(\d{1,6}):)?(\d{1,6}):(\d\d(?:\.\d{1,9})?)")
-_COUNT = re.compile(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?)([kKMG]?)")
+_MESSAGE_SIGNS = regex(r"[\s|>:;=*#\-]{0,40}")
+_CLOCK = regex(r"(?:(\d{1,5}) days?,? )?(?:(\d{1,6}):)?(\d{1,6}):(\d\d(?:\.\d{1,9})?)")
+_COUNT = regex(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?)([kKMG]?)")
 _THOUSANDS = {"": 1, "k": 1000, "m": 10**6, "g": 10**9}
-_SPOKEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)
+_SPOKEN = regex(r"(\d{1,9}(?:\.\d{1,9})?) ?(d|h|m|s)[a-z]{0,6}", re.IGNORECASE | re.ASCII)
 _SPOKEN_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
@@ -63,7 +63,7 @@ _BRACKET = r"\[\s{0,6}(\d{1,12})\s{0,6}/\s{0,6}(\d{1,12})(?:\s{0,4}\(\s{0,4}\d{1
 # Rewrites different wordings into those that the field tables know, and names that would be misread into others. Each
 # comes first with texts of which a line must contain one: a text search costs a tenth of a pattern search.
 _WORDINGS = tuple(
-    (needs, re.compile(pattern), wording)
+    (needs, regex(pattern), wording)
     for needs, pattern, wording in (
         (("step/epoch",), r"\bstep/epoch \[(\d{1,12})/(\d{1,9})\]", r"step \1 epoch \2 "),
         (("g ",), r"^(\d{1,6}/\d{1,6})\s{1,12}[\d.]{1,8}g\s{1,12}(?=\d)", r"epoch \1 loss "),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
+from training_monitor.core.regex import regex
 from training_monitor.logs.events import (
     CheckpointCounter,
     SampleCounter,
@@ -28,8 +30,8 @@ MOST_LOSSES, KEPT_LOSSES = 1000, 500
 MOST_MESSAGES, KEPT_MESSAGES = 100, 50
 MESSAGE_LENGTH = 200
 _HALF_LINE = 8192  # log_pieces keeps 6000 characters of a line's head and 2000 of its tail
-_LINE_END = re.compile(r"[\r\n]")
-_NEW_ATTEMPT = re.compile(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b", re.I)
+_LINE_END = regex(r"[\r\n]")
+_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b", re.I)
 
 
 class _OpenLine:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
+from training_monitor.core.regex import regex
 from training_monitor.logs.fields import read_fields
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.text import (
@@ -26,33 +27,33 @@ from training_monitor.logs.text import (
 
 _COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?[kKMG]?"
 # `name:  10%|█  | 10/100 [00:12<01:48,  1.20s/it, loss=0.5]`, also cut at the end of the text
-BAR = re.compile(
+BAR = regex(
     rf"(?<![\w./,])(?P<count>{_COUNT})(?:/(?P<total>{_COUNT}|\?)|it) {{1,3}}\[(?P<elapsed>[^<,\]\[]{{0,20}})"
     r"(?:<(?P<eta>\s?(?:\d{1,4} days?, )?[^,\]]{0,30}))?,\s{0,4}"
     r"(?:(?P<rate>\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,9})?|\?)\s?"
     r"(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})|(?=[A-Za-z]\w{0,40}=))(?P<notes>[^\]]{0,1500})\]?"
 )
 # tqdm_loggable: `Progress on:train 512it/10.0kit rate:1.1it/s remaining:2:23:45 elapsed:09:11 postfix:loss=4.2`
-_SPELLED_BAR = re.compile(
+_SPELLED_BAR = regex(
     rf"progress on:\s?(\S{{0,80}}) ({_COUNT})it/({_COUNT}|\?)(?:it)? rate:[^\n]{{0,200}}? remaining:", re.IGNORECASE
 )
 _STEP_UNITS = frozenset({"it", "its", "step", "steps", "ba", "batch", "batches", "iter", "iters", "update", "updates"})
 _EPOCH_UNITS = frozenset({"epoch", "epochs", "ep"})
 _UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
-OTHER_WORK = re.compile(
+OTHER_WORK = regex(
     r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
     r"|resolving|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
     r"|(?:^|\s)(?:val|eval|test|map|filter|pack|score|inference|shards?|predict|warmup)\b"
     r"|\brequests\b|^\s*batches\s?:?\s*$"
 )
 # `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
-_OTHER_DOING = re.compile(
+_OTHER_DOING = regex(
     r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
 )
-_EPOCH_NAME = re.compile(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
-_EPOCHS_NAME = re.compile(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
-_STEPS_NAME = re.compile(r"[,\d] steps\s?:?\s*$")
-_TORCHTUNE_NAME = re.compile(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
+_EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
+_EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
+_STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
+_TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
 _NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
 
 
@@ -147,7 +148,7 @@ def _is_epoch_bar(fields: dict[str, Any], count: int) -> bool:
     return bool(fields.pop("inside_epoch", False)) or abs(fields.get("step", count) - count) > 1
 
 
-_NOT_PROGRESS = re.compile(
+_NOT_PROGRESS = regex(
     r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
     r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
@@ -159,32 +160,32 @@ _NOT_PROGRESS = re.compile(
 )
 _EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
 # A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
-_EVALUATION_LINE = re.compile(
+_EVALUATION_LINE = regex(
     rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
 )
-_EVALUATION_PART = re.compile(
+_EVALUATION_PART = regex(
     rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
     r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
 )
-_MEASURED = re.compile(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
+_MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
 # "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
-_NUMBERED_STAGE = re.compile(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
-_TRANSFER = re.compile(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
-_STAGE_OF_WORK = re.compile(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
-_NEW_ATTEMPT = re.compile(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
+_NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
+_STAGE_OF_WORK = regex(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
+_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
 # Work that draws an unnamed bar next
-_OTHER_WORK_BEGINS = re.compile(
+_OTHER_WORK_BEGINS = regex(
     r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
 )
-_SAVE = re.compile(
+_SAVE = regex(
     r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
     r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
 )
-_SAVED_STEP = re.compile(
+_SAVED_STEP = regex(
     r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
     r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
 )
-_FINISHED = re.compile(
+_FINISHED = regex(
     r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
     r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
     r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
@@ -196,21 +197,21 @@ _FINISHED = re.compile(
     r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
 )
 # The end of another training, before the one that matters begins
-_OTHER_FINISHED = re.compile(
+_OTHER_FINISHED = regex(
     r"(?<!training in )\bepoch \d"
     r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
 )
-_FINISHED_MESSAGE = re.compile(
+_FINISHED_MESSAGE = regex(
     r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
 )
 _ANNOUNCED = (
     (
         "total_steps",
-        re.compile(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
+        regex(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
     ),
-    ("total_epochs", re.compile(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
-    ("total_epochs", re.compile(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
-    ("total_epochs", re.compile(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
+    ("total_epochs", regex(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
+    ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
+    ("total_epochs", regex(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
 )
 
 
@@ -413,10 +414,10 @@ def _saved_step(line: str) -> int | None:
 
 
 MOST_COLUMNS = 40
-_COUNTERS = re.compile(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
-_HEADER = re.compile(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
-_COLUMN_GAP = re.compile(r"[|,]|\s{2,40}")
-_CELL = re.compile(
+_COUNTERS = regex(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
+_HEADER = regex(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
+_COLUMN_GAP = regex(r"[|,]|\s{2,40}")
+_CELL = regex(
     r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
     r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
 )

@@ -10,8 +10,9 @@ import html
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.values import Notice, WatchedJob
 
 _OF_MACHINES = (
@@ -21,15 +22,15 @@ _OF_MACHINES = (
 _OF_CREDIT = ("credit_low", "fleet_credit", "fleet_budget")
 _OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_state_unwritable")
 _TITLE_UNITS = 200
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_LINE_ENDS = re.compile(r"\r\n?|[\u2028\u2029]")
+_ANSI = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")
+_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_ENDS = regex(r"\r\n?|[\u2028\u2029]")
 # A web address, or one character with the marks, skin tones and joined characters that belong to it.
-_PIECE = re.compile(
+_PIECE = regex(
     r"https?://[\w./?=&%#~+:-]+|.(?:[\u0300-\u036f\u20e3\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]|\u200d[^\n]){0,20}",
     re.DOTALL,
 )
-_DISCORD_MARKUP = re.compile(r"([\\*_~`|>#\[\]()<])")
+_DISCORD_MARKUP = regex(r"([\\*_~`|>#\[\]()<])")
 
 
 def command_line(*words: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.store import KeptNotice, Store
 from training_monitor.core.values import Delivery, Notice
 from training_monitor.notify.channels import NotifiedUser

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Process, read_processes
 from training_monitor.targets.scripts import Quoted, format_call
 
-_COMPILER = re.compile(
+_COMPILER = regex(
     r"ptxas.*|cicc|nvcc|nvlink|fatbinary|cudafe\+\+|cc1|cc1plus|cc|c\+\+|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?"
     r"|as|ld|ld\..*|lld|collect2|ninja|hipcc|neuron.*-cc"
 )
 _CLOCK_SKEW = 60  # seconds
-_NUMBER = re.compile(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
-_COUNTER = re.compile(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
-_COMPILE_WORKER = re.compile(r"/proc/(\d{1,10})/cmdline:compile_worker")
+_NUMBER = regex(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
+_COUNTER = regex(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
+_COMPILE_WORKER = regex(r"/proc/(\d{1,10})/cmdline:compile_worker")
 _MOST_AWAKE = 10**9  # seconds
 SAMPLE_SECONDS = 0.5  # how long a first look samples the processes: it has no earlier look to compare with
 _MOST_FILES, _MOST_FOLDERS = 5000, 6

@@ -11,10 +11,11 @@ import posixpath
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from training_monitor.core.errors import ParseError, redact
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.observe.training_command import (
     folder_of_checkpoint,
     folders_of_arguments,
@@ -27,8 +28,8 @@ from training_monitor.targets.replies import split_parts
 from training_monitor.targets.scripts import format_call, spell_path
 
 COMMAND_BYTES = 16_384  # how much of a command line is read
-_GPU_DEVICE = re.compile(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
-_LINK = re.compile(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
+_GPU_DEVICE = regex(r"/dev/(?:nvidia\d+|kfd|accel\w*\d+)$")
+_LINK = regex(r"^l([r-][w-])[x-]\S* .*? (\d{1,9}) -> (.*)", re.DOTALL)
 MAX_PROCESSES = 1000
 MAX_FILES = 40
 _ENVIRONMENT_BYTES = 6 * 2**20  # the kernel's limit for one process
@@ -141,13 +142,13 @@ def read_whole(text: str | None) -> int | None:
 _COMMAND_LENGTH = 400
 # Ranks started by the same one of these belong together.
 _STARTERS = ("slurmstepd", "orted", "prted", "hydra_pmi_proxy", "mpirun", "mpiexec", "orterun", "prterun", "srun")
-_LOG_NAME = re.compile(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
-_NO_LOG = re.compile(
+_LOG_NAME = regex(r"(?:.*\.(?:log|out|err|txt)|nohup\.out|log|std(?:out|err).*)(?:\.\d{1,3})?", re.I | re.S)
+_NO_LOG = regex(
     r"/wandb/.*/logs/|/session_\d[^/]*/logs/(?!job-driver-|worker-)|debug(?:-internal|-cli.*)?\.log$|tfevents"
 )
-_FILE = re.compile(r"file (\d{1,12}) (\d{1,19}) (/.+)")
+_FILE = regex(r"file (\d{1,12}) (\d{1,19}) (/.+)")
 _DELETED = " (deleted)"
-_DRIVER_LOG = re.compile(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
+_DRIVER_LOG = regex(r"/python-core-driver-([0-9a-f]{8})[0-9a-f]*_\d+\.log$")
 _NO_JOB = "ffffffff"
 
 

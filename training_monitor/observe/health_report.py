@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Answer, Gpu, GpuTable, JobView, PodState, Progress, Question, RayResources
 from training_monitor.core.reports import (
     DiskReport,

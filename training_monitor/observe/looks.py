@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.errors import JobNotFound
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import (
     Answer,
     Checkpoint,
@@ -25,6 +26,7 @@ from training_monitor.core.models import (
     Question,
     Reply,
 )
+from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
 from training_monitor.health.host import gpu_question
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
@@ -240,7 +242,7 @@ class Look:
 # The log that is being read stays the log for as long as it is written to, even if others are written beside it.
 STAYS_SECONDS = 120
 _JOBS = "~/.training_monitor/jobs/"
-_ACTIVE = re.compile(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
+_ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and `-` have a meaning in brackets
 
 
 def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:

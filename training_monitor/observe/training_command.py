@@ -6,7 +6,9 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*(?:-dbg)?")
+from training_monitor.core.regex import regex
+
+_PYTHON = regex(r"(?:python|pypy)[\d.]*(?:-dbg)?")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 # Launchers by name; if words follow, only with one of these among the first arguments.
@@ -33,35 +35,35 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "nemo": ("pretrain", "finetune"),
 }
 _STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun", "horovodrun")
-_NAME = re.compile(
+_NAME = regex(
     r"(?:(?<![A-Za-z])(?:pre|re)?train|Train)(?!ed)|fine[-_]?tun|(?:^|[-_./])(?:sft|dpo|grpo|ppo|orpo|kto|rlhf|q?lora|distill)"
     r"(?:[-_./]|$)|^run_\w+\.py$"
 )
-_OPTION = re.compile(
+_OPTION = regex(
     r"--?(?:num[_-])?(?:train[_-])?(?:max[_-])?epochs?\b|--?(?:max|train|total)[_-](?:train[_-])?(?:steps|iters)\b"
     r"|--?(?:lr|learning[_-]rate)\b|(?:\+?trainer|optimizer|optim)\.\w"
 )
 _TASKS = ("train", "fit", "finetune", "fine-tune", "pretrain")
 # They use GPUs or have similar names, but train nothing.
-_OTHERS = re.compile(
+_OTHERS = regex(
     r"training[-_]monitor|jupyter|notebook|tensorboard|wandb|mlflow|nvidia-|nvitop|nvtop|gpustat|dcgm|nv-host|py-spy|nsys"
     r"|ncu$|pytest|py\.test|pip\d*$|conda$|mamba$|raylet|gcs_server|ray::IDLE|ray::JobSupervisor|ray[.-]|ollama|tritonserver"
     r"|vllm|sglang|text-generation|llama-server|X(?:org|wayland)?$|gnome|kwin|plasma|cinnamon|firefox|chrom|code$",
     re.IGNORECASE,
 )
-_NOT_PROGRAMS_OF_ITS_OWN = re.compile(
+_NOT_PROGRAMS_OF_ITS_OWN = regex(
     r"-?(?:ba|da|z|k|a|c|tc|fi)?sh|busybox|su|sudo|env|nohup|timeout|time|nice|numactl|taskset|tmux.*|screen|ssh|sshd.*|scp"
     r"|rsync|docker|podman|kubectl|vim?|nvim|nano|emacs|less|more|tail|head|cat|tee(?:_process\.py)?|grep|watch|sed|awk|find|ls|git|make|uv|uvx"
     r"|poetry|pixi|xargs|strace|gdb|ps|top|htop"
 )
-_FOLDER = re.compile(
+_FOLDER = regex(
     r"(?:\+*[\w.]*\.)?(?:output|out|save|checkpoints?|ckpts?|model_save|default_root|run|experiment|exp)_?(?:dir|folder|path)?"
 )
 _FOLDER_WORDS = ("dir", "folder", "path")
 _LONE_FOLDERS = ("save", "output", "out", "default_root_dir")
-_INPUTS = re.compile(r"resume|load|init|pretrained|base_model|from_|input")
-_CHECKPOINT_NAME = re.compile(r"\.(?:pt|pth|ckpt|safetensors|bin|distcp|tar|npz|h5|orbax|msgpack)(?:\.\w*tmp\w*)?$")
-_CHECKPOINT_FOLDER = re.compile(
+_INPUTS = regex(r"resume|load|init|pretrained|base_model|from_|input")
+_CHECKPOINT_NAME = regex(r"\.(?:pt|pth|ckpt|safetensors|bin|distcp|tar|npz|h5|orbax|msgpack)(?:\.\w*tmp\w*)?$")
+_CHECKPOINT_FOLDER = regex(
     r"(?:tmp-)?(?:checkpoints?|ckpt|global_?step|step|iter|epoch|model)[-_=]?\d+.*|\d+(?:\.orbax-checkpoint-tmp.*)?"
 )
 _MOST_FOLDERS = 6

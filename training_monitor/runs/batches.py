@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import log
 from statistics import median
+
+from training_monitor.core.frozen import dataclass
 
 MOST_SAMPLES = 32
 _LONGEST_WINDOW = 600.0  # seconds: a steady rate covers the last five to ten minutes

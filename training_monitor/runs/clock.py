@@ -6,10 +6,11 @@ Times are seconds of a monotonic clock. A clock that goes back counts as one tha
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from statistics import median
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.runs.batches import MOST_DURATIONS, Part, Span, usual_seconds
 from training_monitor.runs.values import Estimate
 

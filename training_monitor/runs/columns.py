@@ -5,15 +5,15 @@ A selection is kept by the path of a run, never by its place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from training_monitor.core.errors import SettingsError, closest
+from training_monitor.core.regex import regex
 from training_monitor.runs.values import LOSSES, Estimate, RunRow, Scalar
 
 MIB = 2.0**20
 _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # JSON has no numbers for them
-_DIGITS = re.compile(r"([0-9]{1,300})")  # a file name has no more
+_DIGITS = regex(r"([0-9]{1,300})")  # a file name has no more
 NaturalKey = tuple[tuple[int, int, str], ...]
 
 

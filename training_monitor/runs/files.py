@@ -16,9 +16,11 @@ import secrets
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.runs.columns import natural_key
 from training_monitor.runs.progress_file import MAX_FILE_BYTES
 from training_monitor.targets.proc_stat import Identity
@@ -26,7 +28,7 @@ from training_monitor.targets.procfs import identify, is_alive
 
 OLD_SECONDS = 3600
 _PREFIX = ".training-monitor-"  # hidden, so that listings skip it
-_OURS = re.compile(rf"{re.escape(_PREFIX)}(?:edit-|([0-9a-f]{{12}})-(\d{{1,10}})-(\d{{1,20}})-)[0-9a-f]{{12}}\.tmp")
+_OURS = regex(rf"{re.escape(_PREFIX)}(?:edit-|([0-9a-f]{{12}})-(\d{{1,10}})-(\d{{1,20}})-)[0-9a-f]{{12}}\.tmp")
 PROGRESS, CONTROL, SUFFIX = "progress.json", "control.json", ".json"
 _CONTROL_PREFIX = "control_"
 _OUTPUTS = ("stdout.log", "stderr.log")

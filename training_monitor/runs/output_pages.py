@@ -7,13 +7,13 @@ redrawn with carriage returns the last state is shown, without colours and other
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.runs.values import OutputChunk
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _WINDOW = 4 * PIECE  # contains at least one line start
 _REGION = 3 * BLOCK  # searched at once
 _CHECKED_BYTES = 256
 _MAX_LINES = 10_000  # scrolled at once
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_ESCAPE = regex(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 
 
 class _Replaced(TrainingMonitorError):

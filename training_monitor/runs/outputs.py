@@ -23,8 +23,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.targets.tee import start_tee
 
 _DRAIN_LIMIT = 2.0  # how many seconds an ending script waits for its tees

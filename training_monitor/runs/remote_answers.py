@@ -21,17 +21,19 @@ import binascii
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.runs.values import OutputChunk
 from training_monitor.targets.proc_stat import Identity, MachineSample, ProcessSample, describe_outcome, parse_stat
 from training_monitor.targets.replies import split_parts
 
-_PROCESS = re.compile(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
-_THREAD = re.compile(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
+_PROCESS = regex(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
+_THREAD = regex(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
 _LAST_MARK = "==> /dev/null <=="
-_MEMORY = re.compile(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
+_MEMORY = regex(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
 _REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
 _NO_FOLDER = {
     "missing": ("no folder", "check the path: it is the folder that the training scripts write to"),

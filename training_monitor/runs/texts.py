@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import dataclass
 from training_monitor.runs.files import PROGRESS, RunFiles, place_below, runs_from_names
 from training_monitor.runs.progress_file import NotAProgressFile, parse_progress_file
 from training_monitor.runs.remote_answers import FolderListing

@@ -12,12 +12,12 @@ import numbers
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import PurePath
 from typing import Any
 
 from training_monitor.core.errors import redact, text_of
+from training_monitor.core.frozen import dataclass
 from training_monitor.runs.progress_file import MAX_VALUE, Edit
 
 MOST_VARIABLES, MOST_NAME, MOST_ERROR = 200, 100, 200

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.settings_table import check_fields, number, text, whole
 from training_monitor.judging.limits import OUTAGE_AFTER, AboveZero
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import InsufficientCredits, InvalidTransition, SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
 from training_monitor.vast.training_request import JobState

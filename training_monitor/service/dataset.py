@@ -12,12 +12,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.service.file_lists import find_name_problem, list_folder
 from training_monitor.service.images import (
@@ -33,7 +35,7 @@ from training_monitor.service.images import (
 
 MOST_ENTRIES = 100_000
 CAPTION_SUFFIX = ".txt"
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_CONTROL = regex("[\x00-\x1f\x7f-\x9f]")
 MOST_IMAGES = 10_000
 MOST_TOLD = 100
 MOST_NAMES = 5
@@ -44,7 +46,7 @@ _TAIL_BYTES = 64 * 1024
 _MOST_READ_BYTES = 64 * 1024 * 1024  # of one image in memory; a PNG is read in pieces
 _MOST_CAPTION_BYTES = 64 * 1024  # more is too long in any script
 MOST_DATA_BYTES = 4 * 1024**3  # read and inflated for all images together: about ten seconds
-_NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
+_NO_TEXT = regex("[\x00-\x08\x0e-\x1f\x7f]")
 _FORMAT_OF_SUFFIX = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif", ".bmp": "bmp"}
 _OTHER_IMAGE_SUFFIXES = frozenset({".avif", ".heic", ".heif", ".jxl", ".jp2", ".tif", ".tiff", ".psd", ".svg"})
 

@@ -10,10 +10,11 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from training_monitor.core.errors import CommandFailed, ParseError, SettingsError
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question
+from training_monitor.core.regex import regex
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 
@@ -22,7 +23,7 @@ INCOMING = f"{PARTIAL}/incoming"  # temporary files being written; the leftovers
 MOST_FILES = 20_000
 LIST_SECONDS = 120.0
 MOST_NAME_BYTES = 4096
-_FILE = re.compile(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
+_FILE = regex(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

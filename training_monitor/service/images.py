@@ -10,12 +10,13 @@ BITMAPCOREHEADER and BITMAPINFOHEADER of the Windows documentation, and their OS
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import BinaryIO
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 
 HEAD_BYTES = 256 * 1024  # contain the size of nearly every JPEG; that of others is behind their metadata
 PIECE = 1024 * 1024  # read or inflated at a time
@@ -29,7 +30,7 @@ _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: 
 _PNG_PALETTE = 3
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 
-_JPEG_MARKER = re.compile(rb"\xff([\x02-\xcf\xd8-\xfe])")  # not FF FF (fill), FF 00 (data), TEM, RSTn (no length)
+_JPEG_MARKER = regex(rb"\xff([\x02-\xcf\xd8-\xfe])")  # not FF FF (fill), FF 00 (data), TEM, RSTn (no length)
 _SOI, _EOI, _SOS, _DQT, _DHT, _DAC, _DNL, _DRI, _COM = 0xD8, 0xD9, 0xDA, 0xDB, 0xC4, 0xCC, 0xDC, 0xDD, 0xFE
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {_DHT, 0xC8, _DAC}  # SOFn; C8 is JPG
 _JPEG_LOSSLESS = frozenset({0xC3, 0xC7, 0xCB, 0xCF})  # have no quantization tables
@@ -40,7 +41,7 @@ _NO_JPEG_END = "is cut off: its JPEG end marker (EOI) is missing"
 
 _WEBP_IMAGES = frozenset({b"VP8 ", b"VP8L", b"ANMF"})
 
-_GIF_BLOCK = re.compile(rb"[!,;]")  # an extension, an image, the trailer
+_GIF_BLOCK = regex(rb"[!,;]")  # an extension, an image, the trailer
 _GIF_IMAGE_HEAD = 10  # separator, position and size, flags
 _GIF_LAST_CODE = 2  # bytes of the end code, which readers do not require
 _NO_GIF_IMAGE = "is cut off: its first GIF image is not all there"

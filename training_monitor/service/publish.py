@@ -11,13 +11,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines, redact
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import JobStatus, JobView
+from training_monitor.core.regex import regex
 from training_monitor.core.rest import request
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
@@ -29,7 +30,7 @@ from training_monitor.vast.training_request import Hook, resolve_env
 LONGEST_WAIT = 120.0  # between two tries, while the rented machine costs money
 _MAY_PASS = (408, 409, 425)  # temporary statuses besides those of RestError
 _KNOWN = ("name", "trigger", "job_id", "step", "model", "model_name", "model_url")
-_PLACEHOLDER = re.compile(rf"\{{({'|'.join(_KNOWN)})\}}")
+_PLACEHOLDER = regex(rf"\{{({'|'.join(_KNOWN)})\}}")
 _LOOKED_AT = 20_000  # characters at the end of an output that are shown
 _LEAST_MASKED = 4  # characters; masking shorter ones would garble the text
 _Tried = tuple[str, str | None, float | None]  # the output, why it failed, and how long to wait if a retry may help

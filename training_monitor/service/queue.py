@@ -26,6 +26,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.records import format_record, read_record
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.settings_table import read_table
 from training_monitor.core.store import Execute, Store
@@ -36,7 +37,7 @@ from training_monitor.vast.training_request import NAME, JobState, JobWork, Queu
 
 OWNER = "TRAINING_MONITOR_OWNER"
 LONGEST_REASON = 2000
-_OWNER_NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
+_OWNER_NAME = regex(r"[A-Za-z0-9._-]{1,40}")
 _OWNER_KEY = "owner of rented instances"
 _ENDS = (JobState.CANCELLED, JobState.FAILED)
 _COLUMNS = "id, state, request, work, created_at, changed_at, progressed_at, worker, lease_until, to_end"

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -24,6 +24,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, name_some, plural
 from training_monitor.service.file_lists import (
     INCOMING,
@@ -58,7 +60,7 @@ BATCH_FILES, BATCH_BYTES = 500, 64 * 1024 * 1024
 SLOWEST = 50_000.0  # bytes per second; a slower batch times out
 BATCH_SECONDS = 120.0
 Tool = Literal["rsync", "tar"]
-_DISK_FULL = re.compile(r"No space left|Disk quota exceeded", re.IGNORECASE)
+_DISK_FULL = regex(r"No space left|Disk quota exceeded", re.IGNORECASE)
 _SHOWN = 3
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 
 # Environment variables in which launchers set the global rank of a process; the first one present counts.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
@@ -167,7 +169,7 @@ def _left(state: str, number: int) -> str:
 
 # Index of a field after the name's closing parenthesis: its number in proc(5), less 3.
 _STATE, _PARENT, _UTIME, _STIME, _THREADS, _START, _RSS = 0, 1, 11, 12, 17, 19, 21
-_LINE = re.compile(r"proc (\d{1,10}) ([A-Za-z])((?: -?\d{1,19}){8}) (.*)", re.ASCII)
+_LINE = regex(r"proc (\d{1,10}) ([A-Za-z])((?: -?\d{1,19}){8}) (.*)", re.ASCII)
 
 
 def parse_stat(line: str, page_size: int) -> ProcessSample | None:

@@ -10,10 +10,12 @@ import re
 import signal
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.targets.proc_stat import (
     ENDED_STATES,
     Identity,
@@ -28,7 +30,7 @@ from training_monitor.targets.proc_stat import (
 _PROC = "/proc"
 _MAX_STAT = 4096  # bytes; a typical line has about 300
 _MAX_THREADS = 1000  # of one process
-_MEMORY = re.compile(rb"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MULTILINE)
+_MEMORY = regex(rb"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MULTILINE)
 
 
 def identify(pid: int | None = None) -> Identity:

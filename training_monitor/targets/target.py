@@ -10,19 +10,20 @@ vast://ID                                      a rented vast.ai instance (resolv
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 
 _EXPECTED = "local, a pod name, k8s://namespace/pod[/container][?context=C], ssh://[user@]host[:port] or vast://ID"
-_POD = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SSH = re.compile(
+_POD = regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_SSH = regex(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.@+-]*)@)?"
     r"(?:(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]*)|\[(?P<ipv6>[0-9A-Fa-f:][0-9A-Fa-f:.]*)\])"
     r"(?::(?P<port>[1-9][0-9]{0,4}))?"
 )
-_CONTEXT = re.compile(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
+_CONTEXT = regex(r"[A-Za-z0-9_][^\s\x00-\x1f\x7f]*")
 
 
 @dataclass(frozen=True, slots=True)

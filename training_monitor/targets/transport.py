@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, Protocol
 
 from training_monitor.core.errors import (
@@ -31,7 +30,9 @@ from training_monitor.core.errors import (
     ToolNotFound,
     last_lines,
 )
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult
+from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_environment
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
@@ -243,7 +244,7 @@ class SshTransport:
 
 # Messages of the tools on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
 _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), kind, hint)
+    (regex(pattern, re.IGNORECASE), kind, hint)
     for pattern, kind, hint in (
         (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
         (
@@ -303,7 +304,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
 )
 
 
-_KLOG = re.compile(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
+_KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 
 def explain_failure(result: CommandResult, target: str) -> CommandError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.models import Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadReport
 from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.scripts import format_call
@@ -22,8 +22,8 @@ from training_monitor.uploads.presigned import upload_to_presigned_url
 
 EXPECTED = "hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX, or the presigned https:// URL of a PUT"
 MOST_FILES = 1000
-_HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-_BUCKET = re.compile(r"s3://(?P<bucket>[^/\s]+)/(?P<prefix>[^\x00-\x1f]*)")
+_HUB = regex(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_BUCKET = regex(r"s3://(?P<bucket>[^/\s]+)/(?P<prefix>[^\x00-\x1f]*)")
 OnProgress = Callable[[str], None]
 
 

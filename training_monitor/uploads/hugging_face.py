@@ -18,12 +18,13 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import JobStatus, Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.replies import parse_fields
@@ -33,11 +34,11 @@ from training_monitor.targets.transport import Transport
 from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
 
 INCOMPLETE_TAG = "incomplete"
-_PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./:-]*[A-Za-z0-9_])?")
+_PLAIN = regex(r"[A-Za-z](?:[A-Za-z0-9_./:-]*[A-Za-z0-9_])?")
 _NOT_TEXT_IN_YAML = frozenset("true false yes no on off null y n".split())
-_CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
-_REPO = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_CONTROL = regex(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+_REPO = regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+_VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 MOST_NAMED = 3
 _FINAL = {
     "no-token": "no token on the target: set HF_TOKEN there, or log in with `hf auth login`",
@@ -47,11 +48,11 @@ _FINAL = {
     "disk-full": "the run directory cannot be written (disk full?)",
 }
 _UNLISTED = "what arrived could not be listed"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_ERROR = re.compile(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
-_CHATTER = re.compile(r"^(?:Hint: |For more information check|\[?notice)")
+_COLOUR = regex(r"\x1b\[[0-9;]*[A-Za-z]")
+_ERROR = regex(r"^(?:[\w.]*(?:Error|Exception)|Error): ?", re.MULTILINE)
+_CHATTER = regex(r"^(?:Hint: |For more information check|\[?notice)")
 # A retry would not help: the token, its rights, the name, the options.
-_REFUSED = re.compile(
+_REFUSED = regex(
     r"\b40[134] (?:Client Error|Unauthorized|Forbidden|Not Found)\b|^[Uu]sage: |No such option",
     re.MULTILINE,
 )

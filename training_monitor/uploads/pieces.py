@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import unescape
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import CommandFailed, last_lines
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import JobStatus, Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.uploads.detached import MOST_TRIES, DetachedTries
@@ -24,7 +26,7 @@ REQUEST_SECONDS = 60.0
 MIB = 1024 * 1024
 WHOLE = 0
 MOST_URL_BYTES = 80_000  # a script and one variable hold that much, with some reserve
-_LINE = re.compile(
+_LINE = regex(
     r"^piece (\d{1,5}) md5=([0-9a-f]{32}|) http=(\d{3}|) curl=(\d{1,3}|) kms=(yes|) etag=(\S{0,300}) said=(.{0,700})$",
     re.MULTILINE,
 )

@@ -9,22 +9,23 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 
 DEFAULT_EXPIRES = 900
 MAX_EXPIRES = 604_800
 METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE")
 DEFAULT_REGION = "us-east-1"
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
-_HOST_LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-_REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
+_BUCKET = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_HOST_LABEL = regex(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_REGION = regex(r"[a-z0-9][a-z0-9-]{0,62}")
+_ENDPOINT = regex(r"https?://[A-Za-z0-9._\-\[\]:]+(?:/[A-Za-z0-9._~/-]*)?")
 
 
 @dataclass(frozen=True, slots=True)

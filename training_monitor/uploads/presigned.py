@@ -22,6 +22,7 @@ from typing import Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError
 from training_monitor.core.models import Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.replies import parse_fields
@@ -52,7 +53,7 @@ MIN_PART_BYTES, MAX_PART_BYTES = 5 * MIB, 5 * GIB
 USUAL_PART_BYTES = 64 * MIB
 MOST_PARTS = 1000  # the storage accepts 10000, but lists this many in one answer and completes them in one request
 COMPLETE_SECONDS = 600.0
-_URL = re.compile(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
+_URL = regex(r"https?://[^\s\"'\\<>\x00-\x20\x7f-\uffff]{1,8000}")
 _PROBLEMS = {
     "no-curl": NO_CURL,
     "missing": "there is no such file",

@@ -8,9 +8,7 @@ Measured with vastai 1.9.1 (tests/recorded/vastai): `show user --raw` drops the 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from dataclasses import dataclass
 
 from training_monitor.core.errors import (
     CommandError,
@@ -20,6 +18,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     last_lines,
 )
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import known_number
 from training_monitor.targets.connect import VAST_TIMEOUT
@@ -28,7 +28,7 @@ from training_monitor.vast.asking import ask_vastai, find_denial, last_words
 
 _WHAT = "ssh key"
 KEYGEN_TIMEOUT = 30.0
-_KEY_TEXT = re.compile(r"((?:ssh|ecdsa|sk)-[\w@.-]+)\s+([A-Za-z0-9+/]{16,}={0,2})(?:\s.*)?")
+_KEY_TEXT = regex(r"((?:ssh|ecdsa|sk)-[\w@.-]+)\s+([A-Za-z0-9+/]{16,}={0,2})(?:\s.*)?")
 _KEY_NAMES = ("public_key", "ssh_key", "key")
 _LISTS = ("ssh_keys", "results", "keys")  # in case the list ever comes wrapped
 

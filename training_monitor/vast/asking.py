@@ -9,12 +9,13 @@ from typing import Any
 
 from training_monitor.core.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
 from training_monitor.core.models import CommandResult
+from training_monitor.core.regex import regex
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames
 
 OTHER_KEY_NEXT = "Trying again with your normal API Key"  # printed once before the JSON when a 2FA session ended
-_REFUSAL = re.compile(r"""^\{"error": true, "status_code": (\d{3}), "msg": "?(.*?)"?\}\s*$""", re.MULTILINE)
-_DENIED = re.compile(
+_REFUSAL = regex(r"""^\{"error": true, "status_code": (\d{3}), "msg": "?(.*?)"?\}\s*$""", re.MULTILINE)
+_DENIED = regex(
     r"^.*(?:\"status_code\": |failed with error |HTTPError: )40[13]\b.*$|^.*session (?:has )?expired.*$",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -29,7 +28,9 @@ from training_monitor.core.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration
 from training_monitor.targets.asking import ask, read_text
 from training_monitor.targets.connect import VAST_TIMEOUT, read_address
@@ -55,7 +56,7 @@ _NULL_ROW = "'NoneType' object is not subscriptable"  # how older versions fail 
 READY_EVERY, READY_AT_MOST = 5.0, 30.0
 TOLD_EVERY = 60.0  # seconds between two lines that report the wait
 _NEVER_RUNNING = ("exited", "offline", "unknown", "stopped")
-_NO_IMAGE = re.compile(
+_NO_IMAGE = regex(
     r"manifest unknown|manifest for \S+ not found|pull access denied|repository does not exist|no matching manifest"
     r"|invalid reference format|no space left on device",
     re.IGNORECASE,

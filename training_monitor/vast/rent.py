@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -33,7 +33,9 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.targets.transport import LocalTransport, Transport
 from training_monitor.vast.asking import OTHER_KEY_NEXT, clean_line, find_denial, last_words
@@ -48,14 +50,14 @@ LATE = 10.0  # seconds after the end of a create in which it may still take effe
 PATIENCE, FIRST_WAIT, LONGEST_WAIT = 120.0, 2.0, 30.0
 MOST_UNANSWERED = 3  # requests for one offer before the next one is tried
 MOST_ONSTART_BYTES = 100_000
-_LABEL = re.compile(r"[A-Za-z0-9](?:[!-~ ]{0,198}[!-~])?")
-_IMAGE = re.compile(r"[A-Za-z0-9][\w./:@-]{0,255}")
-_QUOTA = re.compile(r"\bquota\b", re.IGNORECASE)
+_LABEL = regex(r"[A-Za-z0-9](?:[!-~ ]{0,198}[!-~])?")
+_IMAGE = regex(r"[A-Za-z0-9][\w./:@-]{0,255}")
+_QUOTA = regex(r"\bquota\b", re.IGNORECASE)
 _IDS = ("new_contract", "instance_id", "id")
-_STATUS = re.compile(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re.IGNORECASE)
+_STATUS = regex(r'"status_code": (\d{3})\b|failed with error (\d{3})\b', re.IGNORECASE)
 _LATER = (425, 429)  # refused without effect: too early or too often
 _UNSURE = (408, 409)  # the statuses from 400 to 499 that leave the effect unknown
-_CREDIT = re.compile(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
+_CREDIT = regex(r"insufficient.?(?:credit|funds|balance)|lacks? credit|not enough (?:credit|funds)", re.IGNORECASE)
 _ADVICE = {  # by the wish that excludes all offers
     "--max-price": "a higher max_price_per_hour: the cheapest costs ${price:.2f}",
     "--gpu": "other GPUs than the preferred ones, such as {gpu} (only_preferred=False)",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import (
     MISFIT,
     Kind,
@@ -27,10 +29,10 @@ from training_monitor.core.values import UploadReport
 
 BASE_MODEL = "black-forest-labs/FLUX.1-dev"
 ON_FINISH = ("destroy", "stop", "keep")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REFERENCE = re.compile(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
-_LABEL = re.compile(r"training_monitor/(?P<owner>[^/]+)/(?P<job>[^/]+)/(?P<attempt>[1-9][0-9]{0,5})")
+NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = regex(r"(?P<prefix>\S+ +)?env:(?P<name>.*)", re.DOTALL)
+_LABEL = regex(r"training_monitor/(?P<owner>[^/]+)/(?P<job>[^/]+)/(?P<attempt>[1-9][0-9]{0,5})")
 _ANY = text("a text", "(?s:.*)")
 _TEXTS = items(_ANY, "a list of texts", least=0)
 _JOB_NAME = text("letters, digits, '.', '_' and '-', at most 64", NAME.pattern)

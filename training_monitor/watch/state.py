@@ -7,13 +7,14 @@ reported and seen is a `WatchState`, kept in memory and in the store, so that an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import newest_complete
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import JobStatus, LogCursor, NewLog, Progress
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import (
     LossAnalysis,
@@ -41,7 +42,7 @@ LAYOUT = 3
 KEPT_OUTPUT = 16 * 1024
 OUTPUT_LINES = 100
 READ_AGAIN = 2048
-_LINE_END = re.compile(r"[\r\n]+")
+_LINE_END = regex(r"[\r\n]+")
 
 
 @dataclass(frozen=True, slots=True)

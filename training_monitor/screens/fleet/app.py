@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
@@ -38,7 +38,7 @@ from training_monitor.screens.kit.terminal import terminal_glyphs
 from training_monitor.screens.kit.view import Do, Frame, Options, asked, opened, said
 
 _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
-_EASY_TO_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
+_EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
 Act = Callable[[FleetView, FleetSnapshot], FleetView]
 _THRESHOLDS = Thresholds()

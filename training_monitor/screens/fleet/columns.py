@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration
 from training_monitor.fleet.metrics import Health, TrainingMetrics
 from training_monitor.fleet.values import FleetSnapshot
@@ -32,7 +32,7 @@ LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
 _PROGRESS_TEXT = 8
 _REASON_FROM = 14  # cells that the health column needs to show the reason
-_GPU_MAKERS = re.compile(r"NVIDIA |GeForce |Tesla |RTX ")
+_GPU_MAKERS = regex(r"NVIDIA |GeForce |Tesla |RTX ")
 # What a growing width is spent on, in this order; the rest goes to HEALTH.
 STEPS = """
     ID 8, HEALTH 6, STATUS 6, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, ID 14, $/H 6, GPU 8, TOTAL 6, MEM% 4, DISK% 5,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import format_duration, format_sparkline, plural
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, compare_runs

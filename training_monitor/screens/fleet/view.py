@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import known_number
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.screens.kit.table import Table
 from training_monitor.screens.kit.text import Piece
 from training_monitor.screens.kit.view import Do, Frame, S, V, cancel, go_back, opened, said

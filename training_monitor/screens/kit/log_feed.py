@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.fleet.metrics import TrainingMetrics
 
 KEPT_LINES = 500

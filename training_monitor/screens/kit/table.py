@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural
 from training_monitor.screens.kit.text import Glyphs, Line, Piece, cells, fit, fit_line
 from training_monitor.screens.kit.view import S, V, said

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.regex import regex
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs, Line, cells
 
 _ESCAPE = 0x1B
@@ -45,11 +46,11 @@ _BUTTONS = {64: "wheel-up", 65: "wheel-down"}
 _HELD = 4 | 8 | 16  # Shift, Alt and Ctrl in the number of a button
 
 # The X10 mouse format with three raw bytes, function keys of the Linux console, and all other sequences.
-_WHOLE = re.compile(rb"\x1b(?:\[M[ -\xff]{3}|\[\[[@-~]|(?:O|\[(?![M\[]))([ -?]*)([@-~]))")
-_BEGUN = re.compile(rb"\x1b(?:\[M[ -\xff]{0,2}|\[\[|[O\[][ -?]*)?")
-_NUMBER = re.compile(rb"(\d{0,2})(?:;\d{1,3})?")  # and the modifiers
-_MOUSE = re.compile(rb"<(\d{1,3});(\d{1,5});(\d{1,5})")
-_NOT_ASCII = re.compile(rb"[\x80-\xff]+")
+_WHOLE = regex(rb"\x1b(?:\[M[ -\xff]{3}|\[\[[@-~]|(?:O|\[(?![M\[]))([ -?]*)([@-~]))")
+_BEGUN = regex(rb"\x1b(?:\[M[ -\xff]{0,2}|\[\[|[O\[][ -?]*)?")
+_NUMBER = regex(rb"(\d{0,2})(?:;\d{1,3})?")  # and the modifiers
+_MOUSE = regex(rb"<(\d{1,3});(\d{1,5});(\d{1,5})")
+_NOT_ASCII = regex(rb"[\x80-\xff]+")
 
 
 def decode_keys(data: bytes, *, is_over: bool, known: Mapping[bytes, str] = _NOTHING_KNOWN) -> tuple[list[str], bytes]:

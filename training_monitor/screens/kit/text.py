@@ -6,14 +6,15 @@ none. `-` stands for an unknown number.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import lru_cache
 from math import isfinite
 
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, known_number
 
 NOT_KNOWN = "-"
@@ -96,9 +97,9 @@ Line = tuple[Piece, ...]
 
 MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
 _MOST_MARKS = 2  # combining marks per character
-_CONTROLS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+_CONTROLS = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 # Modifiers of the preceding character, which terminals render differently.
-_JOINERS = re.compile("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
+_JOINERS = regex("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 _FIRST_FLAG_LETTER, _LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
 _HARMFUL = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 

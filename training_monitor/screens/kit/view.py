@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.screens.kit.text import UNICODE, Glyphs, Line
 
 

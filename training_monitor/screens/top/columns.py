@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import format_duration, format_sparkline, known_number, plural
 from training_monitor.runs.columns import COLUMNS as VALUES, MIB, loss_of
 from training_monitor.runs.values import PROCESS, RUNNING, STATUSES, UNKNOWN, Run, RunRow, RunsSnapshot, TreeRow, Usage

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from training_monitor.core.frozen import dataclass
 from training_monitor.runs.columns import filter_rows, sort_rows
 from training_monitor.runs.values import (
     CANCELED,
