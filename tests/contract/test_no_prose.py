@@ -127,7 +127,7 @@ def reads_prose(node: ast.AST, constants: Constants) -> bool:
         case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[right]):
             words = ANYTHING if is_prose(left) or is_prose(right) else PHRASE
             return has(left, words) or has(right, words)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr="compile") | ast.Name(id="regex"), args=[pattern, *_]):
+        case ast.Call(func=called, args=[pattern, *_]) if ast.unparse(called) in ("re.compile", "regex"):
             return has(pattern)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[pattern, *texts]):
             return has(pattern) or any(map(is_prose, texts))

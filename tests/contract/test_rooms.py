@@ -359,7 +359,7 @@ PLANTED: list[tuple[Rule, dict[str, str], str]] = [
     (each_way_out_has_one_importer, {"cli/top.py": "import curses.ascii"}, "only screens.kit.terminal imports curses"),
     (each_way_out_has_one_importer, {"cli/x.py": "from http import server"}, "x.py:1: only web imports http.server"),
     (only_targets_starts_programs, {"runs/x.py": "import os\nos.posix_spawn('a', [], {})"}, "x.py:2: only targets"),
-    (each_way_out_has_one_importer, {"vast/x.py": "from dataclasses import dataclass"}, "only core.frozen imports data"),
+    (each_way_out_has_one_importer, {"vast/x.py": "from dataclasses import dataclass"}, "only core.frozen imports"),
     (patterns_compile_when_first_used, {"logs/x.py": "import re\nA = {1: re.compile('a')}"}, "x.py:2: compiled while"),
     (pure_modules_do_no_io, {"logs/text.py": PURE + "import socket"}, "text.py:2: it is pure but imports socket"),
     (
