@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Failure, PodState
 from training_monitor.core.regex import regex
 from training_monitor.judging import failure_table as table
+from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import log_pieces
 from training_monitor.logs.training_log import parse_progress
 
@@ -43,6 +45,21 @@ _ERRORLIKE = regex(
 )
 _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
+_TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
+
+
+def _for_any_digit(pattern: str) -> str:
+    """Return a pattern that matches what the given one does, and that with other digits too."""
+
+    def relaxed(token: re.Match[str]) -> str:
+        is_set = token[0][0] == "[" and token[0][1] != "^"
+        if token[0].isdigit():
+            return r"\d"
+        return rf"{token[0][:-1]}\d]" if is_set and re.search(r"(?<!\\)\d", token[0]) else token[0]
+
+    return _TOKEN.sub(relaxed, pattern)
+
+
 _EXIT = {
     0: ("none", "transient", "ignore", "exit status 0"),
     126: ("command_not_found", "user", "stop", "exit status 126: not executable"),
@@ -68,12 +85,6 @@ _POD = {
     "CreateContainerConfigError": ("environment", "user", "stop"),
     "DeadlineExceeded": ("time_limit", "external_stop", "restart"),
 }
-
-
-@lru_cache(maxsize=1)
-def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str]], ...]:
-    """Compile the signatures at the first failure: that takes longer than all other imports."""
-    return tuple((each, re.compile(each.pattern)) for each in table.SIGNATURES)
 
 
 _Meaning = tuple[int, tuple[str, str, str]]  # rank of the signature; category, class, action
@@ -127,11 +138,12 @@ def _unknown(text: str, code: int | None) -> Failure:
     said = None
     for piece in log_pieces(text):
         line = piece[:MAX_PIECE].lower()
-        if _RETRIED.search(line):
+        told = _told_by(line)
+        if told.retried:
             said = None
         elif said is not None and _goes_on(piece):
             said = None
-        elif _ERRORLIKE.search(line) and not _NEVER.search(line) and not _ADVICE.search(line):
+        elif told.errorlike and not _NEVER.search(line) and not _ADVICE.search(line):
             said = piece
     if said is None and code is None:
         return _failure("none", "transient", "ignore", "")
@@ -162,24 +174,49 @@ def _read(text: str) -> Iterator[_Found | None]:
     in_traceback = False
     for piece in log_pieces(text):
         line = piece[:MAX_PIECE].lower()
-        last, in_traceback = _traceback(line, in_traceback)
-        if _RETRIED.search(line):
+        told, (last, in_traceback) = _told_by(line), _traceback(line, in_traceback)
+        if told.retried:
             yield None
-        if _NEVER.search(line):
+        if not (told.signatures or told.exception or last or "xid" in line) or _NEVER.search(line):
             continue
-        for found in (_read_xid(line), *_read_signatures(line), _read_exception(line, last)):
+        for found in (_read_xid(line), _read_signatures(line, told.signatures), _read_exception(line, last)):
             if found:
                 yield _Found(*found, piece)
 
 
-def _read_signatures(line: str) -> Iterator[_Meaning]:
-    """Yield the meaning of the first signature found in a line, unless advice precedes it."""
+@lru_cache(maxsize=1)
+def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str], re.Pattern[str]], ...]:
+    """Return each signature with its pattern, and with the one for lines of its shape."""
+    return tuple((each, regex(each.pattern), regex(_for_any_digit(each.pattern))) for each in table.SIGNATURES)
+
+
+class _Told(NamedTuple):
+    """What a line may tell by its words, whatever its numbers are; `signatures` counts in `_signatures`."""
+
+    signatures: tuple[int, ...]
+    exception: bool
+    retried: bool
+    errorlike: bool
+
+
+@by_shape
+def _told_by(line: str) -> _Told:
+    return _Told(
+        signatures=tuple(number for number, (*_, pattern) in enumerate(_signatures()) if pattern.search(line)),
+        exception=bool(_EXCEPTION.match(line) or _RAISED.match(line)),
+        retried=_RETRIED.search(line) is not None,
+        errorlike=_ERRORLIKE.search(line) is not None,
+    )
+
+
+def _read_signatures(line: str, numbers: Iterable[int]) -> _Meaning | None:
+    """Return the meaning of the first of these signatures in a line, unless advice precedes it."""
     advice = _ADVICE.search(line)
-    for each, pattern in _signatures():
+    for each, pattern, _ in map(_signatures().__getitem__, numbers):
         found = pattern.search(line)
         if found and not (advice and advice.start() <= found.start()):
-            yield each.rank, (each.category, each.error_class, each.action)
-            return
+            return each.rank, (each.category, each.error_class, each.action)
+    return None
 
 
 def _read_xid(line: str) -> _Meaning | None:

@@ -8,16 +8,44 @@ from typing import NamedTuple, TypeVar
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
+from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import last_match
 
 MOST_PATHS, KEPT_PATHS = 1000, 500
 OPEN_LINES = 50
-_WEIGHTS = r"\.(?:safetensors|pth?|ckpt|bin|distcp|msgpack|h5|keras|nemo|gguf|npz|tar|zip)(?![\w.])"
+_WEIGHTS = r"\.(?:safetensors|pth?|ckpt|bin|distcp|msgpack|h\d|keras|nemo|gguf|npz|tar|zip)(?![\w.])"
 _BAR = regex(r"%\||\d/\d{1,12} \[\d")
+
+
+class Events(NamedTuple):
+    """What a line may tell of by its words, whatever its numbers are."""
+
+    save: bool
+    sample: bool
+    message: bool
+    gpu_utilization: bool
+    gpu_memory: bool
+
+
+@by_shape
+def events_in(line: str) -> Events:
+    """Return which readers of this module have to look at a line."""
+    return Events(
+        save=_SAVE.search(line) is not None,
+        sample=_SAMPLE.search(line) is not None,
+        message=_HINT.search(line) is not None,
+        gpu_utilization=_UTILIZATION.search(line) is not None,
+        gpu_memory=_GPU_MEMORY.search(line) is not None,
+    )
+
 
 # ---------------------------------------------------------------- errors, warnings
 
-_HINT = regex(r"error|warn|exception|fatal|critical|memory|fault|dumped|traceback|nan|inf", re.IGNORECASE)
+_HINT = regex(
+    r"error|warn|exception|fatal|critical|out of memory|segmentation fault|core dumped|traceback:"
+    r"|(?:loss|gradients?|grad[_ ]norm) (?:is |became |are )?(?:nan|inf)",
+    re.IGNORECASE,
+)
 _VALUE_END = r"\s{0,3}(?:$|[,;|)\]}]|[\w/.\-]{1,60}\s{0,3}[=:])"
 _NO_MESSAGE = regex(
     rf"""

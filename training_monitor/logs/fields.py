@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
-from training_monitor.logs.text import as_whole, in_known_words, last_match, parse_duration, parse_number
+from training_monitor.logs.shapes import by_shape
+from training_monitor.logs.text import as_whole, in_known_words, last_match, parse_duration
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
 _PAIR = regex(
@@ -205,6 +207,12 @@ _RATE_FIELDS = (
     (("",), "samples_per_second"),
 )
 _SECONDS_LEFT = ("eta_seconds", "eta_sec", "eta_s", "remaining_seconds")
+_FIELD_OF_NAME = {  # with its rank among the names of the field
+    name: (field, rank)
+    for field, names in (("loss", _LOSS_NAMES), *_NUMBER_FIELDS.items())
+    for rank, name in enumerate(names)
+}
+_KNOWN_NAMES = frozenset((*_STEP_NAMES, *_STEP_NAMES_WITH_TOTAL, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF_NAME))
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
 
@@ -217,6 +225,29 @@ class Reading(NamedTuple):
     total: int | None
 
 
+class _Pair(NamedTuple):
+    """Where a `name: number` pair stands in a line; `name` is None if it has digits, `total` if there is none."""
+
+    name: str | None
+    name_at: slice
+    text: slice
+    unit: str
+    total: slice | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Finds:
+    """What the patterns find in all lines of a shape, once these use the known words."""
+
+    pairs: tuple[_Pair, ...]
+    has_epoch: bool
+    has_rate: bool
+    bar: re.Pattern[str] | None
+    eta: re.Pattern[str] | None
+    has_column: bool
+    has_steps_took: bool
+
+
 def read_fields(line: str) -> dict[str, Any]:
     """Return the fields of `Progress` in one lower-case line; never raises.
 
@@ -224,31 +255,67 @@ def read_fields(line: str) -> dict[str, Any]:
         Field name to value. `step` and `total_steps` count the job, `epoch_step` and `epoch_steps` the epoch. `counter`
         is not a field: it is the name that gave the step, "update" when the line also counts smaller iterations.
     """
+    finds = _find(line)
+    if finds is None:
+        return {}
     line = in_known_words(line)
-    readings = _readings(line)
-    fields = _epoch_fields(line, readings)
+    readings = _readings(line, finds)
+    fields = _epoch_fields(line, readings) if finds.has_epoch else {}
     fields.update(_step_fields(readings, fields))
-    for field, names in (("loss", _LOSS_NAMES), *_NUMBER_FIELDS.items()):
-        found = next((readings[name] for name in names if name in readings), None)
-        if found is None and field in _SPELLED_FIELDS:
-            found = next((reading for name, reading in readings.items() if _spelled_field(name) == field), None)
-        if found and (math.isfinite(found.number) or not field.endswith("_per_second")):
+    for field, found in _numbers(readings).items():
+        if math.isfinite(found.number) or not field.endswith("_per_second"):
             fields[field] = found.number * (1e3 if found.unit == "k" else 1.0)
-    left = _add_drawn_bar(line, fields)
-    _add_speed(line, readings, fields)
-    _add_eta(line, left, readings, fields)
+    left = _add_drawn_bar(line, finds, fields)
+    _add_speed(line, finds, readings, fields)
+    _add_eta(line, finds, left, readings, fields)
     return fields
 
 
-def _readings(line: str) -> dict[str, Reading]:
-    readings = {}
+@by_shape
+def _find(line: str) -> _Finds | None:
+    line = in_known_words(line)
+    eta = next((pattern for pattern in (_ETA, _SPENT_AND_LEFT) if pattern.search(line)), None)
+    if eta is None and any(words in line for words in (" left", " remaining", " to go")):
+        eta = _TIME_LEFT if _TIME_LEFT.search(line) else None
+    found = _Finds(
+        pairs=tuple(_pairs(line)),
+        has_epoch=bool(_EPOCH.search(line) or _TIMM_EPOCH.search(line)),
+        has_rate=_RATE.search(line) is not None,
+        bar=next((pattern for pattern in _DRAWN_BARS if pattern.search(line)), None),
+        eta=eta,
+        has_column=_COLUMN_MS.search(line) is not None,
+        has_steps_took=_STEPS_TOOK.search(line) is not None,
+    )
+    is_empty = not (found.pairs or found.has_epoch or found.has_rate or found.eta or found.has_steps_took)
+    return None if is_empty else found
+
+
+def _pairs(line: str) -> Iterator[_Pair]:
+    """Yield the pairs whose names may matter."""
     for found in _PAIR.finditer(line):
-        name, text, unit, total = found.groups()
-        number = parse_number(text)
-        if number is not None:
-            whole_total = int(total.replace(",", "")) if total else None
-            readings[_plain(name)] = Reading(text, number, unit or "", whole_total)
+        name = None if any(map(str.isdigit, found[1])) else _plain(found[1])
+        if name is None or _is_known(name):
+            total = slice(*found.span(4)) if found[4] else None
+            yield _Pair(name, slice(*found.span(1)), slice(*found.span(2)), found[3] or "", total)
+
+
+def _readings(line: str, finds: _Finds) -> dict[str, Reading]:
+    readings = {}
+    for name, name_at, text_at, unit, total_at in finds.pairs:
+        text = line[text_at]
+        total = int(line[total_at].replace(",", "")) if total_at else None
+        readings[name or _plain(line[name_at])] = Reading(text, float(text.replace(",", "")), unit, total)
     return readings
+
+
+def _numbers(readings: Mapping[str, Reading]) -> dict[str, Reading]:
+    """Return the readings that are fields of their own: by the first known name, or else by a spelled one."""
+    ranked: dict[str, tuple[int, Reading]] = {}
+    for name, reading in readings.items():
+        field, rank = _FIELD_OF_NAME.get(name) or (_spelled_field(name), len(_FIELD_OF_NAME))
+        if field is not None and (field not in ranked or rank < ranked[field][0]):
+            ranked[field] = rank, reading
+    return {field: reading for field, (_, reading) in ranked.items()}
 
 
 @lru_cache(maxsize=1024)
@@ -266,6 +333,15 @@ def _spelled_field(name: str) -> str | None:
 @lru_cache(maxsize=1024)
 def _is_step_time(name: str) -> bool:
     return name in _STEP_TIMES or _STEP_TIME.fullmatch(name) is not None
+
+
+def _is_known(name: str) -> bool:
+    """Whether a pair of this name can tell anything: a field, a counter or a time, or that others are measured."""
+    suffixed = _TIME_SUFFIX.fullmatch(name)
+    names = {name, suffixed[1]} if suffixed else {name}
+    if "loss" in name or name == "batch_cost" or names & (_KNOWN_NAMES | _COUNTED_STEP_TIMES):
+        return True
+    return _spelled_field(name) is not None or any(map(_is_step_time, names))
 
 
 @lru_cache(maxsize=1024)
@@ -334,17 +410,17 @@ def _counts_steps(name: str, reading: Reading, readings: Mapping[str, Reading]) 
     return "." not in reading.text.rstrip(".") or name == "global_step"
 
 
-def _add_drawn_bar(line: str, fields: dict[str, Any]) -> str | None:
+def _add_drawn_bar(line: str, finds: _Finds, fields: dict[str, Any]) -> str | None:
     """Add the counts of a bar within an epoch; return its remaining time or "", None without a bar."""
-    bar = next((found for pattern in _DRAWN_BARS if (found := pattern.search(line))), None)
+    bar = finds.bar and finds.bar.search(line)
     if bar is None or "step" in fields or not ("loss" in fields or "epoch" in fields):
         return None
     fields["epoch_step"], fields["epoch_steps"] = int(bar[1]), int(bar[2])
     return bar[3] or "" if int(bar[1]) < int(bar[2]) else ""
 
 
-def _add_speed(line: str, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
-    for number, thousand, unit in _RATE.findall(line):
+def _add_speed(line: str, finds: _Finds, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
+    for number, thousand, unit in _RATE.findall(line) if finds.has_rate else ():
         rate = float(number.replace(",", "")) * (1e3 if thousand else 1.0)
         over, _, below = unit.partition("/")
         if below not in ("s", "sec", "second"):
@@ -354,9 +430,9 @@ def _add_speed(line: str, readings: Mapping[str, Reading], fields: dict[str, Any
             fields.setdefault(next(field for words, field in _RATE_FIELDS if over.startswith(words)), rate)
     counted = "step" in fields or "epoch_step" in fields
     seconds = _seconds_per_step(readings, counted)
-    column = _COLUMN_MS.search(line) if counted and seconds is None else None
+    column = _COLUMN_MS.search(line) if finds.has_column and counted and seconds is None else None
     seconds = float(column[1]) * 1e-3 if column else seconds
-    if seconds is None and (took := _STEPS_TOOK.search(line)) and int(took[1]):
+    if seconds is None and finds.has_steps_took and (took := _STEPS_TOOK.search(line)) and int(took[1]):
         seconds = float(took[2]) / int(took[1])
     if seconds and 1e-9 < seconds < 1e9 and "steps_per_second" not in fields:
         fields["steps_per_second"] = 1.0 / seconds
@@ -373,10 +449,10 @@ def _seconds_per_step(readings: Mapping[str, Reading], counted: bool) -> float |
     return None
 
 
-def _add_eta(line: str, left: str | None, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
-    found = _ETA.search(line) or _SPENT_AND_LEFT.search(line)
-    if found is None and any(words in line for words in (" left", " remaining", " to go")):
-        found = _TIME_LEFT.search(line)
+def _add_eta(
+    line: str, finds: _Finds, left: str | None, readings: Mapping[str, Reading], fields: dict[str, Any]
+) -> None:
+    found = finds.eta and finds.eta.search(line)
     shown = left or (found[1] if found else None)
     counted = next((readings[name].number for name in _SECONDS_LEFT if name in readings), None)
     seconds = parse_duration(shown) if shown else counted

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from training_monitor.core.regex import regex
+from training_monitor.logs.shapes import by_shape
 
 HEAD_LENGTH = 6000
 TAIL_LENGTH = 2000
@@ -152,13 +153,24 @@ def strip_ansi(text: str) -> str:
 
 def strip_prefixes(line: str) -> str:
     """Remove launcher prefixes (Ray, srun, mpirun, torchrun, kubectl) and Ray's repeat note from a line."""
+    start = _prefix_length(line)
+    return RAY_REPEATED.sub("", line[start:]) if "[repeated " in line else line[start:]
+
+
+@by_shape
+def _prefix_length(line: str) -> int:
     start = 0
     for _ in range(4):
         found = _PREFIX.match(line, start)
         if not found:
             break
         start = found.end()
-    return RAY_REPEATED.sub("", line[start:]) if "[repeated " in line else line[start:]
+    return start
+
+
+@by_shape
+def _has_escape(line: str) -> bool:
+    return _ESCAPE.search(line) is not None
 
 
 def message_start(line: str) -> int:
@@ -175,10 +187,19 @@ def message_start(line: str) -> int:
 
 def in_known_words(line: str) -> str:
     """Rewrite the counters and names of a lower-case line into the words that the field tables know."""
+    for pattern, wording in _wordings_in(line):
+        line = pattern.sub(wording, line)
+    return line
+
+
+@by_shape
+def _wordings_in(line: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    found = []
     for needs, pattern, wording in _WORDINGS:
         if any(need in line for need in needs):
-            line = pattern.sub(wording, line)
-    return line
+            line, count = pattern.subn(wording, line)
+            found += [(pattern, wording)] if count else []
+    return tuple(found)
 
 
 def log_pieces(text: str) -> Iterator[str]:
@@ -189,7 +210,8 @@ def log_pieces(text: str) -> Iterator[str]:
     """
     for raw in _BREAK.split(text):
         if raw and not raw.isspace():
-            piece = strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
+            line = _cut(raw)
+            piece = strip_prefixes(strip_ansi(line) if _has_escape(line) else line).translate(_SPACES)
             if piece:
                 yield piece
 

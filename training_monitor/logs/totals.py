@@ -6,7 +6,6 @@ Each line counts once, however the chunks are cut.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import field, fields, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from training_monitor.core.regex import regex
 from training_monitor.logs.events import (
     CheckpointCounter,
     SampleCounter,
+    events_in,
     is_error,
     is_warning,
     read_gpu_memory,
@@ -24,14 +24,14 @@ from training_monitor.logs.events import (
 )
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.text import log_pieces
-from training_monitor.logs.training_log import parse_progress, read_progress
+from training_monitor.logs.training_log import NOTHING, begins_attempt, parse_progress, read_progress
 
 MOST_LOSSES, KEPT_LOSSES = 1000, 500
 MOST_MESSAGES, KEPT_MESSAGES = 100, 50
 MESSAGE_LENGTH = 200
 _HALF_LINE = 8192  # log_pieces keeps 6000 characters of a line's head and 2000 of its tail
+_FIELDS = tuple(each.name for each in fields(Progress))
 _LINE_END = regex(r"[\r\n]")
-_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b", re.I)
 
 
 class _OpenLine:
@@ -79,12 +79,13 @@ class LogTotals:
 
     def feed(self, chunk: str) -> None:
         """Add the next characters of the log. Never raises."""
-        start = 0
-        for end in _LINE_END.finditer(chunk):
-            self._line.add(chunk[start : end.start()])
+        first, last = _LINE_END.search(chunk), max(chunk.rfind("\n"), chunk.rfind("\r"))
+        if first:
+            self._line.add(chunk[: first.start()])
             self.close()
-            start = end.end()
-        self._line.add(chunk[start:])
+            for piece in log_pieces(chunk[first.end() : last]):
+                self._read(piece)
+        self._line.add(chunk[last + 1 :])
 
     def close(self) -> None:
         """Count the unfinished last line: the log has ended."""
@@ -130,23 +131,29 @@ class LogTotals:
         return read_progress(text, replace(self.epochs))
 
     def _read(self, piece: str) -> None:
+        told = events_in(piece)
         found = read_progress(piece, self.epochs)
-        if _NEW_ATTEMPT.search(piece):
+        if begins_attempt(piece):
             self.job_bar = None
         if found.step is not None and self._is_inner_bar(piece, found):
-            found = Progress()
+            found = NOTHING
         elif found.step is not None and found.total_steps is not None:
             self.job_bar = piece[-1000:]
-        self._take(found)
+        if found is not NOTHING:
+            self._take(found)
         if found.loss is not None:
             self._add_loss(found.loss, found.step)
-        self.checkpoints.read(piece)
-        self.samples.read(piece)
-        if is_error(piece) or (found.loss is not None and not math.isfinite(found.loss)):
+        self.checkpoints.read(piece if told.save else "")
+        if told.sample:
+            self.samples.read(piece)
+        if (told.message and is_error(piece)) or (found.loss is not None and not math.isfinite(found.loss)):
             _add_message(self.errors, piece)
-        elif is_warning(piece):
+        elif told.message and is_warning(piece):
             _add_message(self.warnings, piece)
-        self._read_gpu(piece)
+        if told.gpu_utilization and (utilization := read_gpu_utilization(piece)) is not None:
+            self.gpu_utilization = utilization
+        if told.gpu_memory and (memory := read_gpu_memory(piece)):
+            self.memory = {"used": memory[0], "total": memory[1]}
 
     def _is_inner_bar(self, piece: str, found: Progress) -> bool:
         """Whether a bar with a smaller total is drawn within the job's bar, as HF evaluation does."""
@@ -156,8 +163,7 @@ class LogTotals:
         return parse_progress(f"{self.job_bar}\n{piece}").total_steps != found.total_steps
 
     def _take(self, found: Progress) -> None:
-        seen = {each.name: getattr(found, each.name) for each in fields(found)}
-        changes = {name: value for name, value in seen.items() if value is not None}
+        changes = {name: value for name in _FIELDS if (value := getattr(found, name)) is not None}
         if found.step is not None and found.step > (self.progress.total_steps or found.step):
             changes.setdefault("total_steps", None)
         if found.step is None and found.epoch_steps is not None and found.epoch_steps == self.progress.total_steps:
@@ -175,12 +181,6 @@ class LogTotals:
         self.loss_count += 1
         if len(self.losses) > MOST_LOSSES:
             del self.losses[:-KEPT_LOSSES]
-
-    def _read_gpu(self, piece: str) -> None:
-        utilization, memory = read_gpu_utilization(piece), read_gpu_memory(piece)
-        self.gpu_utilization = self.gpu_utilization if utilization is None else utilization
-        if memory:
-            self.memory = {"used": memory[0], "total": memory[1]}
 
 
 def _add_message(known: list[str], text: str) -> None:

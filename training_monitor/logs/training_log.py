@@ -16,6 +16,7 @@ from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.fields import read_fields
 from training_monitor.logs.job_progress import EpochCount
+from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import (
     in_known_words,
     last_match,
@@ -152,7 +153,7 @@ _NOT_PROGRESS = regex(
     r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
     r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
     r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
-    r"|^\s*(?:[+$] )?(?:python3?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
+    r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
     r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
     r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
     r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
@@ -215,6 +216,9 @@ _ANNOUNCED = (
 )
 
 
+NOTHING = Progress()
+
+
 def parse_progress(text: str) -> Progress:
     """Read the newest progress from a log, or from the end of one. Never raises.
 
@@ -258,7 +262,7 @@ class ProgressReader:
     """Reads pieces in text order; later values replace earlier ones."""
 
     def __init__(self, epochs: EpochCount) -> None:
-        self.progress = Progress()
+        self.progress = NOTHING
         self._epochs = epochs
         self._finished_at: int | None = None
         self._job: _Job | None = None
@@ -271,7 +275,7 @@ class ProgressReader:
     def read(self, piece: str) -> None:
         """Read one piece: its bars, and what other loggers wrote before, between and after them on the same line."""
         start = 0
-        for bar in BAR.finditer(piece):
+        for bar in BAR.finditer(piece) if _has_bar(piece) else ():
             words, name = split_name(piece[start : bar.start()])
             self._read_words(words)
             self._read_bar(name.lower(), bar)
@@ -282,31 +286,35 @@ class ProgressReader:
         line = words.strip().lower()
         if not line:
             return
-        if _NEW_ATTEMPT.search(line):
+        told = _told_by(line)
+        if told.restart:
             self._job = self._after_job = self._other_total = None
             self._other_begins = self._epochs_drawn = False
             self._epochs.restart()
-        self._read_announced(line)
-        message = message_start(line)
-        self._other_begins = self._other_begins or _OTHER_WORK_BEGINS.fullmatch(line, message) is not None
-        if (_FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)) and not _OTHER_FINISHED.search(line):
+        if told.totals:
+            self._read_announced(line)
+        self._other_begins = self._other_begins or told.other_begins
+        if told.finished:
             self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
-        if _NOT_PROGRESS.search(line):
+        if told.no_progress:
             return
-        self._columns = read_header(line) or self._columns
-        line = (self._columns and row_as_pairs(self._columns, line)) or line
-        self._take(self._line_fields(line[: _training_end(line, message)], message), line)
+        self._columns = (read_header(line) if told.header else None) or self._columns
+        if self._columns and (pairs := row_as_pairs(self._columns, line)):
+            line, told = pairs, _told_by(pairs)
+        self._take(self._line_fields(line[: told.end], told), line)
 
-    def _line_fields(self, line: str, message: int) -> dict[str, Any]:
-        fields = {**read_fields(line), **read_spelled_bar(line)} if line else {}
+    def _line_fields(self, line: str, told: _Told) -> dict[str, Any]:
+        fields = read_fields(line)
+        if told.spelled_bar:
+            fields.update(read_spelled_bar(line))
         if "train_runtime" in line:
             fields.pop("loss", None)
         measured = "loss" in fields or "learning_rate" in fields or "grad_norm" in fields
-        if _SAVE.search(line):
+        if told.save:
             saved = _saved_step(line)
             fields = fields if "loss" in fields else {}
             fields.update({"checkpoint_step": saved} if saved is not None else {})
-        elif not measured and _is_other_work(line, message):
+        elif told.other_work and not measured:
             return {}
         if self._is_other_counter(fields.pop("counter", None), fields):
             fields.pop("step", None)
@@ -388,6 +396,51 @@ class ProgressReader:
         if before.finished and step is not None and step not in (self._finished_at, changes.get("total_steps")):
             changes["finished"] = None
         self.progress = replace(before, **changes)
+
+
+class _Told(NamedTuple):
+    """What the words of a line tell, whatever its numbers are; `end` is where it stops being about training."""
+
+    restart: bool
+    totals: bool
+    other_begins: bool
+    finished: bool
+    no_progress: bool
+    header: bool
+    end: int
+    spelled_bar: bool
+    save: bool
+    other_work: bool
+
+
+@by_shape
+def begins_attempt(piece: str) -> bool:
+    """Whether a piece begins another attempt of the job."""
+    return _NEW_ATTEMPT.search(piece.lower()) is not None
+
+
+@by_shape
+def _has_bar(piece: str) -> bool:
+    return BAR.search(piece) is not None
+
+
+@by_shape
+def _told_by(line: str) -> _Told:
+    message = message_start(line)
+    is_end = _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
+    end = _training_end(line, message)
+    return _Told(
+        restart=_NEW_ATTEMPT.search(line) is not None,
+        totals=any(pattern.search(line) for _, pattern in _ANNOUNCED),
+        other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
+        finished=is_end is not None and not _OTHER_FINISHED.search(line),
+        no_progress=_NOT_PROGRESS.search(line) is not None,
+        header=_HEADER.fullmatch(line) is not None,
+        end=end,
+        spelled_bar=_SPELLED_BAR.search(line[:end]) is not None,
+        save=_SAVE.search(line[:end]) is not None,
+        other_work=_is_other_work(line[:end], message),
+    )
 
 
 def _training_end(line: str, message: int) -> int:
