@@ -207,12 +207,13 @@ _RATE_FIELDS = (
     (("",), "samples_per_second"),
 )
 _SECONDS_LEFT = ("eta_seconds", "eta_sec", "eta_s", "remaining_seconds")
+_STEP_RANK = {name: rank for rank, name in enumerate(_STEP_NAMES + _STEP_NAMES_WITH_TOTAL)}
 _FIELD_OF_NAME = {  # with its rank among the names of the field
     name: (field, rank)
     for field, names in (("loss", _LOSS_NAMES), *_NUMBER_FIELDS.items())
     for rank, name in enumerate(names)
 }
-_KNOWN_NAMES = frozenset((*_STEP_NAMES, *_STEP_NAMES_WITH_TOTAL, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF_NAME))
+_KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF_NAME))
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
 
@@ -379,9 +380,9 @@ def _epoch_fields(line: str, readings: dict[str, Reading]) -> dict[str, Any]:
 
 
 def _step_fields(readings: Mapping[str, Reading], fields: Mapping[str, Any]) -> dict[str, Any]:
-    for name in _STEP_NAMES + _STEP_NAMES_WITH_TOTAL:
-        reading = readings.get(name)
-        if reading is None or not _counts_steps(name, reading, readings):
+    for name in sorted(readings.keys() & _STEP_RANK.keys(), key=_STEP_RANK.__getitem__):
+        reading = readings[name]
+        if not _counts_steps(name, reading, readings):
             continue
         step = as_whole(reading.number)
         if step is None or step < 0:

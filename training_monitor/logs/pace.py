@@ -14,6 +14,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.job_progress import EpochCount, job_progress
+from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import log_pieces, parse_duration, strip_ansi, strip_prefixes
 from training_monitor.logs.training_log import ProgressReader
 
@@ -209,13 +210,18 @@ def read_time(line: str) -> LogTime | None:
 
 
 def _time_of(head: str) -> LogTime | None:
-    for number, pattern in enumerate(_FORMATS):
-        if found := pattern.search(head):
-            seconds = _seconds(found.groupdict())
-            return None if seconds is None else LogTime(f"format {number}", seconds)
+    number = _format_of(head)
+    if number is not None and (found := _FORMATS[number].search(head)):
+        seconds = _seconds(found.groupdict())
+        return None if seconds is None else LogTime(f"format {number}", seconds)
     if since := _EPOCH_SECONDS.match(head):
         return LogTime("epoch", float(since[1]) + float(since[2] or 0.0) + float(since[3] or 0.0) / 1000.0)
     return None
+
+
+@by_shape
+def _format_of(head: str) -> int | None:
+    return next((number for number, pattern in enumerate(_FORMATS) if pattern.search(head)), None)
 
 
 def _seconds(parts: dict[str, str | None]) -> float | None:

@@ -148,7 +148,7 @@ _WORDINGS = tuple(
 
 def strip_ansi(text: str) -> str:
     """Remove terminal control sequences, including colours that lost their escape byte (`[32m`)."""
-    return _ESCAPE.sub("", text)
+    return _ESCAPE.sub("", text) if _has_escape(text) else text
 
 
 def strip_prefixes(line: str) -> str:
@@ -210,8 +210,7 @@ def log_pieces(text: str) -> Iterator[str]:
     """
     for raw in _BREAK.split(text):
         if raw and not raw.isspace():
-            line = _cut(raw)
-            piece = strip_prefixes(strip_ansi(line) if _has_escape(line) else line).translate(_SPACES)
+            piece = strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
             if piece:
                 yield piece
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
@@ -262,7 +261,8 @@ class ProgressReader:
     """Reads pieces in text order; later values replace earlier ones."""
 
     def __init__(self, epochs: EpochCount) -> None:
-        self.progress = NOTHING
+        self._shown: dict[str, Any] = {}  # the fields of `progress`, which is made of them when it is asked for
+        self._progress: Progress | None = NOTHING
         self._epochs = epochs
         self._finished_at: int | None = None
         self._job: _Job | None = None
@@ -271,6 +271,13 @@ class ProgressReader:
         self._other_total: int | None = None
         self._micro = self._counted = self._epochs_drawn = False
         self._columns: tuple[str, ...] | None = None  # of the table that is being read
+
+    @property
+    def progress(self) -> Progress:
+        """The newest progress; the same object until a piece changes it."""
+        if self._progress is None:
+            self._progress = Progress(**self._shown)
+        return self._progress
 
     def read(self, piece: str) -> None:
         """Read one piece: its bars, and what other loggers wrote before, between and after them on the same line."""
@@ -295,7 +302,8 @@ class ProgressReader:
             self._read_announced(line)
         self._other_begins = self._other_begins or told.other_begins
         if told.finished:
-            self.progress, self._finished_at = replace(self.progress, finished=True), self.progress.step
+            self._change({"finished": True})
+            self._finished_at = self._shown.get("step")
         if told.no_progress:
             return
         self._columns = (read_header(line) if told.header else None) or self._columns
@@ -336,7 +344,7 @@ class ProgressReader:
     def _read_announced(self, line: str) -> None:
         for field, pattern in _ANNOUNCED:
             found = pattern.search(line)
-            if found and not (field == "total_steps" and self._job and self.progress.step):
+            if found and not (field == "total_steps" and self._job and self._shown.get("step")):
                 total = int(found[1].replace(",", ""))
                 self._show({field: total, **self._epochs.announce({field: total})})
                 if field == "total_steps":
@@ -365,7 +373,7 @@ class ProgressReader:
                 return False
         found = _Job(key, total, measured)
         if job is not None and not measured:
-            full = (self.progress.step or 0) >= job.total
+            full = (self._shown.get("step") or 0) >= job.total
             renamed = job.key is not None and key != job.key
             if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
                 self._after_job = (found, fields) if full else None
@@ -390,12 +398,16 @@ class ProgressReader:
     def _show(self, changes: dict[str, Any]) -> None:
         if not changes:
             return
-        step, before = changes.get("step"), self.progress
-        if step is not None and "total_steps" not in changes and step > (before.total_steps or step):
+        step, before = changes.get("step"), self._shown
+        if step is not None and "total_steps" not in changes and step > (before.get("total_steps") or step):
             changes["total_steps"] = None
-        if before.finished and step is not None and step not in (self._finished_at, changes.get("total_steps")):
+        if before.get("finished") and step is not None and step not in (self._finished_at, changes.get("total_steps")):
             changes["finished"] = None
-        self.progress = replace(before, **changes)
+        self._change(changes)
+
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        self._shown.update(changes)
+        self._progress = None
 
 
 class _Told(NamedTuple):
@@ -435,7 +447,7 @@ def _told_by(line: str) -> _Told:
         other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
         finished=is_end is not None and not _OTHER_FINISHED.search(line),
         no_progress=_NOT_PROGRESS.search(line) is not None,
-        header=_HEADER.fullmatch(line) is not None,
+        header=read_header(line) is not None,
         end=end,
         spelled_bar=_SPELLED_BAR.search(line[:end]) is not None,
         save=_SAVE.search(line[:end]) is not None,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from training_monitor.judging import failure, failure_table
-from training_monitor.logs import events, fields, shapes, text, training_log
+from training_monitor.logs import events, fields, pace, shapes, text, training_log
 
 try:
     from re import _constants as constants, _parser as parser  # type: ignore[attr-defined]
@@ -23,7 +23,7 @@ except ImportError:  # Python 3.10
 
 ASKED = {
     found
-    for module in (text, fields, events, training_log, failure)
+    for module in (text, fields, events, pace, training_log, failure)
     for found in vars(module).values()
     if isinstance(found, FunctionType) and found.__code__.co_name == "find_in_line"
 }
