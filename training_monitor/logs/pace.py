@@ -23,6 +23,25 @@ _LINE = regex(r"([^\r\n\x08]+)([\r\n\x08]*)")
 _ELAPSED = regex(r"\[(\d{1,4}(?::\d\d){1,2})(?=[<,])")
 _WINDOW = 5.0  # seconds; logs show whole seconds, so a shorter window is too imprecise
 _MOST_SECONDS = 30 * 86_400.0
+_LOOKED_AT = 160  # characters; a time after them belongs to the message
+_DAY = 86_400.0
+_FIRST_DAY = datetime(2000, 1, 1).toordinal()  # keeps day numbers small, for precise fractions of a second
+_OUT_OF_ORDER = 5.0  # seconds
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\d:<])"
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+# A missing year is taken as a leap year, in which every date is valid.
+_FORMATS = tuple(
+    regex(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?<!\d)(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _:,]{{1,2}}{_CLOCK}",
+        rf"(?<!\d)(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}),? {_CLOCK}",
+        rf"(?<!\d)(?P<month>\d\d)[-/](?P<day>\d\d) {_CLOCK}",
+        rf"\b(?P<month>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) (?:(?P<year>\d{{4}}) )?{_CLOCK}",
+        rf"(?<!\w)[IWEFD](?:\d{{4}}|\d{{2}})?(?P<month>\d\d)(?P<day>\d\d) {_CLOCK}",
+        rf"^[\s\[(|]{{0,9}}T?{_CLOCK}",
+    )
+)
+_EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,27 +192,6 @@ def _measured_step_times(steps: list[_Line]) -> list[float]:
             found.append(passed / (line.position - begin.position))
             begin = line
     return found
-
-
-_LOOKED_AT = 160  # characters; a time after them belongs to the message
-_DAY = 86_400.0
-_FIRST_DAY = datetime(2000, 1, 1).toordinal()  # keeps day numbers small, for precise fractions of a second
-_OUT_OF_ORDER = 5.0  # seconds
-_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\d:<])"
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-# A missing year is taken as a leap year, in which every date is valid.
-_FORMATS = tuple(
-    regex(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?<!\d)(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _:,]{{1,2}}{_CLOCK}",
-        rf"(?<!\d)(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}),? {_CLOCK}",
-        rf"(?<!\d)(?P<month>\d\d)[-/](?P<day>\d\d) {_CLOCK}",
-        rf"\b(?P<month>{'|'.join(_MONTHS)}) {{1,2}}(?P<day>\d{{1,2}}) (?:(?P<year>\d{{4}}) )?{_CLOCK}",
-        rf"(?<!\w)[IWEFD](?:\d{{4}}|\d{{2}})?(?P<month>\d\d)(?P<day>\d\d) {_CLOCK}",
-        rf"^[\s\[(|]{{0,9}}T?{_CLOCK}",
-    )
-)
-_EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])")
 
 
 class LogTime(NamedTuple):

@@ -55,6 +55,81 @@ _EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
 _STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
 _TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
 _NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
+_NOT_PROGRESS = regex(
+    r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
+    r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
+    r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
+    r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
+    r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
+    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
+    r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
+    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
+)
+_EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
+# A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
+_EVALUATION_LINE = regex(
+    rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
+)
+_EVALUATION_PART = regex(
+    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
+    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
+)
+_MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
+# "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
+_NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
+_TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
+_STAGE_OF_WORK = regex(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
+_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
+# Work that draws an unnamed bar next
+_OTHER_WORK_BEGINS = regex(
+    r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
+)
+_SAVE = regex(
+    r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
+    r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
+)
+_SAVED_STEP = regex(
+    r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
+    r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
+)
+_FINISHED = regex(
+    r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
+    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
+    r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
+    r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
+    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
+    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
+    r"|^\W{0,20}state: succeeded|reporting training success"
+    r"|\bstop(?:ped|ping)? training: max(?:imum)?[ _]epochs?\b"
+    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
+)
+# The end of another training, before the one that matters begins
+_OTHER_FINISHED = regex(
+    r"(?<!training in )\bepoch \d"
+    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
+)
+_FINISHED_MESSAGE = regex(
+    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
+)
+_ANNOUNCED = (
+    (
+        "total_steps",
+        regex(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
+    ),
+    ("total_epochs", regex(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
+    ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
+    ("total_epochs", regex(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
+)
+NOTHING = Progress()
+MOST_COLUMNS = 40
+_COUNTERS = regex(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
+_HEADER = regex(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
+_COLUMN_GAP = regex(r"[|,]|\s{2,40}")
+_CELL = regex(
+    r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
+    r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
+)
+_SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
 
 def split_name(head: str) -> tuple[str, str]:
@@ -146,76 +221,6 @@ def _name_fields(name: str) -> dict[str, Any]:
 def _is_epoch_bar(fields: dict[str, Any], count: int) -> bool:
     """Whether a bar counts within an epoch: its name says so, or its notes contain a different step of the job."""
     return bool(fields.pop("inside_epoch", False)) or abs(fields.get("step", count) - count) > 1
-
-
-_NOT_PROGRESS = regex(
-    r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
-    r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
-    r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
-    r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
-    r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
-    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
-    r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
-    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
-)
-_EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
-# A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
-_EVALUATION_LINE = regex(
-    rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
-)
-_EVALUATION_PART = regex(
-    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
-    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
-)
-_MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
-# "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
-_NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
-_TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
-_STAGE_OF_WORK = regex(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
-_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
-# Work that draws an unnamed bar next
-_OTHER_WORK_BEGINS = regex(
-    r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
-)
-_SAVE = regex(
-    r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
-    r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
-)
-_SAVED_STEP = regex(
-    r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
-    r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
-)
-_FINISHED = regex(
-    r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
-    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
-    r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
-    r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
-    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
-    r"|^\W{0,20}state: succeeded|reporting training success"
-    r"|\bstop(?:ped|ping)? training: max(?:imum)?[ _]epochs?\b"
-    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
-)
-# The end of another training, before the one that matters begins
-_OTHER_FINISHED = regex(
-    r"(?<!training in )\bepoch \d"
-    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
-)
-_FINISHED_MESSAGE = regex(
-    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
-)
-_ANNOUNCED = (
-    (
-        "total_steps",
-        regex(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
-    ),
-    ("total_epochs", regex(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
-    ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
-    ("total_epochs", regex(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
-)
-
-
-NOTHING = Progress()
 
 
 def parse_progress(text: str) -> Progress:
@@ -476,17 +481,6 @@ def _is_other_work(line: str, message: int) -> bool:
 def _saved_step(line: str) -> int | None:
     found = last_match(_SAVED_STEP, line)
     return int(found[1] or found[2]) if found else None
-
-
-MOST_COLUMNS = 40
-_COUNTERS = regex(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
-_HEADER = regex(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
-_COLUMN_GAP = regex(r"[|,]|\s{2,40}")
-_CELL = regex(
-    r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
-    r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
-)
-_SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
 
 def read_header(line: str) -> tuple[str, ...] | None:

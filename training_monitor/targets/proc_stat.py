@@ -17,6 +17,40 @@ from training_monitor.core.regex import regex
 
 # Environment variables in which launchers set the global rank of a process; the first one present counts.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+ENDED_STATES = ("Z", "X", "x")  # zombie: it has ended but was not reaped by its parent
+STOP, CONTINUE = 19, 18  # Linux's numbers, whatever this machine is: every target has /proc
+SIGNAL_NUMBERS = {
+    "TERM": 15,
+    "INT": 2,
+    "KILL": 9,
+    "STOP": STOP,
+    "CONT": CONTINUE,
+    "HUP": 1,
+    "USR1": 10,
+    "USR2": 12,
+    "QUIT": 3,
+}
+_NAMES = {number: name for name, number in SIGNAL_NUMBERS.items()}
+_LAST = 64
+_NOTHING = {
+    "own": "it is the one that looks",
+    "never": "it is never sent a signal",
+    "boot": "its machine was started again since, or its boot is not known",
+    "namespace": "its number is that of another container (pid namespace)",
+    "unsure": "when it began is not known, so it may be another one",
+    "hidden": "this user may not see it",
+}
+_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "waiting for a disk",
+    "I": "idle",
+    "T": "stopped",
+    "t": "held by a debugger",
+}
+# Index of a field after the name's closing parenthesis: its number in proc(5), less 3.
+_STATE, _PARENT, _UTIME, _STIME, _THREADS, _START, _RSS = 0, 1, 11, 12, 17, 19, 21
+_LINE = regex(r"proc (\d{1,10}) ([A-Za-z])((?: -?\d{1,19}){8}) (.*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,39 +116,6 @@ class MachineSample:
     sees_all: bool = True
 
 
-ENDED_STATES = ("Z", "X", "x")  # zombie: it has ended but was not reaped by its parent
-STOP, CONTINUE = 19, 18  # Linux's numbers, whatever this machine is: every target has /proc
-SIGNAL_NUMBERS = {
-    "TERM": 15,
-    "INT": 2,
-    "KILL": 9,
-    "STOP": STOP,
-    "CONT": CONTINUE,
-    "HUP": 1,
-    "USR1": 10,
-    "USR2": 12,
-    "QUIT": 3,
-}
-_NAMES = {number: name for name, number in SIGNAL_NUMBERS.items()}
-_LAST = 64
-_NOTHING = {
-    "own": "it is the one that looks",
-    "never": "it is never sent a signal",
-    "boot": "its machine was started again since, or its boot is not known",
-    "namespace": "its number is that of another container (pid namespace)",
-    "unsure": "when it began is not known, so it may be another one",
-    "hidden": "this user may not see it",
-}
-_STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "waiting for a disk",
-    "I": "idle",
-    "T": "stopped",
-    "t": "held by a debugger",
-}
-
-
 def check_signal(number: int) -> None:
     """Raise SettingsError for an invalid signal number."""
     if not 1 <= number <= _LAST:
@@ -165,11 +166,6 @@ def _left(state: str, number: int) -> str:
     if state == "T" and number != CONTINUE:
         return "it is still there, stopped: it gets that with SIGCONT"
     return f"it is still there ({_STATES.get(state, '?')})"
-
-
-# Index of a field after the name's closing parenthesis: its number in proc(5), less 3.
-_STATE, _PARENT, _UTIME, _STIME, _THREADS, _START, _RSS = 0, 1, 11, 12, 17, 19, 21
-_LINE = regex(r"proc (\d{1,10}) ([A-Za-z])((?: -?\d{1,19}){8}) (.*)", re.ASCII)
 
 
 def parse_stat(line: str, page_size: int) -> ProcessSample | None:

@@ -31,6 +31,8 @@ _PROC = "/proc"
 _MAX_STAT = 4096  # bytes; a typical line has about 300
 _MAX_THREADS = 1000  # of one process
 _MEMORY = regex(rb"^(MemTotal|MemAvailable):\s+(\d{1,15}) kB$", re.MULTILINE)
+_LOOK_SECONDS, _LOOK_INTERVAL = 1.0, 0.02
+_CANNOT_BE_SEEN = ("host", "boot", "namespace", "unsure", "hidden")
 
 
 def identify(pid: int | None = None) -> Identity:
@@ -161,10 +163,6 @@ def _seconds_since_boot() -> float:
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
-
-
-_LOOK_SECONDS, _LOOK_INTERVAL = 1.0, 0.02
-_CANNOT_BE_SEEN = ("host", "boot", "namespace", "unsure", "hidden")
 
 
 @dataclass(frozen=True, slots=True)

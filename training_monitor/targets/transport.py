@@ -36,6 +36,78 @@ from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_environment
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_ALARM = (
+    "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
+    " os.execv(sys.argv[2], sys.argv[3:])"
+)
+# kubectl is short-lived: without garbage collection (up to 256 MiB) it needs a quarter less CPU.
+_ENVIRONMENT = {"kubectl": {"GOGC": "off", "GOMEMLIMIT": "256MiB"}}
+_INSTALL = {
+    "kubectl": "install kubectl and put it on PATH (https://kubernetes.io/docs/tasks/tools/)",
+    "ssh": "apt-get install openssh-client",
+    "vastai": "pip install vastai",
+}
+# Messages of the tools on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
+_FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
+    (regex(pattern, re.IGNORECASE), kind, hint)
+    for pattern, kind, hint in (
+        (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
+        (
+            r"container \S+ is not valid for pod",
+            LocalFailure,
+            "name one of the pod's containers: k8s://namespace/pod/NAME",
+        ),
+        (
+            r"\(NotFound\)|pod .* not found",
+            TargetNotFound,
+            "check the pod, container and namespace: kubectl get pods -A",
+        ),
+        (
+            r"\(Forbidden\)|forbidden:",
+            AccessDenied,
+            "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
+        ),
+        (r"\"status_code\": 40[13]", AccessDenied, "check the key of vast.ai: vastai set api-key, or VASTAI_API_KEY"),
+        (r"Unauthorized|must be logged in|getting credentials", AccessDenied, "log in to the cluster again"),
+        (
+            r"context \S+ does not exist|no context exists",
+            AccessDenied,
+            "kubectl config get-contexts lists the contexts",
+        ),
+        (
+            r"Permission denied \(|Too many authentication failures",
+            AccessDenied,
+            "check the user and that your key is on the host: ssh-add -l",
+        ),
+        (
+            r"Host key verification failed|IDENTIFICATION HAS CHANGED",
+            AccessDenied,
+            "if the host was really reinstalled, remove its line from known_hosts in the state folder",
+        ),
+        (
+            r"executable file not found|no such file or directory: unknown",
+            LocalFailure,
+            "this container has no `sh`; name another one: k8s://namespace/pod/container",
+        ),
+        (
+            r"localhost:8080 was refused|missing or incomplete configuration",
+            TargetUnreachable,
+            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
+        ),
+        (
+            r"container not found|completed pod|is not running|unable to upgrade connection",
+            TargetUnreachable,
+            "look whether the pod is running: kubectl get pod",
+        ),
+        (
+            r"refused|no such host|could not resolve|timed? ?out|unreachable|reset by peer|no route|EOF|"
+            r"connection closed|closed idle connection|broken pipe|lost connection|TLS handshake|unable to connect",
+            TargetUnreachable,
+            "check the network and that the server is up",
+        ),
+    )
+)
+_KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 
 class Stream(Protocol):
@@ -159,19 +231,6 @@ def _limited(argv: Sequence[str], limit: float) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _ALARM, str(int(limit) + 2), found, *argv]
 
 
-_ALARM = (
-    "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
-    " os.execv(sys.argv[2], sys.argv[3:])"
-)
-# kubectl is short-lived: without garbage collection (up to 256 MiB) it needs a quarter less CPU.
-_ENVIRONMENT = {"kubectl": {"GOGC": "off", "GOMEMLIMIT": "256MiB"}}
-_INSTALL = {
-    "kubectl": "install kubectl and put it on PATH (https://kubernetes.io/docs/tasks/tools/)",
-    "ssh": "apt-get install openssh-client",
-    "vastai": "pip install vastai",
-}
-
-
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
     """Wait like process.wait, which polls only every 50 ms; a pidfd (Linux) wakes at once."""
     try:
@@ -240,71 +299,6 @@ class SshTransport:
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
         return self.inner.stream(self._argv(argv), input=input)
-
-
-# Messages of the tools on stderr, first match wins. Recorded from kubectl 1.32/1.37, OpenSSH 9.2 and vastai 1.9.
-_FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
-    (regex(pattern, re.IGNORECASE), kind, hint)
-    for pattern, kind, hint in (
-        (r"\(NotFound\): namespaces", TargetNotFound, "check the namespace: kubectl get namespaces"),
-        (
-            r"container \S+ is not valid for pod",
-            LocalFailure,
-            "name one of the pod's containers: k8s://namespace/pod/NAME",
-        ),
-        (
-            r"\(NotFound\)|pod .* not found",
-            TargetNotFound,
-            "check the pod, container and namespace: kubectl get pods -A",
-        ),
-        (
-            r"\(Forbidden\)|forbidden:",
-            AccessDenied,
-            "ask for the verb it names: kubectl auth can-i create pods --subresource=exec",
-        ),
-        (r"\"status_code\": 40[13]", AccessDenied, "check the key of vast.ai: vastai set api-key, or VASTAI_API_KEY"),
-        (r"Unauthorized|must be logged in|getting credentials", AccessDenied, "log in to the cluster again"),
-        (
-            r"context \S+ does not exist|no context exists",
-            AccessDenied,
-            "kubectl config get-contexts lists the contexts",
-        ),
-        (
-            r"Permission denied \(|Too many authentication failures",
-            AccessDenied,
-            "check the user and that your key is on the host: ssh-add -l",
-        ),
-        (
-            r"Host key verification failed|IDENTIFICATION HAS CHANGED",
-            AccessDenied,
-            "if the host was really reinstalled, remove its line from known_hosts in the state folder",
-        ),
-        (
-            r"executable file not found|no such file or directory: unknown",
-            LocalFailure,
-            "this container has no `sh`; name another one: k8s://namespace/pod/container",
-        ),
-        (
-            r"localhost:8080 was refused|missing or incomplete configuration",
-            TargetUnreachable,
-            "kubectl has no kubeconfig here: get one for your cluster, or set KUBECONFIG",
-        ),
-        (
-            r"container not found|completed pod|is not running|unable to upgrade connection",
-            TargetUnreachable,
-            "look whether the pod is running: kubectl get pod",
-        ),
-        (
-            r"refused|no such host|could not resolve|timed? ?out|unreachable|reset by peer|no route|EOF|"
-            r"connection closed|closed idle connection|broken pipe|lost connection|TLS handshake|unable to connect",
-            TargetUnreachable,
-            "check the network and that the server is up",
-        ),
-    )
-)
-
-
-_KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 
 def explain_failure(result: CommandResult, target: str) -> CommandError:
