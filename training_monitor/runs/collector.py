@@ -21,8 +21,7 @@ from training_monitor.core.values import Observation, Verdict
 from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.judge import judge
 from training_monitor.judging.stall_history import thin_looks
-from training_monitor.runs.columns import loss_of
-from training_monitor.runs.rows import judge_look, without_outlook
+from training_monitor.runs.rows import judge_look, loss_of, without_outlook
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.runs.columns import ADDED, DOCUMENTED, MIB
+from training_monitor.runs.rows import ADDED, DOCUMENTED, MIB
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, KILLED, Run, RunRow, RunsSnapshot, Scalar
 
 ENDED = (FINISHED, FAILED, CANCELED, KILLED)

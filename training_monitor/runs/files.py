@@ -1,4 +1,4 @@
-"""Locate the files of runs, in both layouts of docs/progress_files.md; replace and read such files as a whole.
+"""Locate, read and replace the files of runs, in both layouts of docs/progress_files.md.
 
 A file is replaced through a temporary file beside it, and those that killed writers left are removed. The name of a
 temporary file identifies its writer: the machine with its boot, and the process. If the writer was on this machine, the
@@ -17,12 +17,13 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Generic, TypeVar
 
-from training_monitor.core.errors import SettingsError
+from training_monitor.core.errors import ParseError, SettingsError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
-from training_monitor.runs.columns import natural_key
-from training_monitor.runs.progress_file import MAX_FILE_BYTES
+from training_monitor.runs.progress_file import MAX_FILE_BYTES, NotAProgressFile, parse_progress_file
+from training_monitor.runs.values import Run, natural_key
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import identify, is_alive
 
@@ -32,6 +33,8 @@ _OURS = regex(rf"{re.escape(_PREFIX)}(?:edit-|([0-9a-f]{{12}})-(\d{{1,10}})-(\d{
 PROGRESS, CONTROL, SUFFIX = "progress.json", "control.json", ".json"
 _CONTROL_PREFIX = "control_"
 _OUTPUTS = ("stdout.log", "stderr.log")
+_MAX_ERROR = 300
+Mark = TypeVar("Mark")  # identifies a file's content: its text, or its signature
 
 
 def temporary_beside(path: str) -> str:
@@ -94,6 +97,19 @@ class RunFiles:
     progress_path: str
     control_path: str
     folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun(Generic[Mark]):
+    """The last reading of a run: its files, a mark of the content of each, and the run (None: the file is not a run's).
+
+    A mark is None if there is nothing to compare: the file is gone, or may still change.
+    """
+
+    files: RunFiles
+    progress: Mark | None
+    control: Mark | None
+    run: Run | None
 
 
 def run_files(output_file: str | os.PathLike[str]) -> RunFiles:
@@ -192,6 +208,36 @@ def paths_of_run(files: RunFiles) -> list[str]:
     if files.folder is not None:
         return [files.folder]
     return [files.control_path, *log_paths(files), owner_path(files), files.progress_path]
+
+
+def read_run(files: RunFiles, text: str, control: str | None, before: Run | None) -> Run | None:
+    """Return the run of these texts; if they cannot be parsed, the previous run, with the reason.
+
+    Args:
+        files: with absolute paths.
+        control: text of its control file, None if there is none.
+
+    Returns:
+        None for a file that is JSON of something else, unless its path can only be a run's.
+    """
+    try:
+        return parse_progress_file(
+            text,
+            name=files.name,
+            path=files.progress_path,
+            control_path=files.control_path,
+            folder=files.folder,
+            control=control,
+        )
+    except ParseError as error:
+        is_of_others = isinstance(error, NotAProgressFile) and files.folder is None
+        return None if is_of_others else unread_run(files, before, error.what)
+
+
+def unread_run(files: RunFiles, before: Run | None, error: str) -> Run:
+    """Return the previous run, if there was one, with the reason why its file cannot be read."""
+    run = before or Run(files.name, files.progress_path, files.control_path, files.folder)
+    return replace(run, error=error[:_MAX_ERROR])
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:

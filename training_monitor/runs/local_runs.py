@@ -15,21 +15,22 @@ from contextlib import contextmanager, suppress
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.units import format_duration
-from training_monitor.runs.edits import check_edits, merge_edits
 from training_monitor.runs.files import (
+    KnownRun,
     RunFiles,
     list_run_files,
     open_regular,
     paths_of_run,
     read_file,
+    read_run,
     read_text,
     remove_left_beside,
+    unread_run,
     write_atomically,
 )
-from training_monitor.runs.progress_file import Edit, read_edits
+from training_monitor.runs.progress_file import Edit, check_edits, merge_edits, read_edits
 from training_monitor.runs.resources import GpuReader, with_gpus
 from training_monitor.runs.rows import check_same_attempt
-from training_monitor.runs.texts import KnownRun, read_run, unread_run
 from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run
 from training_monitor.targets.proc_stat import Identity, MachineSample
 from training_monitor.targets.procfs import MachineReader, is_alive, read_process, send_signals

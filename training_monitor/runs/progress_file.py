@@ -1,4 +1,4 @@
-"""Parse progress and control files in the format of docs/progress_files.md, and those of the earlier ttop. Pure.
+"""Parse progress and control files (docs/progress_files.md), those of the earlier ttop too, and merge edits. Pure.
 
 Values of a wrong type, impossible numbers and unknown keys are ignored: the rest is shown.
 """
@@ -11,9 +11,21 @@ from datetime import datetime
 from math import inf, isfinite, nan
 from typing import Any
 
-from training_monitor.core.errors import ParseError
+from training_monitor.core.errors import ParseError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
-from training_monitor.runs.values import STATUSES, Estimate, Owner, OwnResources, Run, Scalar, Variable
+from training_monitor.core.records import encode
+from training_monitor.runs.values import (
+    EDITABLE_TYPES,
+    RUNNING,
+    STATUSES,
+    UNKNOWN,
+    Estimate,
+    Owner,
+    OwnResources,
+    Run,
+    Scalar,
+    Variable,
+)
 from training_monitor.targets.proc_stat import Identity
 
 MAX_FILE_BYTES = 4 * 2**20
@@ -148,6 +160,38 @@ def read_edits(control: str) -> dict[str, Edit]:
         return parse_control_file(control) if control else {}
     except ParseError:
         return {}
+
+
+def why_read_only(variable: Variable) -> str:
+    """Return why this variable cannot be edited; "" if it can."""
+    if variable.is_editable:
+        return ""
+    return f"{variable.name} is of type {variable.type}: only {', '.join(EDITABLE_TYPES)} can be edited"
+
+
+def check_edits(run: Run, values: Mapping[str, str]) -> None:
+    """Raise TrainingMonitorError if the run would not read these values, or one of them cannot be written."""
+    if run.status != RUNNING:
+        raise TrainingMonitorError(f"run {run.name!r} is {run.status or UNKNOWN}: nobody would read the edit")
+    known = {variable.name: variable for variable in run.variables}
+    for name, value in values.items():
+        if name not in known:
+            raise TrainingMonitorError(f"run {run.name!r} has no variable {name[:100]!r} that can be edited")
+        if refusal := why_read_only(known[name]):
+            raise TrainingMonitorError(f"run {run.name!r}: {refusal}")
+        if len(value) > MAX_VALUE:
+            raise TrainingMonitorError(f"{name}: {len(value)} characters", hint=f"at most {MAX_VALUE}")
+
+
+def merge_edits(control: str, run: Run, added: Mapping[str, Edit]) -> str:
+    """Return the text of a control file with more edits, and without those that the run has answered.
+
+    Args:
+        control: the present text of the file; an unreadable one has no edits.
+    """
+    answered = {variable.name: variable.edit for variable in run.variables}
+    kept = {name: edit for name, edit in read_edits(control).items() if edit.edit != answered.get(name)}
+    return json.dumps({"edits": kept | dict(added)}, default=encode, indent=1) + "\n"
 
 
 def _load(text: str, source: str) -> _Document:

@@ -19,19 +19,22 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
+from training_monitor.runs.files import PROGRESS, KnownRun, RunFiles, place_below, read_run, runs_from_names, unread_run
 from training_monitor.runs.values import OutputChunk
 from training_monitor.targets.proc_stat import Identity, MachineSample, ProcessSample, describe_outcome, parse_stat
 from training_monitor.targets.replies import split_parts
 
 _PROCESS = regex(r"^==> (?:/dev/null|/proc/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
 _THREAD = regex(r"^==> (?:/dev/null|/proc/[0-9]{1,10}/task/([0-9]{1,10})/stat) <==(?:\n|\Z)", re.MULTILINE)
+FILE_BYTES = 256 * 1024  # the limit for one progress or control file on a target
 _LAST_MARK = "==> /dev/null <=="
 _MEMORY = regex(r"^(\w{1,40}):[ \t]{1,40}([0-9]{1,15}) kB$", re.MULTILINE)
 _REFUSED = {"denied": "Permission denied", "special": "not a regular file"}
@@ -44,7 +47,7 @@ _NO_FOLDER = {
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """The files of a folder of runs, by paths relative to it.
+    """The files of a folder of runs, by paths relative to it, and its machine if that was asked for.
 
     Attributes:
         root: the folder, absolute and without links.
@@ -53,6 +56,8 @@ class FolderListing:
         refused: why others could not be read: no permission, or not a regular file.
         unread: those beyond the limit of what is read.
         timestamp: epoch seconds by the target's clock, None if it did not say.
+        machine: just before the files; None if it was not asked for or has no /proc, then `machine_error` says why.
+        processes_at: when reading the processes began, like `timestamp`.
     """
 
     root: str
@@ -61,29 +66,19 @@ class FolderListing:
     refused: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
     timestamp: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteLook:
-    """A folder, and its machine just before; `machine` is None if there is no /proc, and `machine_error` says why.
-
-    `processes_at` is when reading the processes began, in epoch seconds by the target's clock, None if it did not say.
-    """
-
-    folder: FolderListing
     machine: MachineSample | None = None
     machine_error: str | None = None
     processes_at: float | None = None
 
 
-def parse_look(text: str, word: str, spelling: str, where: str) -> RemoteLook:
+def parse_look(text: str, word: str, spelling: str, where: str) -> FolderListing:
     """Parse the output of one look. Takes and raises what `parse_folder` does."""
     folder = parse_folder(text, word, spelling, where)
     try:
         machine = parse_machine(text, word)
     except ParseError as error:
-        return RemoteLook(folder, machine_error=error.what)
-    return RemoteLook(folder, machine, processes_at=_number(dict(split_parts(text, word)).get("began", "")))
+        return replace(folder, machine_error=error.what)
+    return replace(folder, machine=machine, processes_at=_number(dict(split_parts(text, word)).get("began", "")))
 
 
 # ---------------------------------------------------------------- the folder
@@ -134,6 +129,42 @@ def _split_files(text: str, names: Sequence[str], spelling: str) -> tuple[dict[s
         if end >= 0:
             texts[piece[:end]] = piece[end + len(" <==\n") :]
     return texts, bool(closing)
+
+
+def read_runs(listing: FolderListing, before: Mapping[str, KnownRun[str]]) -> dict[str, KnownRun[str]]:
+    """Return the runs by the path of their progress file, in natural order; unchanged files are not parsed again."""
+    flat = [name for name in listing.names if "/" not in name]
+    folders = [name.removesuffix(f"/{PROGRESS}") for name in listing.names if name.endswith(f"/{PROGRESS}")]
+    found = {}
+    for files in runs_from_names(flat, folders, here=posixpath.basename(listing.root) or "run"):
+        path = posixpath.join(listing.root, files.progress_path)
+        if known := _read_run(listing, files, before.get(path)):
+            found[path] = known
+    return found
+
+
+def _read_run(listing: FolderListing, files: RunFiles, before: KnownRun[str] | None) -> KnownRun[str] | None:
+    """Return a run's files as listed; None if they are gone. An unreadable file keeps the old run, with the reason."""
+    text, control = listing.texts.get(files.progress_path), listing.texts.get(files.control_path)
+    if before and before.files != files:
+        before = None
+    if text is not None and before and (before.progress, before.control) == (text, control):
+        return before
+    there, last = place_below(listing.root, files), before.run if before else None
+    if text is None:
+        reason = _why_unread(listing, files.progress_path)
+        return KnownRun(files, None, control, unread_run(there, last, reason)) if reason else None
+    if len(text) > FILE_BYTES:
+        return KnownRun(files, None, control, unread_run(there, last, f"longer than {FILE_BYTES} bytes"))
+    return KnownRun(files, text, control, read_run(there, text, control, last))
+
+
+def _why_unread(listing: FolderListing, path: str) -> str | None:
+    """Return why a file was not read; None if it is gone."""
+    if path in listing.unread:
+        return "not read: the files of this folder are too many, or too long"
+    refused = listing.refused.get(path)
+    return f"cannot be read: {refused}" if refused else None
 
 
 # ---------------------------------------------------------------- the machine

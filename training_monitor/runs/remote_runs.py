@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -22,21 +22,20 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.models import Answer, CommandResult, Question, Reply, T
 from training_monitor.health.host import gpu_question
-from training_monitor.runs.edits import check_edits, merge_edits
-from training_monitor.runs.files import RunFiles, paths_of_run, temporary_of_script
+from training_monitor.runs.files import KnownRun, paths_of_run, temporary_of_script
 from training_monitor.runs.local_runs import LocalRuns
-from training_monitor.runs.progress_file import Edit
+from training_monitor.runs.progress_file import Edit, check_edits, merge_edits
 from training_monitor.runs.remote_answers import (
+    FILE_BYTES,
     FolderListing,
-    RemoteLook,
     describe_signals,
     parse_chunk,
     parse_folder,
     parse_look,
+    read_runs,
 )
 from training_monitor.runs.resources import GpuMemory, add_up_gpus, with_gpus
 from training_monitor.runs.rows import check_same_attempt
-from training_monitor.runs.texts import FILE_BYTES, KnownRun, read_runs
 from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSource
 from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.connect import resolve_target
@@ -79,38 +78,21 @@ _REASONS = {
 }
 
 
-def folder_question(folder: str, where: str) -> Question[FolderListing]:
-    """Ask for the files of a folder of runs; `where` is its display name. Raises SettingsError."""
+def look_question(folder: str, where: str, threads_of: Iterable[int] | None = None) -> Question[FolderListing]:
+    """Ask for the files of a folder of runs. Raises SettingsError.
+
+    Args:
+        where: the display name of the folder.
+        threads_of: ask for all processes and the threads of these before the files; None: for the files only.
+    """
     word, spelling = secrets.token_hex(8), spell_path()
-
-    def parse(reply: Reply) -> FolderListing:
-        return parse_folder(reply.output, word, spelling, where)
-
-    return Question("folder", _call_look("show_folder", folder, word, spelling), parse, _LOOK_SECONDS)
-
-
-def remote_look_question(folder: str, where: str, threads_of: Iterable[int]) -> Question[RemoteLook]:
-    """Ask for all processes and the threads of some, then for the files of the folder. Raises SettingsError."""
-    word, spelling = secrets.token_hex(8), spell_path()
-    pids = sorted(threads_of)[:_MOST_EXPANDED]
-    script = _call_look(
-        "look",
-        folder,
-        word,
-        spelling,
-        threads_of=" ".join(str(int(pid)) for pid in pids),
-        process_bytes=_PROCESS_BYTES,
-        thread_bytes=_THREAD_BYTES // max(1, len(pids)),
-    )
-
-    def parse(reply: Reply) -> RemoteLook:
-        return parse_look(reply.output, word, spelling, where)
-
-    return Question("look", script, parse, _LOOK_SECONDS)
-
-
-def _call_look(function: str, folder: str, word: str, spelling: str, **more: str | int) -> str:
-    return format_call(
+    name, function, parse, more = "folder", "show_folder", parse_folder, dict[str, str | int]()
+    if threads_of is not None:
+        pids = sorted(threads_of)[:_MOST_EXPANDED]
+        name, function, parse = "look", "look", parse_look
+        more["threads_of"] = " ".join(str(int(pid)) for pid in pids)
+        more |= {"process_bytes": _PROCESS_BYTES, "thread_bytes": _THREAD_BYTES // max(1, len(pids))}
+    script = format_call(
         "run_look",
         function,
         word=word,
@@ -122,6 +104,7 @@ def _call_look(function: str, folder: str, word: str, spelling: str, **more: str
         folder_bytes=_FOLDER_BYTES,
         **more,
     )
+    return Question(name, script, lambda reply: parse(reply.output, word, spelling, where), _LOOK_SECONDS)
 
 
 def output_question(path: str, start: int, length: int, target: str) -> Question[OutputChunk]:
@@ -152,59 +135,18 @@ def signal_question(processes: Sequence[Identity], number: int) -> Question[tupl
     return Question("signal", script, parse, _CHANGE_SECONDS)
 
 
-def edit_question(root: str, control: str, *, old: str | None, new: str, target: str) -> Question[Outcome]:
-    """Replace a control file by `new` if it holds `old` (None: whatever it holds), and read it again.
-
-    `control` is its path relative to `root`.
-    """
-    folder, _, file = control.rpartition("/")
+def change_question(name: str, root: str, target: str, **words: str | int) -> Question[Outcome]:
+    """Ask a target to change files below `root` by a function of run_changes.sh, and to verify it."""
     word = secrets.token_hex(8)
-    script = format_call(
-        "run_changes",
-        "edit",
-        word=word,
-        root=root,
-        control_folder=folder,
-        control=f"./{file}",
-        new=new.rstrip("\n"),
-        old=(old or "").rstrip("\n"),
-        is_any="" if old is not None else "yes",
-        temporary=f"./{temporary_of_script()}",
-        file_bytes=FILE_BYTES,
-    )
-    return Question("edit", script, _parse_outcome("edit", word, target), _CHANGE_SECONDS)
 
-
-def delete_question(
-    root: str, files: RunFiles, process: Identity | None, *, is_running: bool, target: str
-) -> Question[Outcome]:
-    """Remove a run's own folder or its files, unless it is or may be alive, and verify that they are gone.
-
-    All paths are relative to `root`.
-    """
-    word = secrets.token_hex(8)
-    script = format_call(
-        "run_changes",
-        "delete",
-        word=word,
-        root=root,
-        progress=f"./{files.progress_path}",
-        run_folder=f"./{files.folder}" if files.folder is not None else "",
-        paths=shlex.join(f"./{path}" for path in paths_of_run(files)),
-        process=_format_identity(process) if process else "",
-        is_running="yes" if is_running else "",
-    )
-    return Question("delete", script, _parse_outcome("delete", word, target), _CHANGE_SECONDS)
-
-
-def _parse_outcome(name: str, word: str, target: str) -> Callable[[Reply], Outcome]:
     def parse(reply: Reply) -> Outcome:
         parts = split_parts(reply.output, word)
         if not parts:
             raise CommandFailed(f"{name}: the target reported no result", target=target)
         return parts[-1]
 
-    return parse
+    script = format_call("run_changes", name, word=word, root=root, **words)
+    return Question(name, script, parse, _CHANGE_SECONDS)
 
 
 def _format_identity(process: Identity) -> str:
@@ -289,17 +231,17 @@ class RemoteRuns:
         Raises:
             CommandError: The target did not answer, or the folder does not exist or cannot be read.
         """
-        questions: list[Question[Any]] = [remote_look_question(self.folder, self._where(), threads_of)]
+        questions: list[Question[Any]] = [look_question(self.folder, self._where(), threads_of)]
         if self._clock.monotonic() >= self._ask_gpus_at:
             questions.append(gpu_question(_GPU_SECONDS))
         answer, *gpus = self._ask(*questions)
-        look = cast(RemoteLook, answer.get())
-        self._root = look.folder.root
-        self._known = read_runs(look.folder, self._known)
+        look = cast(FolderListing, answer.get())
+        self._root = look.root
+        self._known = read_runs(look, self._known)
         runs = tuple(known.run for known in self._known.values() if known.run)
         memory = self._gpu_memory(gpus)
         machine = look.machine and with_gpus(look.machine, memory)
-        timestamp = look.folder.timestamp if look.folder.timestamp is not None else self._clock.time()
+        timestamp = look.timestamp if look.timestamp is not None else self._clock.time()
         return FolderLook(runs, machine, timestamp, look.machine_error, look.processes_at)
 
     def read_output(self, path: str, start: int, length: int) -> OutputChunk:
@@ -328,9 +270,18 @@ class RemoteRuns:
             new = merge_edits(old, run, added)
             if max(len(old.encode()), len(new.encode())) > _CONTROL_BYTES:
                 raise CommandFailed(f"{run.control_path!r} is too long to be edited from here", target=str(self.target))
-            seen = None if "\ufffd" in old else old  # bytes that are not text cannot be compared
-            control = known.files.control_path
-            state, said = self._ask_one(edit_question(self._root, control, old=seen, new=new, target=str(self.target)))
+            folder, _, file = known.files.control_path.rpartition("/")
+            state, said = self._change(
+                "edit",
+                self._root,
+                control_folder=folder,
+                control=f"./{file}",
+                new=new.rstrip("\n"),
+                old=old.rstrip("\n"),
+                is_any="yes" if "\ufffd" in old else "",  # bytes that are not text cannot be compared
+                temporary=f"./{temporary_of_script()}",
+                file_bytes=FILE_BYTES,
+            )
             if state == "written":
                 return edit_id
             if state != "changed":
@@ -353,15 +304,21 @@ class RemoteRuns:
 
     def delete(self, run: Run) -> None:
         """Delete the files of a run whose process has ended by its current file; verify that they are gone."""
-        listing = self._ask_one(folder_question(self.folder, self._where()))
+        listing = self._ask_one(look_question(self.folder, self._where()))
         known = self._known_of(run, read_runs(listing, self._known))
         now = known.run
         if now is None:
             raise self._is_gone(run)
         check_same_attempt(run, now)
-        is_running = now.status in (RUNNING, None)
-        state, said = self._ask_one(
-            delete_question(listing.root, known.files, now.process, is_running=is_running, target=str(self.target))
+        files = known.files
+        state, said = self._change(
+            "delete",
+            listing.root,
+            progress=f"./{files.progress_path}",
+            run_folder=f"./{files.folder}" if files.folder is not None else "",
+            paths=shlex.join(f"./{path}" for path in paths_of_run(files)),
+            process=_format_identity(now.process) if now.process else "",
+            is_running="yes" if now.status in (RUNNING, None) else "",
         )
         if state == "left":
             raise CommandFailed(f"run {run.name!r} was deleted, and {said!r} is there again", target=str(self.target))
@@ -384,6 +341,9 @@ class RemoteRuns:
 
     def _ask_one(self, question: Question[T]) -> T:
         return cast(T, self._ask(question)[0].get())
+
+    def _change(self, name: str, root: str, **words: str | int) -> Outcome:
+        return self._ask_one(change_question(name, root, str(self.target), **words))
 
     def _gpu_memory(self, answers: Sequence[Answer[Any]]) -> GpuMemory:
         for answer in answers:

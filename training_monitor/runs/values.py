@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Protocol
 
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.regex import regex
 from training_monitor.core.values import Verdict
 from training_monitor.targets.proc_stat import Identity, MachineSample
 
@@ -21,7 +22,19 @@ STATUSES = (RUNNING, FINISHED, FAILED, CANCELED, KILLED)
 EDITABLE_TYPES = ("float", "int", "bool", "str")
 
 Scalar = bool | int | float | str | None
+NaturalKey = tuple[tuple[int, int, str], ...]
 _NOT_JUDGED = Verdict("unknown", "unknown", "not judged yet")
+_DIGITS = regex(r"([0-9]{1,300})")  # a file name has no more
+
+
+def natural_key(text: str) -> NaturalKey:
+    """Return a sort key for names: `run 9` comes before `run 10`, and case only decides between equals.
+
+    >>> sorted(["run10", "Run9", "run1"], key=natural_key)
+    ['run1', 'Run9', 'run10']
+    """
+    parts = enumerate(_DIGITS.split(text.casefold()))
+    return (*((0, int(part), "") if at % 2 else (1, 0, part) for at, part in parts if part), (-1, 0, text))
 
 
 # ---------------------------------------------------------------- what a run writes

@@ -185,7 +185,7 @@ class TestLook:
     def test_the_processes_come_before_the_folder_with_the_time_they_were_read(self) -> None:
         folder = part("now", "1700000002\n") + part("root", "/runs\n") + part("files", heads({}))
         found = parse_look(part("began", "1700000000\n") + machine() + folder, WORD, SPELLING, "folder")
-        assert (found.processes_at, found.folder.timestamp) == (1_700_000_000.0, 1_700_000_002.0)
+        assert (found.processes_at, found.timestamp) == (1_700_000_000.0, 1_700_000_002.0)
         assert found.machine and set(found.machine.processes) == {1, 7}
         untimed = parse_look(part("began") + machine() + folder, WORD, SPELLING, "folder")
         assert untimed.processes_at is None and untimed.machine
@@ -193,7 +193,7 @@ class TestLook:
     def test_a_machine_without_proc_hides_no_folder(self) -> None:
         folder = part("root", "/runs\n") + part("files", heads({}))
         found = parse_look(part("began", "1700000000\n") + folder, WORD, SPELLING, "folder")
-        assert (found.machine, found.processes_at, found.folder.root) == (None, None, "/runs")
+        assert (found.machine, found.processes_at, found.root) == (None, None, "/runs")
         assert "no /proc" in str(found.machine_error)
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.runs.edits import check_edits, merge_edits
-from training_monitor.runs.progress_file import Edit, parse_control_file, read_edits
+from training_monitor.runs.progress_file import Edit, check_edits, merge_edits, parse_control_file, read_edits
 from training_monitor.runs.values import Variable
 
 RUN = run(variables=(Variable("lr", 0.1, "float", edit="answered"), Variable("wd", 0, "int")))

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError
-from training_monitor.runs.columns import COLUMNS, DOCUMENTED, filter_rows, loss_of, natural_key, sort_rows
-from training_monitor.runs.values import FAILED, RUNNING, UNKNOWN, RunRow
+from training_monitor.runs.rows import COLUMNS, DOCUMENTED, filter_rows, loss_of, sort_rows
+from training_monitor.runs.values import FAILED, RUNNING, UNKNOWN, RunRow, natural_key
 
 
 def row(name: str, status: str = RUNNING, **changes: Any) -> RunRow:

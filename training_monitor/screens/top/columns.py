@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import format_duration, format_sparkline, known_number, plural
-from training_monitor.runs.columns import COLUMNS as VALUES, MIB, loss_of
+from training_monitor.runs.rows import COLUMNS as VALUES, MIB, loss_of
 from training_monitor.runs.values import PROCESS, RUNNING, STATUSES, UNKNOWN, Run, RunRow, RunsSnapshot, TreeRow, Usage
 from training_monitor.screens.kit.table import MARGIN, MORE, Column, Layout, Table, row_line
 from training_monitor.screens.kit.text import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural
-from training_monitor.runs.columns import MIB, filter_rows
+from training_monitor.runs.rows import MIB, filter_rows
 from training_monitor.runs.values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
 from training_monitor.screens.kit.keys import Heading
 from training_monitor.screens.kit.page import stale_line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.runs.columns import filter_rows, sort_rows
+from training_monitor.runs.rows import filter_rows, sort_rows
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
