@@ -260,16 +260,19 @@ class RunRecord:
 
     def _estimates(self) -> dict[str, object]:
         progress, estimates = self.progress, self.progress.estimates()
-        run = estimates.run
+        run = estimates["run"]
         if self.status == FINISHED:
             run = Estimate(run.rate, run.elapsed, 0.0, run.elapsed)
-        return {
-            "run": _rounded(run),
-            "epoch": {**_rounded(estimates.epoch), "durations": _seconds(progress.epoch_durations)},
-            "training": {**_rounded(estimates.training), "durations": _seconds(progress.training.durations)},
-            "validation": {**_rounded(estimates.validation), "durations": _seconds(progress.validation.durations)},
-            "dataset_ratio": progress.dataset_ratio,
+        durations = {
+            "epoch": progress.epoch_durations,
+            "training": [span.seconds for span in progress.training.past],
+            "validation": [span.seconds for span in progress.validation.past],
         }
+        parts = {
+            name: {**_rounded(estimates[name]), "durations": [round(each, 3) for each in seconds]}
+            for name, seconds in durations.items()
+        }
+        return {"run": _rounded(run), **parts, "dataset_ratio": progress.dataset_ratio}
 
     def _variable(self, name: str) -> dict[str, object]:
         answer, kind = self.variables.answers.get(name), self.variables.kind(name)
@@ -294,7 +297,3 @@ def _rounded(estimate: Estimate) -> dict[str, float | None]:
         name: None if value is None else float(f"{value:.6g}") if name == "rate" else round(value, 3)
         for name, value in asdict(estimate).items()
     }
-
-
-def _seconds(durations: object) -> list[float]:
-    return [round(seconds, 3) for seconds in durations]  # type: ignore[attr-defined]

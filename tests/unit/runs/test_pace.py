@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from training_monitor.runs.batches import MOST_SAMPLES, Pace
+from training_monitor.runs.clock import MOST_SAMPLES, Pace
 
 LOOK = 0.25  # seconds between two looks of the background thread
 FACTORS = (0.1, 0.2, 0.5, 0.8, 0.9, 1.1, 1.25, 2.0, 5.0, 10.0)
@@ -28,7 +28,7 @@ def rates(speeds: Speeds, seconds: float, *, pause: tuple[float, float] = (0.0, 
         if now >= look:
             look = (now // LOOK + 1) * LOOK
             pace.add(look, batch)
-            shown.append((look, pace.rate() or 0.0))
+            shown.append((look, pace.rate or 0.0))
         step = rng.lognormvariate(0.0, spread) / speed
         if pause[1] and now <= pause[0] < now + step:
             step += pause[1]
@@ -90,7 +90,7 @@ def test_a_pause_for_a_checkpoint_does_not_move_the_rate() -> None:
     for batch in range(1, 31):
         seconds += 60.0 if batch == 15 else 1.0
         pace.add(seconds, batch)
-    assert pace.rate() == pytest.approx(1.0, rel=0.05)
+    assert pace.rate == pytest.approx(1.0, rel=0.05)
 
 
 def test_pauses_that_come_again_are_no_other_speed() -> None:
@@ -98,7 +98,7 @@ def test_pauses_that_come_again_are_no_other_speed() -> None:
     for batch in range(1, 2001):
         seconds += 20.0 if batch % 40 == 0 else 1.0
         pace.add(seconds, batch)
-        assert batch < 20 or 0.5 < (pace.rate() or 0.0) <= 1.01  # 0.68 with the pauses
+        assert batch < 20 or 0.5 < (pace.rate or 0.0) <= 1.01  # 0.68 with the pauses
     assert pace.changes == 0
 
 
@@ -106,4 +106,4 @@ def test_a_clock_or_counter_that_stands_still_or_goes_back_adds_nothing() -> Non
     pace = Pace()
     for seconds, batch in ((10.0, 1), (10.0, 2), (20.0, 11), (5.0, 12), (30.0, 3)):
         pace.add(seconds, batch)
-    assert pace.rate() == 1.0
+    assert pace.rate == 1.0

@@ -290,9 +290,9 @@ def test_a_lasting_change_of_speed_shows_within_a_minute_and_a_pause_changes_not
             clock.observe(now, batch, 0)
 
     train(40, 19.0)
-    assert clock.estimates().run.rate == pytest.approx(19.0, rel=0.05)
+    assert clock.estimates()["run"].rate == pytest.approx(19.0, rel=0.05)
     train(60, 2.0)
-    assert clock.estimates().run.rate == pytest.approx(2.0, rel=0.15)
+    assert clock.estimates()["run"].rate == pytest.approx(2.0, rel=0.15)
     now += 60
     train(10, 2.0)
-    assert clock.estimates().run.rate == pytest.approx(2.0, rel=0.15)
+    assert clock.estimates()["run"].rate == pytest.approx(2.0, rel=0.15)
