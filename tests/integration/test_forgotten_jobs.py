@@ -15,7 +15,7 @@ from tests.integration.conftest import Place
 from tests.integration.test_claims import ANN, take
 from training_monitor.core.errors import LeaseLost
 from training_monitor.jobs.claims import only_as_owner
-from training_monitor.jobs.ray_processes import Forgotten, end_forgotten
+from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
 from training_monitor.targets.asking import Site
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

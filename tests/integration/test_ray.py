@@ -59,7 +59,7 @@ from training_monitor.core.reports import JobCheckReport, MonitorReport
 from training_monitor.jobs import look_at_job
 from training_monitor.jobs.jobs import find_jobs_named, start_job
 from training_monitor.jobs.process_jobs import hold_key, hold_question
-from training_monitor.jobs.ray_processes import pids_of_ray_job
+from training_monitor.jobs.ray_jobs import pids_of_ray_job
 from training_monitor.jobs.stopping import STOP_SECONDS, ExitWatch
 from training_monitor.logs import LogUpdate
 from training_monitor.observe.evidence import evidence_question

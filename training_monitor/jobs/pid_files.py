@@ -9,13 +9,12 @@ parent is gone cannot be recognized, and is left alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, SettingsError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question, Reply
-from training_monitor.jobs.process_jobs import hundredths
+from training_monitor.jobs.process_jobs import hundredths, processes_left
 from training_monitor.targets.asking import quote_path
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.replies import parse_fields
@@ -90,7 +89,7 @@ def stop_process_question(identity: Identity, grace: float) -> Question[list[str
             raise SettingsError("pid_file", identity.pid, "a training: this command runs under that process itself")
         if "state" not in fields:
             raise CommandFailed(f"the process could not be stopped: {reply.output.strip()[:300]}")
-        return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)
+        return processes_left(reply)
 
     script = _call("stop", identity, _grace=hundredths(grace))
     return Question("stop", script, parse, limit=grace + 30)

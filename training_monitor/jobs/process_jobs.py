@@ -190,10 +190,24 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
         fields, _ = parse_fields(reply.output)
         if "state" not in fields:
             raise CommandFailed(f"the job could not be stopped: {reply.output.strip()[:300]}")
-        return re.findall(r"^left=(\d+ \w)$", reply.output, re.MULTILINE)
+        return processes_left(reply)
 
     script = _call("job_stop", "stop", job_id, _by=by, _grace=hundredths(grace))
     return Question("stop", script, parse, limit=grace + 30)
+
+
+def processes_left(reply: Reply) -> list[str]:
+    """Return what not even SIGKILL ended, as `PID STATE`, by the lines of `stopping.sh` before the log."""
+    return re.findall(r"^left=(\d+ \w)$", reply.output.partition("\nlog\n")[0], re.MULTILINE)
+
+
+def not_ended(what: str, left: Iterable[str], site: Site) -> CommandFailed:
+    """Return the error for processes that not even SIGKILL ended."""
+    return CommandFailed(
+        f"{what} {', '.join(f'pid {each}' for each in left)}",
+        target=str(site),
+        hint="state D waits for a disk or driver: look at dmesg there",
+    )
 
 
 def hundredths(grace: float) -> int:

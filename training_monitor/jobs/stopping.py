@@ -12,10 +12,10 @@ from typing import Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, TrainingMonitorError, last_lines
 from training_monitor.core.models import SUPERVISOR, Answer, JobStatus
-from training_monitor.jobs import process_jobs, ray_jobs, ray_processes
+from training_monitor.jobs import process_jobs, ray_jobs
 from training_monitor.jobs.claims import Guard, unguarded
 from training_monitor.jobs.jobs import is_process_job, see_job
-from training_monitor.jobs.process_jobs import hold_question
+from training_monitor.jobs.process_jobs import hold_question, not_ended
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Stream, Transport
@@ -90,11 +90,7 @@ def _ask_to_stop(site: Site, job_id: str, by: str, grace: float, guard: Guard) -
     hold = [] if by == SUPERVISOR else [hold_question(job_id, by)]
     stopped, *held = site.ask(guard(stop), *hold)
     if left := stopped.get():
-        raise CommandFailed(
-            f"{job_id}: not even SIGKILL ended {', '.join(f'pid {each}' for each in left)}",
-            target=str(site),
-            hint="state D waits for a disk or driver: look at dmesg there",
-        )
+        raise not_ended(f"{job_id}: not even SIGKILL ended", left, site)
     return held
 
 
@@ -144,7 +140,7 @@ class ExitWatch:
         self.close()
         self.ended.clear()
         self._job_id, self._is_over, self._heard = job_id, False, self.site.clock.monotonic()
-        find = process_jobs.wait_script if is_process_job(job_id) else ray_processes.wait_script
+        find = process_jobs.wait_script if is_process_job(job_id) else ray_jobs.wait_script
         try:
             self._stream = self.site.stream(find(job_id))
         except TrainingMonitorError:

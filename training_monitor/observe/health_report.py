@@ -42,8 +42,7 @@ from training_monitor.health.verdict import (
     worst_verdict,
 )
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look
-from training_monitor.jobs.ray_jobs import resources_question
-from training_monitor.jobs.ray_processes import pids_of_ray_job
+from training_monitor.jobs.ray_jobs import pids_of_ray_job, resources_question
 from training_monitor.judging.judge import judge
 from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import job_progress

@@ -21,7 +21,7 @@ from training_monitor.health.cluster import find_siblings
 from training_monitor.jobs.attempts import Removed, attempt_number, training_name
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
 from training_monitor.jobs.jobs import find_jobs_named, is_process_job, see_job, start_job
-from training_monitor.jobs.ray_processes import Forgotten, end_forgotten
+from training_monitor.jobs.ray_jobs import Forgotten, end_forgotten
 from training_monitor.jobs.stopping import ExitWatch, stop_job
 from training_monitor.restart.state import RunState
 from training_monitor.targets.asking import Site, side_by_side

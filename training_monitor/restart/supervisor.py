@@ -31,7 +31,7 @@ from training_monitor.core.values import WatchedJob
 from training_monitor.health.cluster import find_replacement, pod_of
 from training_monitor.jobs.jobs import find_jobs_named, get_job_config, is_process_job, next_job_id, see_job
 from training_monitor.jobs.process_jobs import held_by
-from training_monitor.jobs.ray_processes import Forgotten
+from training_monitor.jobs.ray_jobs import Forgotten
 from training_monitor.judging.restart import RestartPolicy, choose_resume
 from training_monitor.judging.stall import stall_policy
 from training_monitor.observe.kept_looks import Observer
