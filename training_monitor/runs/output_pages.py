@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
 from training_monitor.runs.values import OutputChunk
 
@@ -33,19 +32,6 @@ class _Replaced(TrainingMonitorError):
     """The file is no longer the one that was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The place of the window: its first byte, and the size of the file in bytes; `percent` is 100 at the end."""
-
-    start: int
-    size: int
-    is_at_end: bool
-
-    @property
-    def percent(self) -> float:
-        return 100.0 if self.is_at_end or not self.size else 100.0 * self.start / self.size
-
-
 class OutputPages:
     """A window on a file. Any method may read, in the calling thread, so all calls must come from one thread.
 
@@ -55,6 +41,7 @@ class OutputPages:
 
     Attributes:
         is_following: whether the window is at the end, and stays there when `follow` finds more.
+        start: the first byte of the window; size: bytes of the file.
         notice: what happened to the file at the last call, "" if nothing did.
 
     Errors of `read` are passed on; the window stays where it was.
@@ -63,15 +50,16 @@ class OutputPages:
     def __init__(self, read: Callable[[int, int], OutputChunk], *, keep_bytes: int = 4 * 1024 * 1024) -> None:
         self._read, self._most = read, max(_LEAST_BLOCKS, keep_bytes // BLOCK)
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._size = self._top = 0
+        self.size = self.start = 0
         self._height = 1
         self._searched: tuple[int, int] | None = None
         self.is_following = True
         self.notice = ""
 
     @property
-    def position(self) -> Position:
-        return Position(self._top, self._size, self.is_following)
+    def percent(self) -> float:
+        """How far the window is in the file: 100 at the end."""
+        return 100.0 if self.is_following or not self.size else 100.0 * self.start / self.size
 
     def open_at_end(self, lines: int) -> None:
         """Show the last `lines` lines; one read, whatever the size, unless they are very long."""
@@ -85,8 +73,8 @@ class OutputPages:
 
         def show() -> list[str]:
             if self.is_following:
-                self._top = self._back(self._size, self._height)
-            return [render_line(self._bytes(*span)) for span in self._spans(self._top, self._height)]
+                self.start = self._back(self.size, self._height)
+            return [render_line(self._bytes(*span)) for span in self._spans(self.start, self._height)]
 
         return self._do(show)
 
@@ -95,7 +83,7 @@ class OutputPages:
         count = max(-_MAX_LINES, min(lines, _MAX_LINES))
 
         def move() -> None:
-            self._go(self._back(self._top, -count) if count < 0 else self._forward(self._top, count))
+            self._go(self._back(self.start, -count) if count < 0 else self._forward(self.start, count))
 
         self._do(move)
 
@@ -142,45 +130,45 @@ class OutputPages:
 
     def _forget(self) -> None:
         self._blocks.clear()
-        self._size = self._top = 0
+        self.size = self.start = 0
         self._searched, self.is_following = None, True
 
     def _open(self) -> None:
         self._take(self._read(-2 * BLOCK, 2 * BLOCK))
-        self._top, self.is_following = self._back(self._size, self._height), True
+        self.start, self.is_following = self._back(self.size, self._height), True
 
     def _go(self, top: int) -> None:
         """Let the window begin at `top`, or so that it ends with the file."""
         spans = self._spans(top, self._height)
-        self.is_following = not spans or spans[-1][1] >= self._size
-        self._top = self._back(self._size, self._height) if self.is_following else top
+        self.is_following = not spans or spans[-1][1] >= self.size
+        self.start = self._back(self.size, self._height) if self.is_following else top
         self._searched = None
 
     def _follow(self) -> bool:
-        if not self._size:
+        if not self.size:
             self._open()
-            return self._size > 0
-        size = self._size
+            return self.size > 0
+        size = self.size
         known = self._last_known()
         chunk = self._read(size - len(known), len(known) + 2 * BLOCK)
         if chunk.size >= size and not chunk.data.startswith(known):
             raise _Replaced("the file was replaced: this is the new one")
         self._take(chunk)
         if self.is_following:
-            self._top = self._back(self._size, self._height)
-        return self._size > size
+            self.start = self._back(self.size, self._height)
+        return self.size > size
 
     def _last_known(self) -> bytes:
         """Return the last bytes of the file, as far as they are kept."""
-        last = self._blocks.get((self._size - 1) // BLOCK, b"")
-        is_whole = len(last) == (self._size - 1) % BLOCK + 1
+        last = self._blocks.get((self.size - 1) // BLOCK, b"")
+        is_whole = len(last) == (self.size - 1) % BLOCK + 1
         return last[-_CHECKED_BYTES:] if is_whole else b""
 
     def _search(self, text: str, backwards: bool, limit: int) -> bool | None:
         if self._searched:
             at = self._searched[0 if backwards else 1]
         else:
-            at = self._size if backwards and self.is_following else self._top
+            at = self.size if backwards and self.is_following else self.start
         first = at
         for begin, end in self._regions(at, backwards):
             if found := self._find(text, begin, end, backwards):
@@ -195,10 +183,10 @@ class OutputPages:
 
     def _regions(self, at: int, backwards: bool) -> Iterator[tuple[int, int]]:
         """Yield what lies before or behind `at`, in pieces of whole lines that need few reads each."""
-        while at > 0 if backwards else at < self._size:
-            near = max(0, at - _REGION) if backwards else min(self._size, at + _REGION)
-            starts = self._starts(near, min(self._size, near + _WINDOW))
-            edge = starts[0] if starts else self._size
+        while at > 0 if backwards else at < self.size:
+            near = max(0, at - _REGION) if backwards else min(self.size, at + _REGION)
+            starts = self._starts(near, min(self.size, near + _WINDOW))
+            edge = starts[0] if starts else self.size
             yield min(at, edge), max(at, edge)
             at = edge
 
@@ -242,14 +230,14 @@ class OutputPages:
 
     def _spans_from(self, at: int) -> Iterator[tuple[int, int]]:
         begin = at  # of the line whose end is searched
-        while at < self._size:
-            end = min(self._size, at + _WINDOW)
+        while at < self.size:
+            end = min(self.size, at + _WINDOW)
             for start in self._starts(at + 1, end):
                 yield begin, start
                 begin = start
-            at = end - 1 if end < self._size else end
-        if begin < self._size:
-            yield begin, self._size
+            at = end - 1 if end < self.size else end
+        if begin < self.size:
+            yield begin, self.size
 
     def _starts(self, first: int, end: int) -> list[int]:
         begin = max(0, first - PIECE - 4)
@@ -259,7 +247,7 @@ class OutputPages:
 
     def _bytes(self, begin: int, end: int) -> bytes:
         """Return a piece of the file; shorter if the file turns out to end earlier."""
-        end = min(end, self._size)
+        end = min(end, self.size)
         pieces = []
         for number in range(begin // BLOCK, -(-end // BLOCK)):
             at = number * BLOCK
@@ -276,14 +264,14 @@ class OutputPages:
     def _load(self, number: int, end: int) -> None:
         """Read what is missing of a block, and the blocks behind it up to `end`, within MAX_READ."""
         start = number * BLOCK + len(self._blocks.get(number, b""))
-        last = min(-(-end // BLOCK) * BLOCK, self._size, start + MAX_READ)
+        last = min(-(-end // BLOCK) * BLOCK, self.size, start + MAX_READ)
         self._take(self._read(start, last - start))
 
     def _take(self, chunk: OutputChunk) -> None:
         """Keep the data that adjoin the kept ones; raise _Replaced if the file became smaller."""
-        if chunk.size < self._size:
+        if chunk.size < self.size:
             raise _Replaced("the file became smaller: it was truncated or replaced, and is shown anew")
-        self._size = chunk.size
+        self.size = chunk.size
         at, data = chunk.start, chunk.data
         while data:
             number, offset = divmod(at, BLOCK)

@@ -20,7 +20,6 @@ from enum import Enum, auto
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import encode, format_record
 from training_monitor.runs.files import (
     SUFFIX,
@@ -43,6 +42,7 @@ _TRIES = 5
 _MOST_BYTES = 16_384
 _MOST_ANCESTORS = 64
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # FAT, some of FUSE and SMB
+_Found = tuple[str, int]  # the text of a record, and its last beat
 _MULTIPROCESSING = ("multiprocessing.process", "multiprocess.process")  # the standard library's; its fork with dill
 
 
@@ -59,15 +59,6 @@ class Standing(Enum):
     UNSURE = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A record as it was read; `owner` is None if it names no process."""
-
-    text: str
-    beat: int
-    owner: Owner | None
-
-
 class Ownership:
     """The record of one run's files, used by a process that wants to write them."""
 
@@ -75,7 +66,7 @@ class Ownership:
         self.holder: Owner | None = None  # the other process that has the files
         self._files, self._path, self._me, self._clock = files, owner_path(files), me, clock
         self._text = format_record(encode(me) | {"token": secrets.token_hex(8)})
-        self._seen: tuple[str, int] | None = None
+        self._seen: _Found | None = None
         self._seen_at = 0.0
         self._is_lost = False
 
@@ -88,7 +79,7 @@ class Ownership:
             if self._is_lost and standing is not Standing.RELATED:
                 standing = Standing.TAKEN
             if standing is not Standing.OURS:
-                self.holder = found.owner if found else None
+                self.holder = parse_owner(found[0]) if found else None
                 return standing
             if found is not None:
                 self._remove(found)
@@ -102,7 +93,7 @@ class Ownership:
         if found is None:
             is_ours = not self._is_of_another() and self.take() is Standing.OURS
         else:
-            is_ours = found.text == self._text
+            is_ours = found[0] == self._text
         self._is_lost = not is_ours
         if is_ours:
             os.utime(self._path)
@@ -111,7 +102,7 @@ class Ownership:
     def release(self) -> None:
         """Remove the record if it is ours. Raises OSError."""
         found = self._read()
-        if found is not None and found.text == self._text:
+        if found is not None and found[0] == self._text:
             self._remove(found)
 
     def _read(self) -> _Found | None:
@@ -119,11 +110,11 @@ class Ownership:
             text, state = read_file(self._path, _MOST_BYTES)  # opening it makes an NFS client refresh its attributes
         except FileNotFoundError:
             return None
-        return _Found(text, state.st_mtime_ns, parse_owner(text))
+        return text, state.st_mtime_ns
 
     def _judge(self, found: _Found) -> Standing:
         """Return OURS if the owner is dead, or has to make room for this process."""
-        owner = found.owner
+        owner = parse_owner(found[0])
         if owner is not None and owner.process == self._me.process:
             return Standing.OURS  # an earlier monitor of this process, which has ended
         is_there = None if owner is None else is_alive(owner.process)
@@ -137,11 +128,11 @@ class Ownership:
 
     def _has_beaten(self, found: _Found) -> bool | None:
         """Return whether there was a beat since the first look; None while it may still come."""
-        seen, now = (found.text, found.beat), self._clock.monotonic()
-        if self._seen is None or self._seen[0] != found.text:
-            self._seen, self._seen_at = seen, now
+        now = self._clock.monotonic()
+        if self._seen is None or self._seen[0] != found[0]:
+            self._seen, self._seen_at = found, now
             return None
-        if self._seen != seen:
+        if self._seen != found:
             return True
         return False if now - self._seen_at >= DEAD_AFTER else None
 
@@ -154,7 +145,7 @@ class Ownership:
             return
         try:
             text = read_text(grave, _MOST_BYTES)
-            if text != found.text:
+            if text != found[0]:
                 _create(self._path, text)
         finally:
             os.unlink(grave)

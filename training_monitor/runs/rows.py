@@ -54,16 +54,17 @@ _WORDED = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}  # J
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What is known of a run's life; `reason` says why, `process` is its own process while that exists.
-
-    `is_halted`: the process exists, but is stopped or held by a debugger.
-    """
+    """What is known of a run's life; `reason` says why, `process` is its own process while that exists."""
 
     status: str
     reason: str = ""
     is_alive: bool | None = None
     process: ProcessSample | None = None
-    is_halted: bool = False
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether the process exists, but is stopped or held by a debugger."""
+        return self.process is not None and self.process.state in _HALTED
 
 
 def is_same_attempt(one: Run, other: Run) -> bool:
@@ -148,7 +149,7 @@ def _by_state(sample: ProcessSample) -> Life:
     if sample.state in ENDED_STATES:
         return Life(KILLED, f"its process {sample.pid} has ended, and waits for its parent (zombie)", False)
     if sample.state in _HALTED:
-        return Life(RUNNING, f"its process {sample.pid} {_HALTED[sample.state]}", True, sample, True)
+        return Life(RUNNING, f"its process {sample.pid} {_HALTED[sample.state]}", True, sample)
     return Life(RUNNING, "", True, sample)
 
 
@@ -176,34 +177,31 @@ def judge_look(look: FolderLook, before: FolderLook | None, limits: Limits) -> t
     Returns:
         rows in the order of the look's runs, and the usage of all together, in which no process counts twice.
     """
-    machine = look.machine
-    view = _View(machine, _span(machine, before.machine if before else None), _children(machine)) if machine else None
+    view = _view(look.machine, before.machine if before else None)
     rows = tuple(_row(run, look, view) for run in look.runs)
-    return rows, _usage(rows, machine, limits)
+    return rows, _usage(rows, look.machine, limits)
 
 
 # ---------------------------------------------------------------- the machine
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
-    """The time from an earlier sample of the same machine to this one, `seconds` long."""
+class _View:
+    """A machine with the children of its processes, and `seconds` before it an earlier sample; None without one."""
 
-    before: MachineSample
+    machine: MachineSample
+    children: Mapping[int, Sequence[ProcessSample]]
+    before: MachineSample | None
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    machine: MachineSample
-    span: _Span | None
-    children: Mapping[int, Sequence[ProcessSample]]
-
-
-def _span(machine: MachineSample | None, before: MachineSample | None) -> _Span | None:
-    if machine is None or before is None or machine.identity.boot_id != before.identity.boot_id:
+def _view(machine: MachineSample | None, before: MachineSample | None) -> _View | None:
+    if machine is None:
         return None
-    return _Span(before, machine.at - before.at) if machine.at - before.at >= _LEAST_SPAN else None
+    seconds = machine.at - before.at if before else 0.0
+    if before and (machine.identity.boot_id != before.identity.boot_id or seconds < _LEAST_SPAN):
+        before = None
+    return _View(machine, _children(machine), before, seconds)
 
 
 def _children(machine: MachineSample) -> Mapping[int, Sequence[ProcessSample]]:
@@ -214,16 +212,16 @@ def _children(machine: MachineSample) -> Mapping[int, Sequence[ProcessSample]]:
     return children
 
 
-def _cpu_percent(now: ProcessSample, before: ProcessSample | None, span: _Span | None, ticks: int) -> float | None:
+def _cpu_percent(now: ProcessSample, before: ProcessSample | None, view: _View) -> float | None:
     """Return the per cent of one core since the look before; all that a process has used if it began since then."""
-    if span is None:
+    if view.before is None:
         return None
-    used = now.cpu_ticks
+    used, ticks = now.cpu_ticks, view.machine.ticks
     if before is not None and before.start_ticks == now.start_ticks:
         used -= before.cpu_ticks
-    elif now.start_ticks / ticks < span.before.at - _START_SLACK:
+    elif now.start_ticks / ticks < view.before.at - _START_SLACK:
         return None  # it existed, but was not seen
-    return max(0, used) / ticks / span.seconds * 100.0
+    return max(0, used) / ticks / view.seconds * 100.0
 
 
 # ---------------------------------------------------------------- the tree
@@ -246,14 +244,13 @@ def _tree(root: ProcessSample, view: _View) -> tuple[TreeRow, ...]:
 
 def _process_row(process: ProcessSample, depth: int, view: _View) -> TreeRow:
     machine, pid = view.machine, process.pid
-    before = view.span.before.processes.get(pid) if view.span else None
     return TreeRow(
         PROCESS,
         depth,
         _identity(process, machine.identity),
         process.name,
         process.state,
-        _cpu_percent(process, before, view.span, machine.ticks),
+        _cpu_percent(process, view.before.processes.get(pid) if view.before else None, view),
         process.rss_bytes,
         machine.gpu_mib.get(pid) if machine.gpu_mib is not None else None,
         process.threads,
@@ -262,23 +259,15 @@ def _process_row(process: ProcessSample, depth: int, view: _View) -> TreeRow:
 
 def _thread_rows(process: ProcessSample, depth: int, view: _View) -> list[TreeRow]:
     """Return the threads of a process; `identity.pid` is the id of the thread, its process is the next one above."""
-    machine, span = view.machine, view.span
-    known = span.before.threads.get(process.pid) if span else None
+    here = view.machine.identity
+    known = view.before.threads.get(process.pid) if view.before else None
     before = {thread.pid: thread for thread in known or ()}
-    return [
-        TreeRow(
-            THREAD,
-            depth,
-            _identity(thread, machine.identity),
-            thread.name,
-            thread.state,
-            _cpu_percent(thread, before.get(thread.pid), span if known is not None else None, machine.ticks),
-            None,
-            None,
-            None,
-        )
-        for thread in machine.threads.get(process.pid, ())
-    ]
+    rows = []
+    for thread in view.machine.threads.get(process.pid, ()):
+        cpu = None if known is None else _cpu_percent(thread, before.get(thread.pid), view)
+        identity = _identity(thread, here)
+        rows.append(TreeRow(THREAD, depth, identity, thread.name, thread.state, cpu, None, None, None))
+    return rows
 
 
 def _identity(process: ProcessSample, here: Identity) -> Identity:

@@ -64,7 +64,7 @@ class TestWindow:
     def test_it_opens_at_the_end(self, make: Make) -> None:
         _, pages = make(numbered(100))
         assert pages.lines(3) == ["line 97", "line 98", "line 99"]
-        assert (pages.is_following, pages.position.percent) == (True, 100.0)
+        assert (pages.is_following, pages.percent) == (True, 100.0)
 
     def test_a_file_shorter_than_the_window_is_shown_whole(self, make: Make) -> None:
         _, pages = make(b"one\ntwo")
@@ -76,7 +76,7 @@ class TestWindow:
 
     def test_an_empty_file_has_no_lines(self, make: Make) -> None:
         file, pages = make(b"")
-        assert (pages.lines(5), pages.position.percent) == ([], 100.0)
+        assert (pages.lines(5), pages.percent) == ([], 100.0)
         assert pages.follow() is False
         file.add(b"first\n")
         assert pages.follow() is True
@@ -87,7 +87,7 @@ class TestWindow:
         pages.lines(10)
         pages.scroll(-300)
         assert pages.lines(10)[0] == "line 690"
-        assert (pages.is_following, 68 < pages.position.percent < 70) == (False, True)
+        assert (pages.is_following, 68 < pages.percent < 70) == (False, True)
         pages.scroll(-40)
         pages.scroll(40)
         assert pages.lines(10)[0] == "line 690"
@@ -99,7 +99,7 @@ class TestWindow:
         _, pages = make(numbered(100_000))
         pages.to_start()
         assert pages.lines(2) == ["line 0", "line 1"]
-        assert pages.position.percent == 0.0
+        assert pages.percent == 0.0
         pages.scroll(-3)
         assert pages.lines(1) == ["line 0"]
         pages.to_end()
@@ -121,10 +121,10 @@ class TestWindow:
             pages.to_start()
             seen = [line for line in pages.lines(height)]
             while not pages.is_following:
-                before = pages.position.start
+                before = pages.start
                 pages.scroll(height)
                 window = pages.lines(height)
-                new = text[before : pages.position.start].count(b"\n")
+                new = text[before : pages.start].count(b"\n")
                 seen += window[height - new :]
             assert seen == [render_line(line.encode()) for line in lines]
 
@@ -227,14 +227,14 @@ class TestSize:
         assert pages.lines(50)[0] == "line 9950"
         assert file.bytes_read < 8 * BLOCK
         pages.to_start()
-        assert pages.position.start == 0
+        assert pages.start == 0
         assert file.bytes_read < 12 * BLOCK
 
     def test_memory_is_bounded_whatever_is_scrolled(self, tmp_path: Path) -> None:
         file = File(tmp_path / "log", numbered(400_000))
         pages = OutputPages(file, keep_bytes=1)
         pages.open_at_end(50)
-        while pages.position.start:
+        while pages.start:
             pages.scroll(-8000)
             assert kept(pages) <= 512 * 1024
         pages.search("line 399999")

@@ -326,8 +326,8 @@ class OutputReader:
         except TrainingMonitorError as error:
             return replace(pane, error=str(error), note="")
         note = "; ".join(filter(None, [*notes, pages.notice])) or ("" if wishes else pane.note)
-        at = pages.position
-        return replace(pane, lines=lines, start=at.start, size=at.size, follows=at.is_at_end, note=note, error="")
+        start, size, follows = pages.start, pages.size, pages.is_following
+        return replace(pane, lines=lines, start=start, size=size, follows=follows, note=note, error="")
 
 
 def _pages_of(source: RunSource, path: str) -> OutputPages:
