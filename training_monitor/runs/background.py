@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
+from training_monitor.core.records import encode
 from training_monitor.runs.endings import Warnings
 from training_monitor.runs.files import RunFiles, log_paths, read_file, write_atomically
 from training_monitor.runs.outputs import Outputs, output_paths
@@ -179,14 +180,7 @@ class Background:
     def _prepare(self) -> Place:
         """Find out the identity of this process, and where its output goes."""
         me = this_process(is_alone=self._is_alone)
-        process = me.process
-        self._metadata |= {
-            "pid": process.pid,
-            "start_ticks": process.start_ticks,
-            "hostname": process.hostname,
-            "boot_id": process.boot_id,
-            "pid_namespace": process.pid_namespace,
-        }
+        self._metadata |= encode(me.process)
         self._metadata["stdout_path"], self._metadata["stderr_path"] = output_paths()
         self._place = Place(self.wanted, me, self._clock)
         return self._place

@@ -29,12 +29,13 @@ def _nothing(*arguments: object, **options: object) -> None:
 
 
 def _guarded(method: _Hook) -> _Hook:
-    """Make a hook that never raises: its arguments may differ between versions of a framework."""
+    """Make a hook that acts in one process and never raises: arguments may differ between versions of a framework."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> None:
         try:
-            method(self, *arguments, **options)
+            if self._is_first_process(*arguments):
+                method(self, *arguments, **options)
         except Exception as error:
             self.monitor.troubles.warn(method.__name__, f"{method.__name__}: {type(error).__name__}: {text_of(error)}")
 
@@ -66,10 +67,12 @@ class HuggingFaceCallback(_Hooks):
         self._first_step = 0  # of this epoch
         self._is_validating = False
 
+    def _is_first_process(self, args: Any, state: Any, *others: Any) -> bool:
+        """Return whether the hook was called in the trainer's first process."""
+        return bool(state.is_world_process_zero)
+
     @_guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if not state.is_world_process_zero:
-            return
         self._epoch = None
         self.monitor.start_monitoring()
         if state.max_steps and state.max_steps > 0:
@@ -77,8 +80,6 @@ class HuggingFaceCallback(_Hooks):
 
     @_guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **others: Any) -> None:
-        if not state.is_world_process_zero:
-            return
         steps, epochs = steps_per_epoch(args, state, train_dataloader), _epochs(args, state)
         if self._epoch is not None:
             self._epoch += 1
@@ -92,16 +93,13 @@ class HuggingFaceCallback(_Hooks):
 
     @_guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self._end_validation()
-            self.monitor.start_batch(max(1, state.global_step + 1 - self._first_step))
+        self._end_validation()
+        self.monitor.start_batch(max(1, state.global_step + 1 - self._first_step))
 
     @_guarded
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **others: Any
     ) -> None:
-        if not state.is_world_process_zero:
-            return
         if not self._is_validating:
             self._is_validating = True
             self.monitor.start_validation(_length(eval_dataloader))
@@ -109,31 +107,26 @@ class HuggingFaceCallback(_Hooks):
 
     @_guarded
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self._end_validation()
-            self.monitor.update_metrics(_numbers(metrics))
+        self._end_validation()
+        self.monitor.update_metrics(_numbers(metrics))
 
     @_guarded
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self._end_validation()
+        self._end_validation()
 
     @_guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self.monitor.update_metrics(_numbers(logs))
+        self.monitor.update_metrics(_numbers(logs))
 
     @_guarded
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self._end_validation()
+        self._end_validation()
 
     @_guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        if state.is_world_process_zero:
-            self._end_validation()
-            self.monitor.end_epoch()
-            self.monitor.set_finished()
+        self._end_validation()
+        self.monitor.end_epoch()
+        self.monitor.set_finished()
 
     def _end_validation(self) -> None:
         if self._is_validating:
@@ -169,10 +162,13 @@ class LightningCallback(_Hooks):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Do nothing: nothing was saved."""
 
+    def _is_first_process(self, trainer: Any, *others: Any) -> bool:
+        """Return whether the hook was called in the process of global rank 0."""
+        return bool(trainer.is_global_zero)
+
     @_guarded
     def on_fit_start(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero:
-            self.monitor.start_monitoring()
+        self.monitor.start_monitoring()
 
     @_guarded
     def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
@@ -180,8 +176,6 @@ class LightningCallback(_Hooks):
 
     @_guarded
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
-        if not trainer.is_global_zero:
-            return
         if self._is_new_epoch:  # after a resume, the first batch tells how many of the epoch were made before
             self._is_new_epoch = False
             self._start_epoch(trainer, module, batch_idx)
@@ -200,44 +194,40 @@ class LightningCallback(_Hooks):
 
     @_guarded
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.is_global_zero:
-            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-            if loss is not None:
-                self.monitor.update_metrics(loss=loss.detach() if hasattr(loss, "detach") else loss)
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is not None:
+            self.monitor.update_metrics(loss=loss.detach() if hasattr(loss, "detach") else loss)
 
     @_guarded
     def on_validation_epoch_start(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero and not trainer.sanity_checking:
+        if not trainer.sanity_checking:
             self.monitor.start_validation(_total(trainer.num_val_batches))
 
     @_guarded
     def on_validation_batch_start(
         self, trainer: Any, module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if trainer.is_global_zero and not trainer.sanity_checking:
+        if not trainer.sanity_checking:
             self.monitor.start_batch()
 
     @_guarded
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero and not trainer.sanity_checking:
+        if not trainer.sanity_checking:
             self.monitor.end_validation()
             self.monitor.update_metrics(_numbers(trainer.callback_metrics))
 
     @_guarded
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero:
-            self.monitor.update_metrics(_numbers(trainer.callback_metrics))
+        self.monitor.update_metrics(_numbers(trainer.callback_metrics))
 
     @_guarded
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        if trainer.is_global_zero:
-            self.monitor.end(outcome_of(exception))
+        self.monitor.end(outcome_of(exception))
 
     @_guarded
     def on_fit_end(self, trainer: Any, module: Any) -> None:
-        if trainer.is_global_zero:
-            self.monitor.end_epoch()
-            self.monitor.set_finished()
+        self.monitor.end_epoch()
+        self.monitor.set_finished()
 
 
 class MonitorHandler(logging.Handler):

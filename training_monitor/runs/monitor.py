@@ -51,78 +51,7 @@ _NO_CHANGES: tuple[Change, ...] = ()
 _WITHIN_NODES = ("LOCAL_RANK", "NODE_RANK")
 
 
-class VariableCalls:
-    """The part of a TrainingMonitor about editable variables: edits are applied in the training thread."""
-
-    is_active: bool
-    why_silent: str
-    troubles: Warnings
-    _record: RunRecord
-
-    def start_monitoring(self) -> None:
-        raise NotImplementedError
-
-    @property
-    def variables(self) -> dict[str, Any]:
-        """The tracked variables, with their present values."""
-        return self._record.variables.values
-
-    @harmless(None)
-    def track_variables(self, variables: Mapping[str, object]) -> None:
-        """Let these be edited from outside; edits appear in this very dict, between two steps."""
-        with self._record.lock:
-            self._record.variables.track(variables)
-            self._record.version += 1
-
-    @harmless(None)
-    def register_callback(self, name: str, callback: Callback) -> None:
-        """Call `callback` with (name, old value, new value) in the training thread when this variable was edited."""
-        self._record.variables.call_back(callback, name)
-
-    @harmless(None)
-    def register_general_callback(self, callback: Callback) -> None:
-        """Call `callback` for all variables."""
-        self._record.variables.call_back(callback)
-
-    @harmless(False)
-    def is_change(self, name: str | None = None) -> bool:
-        """Apply pending edits; return whether any variable, or this one, has changed since the last call."""
-        self._attend()
-        with self._record.lock:
-            return bool(self._record.variables.tell(name))
-
-    @harmless(_NO_CHANGES)
-    def check_changes(self) -> tuple[Change, ...]:
-        """Apply pending edits; return the changes since the last call: (name, old value, new value)."""
-        self._attend()
-        with self._record.lock:
-            return tuple(self._record.variables.tell())
-
-    @harmless("no changes")
-    def get_change_summary(self, changes: object = None) -> str:
-        """Describe the last changes; the argument of earlier versions is ignored."""
-        return self._record.variables.summary()
-
-    @harmless(False)
-    def should_restart_dataloader(self, changes: object = None) -> bool:
-        """Return whether batch_size or num_workers changed since the last call; the argument is ignored."""
-        self._attend()
-        return self._record.variables.needs_dataloader()
-
-    @harmless(None)
-    def _attend(self) -> None:
-        """Start monitoring if needed; apply the edits, and call the callbacks."""
-        self.start_monitoring()
-        record = self._record
-        with record.lock:
-            record.needs_training_thread = False
-            changes = record.variables.apply(record.clock.time())
-            record.version += bool(changes)
-        for failure in record.variables.tell_callbacks(changes):
-            self.troubles.warn(failure, failure)
-
-
-class TrainingMonitor(VariableCalls):
+class TrainingMonitor:
     """Writes the progress of this script to a file, from a background thread.
 
     Args:
@@ -357,7 +286,68 @@ class TrainingMonitor(VariableCalls):
             self._record.progress.told = Estimate(*numbers)
             self._record.version += 1
 
+    # ------------------------------------------------------------ editable variables
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The tracked variables, with their present values."""
+        return self._record.variables.values
+
+    @harmless(None)
+    def track_variables(self, variables: Mapping[str, object]) -> None:
+        """Let these be edited from outside; edits appear in this very dict, between two steps."""
+        with self._record.lock:
+            self._record.variables.track(variables)
+            self._record.version += 1
+
+    @harmless(None)
+    def register_callback(self, name: str, callback: Callback) -> None:
+        """Call `callback` with (name, old value, new value) in the training thread when this variable was edited."""
+        self._record.variables.call_back(callback, name)
+
+    @harmless(None)
+    def register_general_callback(self, callback: Callback) -> None:
+        """Call `callback` for all variables."""
+        self._record.variables.call_back(callback)
+
+    @harmless(False)
+    def is_change(self, name: str | None = None) -> bool:
+        """Apply pending edits; return whether any variable, or this one, has changed since the last call."""
+        self._attend()
+        with self._record.lock:
+            return bool(self._record.variables.tell(name))
+
+    @harmless(_NO_CHANGES)
+    def check_changes(self) -> tuple[Change, ...]:
+        """Apply pending edits; return the changes since the last call: (name, old value, new value)."""
+        self._attend()
+        with self._record.lock:
+            return tuple(self._record.variables.tell())
+
+    @harmless("no changes")
+    def get_change_summary(self, changes: object = None) -> str:
+        """Describe the last changes; the argument of earlier versions is ignored."""
+        return self._record.variables.summary()
+
+    @harmless(False)
+    def should_restart_dataloader(self, changes: object = None) -> bool:
+        """Return whether batch_size or num_workers changed since the last call; the argument is ignored."""
+        self._attend()
+        return self._record.variables.needs_dataloader()
+
     # ------------------------------------------------------------ inside
+
+    @harmless(None)
+    def _attend(self) -> None:
+        """Start monitoring if needed; apply the edits, and call the callbacks."""
+        self.start_monitoring()
+        record = self._record
+        with record.lock:
+            record.needs_training_thread = False
+            changes = record.variables.apply(record.clock.time())
+            record.version += bool(changes)
+        for failure in record.variables.tell_callbacks(changes):
+            self.troubles.warn(failure, failure)
 
     def _at_safe_point(self, tell: Callable[[], None], *, counts: str | None = None) -> None:
         self._attend()
