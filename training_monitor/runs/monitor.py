@@ -41,9 +41,8 @@ from training_monitor.core.errors import SettingsError, text_of
 from training_monitor.runs.background import Background
 from training_monitor.runs.endings import Hooks, Outcome, Warnings, bounded, harmless, outcome_of
 from training_monitor.runs.files import RunFiles, run_files
-from training_monitor.runs.record import Discarded, RunRecord, counted
+from training_monitor.runs.record import Callback, Change, Discarded, RunRecord, counted
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, RUNNING, Estimate
-from training_monitor.runs.variables import Callback, Change
 from training_monitor.targets.proc_stat import RANK_VARIABLES
 from training_monitor.targets.transport import Transport
 

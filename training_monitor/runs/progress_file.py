@@ -35,6 +35,7 @@ _MAX_LOSSES, _MAX_ENTRIES = 64, 500
 _MAX_WHOLE = 2**63
 _MAX_EXIT_CODE = 255
 _LAST_TIME = 253402300800.0  # the end of the year 9999
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _NOT_FINITE = {"nan": nan, "inf": inf, "-inf": -inf}
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
@@ -192,6 +193,44 @@ def merge_edits(control: str, run: Run, added: Mapping[str, Edit]) -> str:
     answered = {variable.name: variable.edit for variable in run.variables}
     kept = {name: edit for name, edit in read_edits(control).items() if edit.edit != answered.get(name)}
     return json.dumps({"edits": kept | dict(added)}, default=encode, indent=1) + "\n"
+
+
+def convert(text: str, kind: str) -> bool | int | float | str:
+    """Convert a text to a value of this type.
+
+    Raises:
+        ValueError: It is not one; the message says what is expected.
+    """
+    if len(text) > MAX_VALUE:
+        raise ValueError(f"longer than {MAX_VALUE} characters")
+    word = text.strip()
+    if kind == "str":
+        return text
+    if kind == "bool":
+        if word.lower() in _TRUE + _FALSE:
+            return word.lower() in _TRUE
+        raise ValueError("expected true or false")
+    try:
+        return _whole_number(word) if kind == "int" else _finite(word)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("expected a whole number" if kind == "int" else "expected a finite number") from error
+
+
+def _whole_number(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        number = _finite(word)
+        if number != int(number):
+            raise
+        return int(number)
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if not isfinite(number):
+        raise ValueError(word)
+    return number
 
 
 def _load(text: str, source: str) -> _Document:

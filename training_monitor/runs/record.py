@@ -3,29 +3,46 @@
 The training thread counts and sets metrics without a lock: counters are `itertools.count`, whose steps are atomic, and
 metrics are one dict. Everything else is under `lock`, which is never held while a file is written. Metrics are written
 as numbers, booleans and short texts, whatever the script passed in.
+
+Values of a script may be edited while it runs: `take` reads the edits of the control file, in the background; `apply`
+puts them into the script's own dict, in the training thread, between two of its steps, and answers them.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
+import numbers
+import reprlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import date, timedelta
+from pathlib import PurePath
+from typing import Any
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import redact, text_of
+from training_monitor.core.frozen import dataclass
 from training_monitor.runs.clock import VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
-from training_monitor.runs.progress_file import MAX_VALUE
+from training_monitor.runs.progress_file import MAX_VALUE, Edit, convert
 from training_monitor.runs.resources import Busiest
 from training_monitor.runs.values import FAILED, FINISHED, LOSSES, RUNNING, Estimate, OwnResources, Scalar
-from training_monitor.runs.variables import TrackedVariables, read_only_text
 
 MOST_METRICS, MOST_TEXT, MOST_NAME, MOST_LOSSES = 200, 200, 100, 64
 _LARGEST = 2**63
 FORMAT = 1
+MOST_VARIABLES, MOST_ERROR = 200, 200
+RESTARTS_DATALOADER = ("batch_size", "num_workers")
+_SMALL = (numbers.Number, PurePath, enum.Enum, date, timedelta, range, type, type(None))
+_EARLIER_RUN = "was asked of an earlier run"
+
+Change = tuple[str, object, object]  # name, old value, new value
+Callback = Callable[[str, Any, Any], object]
 
 
 class MetricValues:
@@ -139,6 +156,172 @@ def _reference(value: object) -> Callable[[], object]:
         return weakref.ref(value)
     except TypeError:
         return lambda: value
+
+
+# ---------------------------------------------------------------- variables
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The result of the last edit of a variable; `error` is None if it was applied."""
+
+    edit: str
+    error: str | None = None
+    applied_at: float | None = None
+
+
+def type_name(value: object) -> str | None:
+    """Return float, int, bool or str; None for a value that cannot be edited."""
+    kinds = (("bool", bool), ("int", int), ("float", float), ("str", str))
+    with suppress(Exception):  # the object may hide its class
+        return next((name for name, kind in kinds if isinstance(value, kind)), None)
+    return None
+
+
+def read_only_text(value: object) -> str:
+    """Return a text for a value that cannot be edited, without calling the repr of large objects."""
+    with suppress(Exception):  # any class may raise
+        return redact(_Brief().repr(value))[:MAX_VALUE]
+    return f"<{type(value).__name__}>"
+
+
+class _Brief(reprlib.Repr):
+    """A repr that shows the beginnings of containers, and the text of other objects only if they are small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 4, 200, 200
+        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = self.maxdeque = 50
+
+    def repr_instance(self, x: object, level: int) -> str:
+        """Return a short text: a tensor's own would wait for its GPU, and that of a model is long."""
+        if isinstance(x, _SMALL):
+            return text_of(x)[: self.maxother]
+        return f"<{type(x).__name__}>"
+
+
+class TrackedVariables:
+    """The variables of a run. `values` is what the script reads; a dict that it passed in is kept up to date too."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, object] = {}
+        self.answers: dict[str, Answered] = {}
+        self._owners: dict[str, MutableMapping[str, object]] = {}
+        self._kinds: dict[str, str | None] = {}
+        self._pending: dict[str, tuple[Edit, object]] = {}
+        self._untold: dict[str, tuple[object, object]] = {}
+        self._told: dict[str, tuple[object, object]] = {}
+        self._needs_dataloader = False
+        self._callbacks: list[tuple[str | None, Callback]] = []
+
+    def track(self, variables: Mapping[str, object]) -> None:
+        """Let these be edited.
+
+        Raises:
+            ValueError: There are too many, or a name is not a text of at most 100 characters.
+        """
+        for name in variables:
+            if not isinstance(name, str) or not 0 < len(name) <= MOST_NAME:
+                raise ValueError(f"a variable's name is a text of at most {MOST_NAME} characters, not {name!r:.200}")
+        if len({*self.values, *variables}) > MOST_VARIABLES:
+            raise ValueError(f"at most {MOST_VARIABLES} variables can be tracked")
+        for name, value in variables.items():
+            self.values[name], self._kinds[name] = value, type_name(value)
+            if isinstance(variables, MutableMapping):
+                self._owners[name] = variables
+
+    def current(self, name: str) -> object:
+        """Return the value that the script uses now: it may have set it itself."""
+        owner = self._owners.get(name)
+        with suppress(Exception):  # a mapping of the script's own may raise
+            if owner is not None and name in owner:
+                return owner[name]
+        return self.values.get(name)
+
+    def kind(self, name: str) -> str | None:
+        """Return the type to which edits are converted; None if the value cannot be edited."""
+        return self._kinds.get(name) if type_name(self.current(name)) else None
+
+    def take(self, edits: Mapping[str, Edit], *, of_earlier_run: bool = False) -> bool:
+        """Accept edits; True if something is to be applied. Edits that cannot be applied are answered at once."""
+        for name, edit in edits.items():
+            waiting, answer = self._pending.get(name), self.answers.get(name)
+            seen = waiting[0].edit if waiting else answer.edit if answer else None
+            if name not in self.values or seen == edit.edit:
+                continue
+            self._pending.pop(name, None)
+            kind = self.kind(name)
+            if of_earlier_run or kind is None:
+                why = _EARLIER_RUN if kind else f"a value of type {type(self.current(name)).__name__} cannot be edited"
+                self.answers[name] = Answered(edit.edit, why)
+                continue
+            try:
+                self._pending[name] = edit, convert(edit.value, kind)
+            except ValueError as error:
+                self.answers[name] = Answered(edit.edit, f"{edit.value[:50]!r}: {error}")
+        return bool(self._pending)
+
+    def apply(self, now: float) -> list[Change]:
+        """Put the accepted edits into the script's values; return the changes. `now` is epoch seconds."""
+        changes: list[Change] = []
+        while self._pending:
+            name = next(iter(self._pending))
+            edit, value = self._pending.pop(name)
+            old = self.current(name)
+            owner = self._owners.get(name)
+            try:
+                if owner is not None:
+                    owner[name] = value
+            except Exception as error:  # a mapping of the script's own may raise
+                self.answers[name] = Answered(edit.edit, f"{type(error).__name__}: {text_of(error)}"[:MOST_ERROR])
+                continue
+            self.values[name] = value
+            self.answers[name] = Answered(edit.edit, None, now)
+            changes.append((name, old, value))
+            self._untold[name] = (self._untold[name][0] if name in self._untold else old), value
+            self._needs_dataloader = self._needs_dataloader or name in RESTARTS_DATALOADER
+        return changes
+
+    def call_back(self, callback: Callback, name: str | None = None) -> None:
+        """Register a callback with (name, old value, new value) for this variable, or for all."""
+        self._callbacks.append((name, callback))
+
+    def tell_callbacks(self, changes: Iterable[Change]) -> list[str]:
+        """Call the callbacks; return a message for each that failed."""
+        failures = []
+        for name, old, new in changes:
+            for wanted, callback in list(self._callbacks):
+                try:
+                    if wanted in (None, name):
+                        callback(name, old, new)
+                except Exception as error:  # the script's own function
+                    failures.append(f"a callback for {name!r} failed: {type(error).__name__}: {text_of(error)}")
+        return failures
+
+    def tell(self, name: str | None = None) -> list[Change]:
+        """Return the changes since the last call, of one variable or of all."""
+        if name is None:
+            told, self._untold = self._untold, {}
+        else:
+            told = {name: self._untold.pop(name)} if name in self._untold else {}
+        if told:
+            self._told = told
+        return [(key, old, new) for key, (old, new) in told.items()]
+
+    def summary(self) -> str:
+        """Describe the last changes, one line each."""
+        changes = {**self._told, **self._untold}
+        return (
+            "\n".join(f"{name}: {old!r:.200} -> {new!r:.200}" for name, (old, new) in changes.items()) or "no changes"
+        )
+
+    def needs_dataloader(self) -> bool:
+        """Return whether the batch size or the number of workers changed since the last call."""
+        needed, self._needs_dataloader = self._needs_dataloader, False
+        return needed
+
+
+# ---------------------------------------------------------------- the run
 
 
 def counted(counter: itertools.count[int]) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from training_monitor.runs.progress_file import Edit
-from training_monitor.runs.variables import TrackedVariables, convert, read_only_text, type_name
+from training_monitor.runs.progress_file import Edit, convert
+from training_monitor.runs.record import TrackedVariables, read_only_text, type_name
 
 
 def asked(**values: str) -> dict[str, Edit]:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from training_monitor.core.units import plural
-from training_monitor.runs.progress_file import MAX_VALUE, why_read_only
+from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only
 from training_monitor.runs.rows import is_same_attempt
 from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
-from training_monitor.runs.variables import convert
 from training_monitor.screens.kit.view import asked, cancel, opened, said
 from training_monitor.screens.top.columns import about_run
 from training_monitor.screens.top.view import (
