@@ -12,9 +12,8 @@ from training_monitor.core.values import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.service.credits import Credits
-from training_monitor.service.job_context import JobContext, reached_limit
+from training_monitor.service.job_context import JobContext, ended, reached_limit
 from training_monitor.service.machine_steps import close_rental, destroy, destroy_rented, leave_to_others
-from training_monitor.service.notices import ended
 from training_monitor.service.publish import make_samples, register_model
 from training_monitor.service.training_step import copy_here, fetch_here, newest_on_machine, save_what_there_is
 from training_monitor.service.transfers import clear_below
