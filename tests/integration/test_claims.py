@@ -15,12 +15,11 @@ from training_monitor.core.errors import CommandFailed, LeaseLost
 from training_monitor.jobs.claims import (
     Claim,
     Owner,
-    beat_question,
-    free_question,
     list_question,
     look_question,
     only_as_owner,
     take_question,
+    write_question,
 )
 from training_monitor.targets.asking import ask
 
@@ -92,16 +91,16 @@ def test_an_act_of_a_former_owner_is_not_done_however_late_it_arrives(target: Pl
     assert take(target, 1, owner=replace(ANN, host="bob's host"))
     [answer] = ask(target.address, only_as_owner(act, mine))
     assert isinstance(answer.failure, LeaseLost) and "bob's host" in answer.failure.what
-    [answer] = ask(target.address, beat_question(mine))
+    [answer] = ask(target.address, write_question(mine, "held"))
     assert answer.value and answer.value.owner.host == "bob's host"
-    [answer] = ask(target.address, free_question(mine))
+    [answer] = ask(target.address, write_question(mine, "free"))
     assert answer.value and answer.value.held
 
 
 def test_what_was_let_go_is_free_and_its_number_does_not_come_again(target: Place) -> None:
     mine = take(target)
     assert mine
-    [answer] = ask(target.address, free_question(mine))
+    [answer] = ask(target.address, write_question(mine, "free"))
     assert answer.value and not answer.value.held
     assert take(target, 0) is None
     again = take(target, 1)
@@ -121,7 +120,7 @@ def test_the_age_is_the_uptime_since_the_beat_whatever_the_clock_of_the_target_s
     set_line(target, mine, 3, str(int(uptime) - 500))
     seen = look(target)
     assert seen and 500 <= seen.age < 560 and not seen.is_live
-    [answer] = ask(target.address, beat_question(mine))
+    [answer] = ask(target.address, write_question(mine, "held"))
     assert answer.value and answer.value.age < 60 and answer.value.is_live
 
 
@@ -168,10 +167,10 @@ def test_an_owner_whose_claim_was_emptied_by_a_power_cut_may_act(target: Place) 
 def test_what_was_let_go_is_held_again_by_no_beat_or_act_that_comes_late(target: Place) -> None:
     mine = take(target)
     assert mine
-    ask(target.address, free_question(mine))
+    ask(target.address, write_question(mine, "free"))
     [answer] = ask(target.address, only_as_owner(plain("echo acted"), mine))
     assert isinstance(answer.failure, LeaseLost)
-    [answer] = ask(target.address, beat_question(mine))
+    [answer] = ask(target.address, write_question(mine, "held"))
     assert answer.value and not answer.value.held
 
 

@@ -57,6 +57,8 @@ MOST_LISTED = 200
 _LINE = 1000  # characters of a claim, fixed so that a beat needs no more space
 _WORD = 400  # characters of a name in a claim
 _REFUSED = 75
+_NOTHING: Question[None] = Question("claim", "", lambda reply: None)
+Tell = Callable[[str, str], None]  # the kind of an event, and its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +190,8 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
     return Question("claim", script, parse)
 
 
-def beat_question(claim: Claim) -> Question[Claim | None]:
-    """Renew a claim; the answer is the claim that now holds, which may be another owner's."""
-    return _write_question(claim, "held")
-
-
-def free_question(claim: Claim) -> Question[Claim | None]:
-    """Let go of a claim, if it is still ours."""
-    return _write_question(claim, "free")
-
-
-def _write_question(claim: Claim, state: str) -> Question[Claim | None]:
+def write_question(claim: Claim, state: Literal["held", "free"]) -> Question[Claim | None]:
+    """Renew a claim or let go of it, if it is still ours; the answer is the claim that now holds."""
     script = _call("write", claim.name, number_held=claim.number, token_held=claim.token, new_state=state)
     return Question("claim", script, _parse_one)
 
@@ -255,10 +248,6 @@ def _parse_claim(line: str) -> Claim:
         return Claim("it", int(number), "", False, 0.0, 0.0, 0.0, Owner("?", "?", 0, "", ""), is_damaged=True)
 
 
-Tell = Callable[[str, str], None]  # the kind of an event, and its text
-_NOTHING: Question[None] = Question("claim", "", lambda reply: None)
-
-
 def lease_seconds() -> float:
     """Return how long to wait for a silent supervisor: TRAINING_MONITOR_LEASE, default 120 s."""
     text = os.environ.get(LEASE, "").strip()
@@ -278,15 +267,7 @@ class Claiming:
     claim on the target. A thread renews the claim, so that a long upload or a slow stop does not lose it.
     """
 
-    def __init__(
-        self,
-        site: Site,
-        name: str,
-        store: Store,
-        tell: Tell,
-        *,
-        take_over: bool = False,
-    ) -> None:
+    def __init__(self, site: Site, name: str, store: Store, tell: Tell, *, take_over: bool = False) -> None:
         self.site, self.name, self._store = site, name, store
         self._tell, self._take_over, self._lease = tell, take_over, lease_seconds()
         self._closing = ExitStack()
@@ -341,14 +322,11 @@ class Claiming:
             taken = self.site.ask_one(take_question(self.name, me, token, found.number if found else 0, self._lease))
             assert taken
             if taken.token == token:
-                self._tell_taken(found, me.is_same_place(found.owner) if found else True)
+                if found and found.held and not me.is_same_place(found.owner):
+                    self._tell("detected", f"{self.name} taken over from {found}")
                 return taken
             first = found = taken  # another supervisor was faster
             began, silence = self.site.clock.monotonic(), None
-
-    def _tell_taken(self, before: Claim | None, is_mine: bool) -> None:
-        if before and before.held and not is_mine:
-            self._tell("detected", f"{self.name} taken over from {before}")
 
     def guard(self, question: Question[T]) -> Question[T]:
         """Make a question act only while no other owner holds the claim. Raises like `hold`."""
@@ -369,7 +347,7 @@ class Claiming:
                 get_logger().debug("%s: the claim could not be renewed: %s", self.name, error)
 
     def _beat(self, mine: Claim) -> None:
-        now = self.site.ask_one(beat_question(mine))
+        now = self.site.ask_one(write_question(mine, "held"))
         is_gone = now is None or (now.is_damaged and now.number == mine.number)  # a new container, or a power failure
         if is_gone and not self._ended.is_set():
             me = this_owner(self._store.folder, self.site.target)
@@ -387,7 +365,7 @@ class Claiming:
         claim, self._claim = self._claim, None
         with self._closing, suppress(TrainingMonitorError):  # otherwise its lease expires
             if claim and not self._lost:
-                self.site.ask_one(free_question(claim))
+                self.site.ask_one(write_question(claim, "free"))
 
 
 def see_unclaimed(site: Site, name: str, store: Store) -> None:

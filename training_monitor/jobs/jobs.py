@@ -80,11 +80,6 @@ def said_by(view: JobView) -> str:
     return view.log_tail.replace(f"Running entrypoint for job {view.job_id}: {view.command}", "", 1)
 
 
-def _may_have_said_more(view: JobView) -> bool:
-    """Whether a Ray job failed so recently that the log, read together with its status, may lack its last lines."""
-    return view.status is JobStatus.FAILED and view.log_age is not None and view.log_age < _RECENT_SECONDS
-
-
 def _view_of(job: RayJob) -> JobView:
     """Return the view of a Ray job without its log, and its message without the log lines that Ray may append."""
     message = re.split(r", last available logs|\n", job.message)[0] if job.message else None
@@ -116,8 +111,9 @@ def see_job(site: Site, job_id: str) -> JobView:
 
 
 def read_last_words(site: Site, view: JobView) -> JobView:
-    """Read the end of the log again if the job has just failed; return other views unchanged."""
-    if is_process_job(view.job_id) or not _may_have_said_more(view):
+    """Read the end of a Ray job's log again if it has just failed, as it may lack its last lines; else do nothing."""
+    is_recent = view.log_age is not None and view.log_age < _RECENT_SECONDS
+    if is_process_job(view.job_id) or view.status is not JobStatus.FAILED or not is_recent:
         return view
     [log] = site.ask(ray_jobs.log_question(view.job_id))
     return _with_log(view, log) if log.known else view

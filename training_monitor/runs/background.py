@@ -78,7 +78,7 @@ class Background:
         self._writing = threading.RLock()  # a signal may interrupt its holder
         self._thread: _Writer | None = None
         self._pid = os.getpid()
-        self._written_version, self._is_final, self._has_left = -1, False, False
+        self._written_version, self.is_final, self._has_left = -1, False, False
         self._next_beat = self._next_look = self._next_control = clock.monotonic()
         self._control_state: tuple[int, int, int] | None = None
         self._garbled_state: tuple[int, int, int] | None = None
@@ -114,7 +114,7 @@ class Background:
             self._record.take_metrics()
         atexit.unregister(self.finish)
         self._write_last()
-        if not self._is_final:
+        if not self.is_final:
             atexit.register(self.finish)
 
     def _leave(self) -> None:
@@ -139,9 +139,9 @@ class Background:
         try:
             for left in reversed(range(_LAST_TRIES)):
                 if self._write(is_last=True):
-                    self._is_final = True
+                    self.is_final = True
                     self._release()
-                if self._is_final:
+                if self.is_final:
                     break
                 if left:
                     self._clock.sleep(_BETWEEN_TRIES)
@@ -156,11 +156,6 @@ class Background:
     def stop_copying(self) -> None:
         """End the tees, which would otherwise last until the process exits."""
         self._outputs.stop()
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the file has the last status."""
-        return self._is_final
 
     # ------------------------------------------------------------ in the thread
 
@@ -188,7 +183,7 @@ class Background:
         """Find out the identity of this process, and where its output goes."""
         me = this_process(is_alone=self._is_alone)
         self._metadata |= encode(me.process)
-        self._metadata["stdout_path"], self._metadata["stderr_path"] = output_paths()
+        self._metadata["stdout_path"], self._metadata["stderr_path"] = _regular_target(1), _regular_target(2)
         self._place = Place(self.wanted, me, self._clock)
         return self._place
 
@@ -196,7 +191,7 @@ class Background:
         """Return whether we own the files; if another living run writes them, switch to another name."""
         standing = place.settle(is_last=is_last)
         if standing is Standing.RELATED:
-            self._is_final = True
+            self.is_final = True
             self._closing.set()
             self._fall_silent(None)
             self._outputs.stop()
@@ -418,12 +413,8 @@ class _Watch(threading.Thread):
         self.outputs = outputs
 
 
-def output_paths() -> tuple[str | None, str | None]:
-    """Return the files that stdout and stderr go to; None if it is not a regular file, or unknown."""
-    return _regular_target(1), _regular_target(2)
-
-
 def _regular_target(descriptor: int) -> str | None:
+    """Return the regular file that a descriptor writes to; None if it is none, or unknown."""
     with suppress(OSError):
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             path = os.readlink(f"/proc/self/fd/{descriptor}")

@@ -111,16 +111,14 @@ class HuggingFaceCallback(_Hooks):
         self.monitor.update_metrics(_numbers(metrics))
 
     @_guarded
-    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any = None, **others: Any) -> None:
-        self._end_validation()
-
-    @_guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **others: Any) -> None:
         self.monitor.update_metrics(_numbers(logs))
 
     @_guarded
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: Any, *metrics: Any, **others: Any) -> None:
         self._end_validation()
+
+    on_predict = on_epoch_end
 
     @_guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:

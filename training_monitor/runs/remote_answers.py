@@ -243,14 +243,12 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
 
 def describe_signals(text: str, word: str, processes: Sequence[Identity], number: int) -> tuple[str, ...]:
     """Return a sentence for each process: the result of a signal, or why none was sent."""
-    parts = dict(split_parts(text, word))
-    return tuple(_describe(process, number, parts.get(str(at))) for at, process in enumerate(processes))
-
-
-def _describe(process: Identity, number: int, said: str | None) -> str:
-    words, _, name = (said or "").partition("\n")
-    outcome, _, state = words.partition(" ")
-    return describe_outcome(process, number, outcome, name, state)
+    parts, sentences = dict(split_parts(text, word)), []
+    for at, process in enumerate(processes):
+        words, _, name = parts.get(str(at), "").partition("\n")
+        outcome, _, state = words.partition(" ")
+        sentences.append(describe_outcome(process, number, outcome, name, state))
+    return tuple(sentences)
 
 
 def _number(text: str) -> float | None:

@@ -36,7 +36,6 @@ class GpuMemory:
 
     by_pid: Mapping[int, float] | None = None
     total: float | None = None
-    used: float | None = None
     error: str | None = None
 
 
@@ -54,7 +53,6 @@ def add_up_gpus(table: GpuTable, processes: Sequence[GpuProcess]) -> GpuMemory:
     return GpuMemory(
         by_pid if silent is None else None,
         _sum([gpu.memory_total_mb for gpu in table.gpus]),
-        _sum([gpu.memory_used_mb for gpu in table.gpus]),
         None if silent is None else f"nvidia-smi does not say what process {silent} uses",
     )
 
@@ -65,7 +63,6 @@ def with_gpus(machine: MachineSample, memory: GpuMemory) -> MachineSample:
         machine,
         gpu_mib=memory.by_pid,
         gpu_total_mib=memory.total,
-        gpu_used_mib=memory.used,
         gpu_error=memory.error,
     )
 

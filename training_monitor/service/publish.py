@@ -107,19 +107,15 @@ def _run_tries(hook: Hook, tries: DetachedTries, script: str, env: Mapping[str, 
     """Return the first successful try, or the last one; no processes of a failed try are left running."""
     view = tries.settle()
     while view is None or view.status is not JobStatus.SUCCEEDED:
-        if view is not None and view.survivors:
-            tries.stop()
-        if view is not None and not (_may_try_again(view) and tries.newest < hook.attempts):
-            break
         if view is not None:
+            if view.survivors:
+                tries.stop()
+            has_failed = view.status is JobStatus.FAILED or ran_too_long(view)  # and was not stopped by a person
+            if not has_failed or tries.newest >= hook.attempts:
+                break
             tries.back_off(min(tries.newest, 5), _problem(view, hook))
         view = tries.run(script, env)
     return view
-
-
-def _may_try_again(view: JobView) -> bool:
-    """Return whether it failed, other than by a person who stopped it."""
-    return view.status is JobStatus.FAILED or ran_too_long(view)
 
 
 def _problem(view: JobView, hook: Hook) -> str | None:

@@ -97,7 +97,7 @@ class MachineSample:
         ticks: clock ticks a second. cores, memory_bytes: of the machine; available_bytes: MemAvailable.
         processes: by pid. threads: of the requested processes, by pid.
         gpu_mib: GPU memory by pid, over all GPUs; None when nvidia-smi did not answer, `gpu_error` says why.
-        gpu_total_mib, gpu_used_mib: over all GPUs.
+        gpu_total_mib: over all GPUs.
         sees_all: whether `processes` is complete; hidepid hides those of other users, so a missing one may be alive.
     """
 
@@ -111,7 +111,6 @@ class MachineSample:
     threads: Mapping[int, tuple[ProcessSample, ...]] = field(default_factory=dict)
     gpu_mib: Mapping[int, float] | None = None
     gpu_total_mib: float | None = None
-    gpu_used_mib: float | None = None
     gpu_error: str | None = None
     sees_all: bool = True
 

@@ -14,14 +14,9 @@ def gpu(index: int, used: float | None, total: float | None = 80.0) -> Gpu:
 def test_the_memory_of_a_process_is_summed_over_all_gpus() -> None:
     rows = (GpuProcess(7, "python", "GPU-a", 10.0), GpuProcess(7, "python", "GPU-b", 5.0))
     memory = add_up_gpus(GpuTable((gpu(0, 10.0), gpu(1, 5.0))), rows)
-    assert memory == GpuMemory({7: 15.0}, 160.0, 15.0)
+    assert memory == GpuMemory({7: 15.0}, 160.0)
     sample = with_gpus(machine(), memory)
-    assert (sample.gpu_mib, sample.gpu_total_mib, sample.gpu_used_mib, sample.gpu_error) == (
-        {7: 15.0},
-        160.0,
-        15.0,
-        None,
-    )
+    assert (sample.gpu_mib, sample.gpu_total_mib, sample.gpu_error) == ({7: 15.0}, 160.0, None)
 
 
 def test_one_part_that_is_not_known_makes_the_sum_unknown() -> None:
@@ -31,7 +26,7 @@ def test_one_part_that_is_not_known_makes_the_sum_unknown() -> None:
 
 
 def test_no_process_on_a_gpu_is_known_to_be_none() -> None:
-    assert add_up_gpus(GpuTable((gpu(0, 0.0),)), ()) == GpuMemory({}, 80.0, 0.0)
+    assert add_up_gpus(GpuTable((gpu(0, 0.0),)), ()) == GpuMemory({}, 80.0)
 
 
 def test_a_driver_that_complains_is_no_empty_gpu() -> None:

@@ -54,7 +54,7 @@ def after(smi: Smi, seconds: float, call: Callable[[], GpuMemory]) -> GpuMemory:
 
 
 def test_memory_is_added_up_over_all_gpus() -> None:
-    assert Smi().latest() == GpuMemory({77: 1020.0, 78: 24.0}, 287542.0, 1048.0)
+    assert Smi().latest() == GpuMemory({77: 1020.0, 78: 24.0}, 287542.0)
 
 
 def test_a_hanging_nvidia_smi_keeps_nobody_waiting_and_is_asked_once() -> None:
@@ -137,13 +137,13 @@ def test_memory_that_is_not_reported_is_not_zero() -> None:
     smi = Smi()
     smi.apps = "77, python, GPU-a, [N/A]\n78, python, GPU-a, 5\n"
     answer = smi.latest()
-    assert (answer.by_pid, answer.used) == (None, 1048.0) and "process 77" in str(answer.error)
+    assert (answer.by_pid, answer.total) == (None, 287542.0) and "process 77" in str(answer.error)
 
 
 def test_no_process_on_a_gpu_is_known_to_be_none() -> None:
     smi = Smi()
     smi.apps = ""
-    assert smi.latest() == GpuMemory({}, 287542.0, 1048.0)
+    assert smi.latest() == GpuMemory({}, 287542.0)
 
 
 def test_garbage_is_no_answer() -> None:
