@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place, kill, wait_until
-from training_monitor.jobs.pid_files import ProcessView, process_question, stop_process_question
+from training_monitor.jobs.process_jobs import ProcessView, process_question, stop_process_question
 from training_monitor.targets.asking import ask, quote_path
 
 # A training with a child, a child that ignores TERM, and one in a process group of its own.

@@ -17,7 +17,7 @@ from tests.integration.conftest import Place, SshServer, Surroundings, kill, wai
 from training_monitor.core.errors import CommandError, CommandFailed, SettingsError
 from training_monitor.service import sync
 from training_monitor.service.file_lists import PARTIAL
-from training_monitor.service.machine_steps import check_instance
+from training_monitor.service.instance_steps import check_instance
 from training_monitor.service.sync import SyncProgress, SyncReport, fetch_folder, push_folder
 
 HOSTILE_NAMES = (

@@ -17,7 +17,7 @@ from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
 from training_monitor.core.settings_lines import find_line
 from training_monitor.core.settings_table import Place, format_path, read_keys, read_table, settings_of
 from training_monitor.service.credits import Credits
-from training_monitor.service.machine_steps import offer_query
+from training_monitor.service.instance_steps import offer_query
 from training_monitor.service.queue import TrainingQueue, load_service_config
 from training_monitor.service.worker import check_request, queue_checked
 from training_monitor.vast.account import account_balance

@@ -16,6 +16,11 @@ stopped. The scripts print `key=value` lines, then `log`, then the end of the lo
 A hold is a person's request that a job is not restarted, kept on the target beside the run directories. It is needed
 because a job that has ended can no longer be stopped, and Ray does not record who stopped one: every supervisor,
 wherever it runs, checks the hold before it starts the next attempt.
+
+Other processes are found by a pid, a pid file or a log file. A pid identifies a process only together with its start
+time and boot: a pid that was reused after the file was written, or since the last look, is not the watched process. Its
+descendants belong to it, and its session or process group if it leads them. A process that left both and whose parent
+is gone cannot be recognized, and is left alone.
 """
 
 from __future__ import annotations
@@ -36,12 +41,14 @@ from training_monitor.core.errors import (
     SettingsError,
     TargetUnreachable,
 )
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.logs.training_log import parse_progress
-from training_monitor.targets.asking import Site, read_text
+from training_monitor.targets.asking import Site, quote_path, read_text
+from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.replies import parse_fields
-from training_monitor.targets.scripts import format_call
+from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
@@ -49,6 +56,7 @@ PREFIX = "process:"
 LOG_BYTES = 65536
 START_SECONDS = 30.0
 STOP_GRACE_SECONDS = 10.0
+WRITTEN_SECONDS = 60  # a process that began this long after its pid file was written is another one
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
 _STOPPERS = {SUPERVISOR: "its supervisor, to restart it", TIME_LIMIT: "its time limit"}
@@ -296,3 +304,78 @@ def held_by(site: Site, job_id: str) -> str | None:
 def hold_key(job_id: str) -> str:
     """Return the name of the file that holds a job."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:32]
+
+
+# ---------------------------------------------------------------- other processes
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """One look; `running` None is unknown. `age` is the seconds since it began, `pids` are its processes.
+
+    `command` is the beginning of its command line; `reason` says why it does not run, or why that is unknown.
+    """
+
+    running: bool | None
+    identity: Identity | None = None
+    age: float | None = None
+    pids: tuple[int, ...] = ()
+    command: str | None = None
+    reason: str | None = None
+
+
+def process_question(
+    pid_file: str | None, log: str | None, known: Identity | None = None, pid: int | None = None
+) -> Question[ProcessView]:
+    """Ask whether the process behind a pid or pid file runs, or else the one that writes a log (a shell expression)."""
+    if pid is not None:
+        script = _call_pid_file("by_pid", known, pid=pid)
+    elif pid_file is not None:
+        script = _call_pid_file("by_pid_file", known, written=WRITTEN_SECONDS, file=quote_path(pid_file))
+    else:
+        script = _call_pid_file("by_log", known, log=Quoted(log or "''"))
+
+    def parse(reply: Reply) -> ProcessView:
+        return _parse_process(parse_fields(reply.output)[0], pid_file, known, reply.output)
+
+    return Question("process", script, parse, limit=15.0)
+
+
+def _call_pid_file(function: str, known: Identity | None, **variables: str | int) -> str:
+    was = (known.pid, known.start_ticks or "", known.boot_id or "") if known else ("", "", "")
+    return format_call("pid_file", function, was_pid=was[0], was_start=was[1], was_boot=was[2], **variables)
+
+
+def _parse_process(fields: Mapping[str, str], pid_file: str | None, known: Identity | None, text: str) -> ProcessView:
+    state, reason = fields.get("state"), fields.get("reason")
+    if state == "denied":
+        raise AccessDenied(f"{pid_file}: no permission to read it", hint="another user, or the file's permissions")
+    if state == "running":
+        pids = tuple(int(word) for word in fields.get("pids", "").split() if word.isdigit())
+        identity = Identity(int(fields["pid"]), int(fields["start"]), boot_id=fields["boot"])
+        age, command = fields.get("age", ""), fields.get("command", "").strip() or None
+        return ProcessView(True, identity, float(age) if age.isdigit() else None, pids, command)
+    if state == "gone":
+        return ProcessView(False, known, reason=reason)
+    if state == "unknown":
+        where = f"{pid_file}: " if pid_file else ""
+        return ProcessView(None, known, reason=f"{where}{reason}")
+    raise CommandFailed(f"the process could not be looked at: {text.strip()[-300:] or 'it said nothing'}")
+
+
+def stop_process_question(identity: Identity, grace: float) -> Question[list[str]]:
+    """Send TERM to a process and all that belong to it, KILL after `grace` seconds, and look again.
+
+    The answer lists what not even SIGKILL ended, as `PID STATE`; a process that reused the pid is not touched.
+    """
+
+    def parse(reply: Reply) -> list[str]:
+        fields, _ = parse_fields(reply.output)
+        if fields.get("state") == "own":
+            raise SettingsError("pid_file", identity.pid, "a training: this command runs under that process itself")
+        if "state" not in fields:
+            raise CommandFailed(f"the process could not be stopped: {reply.output.strip()[:300]}")
+        return processes_left(reply)
+
+    script = _call_pid_file("stop", identity, _grace=hundredths(grace))
+    return Question("stop", script, parse, limit=grace + 30)

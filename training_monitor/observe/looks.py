@@ -30,8 +30,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing, Observation, WatchedJob
 from training_monitor.health.host import gpu_question
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
-from training_monitor.jobs.pid_files import ProcessView, process_question
-from training_monitor.jobs.process_jobs import log_expression as process_log
+from training_monitor.jobs.process_jobs import ProcessView, log_expression as process_log, process_question
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
 from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.gpu_load import gpu_load

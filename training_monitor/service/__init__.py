@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from training_monitor.service.config import *
     from training_monitor.service.credits import *
     from training_monitor.service.dataset import *
-    from training_monitor.service.machine_steps import *
+    from training_monitor.service.instance_steps import *
     from training_monitor.service.queue import *
     from training_monitor.service.sweeper import *
     from training_monitor.service.sync import *
@@ -22,7 +22,7 @@ __all__, __getattr__, __dir__ = export_names(
         "service.config": "ServiceConfig",
         "service.credits": "Credits",
         "service.dataset": "validate_dataset",
-        "service.machine_steps": "check_instance format_training_config",
+        "service.instance_steps": "check_instance format_training_config",
         "service.queue": "TrainingQueue",
         "service.sweeper": "sweep_instances",
         "service.sync": "fetch_folder push_folder",

@@ -12,10 +12,10 @@ from training_monitor.core.values import UploadReport
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.service.credits import Credits
+from training_monitor.service.instance_steps import close_rental, destroy, destroy_rented, leave_to_others
 from training_monitor.service.job_context import JobContext, ended, reached_limit
-from training_monitor.service.machine_steps import close_rental, destroy, destroy_rented, leave_to_others
 from training_monitor.service.publish import make_samples, register_model
-from training_monitor.service.training_step import copy_here, fetch_here, newest_on_machine, save_what_there_is
+from training_monitor.service.training_step import copy_here, fetch_here, newest_on_instance, save_what_there_is
 from training_monitor.service.transfers import clear_below
 from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.vast.cost import spent_by
@@ -29,7 +29,7 @@ UPLOAD_ROUNDS = 3
 def upload(ctx: JobContext) -> None:
     """Copy the model here and upload it, both verified; go on only when a copy exists outside the machine."""
     request = ctx.job.request
-    model = newest_on_machine(ctx)
+    model = newest_on_instance(ctx)
     if model is None:
         ctx.end(JobState.FAILED, f"the training left no complete checkpoint in {ctx.checkpoint_dir}")
         return
@@ -163,7 +163,7 @@ def register(ctx: JobContext) -> None:
 # ---------------------------------------------------------------- the end
 
 
-def leave_machine(ctx: JobContext) -> None:
+def leave_instance(ctx: JobContext) -> None:
     """Destroy the machine and verify that it is gone; keep or stop that of a completed job if it says so."""
     work = ctx.job.work
     if work.instance_id is None:

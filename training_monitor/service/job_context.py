@@ -54,14 +54,14 @@ _WAITS = ("budget", *(state.value for state in JobState))
 _GENERATIONS = {"job_waiting": _WAITS, "limit": _LIMITS, "soft_limit": _LIMITS}
 
 
-def machine_seconds(job: QueuedJob, now: float) -> float:
+def instance_seconds(job: QueuedJob, now: float) -> float:
     """Return how long the job has had machines, in total."""
     return sum(max(0.0, (each.ended_at or now) - each.started_at) for each in job.work.rentals)
 
 
 def reached_limit(job: QueuedJob, now: float) -> Limit | None:
     """Return the limit that ends the job; else one to report, as it is passed or will be; None if there is neither."""
-    request, seconds = job.request, machine_seconds(job, now)
+    request, seconds = job.request, instance_seconds(job, now)
     if seconds >= request.hard_timeout:
         allowed = format_duration(request.hard_timeout)
         reason = f"hard timeout: {format_duration(seconds)} on machines, {allowed} allowed"
@@ -74,7 +74,7 @@ def reached_limit(job: QueuedJob, now: float) -> Limit | None:
 
 def seconds_left(job: QueuedJob, now: float) -> float:
     """Return how long the job may keep its machine: until its hard timeout, or until its budget is used up."""
-    left, running = job.request.hard_timeout - machine_seconds(job, now), _running(job)
+    left, running = job.request.hard_timeout - instance_seconds(job, now), _running(job)
     if job.request.budget is not None and running and running.price_per_hour:
         left = min(left, (job.request.budget - spent_by(job.work.rentals, now).dollars) / running.price_per_hour * HOUR)
     return max(0.0, left)

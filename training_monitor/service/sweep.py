@@ -216,7 +216,7 @@ def _judge_end(look: _Look) -> _Found:
     if job is None:
         return None
     outcome = job.work.outcome if job.state in _AFTER_WORK else job.state
-    if outcome is JobState.COMPLETED and job.request.on_finish != "destroy" and _is_last_machine(look.row, job):
+    if outcome is JobState.COMPLETED and job.request.on_finish != "destroy" and _is_last_instance(look.row, job):
         what = "its storage goes" if forecast_burn([look.row], None).storage_only else "it goes"
         return "kept", f"kept as asked (on_finish: {job.request.on_finish}); {what} on costing money", None
     if job.state.is_terminal:
@@ -297,7 +297,7 @@ def _status(row: Mapping[str, Any]) -> str | None:
     return status if isinstance(status, str) else None
 
 
-def _is_last_machine(row: Mapping[str, Any], job: QueuedJob) -> bool:
+def _is_last_instance(row: Mapping[str, Any], job: QueuedJob) -> bool:
     last = job.work.rentals[-1].instance_id if job.work.rentals else None
     return _is_same(last if job.work.instance_id is None else job.work.instance_id, row.get("id"))
 

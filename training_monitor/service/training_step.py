@@ -24,8 +24,8 @@ from training_monitor.logs.job_progress import job_progress
 from training_monitor.restart.restart import RestartNotices
 from training_monitor.restart.state import RunState, load_run_state
 from training_monitor.restart.supervisor import Supervisor
+from training_monitor.service.instance_steps import give_up_instance, tell_copying
 from training_monitor.service.job_context import JobContext, seconds_left
-from training_monitor.service.machine_steps import give_up_machine, tell_copying
 from training_monitor.service.sync import SyncReport, fetch_folder
 from training_monitor.targets.asking import Site
 from training_monitor.vast.instances import find_instance
@@ -122,10 +122,10 @@ class TrainingStep:
         if self._run.phase == "waiting" and (reason := self._reason_to_move()):
             self._try_to_keep_rest()
             save_what_there_is(ctx)
-            give_up_machine(ctx, reason)
+            give_up_instance(ctx, reason)
             return
         if self._supervisor.unreachable_since is not None:
-            self._look_for_machine()
+            self._look_for_instance()
             return
         ctx.answered()
         status = self._poll()
@@ -286,11 +286,11 @@ class TrainingStep:
             return None
         return f"{failure['category']}: {failure['evidence']}"
 
-    def _look_for_machine(self) -> None:
+    def _look_for_instance(self) -> None:
         """Ask the service about a machine that does not answer, and give it up or update its address."""
         ctx = self.ctx
         if reason := find_lost(ctx):
-            give_up_machine(ctx, reason)
+            give_up_instance(ctx, reason)
             return
         ctx.forget_address()
         try:
@@ -370,7 +370,7 @@ def _forget_older(folder: str, newest: str) -> None:
 def save_what_there_is(ctx: JobContext) -> None:
     """Copy the machine's newest checkpoint here, best effort."""
     try:
-        newest = newest_on_machine(ctx)
+        newest = newest_on_instance(ctx)
         if newest and newest.step > (ctx.job.work.saved_step or -1):
             save_checkpoint(ctx, newest)
     except LeaseLost:
@@ -379,7 +379,7 @@ def save_what_there_is(ctx: JobContext) -> None:
         ctx.tell("detected", f"nothing more could be saved from the machine: {error}")
 
 
-def newest_on_machine(ctx: JobContext) -> Checkpoint | None:
+def newest_on_instance(ctx: JobContext) -> Checkpoint | None:
     """Return the newest complete checkpoint on the machine.
 
     Raises TrainingMonitorError where completeness is unknown; CommandError.

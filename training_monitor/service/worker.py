@@ -1,9 +1,9 @@
 """The worker of the queue: claims jobs, runs them to their end, and sweeps meanwhile.
 
 A job goes from QUEUED to its end one step after the other, each saved before the next begins. The states are those of
-`JobState`; the steps are in machine_steps.py, training_step.py and finishing_steps.py. An unfinished job resumes in its
-state: every step is idempotent. Failing to ask is not a failure of the job: it is retried, and only a limit of the job
-ends that.
+`JobState`; the steps are in instance_steps.py, training_step.py and finishing_steps.py. An unfinished job resumes in
+its state: every step is idempotent. Failing to ask is not a failure of the job: it is retried, and only a limit of the
+job ends that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
-from training_monitor.service import finishing_steps, machine_steps
+from training_monitor.service import finishing_steps, instance_steps
 from training_monitor.service.config import MOST_JOBS_AT_ONCE, ServiceConfig
 from training_monitor.service.dataset import validate_dataset
 from training_monitor.service.file_lists import list_folder
@@ -69,23 +69,23 @@ if TYPE_CHECKING:
 
 MOST_TOLD = 3  # shown errors of an invalid dataset
 LONGEST_WAIT = 60.0
-_WITHOUT_MACHINE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
-_MAY_LOSE_MACHINE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING)
+_WITHOUT_INSTANCE = (JobState.QUEUED, JobState.CHARGING, JobState.RENTING)
+_MAY_LOSE_INSTANCE = (JobState.SYNCING, JobState.CHECKING, JobState.TRAINING, JobState.UPLOADING, JobState.SAMPLING)
 _ENDING = (JobState.DESTROYING, JobState.SETTLING, JobState.NOTIFYING)
 _SAVED = (JobState.SAMPLING, JobState.REGISTERING)
 _HOPELESS = (SettingsError, InsufficientCredits)
 _NO_ANSWER = (TargetUnreachable, CommandTimedOut, InstanceNotFound, AccessDenied)  # AccessDenied: also by its sshd
 _STEPS: dict[JobState, Callable[[JobContext], None]] = {
-    JobState.CHARGING: machine_steps.charge,
-    JobState.RENTING: machine_steps.rent,
-    JobState.PREPARING: machine_steps.prepare,
-    JobState.SYNCING: machine_steps.sync,
-    JobState.CHECKING: machine_steps.check,
-    JobState.REPLACING: machine_steps.replace_machine,
+    JobState.CHARGING: instance_steps.charge,
+    JobState.RENTING: instance_steps.rent,
+    JobState.PREPARING: instance_steps.prepare,
+    JobState.SYNCING: instance_steps.sync,
+    JobState.CHECKING: instance_steps.check,
+    JobState.REPLACING: instance_steps.replace_instance,
     JobState.UPLOADING: finishing_steps.upload,
     JobState.SAMPLING: finishing_steps.sample,
     JobState.REGISTERING: finishing_steps.register,
-    JobState.DESTROYING: finishing_steps.leave_machine,
+    JobState.DESTROYING: finishing_steps.leave_instance,
     JobState.SETTLING: finishing_steps.settle,
     JobState.NOTIFYING: finishing_steps.notify,
 }
@@ -118,7 +118,7 @@ def queue_checked(
 
 def check_request(request: TrainingRequest) -> None:
     """Raise SettingsError for what would otherwise fail only on a paid machine."""
-    machine_steps.offer_query(request)
+    instance_steps.offer_query(request)
     resolve_env(request.env, os.environ)
     for hook in (request.samples, request.register):
         resolve_env(dict(hook.headers) if hook else {}, os.environ)
@@ -449,12 +449,12 @@ class _Pipeline:
             return True  # the service refused
         waited = self.ctx.clock.time() - self.ctx.job.changed_at
         patience = self.ctx.service.config.patience
-        return state in _WITHOUT_MACHINE and waited >= patience
+        return state in _WITHOUT_INSTANCE and waited >= patience
 
     def _lost(self) -> bool:
         """Handle a lost machine; return whether it is lost."""
         ctx, state = self.ctx, self.ctx.job.state
-        if state not in _MAY_LOSE_MACHINE:
+        if state not in _MAY_LOSE_INSTANCE:
             return False
         reason = find_lost(ctx)
         if reason is None:
@@ -468,7 +468,7 @@ class _Pipeline:
             ctx.go(JobState.SAMPLING, model_url=uploaded[0])
         else:
             self.close()
-            machine_steps.give_up_machine(ctx, reason)
+            instance_steps.give_up_instance(ctx, reason)
         return True
 
     def _ask_again(self, error: TrainingMonitorError) -> None:

@@ -24,7 +24,7 @@ from training_monitor.core.values import (
     WatchedJob,
 )
 from training_monitor.jobs.claims import Claiming, Guard, unguarded
-from training_monitor.jobs.pid_files import stop_process_question
+from training_monitor.jobs.process_jobs import stop_process_question
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.judging.limits import WatchConfig, read_watch_config
 from training_monitor.logs.following import LogStream

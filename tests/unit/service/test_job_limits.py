@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.service.job_context import machine_seconds, reached_limit
+from training_monitor.service.job_context import instance_seconds, reached_limit
 from training_monitor.vast.cost import Limit
 from training_monitor.vast.training_request import JobState, JobWork, QueuedJob, Rental, TrainingRequest
 
@@ -37,12 +37,12 @@ def said(limit: Limit | None) -> tuple[str, str]:
 
 def test_the_time_on_all_machines_counts_not_the_time_between_them() -> None:
     seen = job(rental(0, HOUR), rental(5 * HOUR))
-    assert machine_seconds(seen, 6 * HOUR) == 2 * HOUR
+    assert instance_seconds(seen, 6 * HOUR) == 2 * HOUR
     assert passed_limit(seen, 6 * HOUR) is None
 
 
 def test_a_clock_that_was_set_back_takes_no_time_away() -> None:
-    assert machine_seconds(job(rental(HOUR)), 0.0) == 0.0
+    assert instance_seconds(job(rental(HOUR)), 0.0) == 0.0
 
 
 @pytest.mark.parametrize(("now", "passed"), [(3.99 * HOUR, False), (4 * HOUR, True)])

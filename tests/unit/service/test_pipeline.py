@@ -20,7 +20,7 @@ from training_monitor.core.errors import LeaseLost, LocalFailure, SettingsError,
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
 from training_monitor.core.values import UploadReport
-from training_monitor.service import finishing_steps, machine_steps
+from training_monitor.service import finishing_steps, instance_steps
 from training_monitor.service.config import ServiceConfig
 from training_monitor.service.file_lists import INCOMING, PARTIAL
 from training_monitor.service.job_context import JobContext, Lease, Service, seconds_left
@@ -167,7 +167,7 @@ def test_a_bad_machine_is_remembered_also_by_whoever_goes_on_after_it_was_destro
     world.rows.clear()
     ended = replace(RENTAL, ended_at=EPOCH + 60)
     context = world.context(world.job(JobState.REPLACING, replace(RENTED, instance_id=None, rentals=(ended,))))
-    machine_steps.replace_machine(context)
+    instance_steps.replace_instance(context)
     assert (context.job.state, context.job.work.bad_machines) == (JobState.RENTING, (55,))
 
 
@@ -225,7 +225,7 @@ def test_a_command_without_a_dataset_finds_the_folder_it_starts_in(world: World)
 
     world.transport.answer = answer
     context = world.context(world.job(JobState.SYNCING))
-    machine_steps.sync(context)
+    instance_steps.sync(context)
     assert context.job.state is JobState.CHECKING
     call = read_call(made[0])
     assert call and (call.function, call.given["folder"], call.given["is_made"]) == ("list", context.output_dir, "yes")
@@ -261,7 +261,7 @@ def test_a_worker_that_lost_its_lease_while_it_saves_does_not_go_on_to_destroy(w
     world.clock.sleep(120.0)
     assert world.queue.claim("other", 60.0, context.job.id)
     with pytest.raises(LeaseLost):
-        finishing_steps.leave_machine(context)
+        finishing_steps.leave_instance(context)
     assert 7 in world.rows
 
 
@@ -372,7 +372,7 @@ def test_a_job_that_is_being_rented_for_counts_in_the_daily_budget(world: World)
     world.config = ServiceConfig(daily_budget=10.0)
     world.job(JobState.RENTING, JobWork(attempt=1, estimate=8.0))
     context = world.context(world.job(JobState.CHARGING, JobWork(estimate=5.0)))
-    machine_steps.charge(context)
+    instance_steps.charge(context)
     assert context.job.state is JobState.CHARGING
     assert any("$8.00 promised" in text for text in world.events)
 

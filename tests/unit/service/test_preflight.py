@@ -8,7 +8,7 @@ from tests.fakes import FakeTransport, is_call
 from tests.unit.fake_reply import FakeTargets
 from training_monitor.core.errors import CommandFailed, CommandTimedOut, SettingsError, TargetUnreachable
 from training_monitor.core.models import Reply
-from training_monitor.service.machine_steps import PreflightReport, check_instance
+from training_monitor.service.instance_steps import PreflightReport, check_instance
 
 SEPARATOR = "-- processes --\n"
 DF = "Filesystem 1024-blocks Used Available Capacity Mounted on\noverlay 200000000 100000000 97656250 51% /\n"

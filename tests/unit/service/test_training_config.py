@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.service.machine_steps import format_training_config
+from training_monitor.service.instance_steps import format_training_config
 from training_monitor.vast.training_request import TrainingSpec
 
 

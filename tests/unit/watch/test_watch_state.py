@@ -11,7 +11,7 @@ from tests.fakes import EPOCH
 from training_monitor.core.models import Checkpoint, JobStatus, JobView, LogCursor, NewLog, Progress
 from training_monitor.core.records import format_record, read_record
 from training_monitor.core.values import Observation, TrainingStatus
-from training_monitor.jobs.pid_files import ProcessView
+from training_monitor.jobs.process_jobs import ProcessView
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.training_log import parse_progress

@@ -339,7 +339,7 @@ def sync(ctx: JobContext) -> None:
             said = f"{plural(report.files, 'file')}, {format_bytes(report.total_bytes)} verified on the machine"
             ctx.tell("reached", f"{local}: {said} ({report.by})")
     except CommandFailed as error:
-        give_up_machine(ctx, error.what)
+        give_up_instance(ctx, error.what)
         return
     ctx.go(JobState.CHECKING)
 
@@ -372,10 +372,10 @@ def give_up_host(ctx: JobContext, reason: str) -> None:
     """Give up a machine that did not boot or is unfit, and avoid its host."""
     host = ctx.rental.host_id if ctx.rental else None
     bad = {*ctx.job.work.bad_hosts, *([] if host is None else [host])}
-    give_up_machine(ctx, reason, bad_hosts=tuple(sorted(bad)))
+    give_up_instance(ctx, reason, bad_hosts=tuple(sorted(bad)))
 
 
-def give_up_machine(ctx: JobContext, reason: str, **changes: Any) -> None:
+def give_up_instance(ctx: JobContext, reason: str, **changes: Any) -> None:
     """Record that the machine is unfit or lost and is to be replaced."""
     text = f"instance {ctx.job.work.instance_id} is given up: {reason}"
     ctx.warn(text)
@@ -383,7 +383,7 @@ def give_up_machine(ctx: JobContext, reason: str, **changes: Any) -> None:
     ctx.go(JobState.REPLACING, **changes)
 
 
-def replace_machine(ctx: JobContext) -> None:
+def replace_instance(ctx: JobContext) -> None:
     """Destroy the machine and verify that it is gone; rent another one unless the limit of machines is reached."""
     destroy_rented(ctx)
     work = ctx.job.work
