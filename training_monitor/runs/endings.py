@@ -24,6 +24,10 @@ from training_monitor.runs.values import CANCELED, FAILED, FINISHED
 
 MOST_MESSAGE = 2000
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MOST_WARNINGS = 50
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="Harmless")
 
 
 class Ending(Protocol):
@@ -97,10 +101,10 @@ class Hooks:
         self._quitter = getattr(sys.modules.get("_sitebuiltins"), "Quitter", None)  # class of `exit` and `quit`
         self._quit: Callable[..., Any] | None = None
         self._handlers: dict[int, Any] = {}
-        self._installed: dict[int, Any] = {}
         self._noted: tuple[Outcome, int] | None = None  # a possible end, and the script's count at that time
         self._is_active = False
         self._our_exit, self._our_excepthook, self._our_quit = self._see_exit, self._see_exception, self._quitting()
+        self._our_handler = self._see_signal
 
     def install(self, *, signals: bool) -> None:
         self._is_active = True
@@ -131,16 +135,14 @@ class Hooks:
         before = signal.getsignal(number)
         if before in (signal.SIG_IGN, None):
             return
-        ours = self._see_signal
         with suppress(OSError, ValueError):
-            signal.signal(number, ours)
-            self._handlers[number], self._installed[number] = before, ours
+            signal.signal(number, self._our_handler)
+            self._handlers[number] = before
 
     def _restore(self, number: int) -> None:
-        before, ours = self._before(number), self._installed.get(number)
         with suppress(OSError, ValueError):  # outside the main thread our handler stays, and passes on
-            if signal.getsignal(number) is ours:
-                signal.signal(number, before)
+            if signal.getsignal(number) is self._our_handler:
+                signal.signal(number, self._before(number))
 
     def _before(self, number: int) -> Any:
         """Return the handler from before ours and before those of monitors that have ended since."""
@@ -197,12 +199,6 @@ class Hooks:
             self._ending.end(Outcome(FINISHED))
 
 
-_MOST_WARNINGS = 50
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
 class Warnings:
     """A sink that shows each kind of trouble once, and raises nothing, even if warnings are errors."""
 
@@ -223,9 +219,6 @@ class Harmless(Protocol):
     is_active: bool
     why_silent: str
     troubles: Warnings
-
-
-S = TypeVar("S", bound=Harmless)
 
 
 def harmless(default: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
