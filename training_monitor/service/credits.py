@@ -57,13 +57,7 @@ class Credits:
             SettingsError: the amount is not above zero, or the balance would exceed `MOST_DOLLARS`.
             InvalidTransition: the payment is recorded with another amount; nothing was changed.
         """
-        micro = _micro("amount", amount)
-        with self._begin(account, payment_id or "") as execute:
-            if not self._is_recorded(execute, account, "deposit", payment_id, micro):
-                if _balance(execute, account) + micro > MOST_DOLLARS * MICRO:
-                    raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")
-                self._move(execute, account, "deposit", micro, payment_id, reason)
-            return _balance(execute, account) / MICRO
+        return self._pay(account, "deposit", amount, payment_id, reason)
 
     def withdraw(self, account: str, amount: float, reason: str, *, payment_id: str | None = None) -> float:
         """Take out, for example a wrong deposit, and return the new balance; idempotent by `payment_id`.
@@ -73,30 +67,33 @@ class Credits:
             SettingsError: the amount is not above zero.
             InvalidTransition: the payment is recorded with another amount; nothing was changed.
         """
-        micro = _micro("amount", amount)
-        with self._begin(account, payment_id or "") as execute:
-            if not self._is_recorded(execute, account, "withdraw", payment_id, -micro):
-                if (balance := _balance(execute, account)) < micro:
-                    raise InsufficientCredits(
-                        f"{account} has {_dollars(balance)} that no job has reserved or spent, less than "
-                        f"{_dollars(micro)}; nothing was withdrawn",
-                        hint="withdraw less, or cancel the jobs that hold the rest",
-                    )
-                self._move(execute, account, "withdraw", -micro, payment_id, reason)
-            return _balance(execute, account) / MICRO
+        return self._pay(account, "withdraw", amount, payment_id, reason)
 
-    def _is_recorded(self, execute: Execute, account: str, kind: str, payment_id: str | None, micro: int) -> bool:
-        """Return whether this payment was recorded before. Raises InvalidTransition if with another amount."""
-        if payment_id is None or (before := _moved(execute, account, kind, payment_id)) is None:
-            return False
-        if before == micro:
-            return True
-        raise InvalidTransition(
-            f"payment {payment_id} is recorded already: {_dollars(abs(before))} were {_PAYMENTS[kind]} with it, not "
-            f"{_dollars(abs(micro))}; nothing was changed",
-            hint="give another payment its own id; a wrong deposit is corrected by `training-monitor credits "
-            f"{shlex.quote(account)} --withdraw DOLLARS --reason TEXT --payment ID`",
-        )
+    def _pay(self, account: str, kind: str, amount: float, payment_id: str | None, reason: str) -> float:
+        """Pay in or take out, unless that is recorded already; return the new balance."""
+        micro = _micro("amount", amount) * (1 if kind == "deposit" else -1)
+        with self._begin(account, payment_id or "") as execute:
+            balance = _balance(execute, account)
+            before = None if payment_id is None else _moved(execute, account, kind, payment_id)
+            if before == micro:
+                return balance / MICRO
+            if before is not None:
+                raise InvalidTransition(
+                    f"payment {payment_id} is recorded already: {_dollars(abs(before))} were {_PAYMENTS[kind]} with "
+                    f"it, not {_dollars(abs(micro))}; nothing was changed",
+                    hint="give another payment its own id; a wrong deposit is corrected by `training-monitor credits "
+                    f"{shlex.quote(account)} --withdraw DOLLARS --reason TEXT --payment ID`",
+                )
+            if balance + micro > MOST_DOLLARS * MICRO:
+                raise SettingsError("amount", amount, f"dollars that leave {account} at most {MOST_DOLLARS}")
+            if balance + micro < 0:
+                raise InsufficientCredits(
+                    f"{account} has {_dollars(balance)} that no job has reserved or spent, less than "
+                    f"{_dollars(-micro)}; nothing was withdrawn",
+                    hint="withdraw less, or cancel the jobs that hold the rest",
+                )
+            self._move(execute, account, kind, micro, payment_id, reason)
+            return (balance + micro) / MICRO
 
     def reserve(self, account: str, job_id: str, amount: float, reason: str = "estimate") -> None:
         """Reserve credits for a job, once.
