@@ -96,21 +96,63 @@ class LocalRuns:
             raise TrainingMonitorError(f"{path!r} cannot be read: {error.strerror}") from error
 
     def edit(self, run: Run, values: Mapping[str, str]) -> str:
-        """Write edits into the control file of a running run, and verify that they are there."""
-        return edit(self._files_of(run), run, values, clock=self._clock)
+        """Add edits to the control file of a run, beside the unanswered ones, and verify that they are there.
+
+        Two editors wait for one another; no edits are lost.
+
+        Raises:
+            TrainingMonitorError: The run has ended or has no such variable, a value is too long, or the file cannot be
+                written.
+        """
+        path = self._files_of(run).control_path
+        check_edits(run, values)
+        edit_id, now = secrets.token_hex(8), self._clock.time()
+        added = {name: Edit(value, edit_id, now) for name, value in values.items()}
+        try:
+            with _lock(os.path.dirname(path), self._clock):
+                write_atomically(path, merge_edits(_read(path), run, added))
+                remove_left_beside(path)
+                written = read_edits(_read(path))
+        except OSError as error:
+            raise TrainingMonitorError(f"{path!r} cannot be written: {error.strerror}") from error
+        if any(written.get(name) != one for name, one in added.items()):
+            raise TrainingMonitorError(
+                f"the edits are not in {path!r} after they were written", hint="somebody else writes it"
+            )
+        return edit_id
 
     def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
         """Send a signal to those that are still the same processes; return a sentence for each."""
         return send_signals(processes, number, clock=self._clock)
 
     def delete(self, run: Run) -> None:
-        """Delete the files of a run whose process has ended, and verify that they are gone."""
+        """Delete a run's own folder, directly below this one, or its files in the flat layout; verify that.
+
+        Raises:
+            TrainingMonitorError: Its process is or may be alive, or something of it is still there.
+        """
         files = self._files_of(run)
         known = _look_at(files, KnownRun(files, None, None, run))
         if known is None or known.run is None:
             raise self._is_gone(run)
-        check_same_attempt(run, known.run)
-        delete(self.folder, files, known.run, now=self._clock.time())
+        now = known.run
+        check_same_attempt(run, now)
+        if reason := _reason_to_keep(files, now, self._clock.time()):
+            raise TrainingMonitorError(f"run {now.name!r} was not deleted: {reason}")
+        paths = paths_of_run(files)
+        try:
+            if files.folder is not None:
+                _check_own_folder(self.folder, files.folder)
+                shutil.rmtree(files.folder)
+            else:
+                for path in paths:
+                    with suppress(FileNotFoundError):
+                        os.unlink(path)
+        except OSError as error:
+            what = f"{error.filename or files.progress_path}: {error.strerror}"
+            raise TrainingMonitorError(f"run {now.name!r} was not deleted, or not all of it ({what})") from error
+        if left := [path for path in paths if os.path.lexists(path)]:
+            raise TrainingMonitorError(f"run {now.name!r} was deleted, and {left[0]!r} is there again")
 
     def _list(self) -> list[RunFiles]:
         try:
@@ -174,42 +216,10 @@ def _settled(state: os.stat_result) -> _Signature | None:
     return _as_signature(state) if time.time_ns() - state.st_mtime_ns > _SETTLED_NS else None
 
 
-# ---------------------------------------------------------------- edits
-
-
-def edit(files: RunFiles, run: Run, values: Mapping[str, str], *, clock: Clock = SYSTEM_CLOCK) -> str:
-    """Add edits to the control file, beside the unanswered ones, and verify that they are there.
-
-    Two editors wait for one another; no edits are lost.
-
-    Returns:
-        The id that the run's answer will carry.
-
-    Raises:
-        TrainingMonitorError: The run has ended or has no such variable, a value is too long, or the file cannot be
-            written.
-    """
-    check_edits(run, values)
-    edit_id = secrets.token_hex(8)
-    added = {name: Edit(value, edit_id, clock.time()) for name, value in values.items()}
-    try:
-        with _lock(os.path.dirname(files.control_path), clock):
-            write_atomically(files.control_path, merge_edits(_read(files), run, added))
-            remove_left_beside(files.control_path)
-            written = read_edits(_read(files))
-    except OSError as error:
-        raise TrainingMonitorError(f"{files.control_path!r} cannot be written: {error.strerror}") from error
-    if any(written.get(name) != one for name, one in added.items()):
-        raise TrainingMonitorError(
-            f"the edits are not in {files.control_path!r} after they were written", hint="somebody else writes it"
-        )
-    return edit_id
-
-
-def _read(files: RunFiles) -> str:
+def _read(path: str) -> str:
     """Return the text of a control file, "" if it is missing."""
     with suppress(FileNotFoundError):
-        return read_text(files.control_path)
+        return read_text(path)
     return ""
 
 
@@ -237,37 +247,6 @@ def _try_lock(file: int) -> bool:
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
-
-
-# ---------------------------------------------------------------- deleting
-
-
-def delete(folder: str, files: RunFiles, run: Run, *, now: float) -> None:
-    """Delete a run's own folder directly below `folder`, or its files in the flat layout; verify that they are gone.
-
-    Args:
-        run: the present content of its progress file.
-        now: epoch seconds.
-
-    Raises:
-        TrainingMonitorError: Its process is or may be alive, or something of it is still there.
-    """
-    if reason := _reason_to_keep(files, run, now):
-        raise TrainingMonitorError(f"run {run.name!r} was not deleted: {reason}")
-    paths = paths_of_run(files)
-    try:
-        if files.folder is not None:
-            _check_own_folder(folder, files.folder)
-            shutil.rmtree(files.folder)
-        else:
-            for path in paths:
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
-    except OSError as error:
-        what = f"{error.filename or files.progress_path}: {error.strerror}"
-        raise TrainingMonitorError(f"run {run.name!r} was not deleted, or not all of it ({what})") from error
-    if left := [path for path in paths if os.path.lexists(path)]:
-        raise TrainingMonitorError(f"run {run.name!r} was deleted, and {left[0]!r} is there again")
 
 
 def _reason_to_keep(files: RunFiles, run: Run, now: float) -> str | None:
