@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from training_monitor.cli.arguments import GROUPS, build_parser
+from training_monitor.cli.main import GROUPS, build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "SKILL.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))

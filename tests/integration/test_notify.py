@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import logging
@@ -45,6 +44,7 @@ from tests.loopback.messaging import (
     refuse,
 )
 from tests.unit.notify.test_templates import every_notice
+from training_monitor.cli.argument_types import CommandParser
 from training_monitor.cli.notifying import notify as run_notify
 from training_monitor.cli.options import add_notify
 from training_monitor.core.errors import RestError, TrainingMonitorError
@@ -485,8 +485,8 @@ def settings(services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def call(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
+    parser = CommandParser()
+    parser.flag("--json", "print JSON")
     add_notify(parser)
     return run_notify(parser.parse_args(words))
 

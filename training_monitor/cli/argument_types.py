@@ -1,4 +1,4 @@
-"""Types of option values, and options that several commands share.
+"""Types of option values, and the parser of a command with the options that several commands share.
 
 Every start of the command line imports this module, so it imports argparse and little else.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from math import nan
+from typing import Any
 
 from training_monitor.core.units import parse_duration
 
@@ -39,31 +40,6 @@ def seconds_from(least: float, *, below: float = 1e9, above: float = -1.0) -> Ca
 
 SECONDS = seconds_from(0)
 SECONDS_ABOVE_ZERO = seconds_from(0, above=0)
-
-
-def add_duration(
-    command: argparse.ArgumentParser,
-    names: Sequence[str],
-    help: str,
-    *,
-    default: float | None = None,
-    kind: Callable[[str], float] = SECONDS,
-    short: str | None = None,
-) -> None:
-    """Declare an option for a duration under the first of its names; the others are accepted, but hidden."""
-    shown, *earlier = names
-    dest = shown.removeprefix("--").replace("-", "_")
-    flags = [short, shown] if short else [shown]
-    command.add_argument(*flags, dest=dest, type=kind, default=default, metavar="DURATION", help=help)
-    for name in earlier:
-        command.add_argument(name, dest=dest, type=kind, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-
-
-def add_take_over(command: argparse.ArgumentParser) -> None:
-    """Declare --take-over."""
-    command.add_argument(
-        "--take-over", action="store_true", help="supervise it instead of another machine's supervisor, which then ends"
-    )
 
 
 def some_name(text: str) -> str:
@@ -129,27 +105,55 @@ def _number(text: str) -> float:
         return nan
 
 
-def add_telling(command: argparse.ArgumentParser) -> None:
-    """Declare --notify."""
-    command.add_argument(
-        "--notify", nargs="?", const="", metavar="USER", help="send notices, see `training-monitor notify`"
-    )
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command, with short calls for the usual kinds of arguments and those of several commands."""
 
+    def flag(self, name: str, help: str) -> None:
+        """Declare an option without a value."""
+        self.add_argument(name, action="store_true", help=help)
 
-def add_heartbeat(command: argparse.ArgumentParser) -> None:
-    """Declare --heartbeat."""
-    command.add_argument(
-        "--heartbeat",
-        metavar="URL",
-        help="GET this URL after every look that saw something, so that a dead-man service tells you when that stops; "
-        "env:NAME for the variable that holds it",
-    )
+    def value(self, name: str, metavar: str, help: str, **more: Any) -> None:
+        """Declare a positional argument or an option with a value; `more` is for `add_argument`."""
+        self.add_argument(name, metavar=metavar, help=help, **more)
 
+    def duration(
+        self,
+        names: Sequence[str],
+        help: str,
+        default: float | None = None,
+        type: Callable[[str], float] = SECONDS,
+        short: str = "",
+    ) -> None:
+        """Declare an option for a duration under the first of its names; the others are accepted, but hidden."""
+        shown, *earlier = names
+        dest = shown.removeprefix("--").replace("-", "_")
+        flags = [short, shown] if short else [shown]
+        self.add_argument(*flags, dest=dest, type=type, default=default, metavar="DURATION", help=help)
+        for name in earlier:
+            self.add_argument(name, dest=dest, type=type, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
-def add_outage_after(command: argparse.ArgumentParser) -> None:
-    """Declare --outage-after."""
-    add_duration(
-        command,
-        ["--outage-after"],
-        "send a notice when looks fail, or the state folder cannot be used, for this long (default: 10m)",
-    )
+    def namespace(self) -> None:
+        """Declare --namespace."""
+        self.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
+
+    def take_over(self) -> None:
+        """Declare --take-over."""
+        self.flag("--take-over", "supervise it instead of another machine's supervisor, which then ends")
+
+    def notify(self) -> None:
+        """Declare --notify."""
+        self.value("--notify", "USER", "send notices, see `training-monitor notify`", nargs="?", const="")
+
+    def heartbeat(self) -> None:
+        """Declare --heartbeat."""
+        self.value(
+            "--heartbeat",
+            "URL",
+            "GET this URL after every look that saw something, so that a dead-man service tells you when that stops; "
+            "env:NAME for the variable that holds it",
+        )
+
+    def outage_after(self) -> None:
+        """Declare --outage-after."""
+        help = "send a notice when looks fail, or the state folder cannot be used, for this long (default: 10m)"
+        self.duration(["--outage-after"], help)

@@ -1,4 +1,4 @@
-"""The options of the larger commands, by group.
+"""The arguments of the commands: `add_NAME` declares those of the command NAME.
 
 Every start of the command line declares all of them, so this module imports argparse and little else.
 """
@@ -17,11 +17,7 @@ from training_monitor.cli.argument_types import (
     STALLS,
     STOP_GRACE,
     WHAT,
-    add_duration,
-    add_heartbeat,
-    add_outage_after,
-    add_take_over,
-    add_telling,
+    CommandParser,
     amount,
     count,
     dollars,
@@ -47,58 +43,149 @@ def _instances(text: str) -> list[int]:
     return list(dict.fromkeys(int(word) for word in words))
 
 
-def add_vast(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `vast`."""
+def add_check(command: CommandParser) -> None:
+    command.value("target", "TARGET", "see below (default: local)", nargs="?", default="local")
+    command.value("what", "WHAT", WHAT, nargs="?")
+    command.namespace()
+
+
+def _add_supervision(command: CommandParser) -> None:
+    command.value("--checkpoint-dir", "DIR", "a folder on the target (default: the one its command names, if any)")
+    command.value(
+        "--max-retries", "N", "restarts without progress in between (default: %(default)s)", type=count, default=10
+    )
+    command.duration(
+        ["--retry-delay"], "before a restart; doubles while there is no progress (default: 1m)", default=60.0
+    )
+    command.duration(STALL_AFTER, f"{STALLS} (default: 5m)", default=300.0)
+    command.duration(INTERVAL, "between looks (default: 30s)", default=30.0)
+    command.value(
+        "--resume-argument",
+        "OPTION",
+        "passes the checkpoint, say --resume; `{checkpoint}` "
+        "in the command and the variable RESUME_FROM_CHECKPOINT work without it",
+    )
+    command.value(
+        "--keep-attempts",
+        "N",
+        "former attempts whose run directories (with their logs) stay on the target (default: %(default)s)",
+        type=count,
+        default=10,
+    )
+    command.flag("--fresh-start", "start from step 0 although checkpoints were written and none is complete")
+    command.take_over()
+    command.notify()
+    command.heartbeat()
+    command.outage_after()
+
+
+def add_run(command: CommandParser) -> None:
+    command.value("--target", "TARGET", "see below (default: local)", default="local")
+    command.value("--name", "NAME", "of the job (default: made from the command)")
+    command.value("--working-dir", "DIR", "on the target (default: here, or where a shell starts there)")
+    command.value("--env", "NAME[=VALUE]", "for the command; NAME alone passes it on", action="append")
+    _add_supervision(command)
+    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+
+
+def add_restart(command: CommandParser) -> None:
+    command.value("job_name", "NAME", "jobs are called NAME or NAME-attempt-N")
+    command.value("--job", "JOB", "start by supervising this submission id")
+    command.value("--entrypoint", "COMMAND", "default: that of the latest Ray job of this name")
+    _add_supervision(command)
+
+
+def add_health(command: CommandParser) -> None:
+    command.value("--checkpoint-dir", "DIR", "a folder on the head (default: found, if it can be)")
+    command.value("--pods", "POD", "all pods of the job", nargs="+")
+    command.value("--job", "JOB", "also report on this job")
+
+
+def add_stall(command: CommandParser) -> None:
+    command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence, as check does)")
+    command.duration(
+        ["--sample"], "look once more after this time when the first look does not tell (default: 0)", default=0.0
+    )
+
+
+def add_wait(command: CommandParser) -> None:
+    command.duration(["--timeout"], "wait no longer than this (default: no limit)")
+    command.duration(INTERVAL, "between looks (default: 30s)", default=30.0)
+    command.duration(STALL_AFTER, f"{STALLS} (default: by the evidence, as check does)")
+
+
+def add_status(command: CommandParser) -> None:
+    command.value("job", "JOB", "default: all process jobs and Ray jobs", nargs="?", type=some_name)
+
+
+def add_logs(command: CommandParser) -> None:
+    command.value("--tail", "LINES", "how many (default: %(default)s)", type=count, default=100)
+
+
+def add_stop(command: CommandParser) -> None:
+    command.duration(STOP_GRACE, "between TERM and KILL (default: 10s)", default=10.0)
+
+
+def add_efa(command: CommandParser) -> None:
+    command.value("--pods", "POD", "all pods of the job", nargs="+", default=[])
+
+
+def add_checkpoints(command: CommandParser) -> None:
+    command.value("directory", "DIR", "a folder on the target")
+
+
+def add_doctor(command: CommandParser) -> None:
+    command.value("targets", "TARGET", "also see whether these answer", nargs="*")
+
+
+def add_vast(command: CommandParser) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument("--instances", type=_instances, metavar="A,B", help="only these")
     which.add_argument("--all", action="store_true", help="every instance that is not stopped (default)")
-    command.add_argument("--mock", action="store_true", help="made-up instances: needs no network, account or tool")
+    command.flag("--mock", "made-up instances: needs no network, account or tool")
     _add_screen(command)
 
 
-def add_fleet(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `fleet`."""
-    command.add_argument(
+def add_fleet(command: CommandParser) -> None:
+    command.value(
         "targets",
-        metavar="TARGET",
+        "TARGET",
+        "TARGET, TARGET#JOB, TARGET#LOG, or a group of the settings file (default: all groups)",
         nargs="*",
-        help="TARGET, TARGET#JOB, TARGET#LOG, or a group of the settings file (default: all groups)",
     )
-    command.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
+    command.namespace()
     _add_screen(command)
 
 
-def _add_screen(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--group", metavar="NAME", help="begin with this group; Tab shows the next")
-    add_duration(command, INTERVAL, "between refreshes (default: 10s)", kind=seconds_from(1, below=1e6))
-    command.add_argument(
+def _add_screen(command: CommandParser) -> None:
+    command.value("--group", "NAME", "begin with this group; Tab shows the next")
+    command.duration(INTERVAL, "between refreshes (default: 10s)", type=seconds_from(1, below=1e6))
+    command.value(
         "--log-path",
-        action="append",
-        metavar="PATTERN",
-        help="where the trainings' logs are, for the shell there; the newest match is read (default: "
+        "PATTERN",
+        "where the trainings' logs are, for the shell there; the newest match is read (default: "
         "/workspace/output/*/training.log and others)",
+        action="append",
     )
-    command.add_argument("--once", action="store_true", help="look once and print a table (default without a terminal)")
-    command.add_argument("--read-only", action="store_true", help="no key can stop or destroy anything")
-    command.add_argument("--no-history", action="store_true", help="keep nothing for `training-monitor history`")
-    add_telling(command)
-    add_heartbeat(command)
-    add_outage_after(command)
+    command.flag("--once", "look once and print a table (default without a terminal)")
+    command.flag("--read-only", "no key can stop or destroy anything")
+    command.flag("--no-history", "keep nothing for `training-monitor history`")
+    command.notify()
+    command.heartbeat()
+    command.outage_after()
 
 
-def add_instances(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `instances`."""
-    command.add_argument("id", metavar="ID", nargs="?", help="more about this one (default: list them)")
+def add_instances(command: CommandParser) -> None:
+    command.value("id", "ID", "more about this one (default: list them)", nargs="?")
 
 
-def add_offers(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `offers`."""
-    command.add_argument(
+def add_offers(command: CommandParser) -> None:
+    command.value(
         "--gpu",
+        "NAME",
+        "only these, most wanted first (default: any, those of VASTAI_PREFERRED_GPUS first)",
         nargs="+",
         action="extend",
-        metavar="NAME",
-        help="only these, most wanted first (default: any, those of VASTAI_PREFERRED_GPUS first)",
     )
     for option, metavar, text in (
         ("--max-price", "DOLLARS", "per hour, with the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)"),
@@ -106,148 +193,122 @@ def add_offers(command: argparse.ArgumentParser) -> None:
         ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
         ("--reliability", "SHARE", "at least this, 0 to 1 (default: 0.95)"),
     ):
-        command.add_argument(option, type=amount, metavar=metavar, help=text)
-    command.add_argument("--country-not", nargs="*", metavar="XX", help="not in these countries (default: CN HK)")
-    command.add_argument("--bid", action="store_true", help="cheaper machines that may be taken away at any time")
-    command.add_argument("--limit", type=count, default=20, metavar="N", help="show at most N (default: %(default)s)")
+        command.value(option, metavar, text, type=amount)
+    command.value("--country-not", "XX", "not in these countries (default: CN HK)", nargs="*")
+    command.flag("--bid", "cheaper machines that may be taken away at any time")
+    command.value("--limit", "N", "show at most N (default: %(default)s)", type=count, default=20)
 
 
-def add_dataset(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `dataset`."""
-    command.add_argument("path", metavar="PATH", help="a folder of images and captions on this machine")
-    command.add_argument("--min-images", type=count, default=10, metavar="N", help="fewer are an error (default: 10)")
-    command.add_argument("--trigger", metavar="WORD", help="that captions have to hold")
-    command.add_argument("--require-captions", action="store_true", help="an image without one is an error")
+def add_dataset(command: CommandParser) -> None:
+    command.value("path", "PATH", "a folder of images and captions on this machine")
+    command.value("--min-images", "N", "fewer are an error (default: 10)", type=count, default=10)
+    command.value("--trigger", "WORD", "that captions have to hold")
+    command.flag("--require-captions", "an image without one is an error")
 
 
-def add_keys(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `keys`."""
-    command.add_argument("--setup", action="store_true", help="make the pair if there is none, and register it")
-    command.add_argument(
-        "--path", metavar="FILE", help="(default: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519)"
-    )
+def add_keys(command: CommandParser) -> None:
+    command.flag("--setup", "make the pair if there is none, and register it")
+    command.value("--path", "FILE", "(default: VASTAI_SSH_KEY_PATH, else ~/.ssh/vastai/vastai_ed25519)")
 
 
-def add_credits(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `credits`."""
-    command.add_argument("account", metavar="ACCOUNT", nargs="?", help="of the ledger here (default: vast.ai's own)")
+def add_credits(command: CommandParser) -> None:
+    command.value("account", "ACCOUNT", "of the ledger here (default: vast.ai's own)", nargs="?")
     change = command.add_mutually_exclusive_group()
     change.add_argument("--deposit", type=dollars, metavar="DOLLARS", help="pay in to ACCOUNT")
     change.add_argument(
         "--withdraw", type=dollars, metavar="DOLLARS", help="take out of ACCOUNT again: a wrong deposit is corrected so"
     )
-    command.add_argument("--reason", metavar="TEXT", help="why it was paid in or taken out")
-    command.add_argument("--payment", metavar="ID", help="the same payment counts once")
+    command.value("--reason", "TEXT", "why it was paid in or taken out")
+    command.value("--payment", "ID", "the same payment counts once")
 
 
-def add_top(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `top`."""
-    command.add_argument(
+def add_top(command: CommandParser) -> None:
+    command.value(
         "folder",
-        metavar="FOLDER",
-        help="with the progress files of the runs: a folder here, ssh://[user@]host[:port]/path, "
+        "FOLDER",
+        "with the progress files of the runs: a folder here, ssh://[user@]host[:port]/path, "
         "k8s://namespace/pod[/container]:/path, POD:/path or vast://ID/path",
     )
-    command.add_argument("-n", "--namespace", default="default", help="of a bare pod name (default: %(default)s)")
-    add_duration(command, INTERVAL, "between refreshes (default: 2s)", default=2.0, kind=_SECONDS, short="-i")
+    command.namespace()
+    command.duration(INTERVAL, "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
     for option, metavar, text in (
         ("--max-cpus", "CORES", "that the runs may use (default: all)"),
         ("--max-ram", "GB", "of memory that they may use (default: all)"),
         ("--max-gpu", "GB", "of GPU memory that they may use (default: all)"),
     ):
-        command.add_argument(option, type=positive_number, metavar=metavar, help=text)
-    add_duration(command, ["--csv-interval"], "between rows in CSV files (default: no CSV)", kind=_SECONDS)
-    command.add_argument(
-        "--csv-dir", default=CSV_DIR, metavar="PATH", help="the folder of the CSV files (default: %(default)s)"
-    )
+        command.value(option, metavar, text, type=positive_number)
+    command.duration(["--csv-interval"], "between rows in CSV files (default: no CSV)", type=_SECONDS)
+    command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", default=CSV_DIR)
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--headless", action="store_true", help="no screen: only CSV, or with --json a line each time")
     mode.add_argument("--once", action="store_true", help="look once and print a table (default without a terminal)")
-    command.add_argument("--read-only", action="store_true", help="no key can signal, edit or delete anything")
+    command.flag("--read-only", "no key can signal, edit or delete anything")
 
 
-def _add_watched(command: argparse.ArgumentParser) -> None:
+def _add_watched(command: CommandParser) -> None:
     """Declare what is watched, and the notices and actions of `watch` and `terminate`."""
     which = command.add_mutually_exclusive_group()
     which.add_argument("what", metavar="WHAT", nargs="?", help=WHAT)
     which.add_argument("--log", metavar="FILE", help="what the training writes, a file or pattern on the target")
     which.add_argument("--job", type=some_name, metavar="JOB", help="a Ray submission id, or process:NAME")
-    command.add_argument("--pid-file", metavar="FILE", help="the file with the pid of the training, with --log")
-    command.add_argument(
-        "--output-dir", metavar="DIR", help="the folder of its checkpoints on the target (default: found, if it can be)"
-    )
-    command.add_argument("--name", metavar="NAME", help="what notices call it (default: job or log)")
-    add_telling(command)
-    command.add_argument(
+    command.value("--pid-file", "FILE", "the file with the pid of the training, with --log")
+    command.value("--output-dir", "DIR", "the folder of its checkpoints on the target (default: found, if it can be)")
+    command.value("--name", "NAME", "what notices call it (default: job or log)")
+    command.notify()
+    command.value(
         "--upload",
+        "WHERE",
+        "where to upload the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; "
+        "give it again to name the next one to try if it fails",
         action="append",
         default=[],
-        metavar="WHERE",
-        help="where to upload the newest complete checkpoint: hf:OWNER/NAME, s3://BUCKET/PREFIX or a presigned URL; "
-        "give it again to name the next one to try if it fails",
     )
-    command.add_argument(
-        "--tag", action="append", default=[], metavar="TAG", help="a tag for the README of a model that is not finished"
-    )
-    command.add_argument(
-        "--destroy", action="store_true", help="destroy the vast.ai instance once the upload is verified"
-    )
-    command.add_argument(
-        "--destroy-without-upload",
-        action="store_true",
-        help="destroy it even without a verified upload: what is on it is lost",
-    )
-    add_duration(command, STOP_GRACE, "between TERM and KILL (default: 10s)")
+    command.value("--tag", "TAG", "a tag for the README of a model that is not finished", action="append", default=[])
+    command.flag("--destroy", "destroy the vast.ai instance once the upload is verified")
+    command.flag("--destroy-without-upload", "destroy it even without a verified upload: what is on it is lost")
+    command.duration(STOP_GRACE, "between TERM and KILL (default: 10s)")
 
 
-def add_watch(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `watch`."""
+def add_watch(command: CommandParser) -> None:
     _add_watched(command)
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
     mode.add_argument("--once", action="store_true", help="look once, with the exit status of `check`")
-    add_heartbeat(command)
-    add_outage_after(command)
-    command.add_argument("--terminate", action="store_true", help="end it when it has stalled for the grace period")
-    add_take_over(command)
+    command.heartbeat()
+    command.outage_after()
+    command.flag("--terminate", "end it when it has stalled for the grace period")
+    command.take_over()
     command.add_argument(
         "--terminate-busy",
         action="store_const",
         const=True,
         help="with --terminate: end it also when it makes no step although its GPUs compute or its log grows",
     )
-    command.add_argument("--no-stall-detection", action="store_true", help="never call it stalled")
-    add_duration(command, INTERVAL, "between looks (default: 1m)")
-    add_duration(command, ["--grace-period"], "from the notice of a stall to the end (default: 15m)")
-    add_duration(command, STALL_AFTER, f"{STALLS} (default: by what is seen of it)")
-    add_duration(command, SOFT_LIMIT, "send a notice after this run time")
-    add_duration(command, HARD_LIMIT, "end it after this run time, with --terminate")
-    command.add_argument("--cost-per-hour", type=amount, metavar="MONEY", help="what the machine costs")
-    command.add_argument("--budget", type=amount, metavar="MONEY", help="send a notice when it is spent")
+    command.flag("--no-stall-detection", "never call it stalled")
+    command.duration(INTERVAL, "between looks (default: 1m)")
+    command.duration(["--grace-period"], "from the notice of a stall to the end (default: 15m)")
+    command.duration(STALL_AFTER, f"{STALLS} (default: by what is seen of it)")
+    command.duration(SOFT_LIMIT, "send a notice after this run time")
+    command.duration(HARD_LIMIT, "end it after this run time, with --terminate")
+    command.value("--cost-per-hour", "MONEY", "what the machine costs", type=amount)
+    command.value("--budget", "MONEY", "send a notice when it is spent", type=amount)
 
 
-def add_terminate(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `terminate`."""
+def add_terminate(command: CommandParser) -> None:
     _add_watched(command)
-    command.add_argument(
-        "--reason", metavar="TEXT", default="Ended by hand", help="why, for the notice (default: %(default)s)"
-    )
+    command.value("--reason", "TEXT", "why, for the notice (default: %(default)s)", default="Ended by hand")
 
 
-def add_upload(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `upload`."""
-    command.add_argument("path", metavar="PATH", help="on the target")
-    command.add_argument(
-        "destination", metavar="WHERE", help="hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX or a presigned URL"
-    )
+def add_upload(command: CommandParser) -> None:
+    command.value("path", "PATH", "on the target")
+    command.value("destination", "WHERE", "hf:OWNER/NAME[@BRANCH], s3://BUCKET/PREFIX or a presigned URL")
 
 
-def add_launch(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `launch`."""
-    command.add_argument("--name", metavar="NAME", help="of the job and its model")
-    command.add_argument("--dataset", metavar="DIR", help="a folder of images and captions on this machine")
-    command.add_argument("--trigger", metavar="WORD", help="the word that stands for what is trained")
+def add_launch(command: CommandParser) -> None:
+    command.value("--name", "NAME", "of the job and its model")
+    command.value("--dataset", "DIR", "a folder of images and captions on this machine")
+    command.value("--trigger", "WORD", "the word that stands for what is trained")
     for option, kind, metavar, text in (
         ("--steps", positive_count, "N", "(default: 4000)"),
         ("--save-every", positive_count, "N", "steps between checkpoints (default: 250)"),
@@ -255,126 +316,97 @@ def add_launch(command: argparse.ArgumentParser) -> None:
         ("--rank", positive_count, "N", "of the LoRA (default: 32)"),
         ("--alpha", positive_number, "X", "of the LoRA (default: 32)"),
     ):
-        command.add_argument(option, type=kind, metavar=metavar, help=text)
-    command.add_argument("--base-model", metavar="OWNER/NAME", help="(default: black-forest-labs/FLUX.1-dev)")
-    command.add_argument(
+        command.value(option, metavar, text, type=kind)
+    command.value("--base-model", "OWNER/NAME", "(default: black-forest-labs/FLUX.1-dev)")
+    command.value(
         "--command",
-        metavar="LINE",
-        help="run this instead of a LoRA training; it finds $DATASET, writes checkpoints into $OUTPUT and goes on from "
+        "LINE",
+        "run this instead of a LoRA training; it finds $DATASET, writes checkpoints into $OUTPUT and goes on from "
         "$RESUME_FROM_CHECKPOINT",
     )
-    command.add_argument("--image", metavar="IMAGE", help="the container (default: ostris/aitoolkit:latest)")
-    command.add_argument(
+    command.value("--image", "IMAGE", "the container (default: ostris/aitoolkit:latest)")
+    command.value(
         "--env",
+        "NAME[=VALUE]",
+        "for the training; NAME alone is looked up in the environment when it starts",
         action="append",
-        metavar="NAME[=VALUE]",
-        help="for the training; NAME alone is looked up in the environment when it starts",
     )
-    command.add_argument("--from", dest="file", metavar="FILE", help="a JSON file with the fields of TrainingRequest")
+    command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", dest="file")
     _add_machine(command)
     _add_end(command)
 
 
-def _add_machine(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--gpu", nargs="+", action="extend", metavar="NAME", help="preferred, most wanted first: 4090, A100, ..."
-    )
+def _add_machine(command: CommandParser) -> None:
+    command.value("--gpu", "NAME", "preferred, most wanted first: 4090, A100, ...", nargs="+", action="extend")
     for option, metavar, text in (
         ("--max-price", "DOLLARS", "per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)"),
         ("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)"),
         ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
         ("--budget", "DOLLARS", "the job ends when it has spent this"),
     ):
-        command.add_argument(option, type=positive_number, metavar=metavar, help=text)
-    add_duration(command, SOFT_LIMIT, "send a notice after this time on rented machines", kind=SECONDS_ABOVE_ZERO)
-    add_duration(
-        command,
-        HARD_LIMIT,
-        "save and end the job after this time on rented machines (default: 4h)",
-        kind=SECONDS_ABOVE_ZERO,
+        command.value(option, metavar, text, type=positive_number)
+    command.duration(SOFT_LIMIT, "send a notice after this time on rented machines", type=SECONDS_ABOVE_ZERO)
+    command.duration(
+        HARD_LIMIT, "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
     )
-    command.add_argument("--num-gpus", type=positive_count, metavar="N", help="(default: 1)")
-    command.add_argument("--bid", action="store_true", help="a cheaper machine that may be taken away at any time")
-    command.add_argument("--max-machines", type=positive_count, metavar="N", help="that it may use up (default: 3)")
+    command.value("--num-gpus", "N", "(default: 1)", type=positive_count)
+    command.flag("--bid", "a cheaper machine that may be taken away at any time")
+    command.value("--max-machines", "N", "that it may use up (default: 3)", type=positive_count)
 
 
-def _add_end(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--upload", action="append", metavar="WHERE", help="hf:OWNER/NAME, s3://BUCKET/PREFIX; the next where one fails"
-    )
-    command.add_argument("--samples", metavar="LINE", help="run on the machine with $MODEL; writes into $SAMPLES")
-    command.add_argument("--register", metavar="LINE|URL", help="run here, or called, with the finished model")
+def _add_end(command: CommandParser) -> None:
+    command.value("--upload", "WHERE", "hf:OWNER/NAME, s3://BUCKET/PREFIX; the next where one fails", action="append")
+    command.value("--samples", "LINE", "run on the machine with $MODEL; writes into $SAMPLES")
+    command.value("--register", "LINE|URL", "run here, or called, with the finished model")
     command.add_argument(
         "--on-finish",
         choices=("destroy", "stop", "keep"),
         help="the machine, of a job that completed (default: destroy)",
     )
-    command.add_argument("--account", metavar="NAME", help="whose credits pay (default: nobody's)")
-    command.add_argument(
-        "--id", metavar="ID", help="of the job: the same one again goes on with it (default: made from NAME)"
+    command.value("--account", "NAME", "whose credits pay (default: nobody's)")
+    command.value("--id", "ID", "of the job: the same one again goes on with it (default: made from NAME)")
+    command.flag("--force", "queue it although nothing for rent does for it now")
+    command.flag("--watch", "do the work here and show it, instead of in a worker")
+    command.notify()
+    command.heartbeat()
+
+
+def add_queue(command: CommandParser) -> None:
+    command.value("job", "JOB", "show this one (default: list them)", nargs="?")
+    command.flag("--cancel", "end JOB: save what there is, destroy its machine")
+    command.value("--reason", "TEXT", "why, with --cancel (default: %(default)s)", default="cancelled by hand")
+    command.flag("--all", "also those that have ended")
+
+
+def add_worker(command: CommandParser) -> None:
+    command.value("--jobs", "N", "at the same time (default: %(default)s)", type=positive_count, default=1)
+    command.flag("--until-empty", "leave when nothing is left to do")
+    command.flag("--no-sweep", "leave the sweeping to `training-monitor sweep`")
+    command.notify()
+    command.heartbeat()
+
+
+def add_sweep(command: CommandParser) -> None:
+    command.flag("--force", "destroy them (default: only say which)")
+    command.flag("--all", "with --force: every instance of the account, also foreign ones")
+    command.value("--confirm", "TEXT", "for --all --force without a terminal: what it asks to type")
+    command.value(
+        "--every", "DURATION", "repeat at this interval (default: 15m)", type=SECONDS_ABOVE_ZERO, nargs="?", const=900.0
     )
-    command.add_argument("--force", action="store_true", help="queue it although nothing for rent does for it now")
-    command.add_argument("--watch", action="store_true", help="do the work here and show it, instead of in a worker")
-    add_telling(command)
-    add_heartbeat(command)
+    command.notify()
 
 
-def add_queue(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `queue`."""
-    command.add_argument("job", metavar="JOB", nargs="?", help="show this one (default: list them)")
-    command.add_argument("--cancel", action="store_true", help="end JOB: save what there is, destroy its machine")
-    command.add_argument(
-        "--reason", metavar="TEXT", default="cancelled by hand", help="why, with --cancel (default: %(default)s)"
-    )
-    command.add_argument("--all", action="store_true", help="also those that have ended")
-
-
-def add_worker(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `worker`."""
-    command.add_argument(
-        "--jobs", type=positive_count, default=1, metavar="N", help="at the same time (default: %(default)s)"
-    )
-    command.add_argument("--until-empty", action="store_true", help="leave when nothing is left to do")
-    command.add_argument("--no-sweep", action="store_true", help="leave the sweeping to `training-monitor sweep`")
-    add_telling(command)
-    add_heartbeat(command)
-
-
-def add_sweep(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `sweep`."""
-    command.add_argument("--force", action="store_true", help="destroy them (default: only say which)")
-    command.add_argument(
-        "--all", action="store_true", help="with --force: every instance of the account, also foreign ones"
-    )
-    command.add_argument("--confirm", metavar="TEXT", help="for --all --force without a terminal: what it asks to type")
-    command.add_argument(
-        "--every",
-        type=SECONDS_ABOVE_ZERO,
-        nargs="?",
-        const=900.0,
-        metavar="DURATION",
-        help="repeat at this interval (default: 15m)",
-    )
-    add_telling(command)
-
-
-def add_history(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `history`."""
-    command.add_argument(
-        "members",
-        metavar="MEMBER",
-        nargs="*",
-        help="a key, or a part of it that only one has (default: all in a table)",
-    )
+def add_history(command: CommandParser) -> None:
+    command.value("members", "MEMBER", "a key, or a part of it that only one has (default: all in a table)", nargs="*")
     for option, default, text in (
         ("--since", "24h", "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: %(default)s)"),
         ("--until", None, "the same (default: now)"),
     ):
-        command.add_argument(option, type=_moment, default=default, metavar="WHEN", help=text)
-    command.add_argument("--field", action="append", default=[], metavar="FIELD", help="only this; may be repeated")
-    command.add_argument("--csv", metavar="FILE", help="write the samples there; - is stdout")
-    command.add_argument("--jsonl", metavar="FILE", help="the same as JSON lines; what is no number there is a text")
-    command.add_argument("--compare", action="store_true", help="runs side by side, also at the same step")
+        command.value(option, "WHEN", text, type=_moment, default=default)
+    command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
+    command.value("--csv", "FILE", "write the samples there; - is stdout")
+    command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text")
+    command.flag("--compare", "runs side by side, also at the same step")
 
 
 def _moment(text: str) -> float:
@@ -391,28 +423,26 @@ def _moment(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}: expected 90m, 1h30m, 7d or 2030-01-31T12:00")
 
 
-def add_config(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `config`."""
-    command.add_argument("--check", action="store_true", help="say all that is wrong in it; then the exit status is 1")
-    command.add_argument(
+def add_config(command: CommandParser) -> None:
+    command.flag("--check", "say all that is wrong in it; then the exit status is 1")
+    command.value(
         "--file",
-        metavar="FILE",
-        help="(default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in ~/.config/training_monitor)",
+        "FILE",
+        "(default: TRAINING_MONITOR_SETTINGS, else settings.toml or settings.json in ~/.config/training_monitor)",
     )
 
 
-def add_notify(command: argparse.ArgumentParser) -> None:
-    """Declare the options of `notify`."""
-    command.add_argument("message", metavar="MESSAGE", nargs="?", help="what to say")
-    command.add_argument("--test", action="store_true", help="send a test by every configured channel")
-    command.add_argument("--list", action="store_true", help="list the recent notices")
-    command.add_argument("--channel", action="append", metavar="NAME", help="only this one (may be repeated)")
-    command.add_argument("--user", metavar="NAME", help="one of the settings file's users (default: the channels' own)")
-    command.add_argument(
+def add_notify(command: CommandParser) -> None:
+    command.value("message", "MESSAGE", "what to say", nargs="?")
+    command.flag("--test", "send a test by every configured channel")
+    command.flag("--list", "list the recent notices")
+    command.value("--channel", "NAME", "only this one (may be repeated)", action="append")
+    command.value("--user", "NAME", "one of the settings file's users (default: the channels' own)")
+    command.value(
         "--priority",
+        "P",
+        "low | normal | high | urgent (default: %(default)s)",
         default="normal",
         choices=("low", "normal", "high", "urgent"),
-        metavar="P",
-        help="low | normal | high | urgent (default: %(default)s)",
     )
-    command.add_argument("--job", metavar="JOB", help="what it is about; with --list, only this job's")
+    command.value("--job", "JOB", "what it is about; with --list, only this job's")

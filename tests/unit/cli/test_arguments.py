@@ -6,6 +6,7 @@ import argparse
 
 import pytest
 
+from training_monitor.cli import options
 from training_monitor.cli.argument_types import (
     HARD_LIMIT,
     INTERVAL,
@@ -15,7 +16,7 @@ from training_monitor.cli.argument_types import (
     count,
     positive_count,
 )
-from training_monitor.cli.arguments import build_parser
+from training_monitor.cli.main import GROUPS, build_parser
 
 COMMANDS = {
     STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
@@ -72,3 +73,8 @@ def test_zero_is_a_count_and_no_positive_one() -> None:
     assert (count("0"), count("999999999"), positive_count("1")) == (0, 999_999_999, 1)
     with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
         positive_count("0")
+
+
+def test_arguments_are_declared_only_for_commands_that_exist() -> None:
+    declared = {name.removeprefix("add_") for name in vars(options) if name.startswith("add_")}
+    assert declared <= {name for group in GROUPS.values() for name in group}
