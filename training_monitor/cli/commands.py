@@ -1,40 +1,171 @@
-"""The commands that ask once and print one answer, and the exit statuses of all commands.
-
-Each returns an exit status: 0 ok, 1 bad, 3 unknown.
-"""
+"""The commands that ask once and print one answer; each returns its exit status."""
 
 from __future__ import annotations
 
+import sys
+import time
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from training_monitor.cli.output import complain, hint, print_json, say
-from training_monitor.core.errors import (
-    AlreadySupervised,
-    CheckpointNotFound,
-    CommandFailed,
-    IncompleteAnswer,
-    JobExists,
-    JobNotFound,
-    LeaseLost,
-    SettingsError,
-    TrainingMonitorError,
+from training_monitor.cli.output import (
+    BAD,
+    OK,
+    UNKNOWN,
+    USAGE,
+    complain,
+    hint,
+    paint,
+    print_json,
+    printable,
+    put,
+    refuse,
+    say,
 )
+from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNotFound, TrainingMonitorError
 from training_monitor.core.models import Answer, JobStatus, JobView
+from training_monitor.core.reports import CheckReport, JobCheckReport
 from training_monitor.core.units import format_bytes, format_duration, plural
-from training_monitor.core.values import CheckpointListing, Verdict, WatchedJob
+from training_monitor.core.values import CheckpointListing, NotSeen, Verdict, WatchedJob
 from training_monitor.jobs.attempts import training_name
-from training_monitor.judging.judge import UNNAMED_FAILURES, format_verdict
+from training_monitor.judging.judge import ENDS, UNNAMED_FAILURES, format_verdict
 from training_monitor.logs.job_progress import format_position, job_progress
 
 if TYPE_CHECKING:
     from training_monitor.jobs.claims import Claim, Claims
 
-OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
+EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
+_COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
+BAR_WIDTH = 24
+_LABEL = 11
+_WITHOUT_ETA = ("stalled", *ENDS)  # states without remaining time
 _EXIT = {JobStatus.FAILED: BAD, JobStatus.STOPPED: BAD, JobStatus.UNKNOWN: UNKNOWN}
 _MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, refused, unknown
-_DEFINITE = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
+
+
+def check(args: Namespace) -> int:
+    from training_monitor.observe import check_training
+
+    try:
+        report = check_training(args.target, args.what, args.namespace)
+    except (JobNotFound, CommandFailed) as error:  # not found, or of another kind: nothing was judged
+        return refuse(error, args, USAGE)
+    if args.json:
+        print_json(report)
+    else:
+        show(report)
+    return EXITS[report["verdict"]]
+
+
+def stall(args: Namespace) -> int:
+    from training_monitor.observe import check_training
+
+    look = partial(check_training, args.target, args.what, args.namespace, stagnation_threshold=args.stall_after)
+    report = look()
+    if report["verdict"] == "unknown" and args.sample > 0:
+        time.sleep(args.sample)
+        report = look()
+    if not report["jobs"]:
+        kind = IncompleteAnswer if report["not_seen"] else JobNotFound
+        raise kind(report["reason"], hint="name a PID, a log file or a job")
+    for found in report["jobs"]:
+        if args.json:
+            stalled = None if found["verdict"] == "unknown" else found["state"] == "stalled"
+            print_json({"job_id": found["job"], "stalled": stalled, "threshold": args.stall_after, **found})
+        else:
+            is_said = found["state"] in ENDS
+            say(f"{found['name']} " + (found["reason"] if is_said else f"is {found['state']}: {found['reason']}"))
+    for each in report["not_seen"]:
+        hint(f"not seen: {NotSeen(**each)}")
+    return EXITS[report["verdict"]]
+
+
+def show(report: CheckReport) -> None:
+    """Print one block for one training, one line each for several, worst first."""
+    jobs = report["jobs"]
+    if len(jobs) == 1:
+        put("".join(f"{line}\n" for line in _block(jobs[0])))
+    else:
+        put("".join(f"{_line(job)}\n" for job in jobs))
+    if not jobs:
+        put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {printable(report['reason'])}\n")
+    for each in report["not_seen"]:
+        put(f"? {printable(str(NotSeen(**each)))}\n")
+    for remedy in report["remedies"]:
+        hint(f"try: {remedy}")
+
+
+def _verdict(job: JobCheckReport) -> str:
+    return paint(f"{job['state'].upper():<9}", _COLOURS[job["verdict"]], sys.stdout)
+
+
+def _line(job: JobCheckReport) -> str:
+    """Format one training on one line: position, reason of the verdict, and log."""
+    said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
+    text = printable(f"{job['name']:<22} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
+    return f"{_verdict(job)} {' '.join(text.splitlines()).rstrip()}"
+
+
+def _reached(job: JobCheckReport) -> str:
+    if job["step"] is not None:
+        return f"step {job['step']}/{job['total_steps']}" if job["total_steps"] else f"step {job['step']}"
+    return f"epoch {job['epoch']:.3g}" if job["epoch"] is not None else "-"
+
+
+def _block(job: JobCheckReport) -> Iterator[str]:
+    yield f"{_verdict(job)} {printable(job['reason'])}"
+    for label, text in _facts(job):
+        yield f"  {label:<{_LABEL}}{printable(text)}"
+    for remedy in job["remedies"]:
+        yield f"  {'try':<{_LABEL}}{printable(remedy)}"
+    for error in job["errors"]:
+        yield f"  {'not known':<{_LABEL}}{printable(error)}"
+
+
+def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each known fact."""
+    if job["progress"] is not None:
+        filled = round(job["progress"] * BAR_WIDTH)
+        bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {job['progress']:.0%}"
+        yield "progress", "  ".join([bar, _reached(job), *_numbers(job)])
+    elif job["step"] is not None or job["loss"] is not None:
+        yield "progress", "  ".join([_reached(job), *_numbers(job)])
+    if job["seconds_without_step"] is not None and job["state"] not in ENDS:
+        limit = "" if job["limit_seconds"] is None else f", limit {format_duration(job['limit_seconds'])}"
+        yield "silence", f"{format_duration(job['seconds_without_step'])} without a step{limit}"
+    if job["job"]:
+        yield "job", job["job"]
+    if job["pid"] is not None:
+        yield "process", f"{job['pid']}  {job['command'] or ''}".rstrip()
+    elif job["command"]:
+        yield "command", job["command"]
+    if job["log"]:
+        yield "log", job["log"]
+    if checkpoint := job["checkpoint"]:
+        yield "checkpoint", f"step {checkpoint['step']}  {format_bytes(checkpoint['size_bytes'])}  {checkpoint['path']}"
+    if job["gpus"]:
+        yield "GPUs", ", ".join(_gpu(gpu) for gpu in job["gpus"])
+
+
+def _numbers(job: JobCheckReport) -> Iterator[str]:
+    if job["loss"] is not None:
+        yield f"loss {job['loss']:.4g}"
+    if job["steps_per_second"]:
+        yield f"{job['steps_per_second']:.3g} steps/s"
+    if job["eta_seconds"] is not None and job["state"] not in _WITHOUT_ETA:
+        yield f"ETA {format_duration(job['eta_seconds'])}"
+
+
+def _gpu(gpu: dict[str, object]) -> str:
+    if gpu["error"]:
+        return f"{gpu['index']}: {gpu['error']}"
+    used, power = gpu["utilization"], gpu["power_fraction"]
+    words = ["?" if used is None else f"{used:.0f} %"]
+    if isinstance(power, float):
+        words.append(f"{power:.0%} of its power")
+    return f"{gpu['index']}: {' at '.join(words)}"
 
 
 def status(args: Namespace) -> int:
@@ -64,9 +195,9 @@ def _list_jobs(args: Namespace) -> int:
 
 
 def _show_job(args: Namespace) -> int:
-    from training_monitor.logs.patterns import load_log_patterns, parse_metrics
+    from training_monitor.logs import load_log_patterns, parse_metrics
     from training_monitor.observe.meant import named_job
-    from training_monitor.watch.monitor import JobMonitor
+    from training_monitor.watch import JobMonitor
 
     monitor = JobMonitor(args.target, named_job(args.job), args.namespace)
     monitor.update()
@@ -177,7 +308,7 @@ def _look(args: Namespace) -> JobView:
     from training_monitor.jobs.jobs import look_with_log
     from training_monitor.observe.meant import named_job
     from training_monitor.targets.asking import Site
-    from training_monitor.watch.monitor import JobMonitor
+    from training_monitor.watch import JobMonitor
 
     job = named_job(args.job)
     if job.job_id is not None:
@@ -189,8 +320,8 @@ def _look(args: Namespace) -> JobView:
 
 
 def health(args: Namespace) -> int:
-    from training_monitor.health.verdict import format_training_health
-    from training_monitor.observe.health_report import get_training_health
+    from training_monitor.health import format_training_health
+    from training_monitor.observe import get_training_health
 
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
@@ -198,7 +329,7 @@ def health(args: Namespace) -> int:
         print_json(report)
     else:
         say(format_training_health(report))
-    return {"ok": OK, "warning": OK, "failed": BAD}.get(report["verdict"], UNKNOWN)
+    return EXITS[report["verdict"]]
 
 
 def _found_folder(args: Namespace) -> str | None:
@@ -212,7 +343,7 @@ def _found_folder(args: Namespace) -> str | None:
 
 
 def gpu(args: Namespace) -> int:
-    from training_monitor.health.host import check_gpu_utilization
+    from training_monitor.health import check_gpu_utilization
 
     report = check_gpu_utilization(args.target, args.namespace)
     if args.json:
@@ -244,7 +375,7 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def efa(args: Namespace) -> int:
-    from training_monitor.health.nccl import check_efa_utilization
+    from training_monitor.health import check_efa_utilization
 
     report = check_efa_utilization(args.target, args.namespace, all_pods=args.pods)
     active = {True: "active", False: "NOT active", None: "unknown"}[report["efa_active"]]
@@ -258,7 +389,7 @@ def efa(args: Namespace) -> int:
 
 
 def resources(args: Namespace) -> int:
-    from training_monitor.health.cluster import verify_ray_resources
+    from training_monitor.health import verify_ray_resources
 
     report = verify_ray_resources(args.target, args.namespace)
     if args.json:
@@ -281,7 +412,7 @@ def format_unlisted(count: int) -> str:
 
 
 def checkpoints(args: Namespace) -> int:
-    from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+    from training_monitor.checkpoints import get_checkpoint_listing
     from training_monitor.judging.restart import why_none_is_complete
 
     there = get_checkpoint_listing(args.directory, args.target, args.namespace)
@@ -306,7 +437,7 @@ def checkpoints(args: Namespace) -> int:
 
 def wait(args: Namespace) -> int:
     from training_monitor.observe.meant import find_one
-    from training_monitor.watch.monitor import monitor_job
+    from training_monitor.watch import monitor_job
 
     meant = find_one(args.target, args.what, args.namespace)
     job = replace(meant.job, name=meant.name)
@@ -323,7 +454,7 @@ def wait(args: Namespace) -> int:
 
 
 def stop(args: Namespace) -> int:
-    from training_monitor.jobs.stopping import stop_job
+    from training_monitor.jobs import stop_job
     from training_monitor.observe.meant import named_job
 
     job = named_job(args.job)
@@ -339,7 +470,7 @@ def stop(args: Namespace) -> int:
 
 def _stop_process(args: Namespace, job: WatchedJob) -> int:
     """Stop a training that is not a job, by its PID or its log."""
-    from training_monitor.watch.watcher import TrainingWatcher
+    from training_monitor.watch import TrainingWatcher
 
     left = TrainingWatcher(args.target, job, namespace=args.namespace).stop_run(args.stop_grace)
     if left:
@@ -349,50 +480,3 @@ def _stop_process(args: Namespace, job: WatchedJob) -> int:
     else:
         say(f"{job.label} is stopped: nothing of it is left")
     return OK
-
-
-def read_alone(args: Namespace) -> None:
-    """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
-    if not hasattr(args, "what") and args.subcommand != "status":
-        return
-    from training_monitor.observe.meant import is_path, is_pid
-
-    word, name = args.target, "what" if hasattr(args, "what") else "job"
-    if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
-        args.target = "local"
-        setattr(args, name, word)
-
-
-def meant_job(args: Namespace, error: Exception) -> str:
-    """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
-    from training_monitor.observe.meant import find_one, named_job
-
-    if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
-        raise error
-    try:
-        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
-    except (SettingsError, IncompleteAnswer):
-        raise
-    except TrainingMonitorError as other:
-        raise (other if type(other) is type(error) else error) from None
-    meant = job.job_id or str(job.pid)
-    if meant == args.job:
-        raise error
-    return meant
-
-
-def tell_error(error: TrainingMonitorError, *, as_json: bool) -> None:
-    """Print an error to stderr; with --json also as JSON to stdout."""
-    if as_json:
-        said = {"error": error.what, "kind": type(error).__name__, "hint": error.hint}
-        print_json({**said, "owner": error.owner} if isinstance(error, LeaseLost) else said)
-    complain(str(error))
-
-
-def exit_status(error: TrainingMonitorError) -> int:
-    """Return the exit status of an error: 2 wrong use, 1 a definite no, 3 unknown, 4 taken over."""
-    if isinstance(error, (SettingsError, JobNotFound)):
-        return USAGE
-    if isinstance(error, LeaseLost):
-        return TAKEN_OVER
-    return BAD if isinstance(error, _DEFINITE) else UNKNOWN

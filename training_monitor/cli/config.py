@@ -145,8 +145,7 @@ def config(args: Namespace) -> int:
 
 
 def _check(args: Namespace) -> int:
-    from training_monitor.cli.commands import BAD, OK
-    from training_monitor.cli.output import print_json, say
+    from training_monitor.cli.output import BAD, OK, print_json, say
 
     check = check_settings(args.file)
     if args.json:
@@ -159,8 +158,7 @@ def _check(args: Namespace) -> int:
 
 
 def _show(args: Namespace) -> int:
-    from training_monitor.cli.commands import OK
-    from training_monitor.cli.output import print_json, say
+    from training_monitor.cli.output import OK, print_json, say
     from training_monitor.core.settings_file import load_settings
 
     file, settings = load_settings(args.file)

@@ -9,8 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 
-from training_monitor.cli.commands import BAD, OK
-from training_monitor.cli.output import paint, print_json, printable, put
+from training_monitor.cli.output import BAD, OK, paint, print_json, printable, put
 from training_monitor.core.errors import TrainingMonitorError, last_lines
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult, Question

@@ -11,9 +11,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
-from training_monitor.cli.output import complain, print_json, put_lines
+from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, print_json, put_lines
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE

@@ -16,8 +16,7 @@ from itertools import chain
 from math import isfinite
 from typing import IO, TYPE_CHECKING, Any
 
-from training_monitor.cli.market import print_table
-from training_monitor.cli.output import hint, print_json, printable, say
+from training_monitor.cli.output import hint, print_json, print_table, printable, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import format_duration, format_sparkline, plural
@@ -301,7 +300,7 @@ def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
 
 def history(args: argparse.Namespace) -> int:
     """Show, compare or export the history of the chosen members, and return the exit status."""
-    from training_monitor.cli.commands import OK
+    from training_monitor.cli.output import OK
 
     _check(args, FIELDS)
     kept = History()

@@ -33,13 +33,13 @@ class Command(NamedTuple):
 GROUPS: dict[str, dict[str, Command]] = {
     "look at trainings": {
         "check": Command(
-            "check",
+            "commands",
             "whether trainings make progress, here or on TARGET: all that are found, or one",
             ("", "ssh://me@gpu1", "my-pod raysubmit_x --json", "local '~/runs/*/train.log'"),
             "[TARGET]",
         ),
         "stall": Command(
-            "check",
+            "commands",
             "what `check` says, a line each, with a limit of your own for stalls",
             ("my-pod --stall-after 5m", "local --sample 1m"),
             "TARGET WHAT",
@@ -267,8 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from training_monitor.cli.commands import exit_status, meant_job, read_alone, tell_error
-    from training_monitor.cli.output import hint
+    from training_monitor.cli.output import exit_status, hint, refuse
     from training_monitor.core.errors import TrainingMonitorError
 
     try:
@@ -276,16 +275,46 @@ def _run(args: argparse.Namespace) -> int:
             from training_monitor.core.logger import setup_logging
 
             setup_logging()
-        read_alone(args)
+        _read_alone(args)
         call = _function(args.subcommand)
         try:
             return call(args)
         except TrainingMonitorError as error:
             if args.subcommand not in _JOB_COMMANDS or not args.job:
                 raise
-            args.job = meant_job(args, error)
+            args.job = _meant_job(args, error)
             hint(f"it is {args.job}")
             return call(args)
     except TrainingMonitorError as error:
-        tell_error(error, as_json=args.json)
-        return exit_status(error)
+        return refuse(error, args, exit_status(error))
+
+
+def _read_alone(args: argparse.Namespace) -> None:
+    """Interpret a PID, a path or `process:NAME` without a target as one on this machine."""
+    if not hasattr(args, "what") and args.subcommand != "status":
+        return
+    from training_monitor.observe.meant import is_path, is_pid
+
+    word, name = args.target, "what" if hasattr(args, "what") else "job"
+    if getattr(args, name) is None and (is_pid(word) or is_path(word) or word.startswith("process:")):
+        args.target = "local"
+        setattr(args, name, word)
+
+
+def _meant_job(args: argparse.Namespace, error: Exception) -> str:
+    """Return the job or PID that an unknown job name refers to; raises the error if there is none."""
+    from training_monitor.core.errors import IncompleteAnswer, SettingsError, TrainingMonitorError
+    from training_monitor.observe.meant import find_one, named_job
+
+    if isinstance(error, SettingsError) or named_job(args.job).job_id is None:
+        raise error
+    try:
+        job = find_one(args.target, args.job.removeprefix("process:"), args.namespace).job
+    except (SettingsError, IncompleteAnswer):
+        raise
+    except TrainingMonitorError as other:
+        raise (other if type(other) is type(error) else error) from None
+    meant = job.job_id or str(job.pid)
+    if meant == args.job:
+        raise error
+    return meant

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN, USAGE
-from training_monitor.cli.output import complain, hint, print_json, printable, say
+from training_monitor.cli.output import (
+    BAD,
+    LEAST_WIDTH,
+    OK,
+    UNKNOWN,
+    USAGE,
+    complain,
+    cut,
+    hint,
+    one_line,
+    print_json,
+    print_table,
+    refuse,
+    say,
+)
 from training_monitor.core.errors import (
     CommandError,
     InstanceNotFound,
@@ -38,8 +50,6 @@ from training_monitor.vast.offers import (
 )
 from training_monitor.vast.training_request import read_label
 
-UNCUT = 100_000
-LEAST_WIDTH = 8  # minimum width of a column that may be cut
 _SMALLEST_DISK = 1.0  # GB
 
 
@@ -97,7 +107,7 @@ def _instance_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
     label = each["label"] or "-"
     if each["job"]:
         label = "* {owner}/{job_id}/{attempt}".format_map(
-            {**each["job"], "owner": _cut(each["job"]["owner"], LEAST_WIDTH)}
+            {**each["job"], "owner": cut(each["job"]["owner"], LEAST_WIDTH)}
         )
     price = _number(each["price_per_hour"], 3)
     return str(each["id"]), each["status"] or "?", _gpus(each), price, _uptime(each), label, each["ssh"] or "-"
@@ -134,7 +144,7 @@ def _show_instance(each: dict[str, Any], args: Namespace) -> int:
         ("where", f"{each['location'] or '?'}, machine {_number(each['machine_id'])}"),
     )
     for name, value in lines:
-        say(f"{name:<8} {_one_line(value or '-')}")
+        say(f"{name:<8} {one_line(value or '-')}")
     return OK
 
 
@@ -223,7 +233,7 @@ def dataset(args: Namespace) -> int:
         print_json(report)
         return OK if report.is_valid else BAD
     formats = ", ".join(f"{count} {name}" for name, count in sorted(report.formats.items()))
-    say(f"{_one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
+    say(f"{one_line(report.path)}: {plural(report.images, 'image')}{f' ({formats})' if formats else ''}")
     sides = f", sides of {report.smallest_side} to {report.largest_side} pixels" if report.images else ""
     say(f"  {plural(report.captions, 'caption')}, {format_bytes(report.total_bytes)}{sides}")
     if report.hidden or report.other:
@@ -231,7 +241,7 @@ def dataset(args: Namespace) -> int:
         say(f"  ignored: {report.hidden} hidden, {other}")
     for kind, texts in (("error", report.errors), ("warning", report.warnings)):
         for text in texts:
-            say(f"  {kind}: {_one_line(text)}")
+            say(f"  {kind}: {one_line(text)}")
     say("valid" if report.is_valid else f"NOT valid: {plural(len(report.errors), 'error')}")
     return OK if report.is_valid else BAD
 
@@ -248,8 +258,8 @@ def keys(args: Namespace) -> int:
     if args.json:
         print_json(report)
         return OK if good else BAD
-    say(f"{_one_line(report.private_key)}{': made' if report.made else ''}")
-    say(f"  {_one_line(report.public_key)}")
+    say(f"{one_line(report.private_key)}{': made' if report.made else ''}")
+    say(f"  {one_line(report.public_key)}")
     for line in _key_lines(report):
         say(f"  {line}")
     return OK if good else BAD
@@ -326,7 +336,7 @@ def _show_account(args: Namespace) -> int:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.created_at))
         rows.append((when, each.kind, f"{each.amount:+.{digits}f}", each.job_id or "-", each.reason))
     print_table(("WHEN", "KIND", "DOLLARS", "JOB/PAYMENT", "REASON"), rows, gives_way=(4, 3))
-    say(f"{_one_line(args.account)} has ${balance:.{digits}f}")
+    say(f"{one_line(args.account)} has ${balance:.{digits}f}")
     return OK
 
 
@@ -339,40 +349,6 @@ def _move(ledger: Credits, args: Namespace) -> None:
     change(args.account, amount, args.reason, payment_id=args.payment)
     if args.payment is not None and (kind, args.payment) in before:
         hint(f"payment {args.payment} was counted before, and is not counted again")
-
-
-# ---------------------------------------------------------------- printing
-
-
-def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
-    """Print an error, also as JSON if requested, and return the status."""
-    if args.json:
-        print_json({"error": error.what, "kind": type(error).__name__, "hint": error.hint})
-    complain(str(error))
-    return status
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_way: Sequence[int]) -> None:
-    """Print columns with two spaces between; those in `gives_way` are cut, in this order, to fit the terminal.
-
-    Output to a file or another program is not cut, unless COLUMNS is set.
-    """
-    lines = [tuple(_one_line(cell) for cell in row) for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size((UNCUT, 24)).columns
-    for place in gives_way:
-        less = max(0, min(over, widths[place] - max(LEAST_WIDTH, len(header[place]))))
-        widths[place], over = widths[place] - less, over - less
-    for line in lines:
-        say("  ".join(_cut(cell, width).ljust(width) for cell, width in zip(line, widths)).rstrip())
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(printable(text).split())
 
 
 def _text(value: object) -> str | None:

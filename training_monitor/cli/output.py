@@ -1,4 +1,4 @@
-"""Output: text for people, JSON for machines, diagnostics on stderr."""
+"""Output: text for people, JSON for machines, diagnostics on stderr; and the exit statuses of all commands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ import os
 import signal
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import IO, Any
 
+from training_monitor.core.errors import (
+    AlreadySupervised,
+    CheckpointNotFound,
+    CommandFailed,
+    JobExists,
+    JobNotFound,
+    LeaseLost,
+    SettingsError,
+    TrainingMonitorError,
+)
 from training_monitor.core.regex import regex
 
+OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
+UNCUT = 100_000
+LEAST_WIDTH = 8  # minimum width of a column that may be cut
+_DEFINITE = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
 _COLOUR_OF = {  # by style of a screen's lines
     "loading": "yellow",
@@ -99,3 +114,48 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
+
+
+def refuse(error: TrainingMonitorError, args: Namespace, status: int) -> int:
+    """Print an error to stderr, with --json also as JSON to stdout, and return the status."""
+    if args.json:
+        said = {"error": error.what, "kind": type(error).__name__, "hint": error.hint}
+        print_json({**said, "owner": error.owner} if isinstance(error, LeaseLost) else said)
+    complain(str(error))
+    return status
+
+
+def exit_status(error: TrainingMonitorError) -> int:
+    """Return the exit status of an error: 2 wrong use, 1 a definite no, 3 unknown, 4 taken over."""
+    if isinstance(error, (SettingsError, JobNotFound)):
+        return USAGE
+    if isinstance(error, LeaseLost):
+        return TAKEN_OVER
+    return BAD if isinstance(error, _DEFINITE) else UNKNOWN
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_way: Sequence[int]) -> None:
+    """Print columns with two spaces between; those in `gives_way` are cut, in this order, to fit the terminal.
+
+    Output to a file or another program is not cut, unless COLUMNS is set.
+    """
+    import shutil
+
+    lines = [tuple(one_line(cell) for cell in row) for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size((UNCUT, 24)).columns
+    for place in gives_way:
+        less = max(0, min(over, widths[place] - max(LEAST_WIDTH, len(header[place]))))
+        widths[place], over = widths[place] - less, over - less
+    for line in lines:
+        say("  ".join(cut(cell, width).ljust(width) for cell, width in zip(line, widths)).rstrip())
+
+
+def cut(text: str, width: int) -> str:
+    """Cut a text to at most `width` characters."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Return untrusted text on one line."""
+    return " ".join(printable(text).split())

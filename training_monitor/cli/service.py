@@ -12,11 +12,9 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts
-from training_monitor.cli.market import print_table, refuse
 from training_monitor.cli.notifying import open_heartbeat
-from training_monitor.cli.output import hint, interrupted_status, print_json, say
+from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, refuse, say
 from training_monitor.cli.service_request import need_tools, submit_request
 from training_monitor.core.errors import InvalidTransition, NoOffers, SettingsError, TrainingMonitorError
 from training_monitor.core.models import Event

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from training_monitor.cli.commands import BAD, OK
 from training_monitor.cli.live import LiveDisplay, print_summary
-from training_monitor.cli.output import hint, interrupted_status, print_json, say
+from training_monitor.cli.output import BAD, OK, hint, interrupted_status, print_json, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.reports import RestartReport

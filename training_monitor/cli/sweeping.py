@@ -8,9 +8,8 @@ import time
 from argparse import Namespace
 from functools import partial
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN
 from training_monitor.cli.live import Waiting
-from training_monitor.cli.output import complain, hint, interrupted_status, print_json, say
+from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, interrupted_status, print_json, say
 from training_monitor.cli.service import told
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.models import Event

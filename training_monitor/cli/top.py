@@ -10,8 +10,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
-from training_monitor.cli.commands import BAD, OK, UNKNOWN
-from training_monitor.cli.output import complain, hint, print_json, put_lines
+from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, print_json, put_lines
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.units import plural

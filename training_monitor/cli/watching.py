@@ -11,11 +11,22 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from training_monitor.cli.check import EXITS
-from training_monitor.cli.commands import BAD, OK, UNKNOWN, format_unlisted
+from training_monitor.cli.commands import EXITS, format_unlisted
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
-from training_monitor.cli.output import complain, hint, interrupted_status, paint, print_json, printable, put, say
+from training_monitor.cli.output import (
+    BAD,
+    OK,
+    UNKNOWN,
+    complain,
+    hint,
+    interrupted_status,
+    paint,
+    print_json,
+    printable,
+    put,
+    say,
+)
 from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TargetUnreachable
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.settings_file import load_table
