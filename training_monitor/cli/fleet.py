@@ -76,7 +76,7 @@ def _watch(
         parse_target(spec.target, namespace=namespace)  # before the screen hides errors
     with ExitStack() as stack:
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
-        outbox = stack.enter_context(open_outbox(args.notify)) if args.notify is not None else None
+        outbox = stack.enter_context(open_outbox(args.notify))
         monitor = FleetMonitor(
             specs,
             whole_account=whole_account,

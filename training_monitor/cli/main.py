@@ -143,7 +143,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "service", "work through the queue: rent, train, save, destroy", ("--jobs 4", "--until-empty")
         ),
         "sweep": Command(
-            "sweeping",
+            "market",
             "find rented instances that no training needs; destroy them with --force",
             ("", "--force", "--every 15m"),
         ),
@@ -166,7 +166,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "notify": Command(
             "notifying", "prove the channels that notices go by, send one, or list those sent", ("--test", "--list")
         ),
-        "config": Command("config", "which settings file is read, and what is wrong with it", ("--check",)),
+        "config": Command("doctor", "which settings file is read, and what is wrong with it", ("--check",)),
     },
 }
 

@@ -1,14 +1,17 @@
-"""`instances`, `offers`, `dataset`, `keys` and `credits`: rented machines, offers, and what a training needs."""
+"""`instances`, `offers`, `dataset`, `keys`, `credits` and `sweep`: rented machines, offers, what a training needs."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import (
     BAD,
@@ -19,6 +22,7 @@ from training_monitor.cli.output import (
     complain,
     cut,
     hint,
+    interrupted_status,
     one_line,
     print_json,
     print_table,
@@ -33,24 +37,33 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.core.models import Event
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural
-from training_monitor.service.credits import Credits, decimals_to_show, sum_movements
-from training_monitor.service.dataset import validate_dataset
-from training_monitor.vast.account import SshKeyReport, account_balance, check_ssh_keys, setup_ssh_key
-from training_monitor.vast.cost import BurnForecast, forecast_burn
-from training_monitor.vast.instances import list_instances, show_instance
-from training_monitor.vast.offers import (
+from training_monitor.service import Credits, validate_dataset
+from training_monitor.service.credits import decimals_to_show, sum_movements
+from training_monitor.vast import (
     Offer,
     OfferQuery,
-    find_loose_wishes,
+    account_balance,
+    check_ssh_keys,
+    forecast_burn,
+    list_instances,
     load_offer_query,
-    search_everything,
     search_offers,
+    setup_ssh_key,
+    show_instance,
 )
+from training_monitor.vast.cost import BurnForecast
+from training_monitor.vast.offers import find_loose_wishes, search_everything
 from training_monitor.vast.training_request import read_label
 
+if TYPE_CHECKING:
+    from training_monitor.service import ServiceConfig
+    from training_monitor.service.sweeper import SweepReport
+
 _SMALLEST_DISK = 1.0  # GB
+TOLD = ("stopping", "refused", "unreachable")  # events of a sweep; others are in its report
 
 
 # ---------------------------------------------------------------- instances
@@ -260,18 +273,13 @@ def keys(args: Namespace) -> int:
         return OK if good else BAD
     say(f"{one_line(report.private_key)}{': made' if report.made else ''}")
     say(f"  {one_line(report.public_key)}")
-    for line in _key_lines(report):
-        say(f"  {line}")
-    return OK if good else BAD
-
-
-def _key_lines(report: SshKeyReport) -> list[str]:
-    lines = [f"registered with vast.ai as key {report.key_id}: each new instance gets it"]
-    if not report.registered:
-        lines = ["NOT registered with vast.ai: training-monitor keys --setup"]
+    if report.registered:
+        say(f"  registered with vast.ai as key {report.key_id}: each new instance gets it")
+    else:
+        say("  NOT registered with vast.ai: training-monitor keys --setup")
     if report.open_to_others:
-        lines.append(f"others may read it, and so ssh refuses it: chmod 600 {shlex.quote(report.private_key)}")
-    return lines
+        say(f"  others may read it, and so ssh refuses it: chmod 600 {shlex.quote(report.private_key)}")
+    return OK if good else BAD
 
 
 # ---------------------------------------------------------------- credits
@@ -349,6 +357,110 @@ def _move(ledger: Credits, args: Namespace) -> None:
     change(args.account, amount, args.reason, payment_id=args.payment)
     if args.payment is not None and (kind, args.payment) in before:
         hint(f"payment {args.payment} was counted before, and is not counted again")
+
+
+# ---------------------------------------------------------------- sweep
+
+
+def sweep(args: Namespace) -> int:
+    """Find the rented instances that no job needs; with --force destroy them."""
+    from training_monitor.service.queue import load_service_config
+
+    config = load_service_config()
+    if args.all and args.every:
+        raise SettingsError("--all", "--every", "one of them: everything is destroyed once, by hand")
+    if args.confirm is not None and not (args.all and args.force):
+        raise SettingsError("--confirm", args.confirm, "--all and --force with it: nothing else asks")
+    try:
+        return _sweep(args, config)
+    except KeyboardInterrupt as interrupt:
+        left = "; training-monitor instances shows what is left" if args.force else ""
+        hint(f"\ninterrupted{left}")
+        return interrupted_status(interrupt)
+
+
+def _sweep(args: Namespace, config: ServiceConfig) -> int:
+    if args.all and args.force:
+        _confirm_all(args)
+    from training_monitor.cli.live import Waiting
+    from training_monitor.cli.notifying import open_outbox
+    from training_monitor.service.sweeper import sweep_instances, watch_sweeps
+
+    with open_outbox(args.notify) as outbox, Waiting() as waiting:
+
+        def tell(event: Event) -> None:
+            waiting.on("sweep", event.text)
+            if event.kind in TOLD and args.force:
+                hint(event.text)
+
+        def show(report: SweepReport) -> None:
+            waiting.end("sweep")
+            _show_sweep(report, args)
+
+        sweep = partial(sweep_instances, not args.force, config=config, outbox=outbox, on_event=tell)
+        if args.every:  # until an interrupt ends it
+            watch_sweeps(sweep, args.every, threading.Event(), on_event=tell, on_report=show)
+        waiting.on("sweep", "asking vast.ai what is rented")
+        report = sweep(all_instances=args.all)
+        show(report)
+    if report["instances_checked"] is None:
+        return UNKNOWN
+    return BAD if report["errors"] or report["planned"] else OK
+
+
+def _confirm_all(args: Namespace) -> None:
+    """Require typing a sentence before everything is destroyed. Raises SettingsError."""
+    count = len(list_instances())
+    sentence = f"destroy all {plural(count, 'instance')}"
+    typed = args.confirm
+    if typed is None and sys.stdin.isatty():
+        complain(f"this destroys every instance of the account, whoever rented it, with all that is on it: {count}")
+        typed = input(f"type `{sentence}` to go on: ")
+    if typed != sentence:
+        raise SettingsError("--confirm", typed, f"{sentence!r}, typed out")
+
+
+def _show_sweep(report: SweepReport, args: Namespace) -> None:
+    if args.json:
+        print_json(report)
+        return
+    if args.every:
+        say(time.strftime("%Y-%m-%d %H:%M:%S"))
+    if report["skipped"]:
+        hint("another sweep is going on")
+        return
+    if report["instances_checked"] is not None:
+        say(f"{plural(report['instances_checked'], 'instance')} checked")
+    for row in (*report["terminated"], *report["planned"]):
+        gone = "destroyed" if row["acknowledged"] else "gone"
+        title = gone if row in report["terminated"] else "would be destroyed"
+        say(f"  {row['instance_id']} {title}: {row['reason']}{_price(row['cost_per_hour'])}")
+    for kept in report["kept"]:
+        job = "" if kept["job_id"] is None else f" (job {kept['job_id']})"
+        left = (
+            "" if kept["seconds_left"] is None else f"; goes in {format_duration(kept['seconds_left'])} if it stays so"
+        )
+        say(f"  {kept['instance_id']} stays{job}: {kept['reason']}{left}{_price(kept['cost_per_hour'])}")
+    for alert in report["alerts"]:
+        if alert["instance_id"] is None:  # the others are listed above
+            say(f"  ! {alert['type']}: {alert['reason']}")
+    named = {row["instance_id"] for row in (*report["terminated"], *report["planned"], *report["errors"])}
+    for other in report["foreign"]:
+        if other["instance_id"] in named:  # --all destroys foreign ones, too
+            continue
+        label = f" labelled {other['label']!r}" if other["label"] else ""
+        say(f"  {other['instance_id']} is not ours{label}: left alone{_price(other['cost_per_hour'])}")
+    for error in report["errors"]:
+        complain(f"{error['instance_id'] or 'the listing'}: {error['error']}")
+    if report["planned"]:
+        hint("nothing was destroyed: --force does it")
+
+
+def _price(cost_per_hour: float | None) -> str:
+    return ", unknown cost" if cost_per_hour is None else f", ${cost_per_hour:.3f} per hour"
+
+
+# ---------------------------------------------------------------- values of vast.ai
 
 
 def _text(value: object) -> str | None:

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from training_monitor.cli.output import BAD, OK, hint, print_json, say
+from training_monitor.core.errors import SettingsError
+from training_monitor.core.units import plural
+
 if TYPE_CHECKING:
     from training_monitor.core.store import Store
     from training_monitor.notify.channels import Channel, NotifiedUser
@@ -22,17 +26,17 @@ LEAVING_SECONDS, INTERRUPTED_SECONDS = 60.0, 5.0
 
 
 @contextmanager
-def open_outbox(user: str, store: Store | None = None) -> Iterator[Outbox]:
-    """Open the outbox of the configured channels, to one of the settings file's users, or "" for the channels' own.
+def open_outbox(user: str | None, store: Store | None = None) -> Iterator[Outbox | None]:
+    """Open the outbox of --notify: to one of the settings file's users, "" for the channels' own; None without it.
 
     At the end it waits until posted notices are sent; only briefly when interrupted.
     """
-    from training_monitor.cli.output import hint
     from training_monitor.core.store import Store
-    from training_monitor.core.units import plural
-    from training_monitor.notify.configure import load_notifier
-    from training_monitor.notify.outbox import Outbox
+    from training_monitor.notify import Outbox, load_notifier
 
+    if user is None:
+        yield None
+        return
     store = store or Store()
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
@@ -54,8 +58,6 @@ def typed_or_variable(option: str, text: str) -> str:
     Raises:
         SettingsError: the variable is not set.
     """
-    from training_monitor.core.errors import SettingsError
-
     name = text.removeprefix("env:")
     if name == text:
         return text
@@ -73,8 +75,7 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
     Raises:
         SettingsError: it is not a URL, or the variable is not set.
     """
-    from training_monitor.cli.output import hint
-    from training_monitor.notify.heartbeat import Heartbeat
+    from training_monitor.notify import Heartbeat
 
     if url is None:
         yield None
@@ -89,8 +90,6 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
 
 def notify(args: Namespace) -> int:
     """Run the command and return the exit status."""
-    from training_monitor.core.errors import SettingsError
-
     if (args.message is not None) + args.test + args.list != 1 or args.message == "":
         raise SettingsError("notify", None, "a message, --test or --list")
     if args.list:
@@ -99,9 +98,6 @@ def notify(args: Namespace) -> int:
 
 
 def _tell(args: Namespace) -> int:
-    from training_monitor.cli.output import hint, print_json, say
-    from training_monitor.core.units import plural
-
     delivery = _notifier(args.channel, with_web=True).notify(args.user, args.message, args.priority, args.job)
     sent = delivery.success and not (delivery.channel == "web" and delivery.error)
     if args.json:
@@ -111,12 +107,10 @@ def _tell(args: Namespace) -> int:
     if delivery.error and not args.json:
         only = ", only listed" if delivery.success else ""
         hint(delivery.error if sent else f"not sent{only}: {delivery.error}")
-    return 0 if sent else 1
+    return OK if sent else BAD
 
 
 def _test(args: Namespace) -> int:
-    from training_monitor.cli.output import print_json, say
-
     notifier = _notifier(args.channel)
     user = notifier.find_user(args.user)
     results = [_prove(notifier, channel, user) for channel in notifier.channels]
@@ -125,7 +119,7 @@ def _test(args: Namespace) -> int:
     for result in [] if args.json else results:
         advice = f"; try: {result['hint']}" if result["hint"] else ""
         say(f"{result['channel']}: {'ok' if result['ok'] else result['error'] + advice}")
-    return 0 if all(result["ok"] for result in results) else 1
+    return OK if all(result["ok"] for result in results) else BAD
 
 
 def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> dict[str, Any]:
@@ -142,7 +136,6 @@ def _prove(notifier: TrainingNotifier, channel: Channel, user: NotifiedUser) -> 
 
 
 def _list(args: Namespace) -> int:
-    from training_monitor.cli.output import hint, print_json, say
     from training_monitor.core.store import Store
     from training_monitor.notify.notice_text import one_line
 
@@ -156,12 +149,11 @@ def _list(args: Namespace) -> int:
         by = f" by {each.channel}" if each.channel and each.state == "sent" else ""
         about = f"  {each.notice.job_id}" if each.notice.job_id else ""
         say(f"{when}  {each.state}{by}{about}  {one_line(each.notice)}" + (f"  ({each.error})" if each.error else ""))
-    return 0
+    return OK
 
 
 def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
     """Return the notifier of the settings, with all of its channels or those named."""
-    from training_monitor.core.errors import SettingsError
     from training_monitor.core.store import Store
     from training_monitor.notify.channels import WebList
     from training_monitor.notify.configure import load_channels, load_users

@@ -151,7 +151,7 @@ def _hearing(
     target, store = str(parse_target(args.target, namespace=args.namespace)), Store()
     with ExitStack() as stack:
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
-        outbox = stack.enter_context(open_outbox(args.notify, store)) if args.notify is not None else None
+        outbox = stack.enter_context(open_outbox(args.notify, store))
         notices = RestartNotices(outbox, target, name)
         lookout = Lookout(
             f"run {target} {name}",

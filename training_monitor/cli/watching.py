@@ -79,7 +79,7 @@ def watch(args: Namespace) -> int:
     if plan is None and args.terminate_busy:
         raise SettingsError("--terminate-busy", True, "--terminate with it")
     with ExitStack() as stack:
-        outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         stack.callback(display.clear)
         with _explained(watcher):
@@ -106,7 +106,7 @@ def terminate(args: Namespace) -> int:
         watcher.poll()
     display = _Display(as_json=args.json)
     with ExitStack() as stack:
-        outbox = stack.enter_context(open_outbox(args.notify, watcher.store)) if args.notify is not None else None
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         with _explained(watcher):
             report = terminate_training(watcher, _plan(args), outbox=outbox, on_event=display.event)
     if args.json:
