@@ -17,13 +17,18 @@ from training_monitor.core.errors import SettingsError
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.core.store import Store
-from training_monitor.fleet.config import FleetConfig, parse_member
-from training_monitor.fleet.fleet import FleetMonitor, load_fleet_config
-from training_monitor.fleet.history import History
-from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.mock import MockFleet
-from training_monitor.fleet.values import FleetSnapshot, MemberSpec
-from training_monitor.logs.patterns import load_log_patterns
+from training_monitor.fleet import (
+    FleetConfig,
+    FleetMonitor,
+    FleetSnapshot,
+    History,
+    MemberSpec,
+    MockFleet,
+    TrainingMetrics,
+    load_fleet_config,
+)
+from training_monitor.fleet.config import parse_member
+from training_monitor.logs import load_log_patterns
 from training_monitor.targets.target import parse_target
 
 PIPED_WIDTH = 400  # wide enough that nothing is cut
@@ -105,7 +110,7 @@ def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig)
     if args.json:
         print_json({**asdict(snapshot), "rows": [_row(row, config, snapshot.timestamp) for row in snapshot.rows]})
     else:
-        _print_table(snapshot, config, title)
+        _print_table(snapshot, config)
     if snapshot.error:
         complain(snapshot.error)
     return _status(snapshot, config)
@@ -124,16 +129,13 @@ def _row(row: TrainingMetrics, config: FleetConfig, now: float) -> dict[str, Any
     return {**asdict(row), **judged, "eta_seconds": row.seconds_left(), "recent_logs": list(row.recent_logs)}
 
 
-def _print_table(snapshot: FleetSnapshot, config: FleetConfig, title: str) -> None:
+def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
     """Print the screen's table and summary."""
     from training_monitor.screens.fleet.main import table_text
-    from training_monitor.screens.fleet.view import FleetView
     from training_monitor.screens.kit.terminal import terminal_glyphs
-    from training_monitor.screens.kit.view import Options
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    view = FleetView(Options(title, glyphs=terminal_glyphs()), thresholds=config.thresholds)
-    put_lines(table_text(snapshot, view, width))
+    put_lines(table_text(snapshot, width, terminal_glyphs(), config.thresholds))
 
 
 def _status(snapshot: FleetSnapshot, config: FleetConfig) -> int:

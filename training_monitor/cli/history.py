@@ -14,26 +14,15 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from itertools import chain
 from math import isfinite
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-from training_monitor.cli.output import hint, print_json, print_table, printable, say
+from training_monitor.cli.output import OK, hint, print_json, print_table, printable, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.units import format_duration, format_sparkline, plural
-from training_monitor.fleet.history import FIELDS, History, HistoryMember
-from training_monitor.fleet.trends import (
-    COMPARED,
-    CostProjection,
-    RunComparison,
-    compare_runs,
-    project_cost,
-    series,
-    trend,
-)
-from training_monitor.fleet.values import FleetSample
-
-if TYPE_CHECKING:
-    from training_monitor.fleet.history import HistoryMember
+from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
+from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
+from training_monitor.fleet.history import FIELDS, HistoryMember
+from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, series
 
 AHEAD = 24.0  # hours of the cost projection
 MANY = 20  # members; for more, reading a whole day would take too long
@@ -300,8 +289,6 @@ def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
 
 def history(args: argparse.Namespace) -> int:
     """Show, compare or export the history of the chosen members, and return the exit status."""
-    from training_monitor.cli.output import OK
-
     _check(args, FIELDS)
     kept = History()
     there = kept.members()
@@ -325,7 +312,6 @@ def history(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, fields: tuple[str, ...]) -> None:
-
     for field in args.field:
         if field not in fields:
             raise SettingsError("--field", field, f"one of {', '.join(fields)}")
@@ -337,8 +323,6 @@ def _check(args: argparse.Namespace, fields: tuple[str, ...]) -> None:
 
 def _find(members: list[HistoryMember], wanted: str) -> HistoryMember:
     """Return the member with this key, or the only one whose key contains it."""
-    from training_monitor.core.units import name_some
-
     found = [member for member in members if member.key == wanted] or [
         member for member in members if wanted and wanted in member.key
     ]

@@ -15,10 +15,8 @@ from training_monitor.core.units import plural
 
 if TYPE_CHECKING:
     from training_monitor.core.store import Store
-    from training_monitor.notify.channels import Channel, NotifiedUser
-    from training_monitor.notify.heartbeat import Heartbeat
-    from training_monitor.notify.notifier import TrainingNotifier
-    from training_monitor.notify.outbox import Outbox
+    from training_monitor.notify import Heartbeat, NotifiedUser, Outbox, TrainingNotifier
+    from training_monitor.notify.channels import Channel
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
@@ -155,9 +153,8 @@ def _list(args: Namespace) -> int:
 def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
     """Return the notifier of the settings, with all of its channels or those named."""
     from training_monitor.core.store import Store
-    from training_monitor.notify.channels import WebList
+    from training_monitor.notify import TrainingNotifier, WebList
     from training_monitor.notify.configure import load_channels, load_users
-    from training_monitor.notify.notifier import TrainingNotifier
 
     channels = load_channels()
     there = {channel.name for channel in channels}

@@ -20,8 +20,8 @@ from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
+from training_monitor.jobs import stop_job
 from training_monitor.jobs.jobs import find_jobs_named
-from training_monitor.jobs.stopping import stop_job
 from training_monitor.judging.limits import OUTAGE_AFTER
 from training_monitor.observe.training_command import folders_of_arguments
 from training_monitor.restart.restart import auto_restart

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from training_monitor.core.units import format_duration, plural
-from training_monitor.fleet.metrics import KEPT_LOGS, TrainingMetrics
+from training_monitor.fleet.metrics import KEPT_LOGS, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.columns import LEVEL_STYLES, LEVEL_WORDS, member_of, table_columns, table_line
 from training_monitor.screens.fleet.view import TABLE, FleetView, filtered_rows, health_of, label, member_row
 from training_monitor.screens.kit.keys import Heading
 from training_monitor.screens.kit.table import heading_line, place_headings
 from training_monitor.screens.kit.text import (
+    UNICODE,
     Glyphs,
     Line,
     Piece,
@@ -27,13 +28,14 @@ from training_monitor.screens.kit.text import (
     rule,
     safe,
 )
-from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.kit.view import Frame, Options
 
 LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three
 _LEAST_LOG = 3
 _LABEL = 12  # cells of a member's name before its log lines
 _ALERT_STYLES = {"error": "bad", "warning": "warn"}
+_THRESHOLDS = Thresholds()
 _COUNTED = ("healthy", "warning", "error", "unknown")
 
 
@@ -80,9 +82,12 @@ def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[in
     return table - gained - more_alerts, alert_lines + more_alerts, log + gained, summary
 
 
-def table_text(snapshot: FleetSnapshot, view: FleetView, width: int) -> list[Line]:
+def table_text(
+    snapshot: FleetSnapshot, width: int, glyphs: Glyphs = UNICODE, thresholds: Thresholds = _THRESHOLDS
+) -> list[Line]:
     """Format all members and the summary as lines of `width` cells."""
-    lines = _table_lines(snapshot, replace(view, index=-1), snapshot.rows, width, 0)
+    view = FleetView(Options(glyphs=glyphs), index=-1, thresholds=thresholds)
+    lines = _table_lines(snapshot, view, snapshot.rows, width, 0)
     summary = _summary_lines(snapshot, view, width, 3)
     return [*lines, *(line for line in summary if any(text.strip() for text, _ in line))]
 
