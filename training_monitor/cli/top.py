@@ -153,7 +153,7 @@ def _show(collector: RunCollector, args: Namespace) -> None:
 
 def _await_acts(collector: RunCollector) -> None:
     """Wait briefly for pending actions, which would end with this program, perhaps half done."""
-    from training_monitor.screens.kit.log_feed import gain
+    from training_monitor.screens.kit.text import gain
 
     acts, told = collector.acts(), collector.messages()
     if not acts:

@@ -7,15 +7,14 @@ from dataclasses import replace
 
 from training_monitor.fleet.values import FleetSnapshot
 from training_monitor.screens.fleet.app import APP
-from training_monitor.screens.fleet.view import FleetView, Recent, Request
+from training_monitor.screens.fleet.view import FleetView, Recent
 from training_monitor.screens.kit import keys, page
 from training_monitor.screens.kit.view import Do, Frame
 
 TABLES = {name: screen.keys for name, screen in APP.screens.items()}
-Command = Do | Request
 
 
-def update(view: FleetView, key: str, snapshot: FleetSnapshot) -> tuple[FleetView, Sequence[Command]]:
+def update(view: FleetView, key: str, snapshot: FleetSnapshot) -> tuple[FleetView, Sequence[Do]]:
     return keys.update(APP, view, key, snapshot)
 
 
@@ -27,10 +26,6 @@ def render(snapshot: FleetSnapshot, view: FleetView, width: int, height: int, re
     return page.render_screen(APP, snapshot, replace(view, recent=recent), width, height)
 
 
-def a_command(name: str, members: Sequence[str] = ()) -> Command:
+def a_command(name: str, members: Sequence[str] = ()) -> Do:
     """The command of that name, as `update` gives it."""
-    return Request(name, tuple(members)) if name in ("stop", "destroy") else Do(name)
-
-
-def name_of(given: Command) -> str:
-    return given.action if isinstance(given, Request) else given.name
+    return Do(name, tuple(members) if name in ("stop", "destroy") else None)

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from tests.unit.screens.fleet_screens import TABLES, Command, name_of, render, update
+from tests.unit.screens.fleet_screens import TABLES, render, update
 from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, member
 from tests.unit.screens.walks import Press, Shot
 from training_monitor.core.values import LossAnalysis, Verdict
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.judging.judge import STATES, VERDICTS
-from training_monitor.screens.fleet.view import FleetView
-from training_monitor.screens.kit.log_feed import follow
+from training_monitor.screens.fleet.view import FleetView, follow
 from training_monitor.screens.kit.text import ASCII, UNICODE
-from training_monitor.screens.kit.view import Frame, Options
+from training_monitor.screens.kit.view import Do, Frame
 
 SEEDS = range(4)
 STEPS = 150
@@ -158,7 +157,7 @@ class FleetShot(Shot[FleetView, FleetSnapshot]):
         return render(self.snapshot, view, *self.size, lambda key: self.samples.get(key, ()))
 
 
-FleetPress = Press[FleetView, FleetSnapshot, Command]
+FleetPress = Press[FleetView, FleetSnapshot, Do]
 Shots = Sequence[tuple[FleetShot, Frame]]
 
 
@@ -167,7 +166,7 @@ def walk(seed: int) -> tuple[Sequence[FleetPress], Shots]:
     """Press some hundreds of keys, and draw after each of them, and after each text that was pasted."""
     rng = random.Random(seed)
     numbers = NUMBERS + NOT_FINITE if seed in WITH_NAN else NUMBERS
-    view = FleetView(Options(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE))
+    view = FleetView(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE)
     shot = FleetShot(view, replace(SNAPSHOT, rows=ROWS[2:], alerts=()), (80, 24), remembered(rng, numbers))
     presses: list[FleetPress] = []
     shots = [(shot, shot.draw(view))]
@@ -177,11 +176,11 @@ def walk(seed: int) -> tuple[Sequence[FleetPress], Shots]:
             after, commands = update(view, key, snapshot)
             presses.append(FleetPress(view, key, snapshot, after, commands))
             view = after
-            if {name_of(command) for command in commands} & {"pause", "resume"}:
+            if {command.name for command in commands} & {"pause", "resume"}:
                 snapshot = replace(snapshot, paused=not snapshot.paused)
         snapshot = a_fleet(rng, snapshot, numbers) if rng.random() < 0.35 else snapshot
         snapshot = told(rng, snapshot, view) if rng.random() < 0.2 else snapshot
-        view = replace(view, feed=follow(view.feed, snapshot.rows))
+        view = follow(view, snapshot.rows)
         shot = FleetShot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size, shot.samples)
         shots.append((shot, shot.draw(view)))
     return presses, shots

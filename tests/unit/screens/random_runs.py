@@ -26,7 +26,7 @@ from training_monitor.runs.values import (
     Variable,
 )
 from training_monitor.screens.kit.text import ASCII, UNICODE
-from training_monitor.screens.kit.view import Frame, Options
+from training_monitor.screens.kit.view import Frame
 from training_monitor.screens.top.view import Command, Pane, TopView
 from training_monitor.targets.proc_stat import Identity
 
@@ -183,7 +183,7 @@ def walk(seed: int) -> tuple[Sequence[RunsPress], Sequence[tuple[RunsShot, Frame
     """Press some hundreds of keys, and draw after each of them, and after each text that was pasted."""
     rng = random.Random(seed)
     numbers = NUMBERS + NOT_FINITE if seed in WITH_NAN else NUMBERS
-    view = TopView(Options(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE))
+    view = TopView(any_text(rng), seed in READ_ONLY, ASCII if seed % 2 else UNICODE)
     shot = RunsShot(view, replace(SNAPSHOT, rows=SNAPSHOT.rows[:-1]), (80, 24))
     presses: list[RunsPress] = []
     shots = [(shot, shot.draw(view))]

@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.screens.fleet_screens import TABLES, Command, a_command, name_of, render, update
+from tests.unit.screens.fleet_screens import TABLES, a_command, render, update
 from tests.unit.screens.snapshots import ROWS, SNAPSHOT, member, recent
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot
-from training_monitor.screens.fleet.view import ORDERS, TABLE, FleetView, visible_rows
-from training_monitor.screens.kit.log_feed import LogFeed, follow
-from training_monitor.screens.kit.view import Options
+from training_monitor.screens.fleet.view import ORDERS, TABLE, FleetView, follow, visible_rows
+from training_monitor.screens.kit.view import Do
 
 START = FleetView(selected=ROWS[0].key, page=3)
-READ_ONLY = replace(START, options=Options(read_only=True))
+READ_ONLY = replace(START, read_only=True)
 EMPTY = replace(SNAPSHOT, rows=(), groups=())
 
 
-def press(view: FleetView, *keys: str, snapshot: FleetSnapshot = SNAPSHOT) -> tuple[FleetView, list[Command]]:
-    commands: list[Command] = []
+def press(view: FleetView, *keys: str, snapshot: FleetSnapshot = SNAPSHOT) -> tuple[FleetView, list[Do]]:
+    commands: list[Do] = []
     for key in keys:
         view, more = update(view, key, snapshot)
         commands += more
@@ -58,15 +57,14 @@ def test_a_key_asks_for_what_it_is_documented_to_do(subtests: pytest.Subtests) -
 
 @pytest.mark.parametrize("screen", ["detail", "comparison", "alerts", "help"])
 def test_quit_refresh_and_pause_work_on_every_page(screen: str) -> None:
-    names = [name_of(command) for command in press(replace(START, screen=screen), "r", "p", "q")[1]]
+    names = [command.name for command in press(replace(START, screen=screen), "r", "p", "q")[1]]
     assert names == ["refresh", "pause", "quit"]
 
 
 def test_c_forgets_the_lines_shown_and_not_what_was_seen() -> None:
-    feed = follow(LogFeed(), ROWS)
-    view = after("c", view=replace(START, feed=feed))
-    assert view.feed.lines == ()
-    assert follow(view.feed, ROWS).lines == ()
+    view = after("c", view=follow(START, ROWS))
+    assert view.log_lines == ()
+    assert follow(view, ROWS).log_lines == ()
 
 
 def test_a_key_without_a_meaning_changes_nothing_and_says_so_where_nothing_is_typed(subtests: pytest.Subtests) -> None:
@@ -340,7 +338,7 @@ def test_members_that_come_meanwhile_are_not_acted_on() -> None:
 
 def test_the_detail_screen_acts_on_its_member_and_not_on_the_marked() -> None:
     view = after(" ", " ", "G", "enter", "x")
-    assert view.request is not None and view.request.keys == (ROWS[7].key,)
+    assert view.request is not None and view.request.about == (ROWS[7].key,)
     assert after("escape", view=view).screen == "detail"
 
 
@@ -368,7 +366,7 @@ def answered(kind: str, key: str, later: float = 1.0) -> FleetSnapshot:
 @pytest.mark.parametrize(("key", "action"), [("x", "stop"), ("D", "destroy")])
 def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> None:
     view, commands = press(START, key, *f"{action} {ROWS[0].instance_id}", "enter", "q")
-    assert [name_of(command) for command in commands] == [action]
+    assert [command.name for command in commands] == [action]
     assert "is under way" in view.message and "Ctrl-C" in view.message
     for told in (answered("lost", ROWS[0].key), answered("failed", ROWS[1].key), answered("failed", ROWS[0].key, -9.0)):
         assert press(view, "q", snapshot=told)[1] == []
@@ -378,7 +376,7 @@ def test_q_waits_until_what_was_asked_for_is_answered(key: str, action: str) -> 
 
 def test_q_waits_for_all_that_were_marked() -> None:
     view, commands = press(START, " ", " ", "D", *"destroy 2", "enter")
-    assert len(commands[0].keys) == 2
+    assert len(commands[0].about) == 2
     assert press(view, "q", snapshot=answered("destroyed", ROWS[0].key))[1] == []
 
 

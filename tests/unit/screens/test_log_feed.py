@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.screens.snapshots import member
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.screens.kit.log_feed import KEPT_LINES, LogFeed, follow, gain
+from training_monitor.screens.fleet.view import KEPT_LINES, FleetView, follow
+from training_monitor.screens.kit.text import gain
 
 
 def row(number: int, *lines: str, at: float | None = 0.0) -> TrainingMetrics:
@@ -28,24 +29,24 @@ def test_a_window_that_moved_along_a_log_gained_what_comes_after(subtests: pytes
 
 
 def test_lines_of_all_members_come_in_the_order_in_which_they_were_seen() -> None:
-    feed = follow(LogFeed(), [row(1, "a1", at=2), row(2, "b1", at=1)])
+    feed = follow(FleetView(), [row(1, "a1", at=2), row(2, "b1", at=1)])
     feed = follow(feed, [row(1, "a1", "a2", at=3), row(2, "b1", at=1)])
     feed = follow(feed, [row(1, "a1", "a2", at=3), row(2, "b1", "b2", at=4)])
-    assert [line for _, line in feed.lines] == ["b1", "a1", "a2", "b2"]
+    assert [line for _, line in feed.log_lines] == ["b1", "a1", "a2", "b2"]
 
 
 def test_a_look_without_news_repeats_nothing() -> None:
-    feed = follow(LogFeed(), [row(1, "a")])
+    feed = follow(FleetView(), [row(1, "a")])
     assert follow(feed, [row(1, "a", at=9)]) is feed
 
 
 def test_a_member_that_nobody_has_seen_yet_is_no_error() -> None:
-    assert follow(LogFeed(), [row(1, "a", at=None)]).lines == (("vast://30007001", "a"),)
+    assert follow(FleetView(), [row(1, "a", at=None)]).log_lines == (("vast://30007001", "a"),)
 
 
 def test_the_feed_is_bounded() -> None:
-    feed = LogFeed()
+    feed = FleetView()
     for number in range(200):
         feed = follow(feed, [row(1, *(f"{number}.{line}" for line in range(10)))])
-    assert len(feed.lines) == KEPT_LINES
-    assert feed.lines[-1][1] == "199.9"
+    assert len(feed.log_lines) == KEPT_LINES
+    assert feed.log_lines[-1][1] == "199.9"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.unit.screens import random_runs
-from tests.unit.screens.fleet_screens import TABLES, Command, a_command, name_of, render, update
+from tests.unit.screens.fleet_screens import TABLES, a_command, render, update
 from tests.unit.screens.random_fleet import ACTIONS, ANSWERS, READ_ONLY, SEEDS, WITH_NAN, walk
 from tests.unit.screens.snapshots import ROWS, SNAPSHOT, member, misfits
 from tests.unit.screens.walks import Press
 from training_monitor.fleet.values import FleetSnapshot
 from training_monitor.screens.fleet.view import ORDERS, TABLE, FleetView, visible_rows
 from training_monitor.screens.kit.text import Line, cells, safe
-from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.kit.view import Do, Frame
 
 Walk = Callable[[int], Any]  # of the fleet or of runs, by its seed
 
@@ -109,7 +109,7 @@ def test_the_cursor_is_on_one_member_that_is_there_and_stays_on_it(seed: int) ->
 def test_the_end_of_what_is_typed_is_always_to_be_seen(seed: int) -> None:
     for shot, frame in walk(seed)[1]:
         if frame.view.screen in ("filter", "confirm") and shot.is_large_enough:
-            typed = safe(frame.view.typed, frame.view.options.glyphs)
+            typed = safe(frame.view.typed, frame.view.glyphs)
             assert f"{typed[-8:]}_" in text_of(frame.lines[-1])
 
 
@@ -122,10 +122,10 @@ def test_a_question_shows_what_is_to_be_typed_and_whom_it_concerns(seed: int) ->
         pages = [shot.draw(replace(frame.view, scroll=at)).lines for at in range(0, 40, shot.size[1] - 5)]
         text = "\n".join(text_of(line) for lines in pages for line in lines)
         assert frame.view.phrase in "\n".join(map(text_of, pages[0]))
-        assert f" {request.action} {len(request.keys)} member" in text_of(
+        assert f" {request.name} {len(request.about)} member" in text_of(
             frame.lines[2 if shot.snapshot.error is not None else 1]
         )
-        there = [row.instance_id for row in shot.snapshot.rows if row.key in request.keys]
+        there = [row.instance_id for row in shot.snapshot.rows if row.key in request.about]
         assert all(str(number) in text for number in there if isinstance(number, int))
 
 
@@ -162,8 +162,8 @@ def test_only_what_a_question_named_is_done_once_its_phrase_was_typed(seed: int)
     typed = ""
     for press in walk(seed)[0]:
         before, key = press.before, press.key
-        acts = [command for command in press.commands if name_of(command) in ACTIONS.values()]
-        due: list[Command] = []
+        acts = [command for command in press.commands if command.name in ACTIONS.values()]
+        due: list[Do] = []
         if named is None and press.after.screen == "confirm":
             named, typed = (ACTIONS[key], whom(press)), ""
         elif named is not None and key in ("enter", "escape"):
@@ -202,7 +202,7 @@ def test_a_question_concerns_whom_the_screen_shows_whatever_happens_before_its_a
             if seed in READ_ONLY or not keys:
                 assert asked == replace(frame.view, message=asked.message)
                 continue
-            assert asked.request is not None and (asked.request.action, asked.request.keys) == (action, keys)
+            assert asked.request is not None and (asked.request.name, asked.request.about) == (action, keys)
             _, commands = update(replace(asked, typed=asked.phrase), "enter", later.snapshot)
             is_there = {*keys} <= {row.key for row in later.snapshot.rows}
             assert commands == ((a_command(action, keys),) if is_there else ())
@@ -211,14 +211,14 @@ def test_a_question_concerns_whom_the_screen_shows_whatever_happens_before_its_a
 @pytest.mark.parametrize("seed", sorted(READ_ONLY))
 def test_read_only_asks_no_question_and_does_nothing(seed: int) -> None:
     for press in walk(seed)[0]:
-        assert not any(name_of(command) in ACTIONS.values() for command in press.commands)
+        assert not any(command.name in ACTIONS.values() for command in press.commands)
         assert press.after.request is None and press.after.screen != "confirm"
 
 
 def test_the_walks_come_to_every_screen_and_do_both() -> None:
     presses = [press for seed in SEEDS for press in walk(seed)[0]]
     assert {press.after.screen for press in presses} == {*TABLES}
-    assert {name_of(command) for press in presses for command in press.commands} >= {
+    assert {command.name for press in presses for command in press.commands} >= {
         *ACTIONS.values(),
         "quit",
         "resume",
@@ -234,8 +234,8 @@ def test_q_quits_unless_something_that_was_asked_for_is_not_answered(seed: int) 
         if press.key == "q" and press.before.screen not in ("filter", "confirm"):
             assert press.commands == (() if asked else (a_command("quit"),))
         for command in press.commands:
-            if name_of(command) in ACTIONS.values():
-                asked += [(key, press.snapshot.timestamp) for key in command.keys]
+            if command.name in ACTIONS.values():
+                asked += [(key, press.snapshot.timestamp) for key in command.about]
 
 
 @every_walk

@@ -12,13 +12,11 @@ from tests.unit.screens.fleet_screens import TABLES, keys_of, render, update
 from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet import view as views
-from training_monitor.screens.fleet.view import FleetView
-from training_monitor.screens.kit.log_feed import LogFeed, follow
+from training_monitor.screens.fleet.view import FleetView, follow
 from training_monitor.screens.kit.text import ASCII, UNICODE
-from training_monitor.screens.kit.view import Options
 
 FRAMES = Path(__file__).parent / "frames"
-START = FleetView(Options("vast"), feed=follow(LogFeed(), ROWS))
+START = follow(FleetView("vast"), ROWS)
 MARKED = replace(START, marked=frozenset(row.key for row in ROWS[:3] + ROWS[7:]))
 VIEWS = {
     "main": START,
@@ -47,7 +45,7 @@ def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
 
 
 def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
-    view = replace(START, options=Options("vast", glyphs=ASCII))
+    view = replace(START, glyphs=ASCII)
     assert text_of(view) == (FRAMES / "main_ascii_80x24.txt").read_text("utf-8")
     assert text_of(view, width=200, height=60).isascii()
 
@@ -83,9 +81,8 @@ def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
         for text in HOSTILE:
             with subtests.test(glyphs=glyphs, text=text):
                 snapshot = hostile(text)
-                start = FleetView(
-                    Options(text, glyphs=glyphs), group=text, message=text, feed=follow(LogFeed(), snapshot.rows)
-                )
+                start = FleetView(text, glyphs=glyphs, group=text, message=text)
+                start = follow(start, snapshot.rows)
                 start = replace(
                     start, marked=frozenset(row.key for row in snapshot.rows), selected=snapshot.rows[0].key
                 )
@@ -207,7 +204,7 @@ def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> 
             is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
             assert is_told_there or key.help == "back" or key.shown in common.replace("wheel", "Wheel")
     assert "k j g G   as up, down, home, end\n" in common
-    read_only = replace(view, options=Options(read_only=True))
+    read_only = replace(view, read_only=True)
     assert "destroy" not in text_of(read_only, height=100) and "read-only" in text_of(read_only)
     assert "destroy" not in text_of(replace(read_only, screen="main"), width=200)
     assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))

@@ -10,18 +10,14 @@ from tests.unit.screens.top_runs import EMPTY, ROWS, SNAPSHOT, ended, identity, 
 from tests.unit.screens.top_screens import TABLES, render_top, update
 from training_monitor.runs.progress_file import MAX_VALUE
 from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
-from training_monitor.screens.kit.view import Do, Options
+from training_monitor.screens.kit.view import Do
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.columns import SORTS
 from training_monitor.screens.top.view import (
     STATUS_FILTERS,
     Command,
-    DeleteRun,
     EditVariable,
-    MoveOutput,
-    OpenOutput,
     Place,
-    SearchOutput,
     SendSignal,
     TopView,
     expanded_pids,
@@ -30,7 +26,7 @@ from training_monitor.screens.top.view import (
 )
 
 START = TopView(selected=Place(ROWS[0].run.path), page=3)
-READ_ONLY = replace(START, options=Options(read_only=True))
+READ_ONLY = replace(START, read_only=True)
 
 
 def press(view: TopView, *keys: str, snapshot: RunsSnapshot = SNAPSHOT) -> tuple[TopView, list[Command]]:
@@ -328,7 +324,7 @@ def test_l_without_running_runs_says_so() -> None:
 
 def test_c_deletes_a_run_that_has_ended_once_yes_was_typed() -> None:
     view, commands = press(on("done"), "c", *"yes", "enter")
-    assert commands == [DeleteRun(ROWS[4].run)] and view.message == "deleting done"
+    assert commands == [Do("delete", ROWS[4].run)] and view.message == "deleting done"
     assert press(on("done"), "c", "enter")[1] == []
 
 
@@ -426,7 +422,7 @@ def test_the_cursor_of_the_editor_stays_on_its_variable() -> None:
 
 def test_o_opens_the_outputs_and_esc_closes_them() -> None:
     view, commands = press(START, "o")
-    assert commands == [OpenOutput(ROWS[0].run)] and view.screen == "output"
+    assert commands == [Do("open", ROWS[0].run)] and view.screen == "output"
     view, commands = press(view, "escape")
     assert commands == [Do("close")] and view.screen == "main"
 
@@ -437,11 +433,11 @@ def test_tab_goes_from_stdout_to_stderr_to_both() -> None:
 
 def test_the_keys_of_the_viewer_move_its_window(subtests: pytest.Subtests) -> None:
     for key, command in [
-        ("up", MoveOutput(-1)),
-        ("down", MoveOutput(1)),
-        ("page-up", MoveOutput(-3)),
-        ("page-down", MoveOutput(3)),
-        ("wheel-up", MoveOutput(-3)),
+        ("up", Do("move", -1)),
+        ("down", Do("move", 1)),
+        ("page-up", Do("move", -3)),
+        ("page-down", Do("move", 3)),
+        ("wheel-up", Do("move", -3)),
         ("g", Do("start")),
         ("home", Do("start")),
         ("G", Do("end")),
@@ -454,9 +450,9 @@ def test_the_keys_of_the_viewer_move_its_window(subtests: pytest.Subtests) -> No
 
 def test_a_search_goes_backwards_n_repeats_it_and_capital_n_turns_round() -> None:
     view, commands = press(after("o"), "/", *"nan", "enter")
-    assert commands == [SearchOutput("nan", True)] and view.screen == "output"
-    assert press(view, "n", "N")[1] == [SearchOutput("nan", True), SearchOutput("nan", False)]
-    assert press(view, "/", "enter")[1] == [SearchOutput("nan", True)]
+    assert commands == [Do("search-back", "nan")] and view.screen == "output"
+    assert press(view, "n", "N")[1] == [Do("search-back", "nan"), Do("search-on", "nan")]
+    assert press(view, "/", "enter")[1] == [Do("search-back", "nan")]
     assert press(after("o"), "n")[1] == [] and "nothing was searched for" in after("o", "n").message
 
 

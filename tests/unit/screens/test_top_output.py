@@ -12,7 +12,6 @@ from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.runs.values import FolderLook, OutputChunk, Run
 from training_monitor.screens.kit.view import Do
 from training_monitor.screens.top.app import OutputReader
-from training_monitor.screens.top.view import MoveOutput, SearchOutput
 from training_monitor.targets.proc_stat import Identity
 
 RUN = run("llama", stdout_path="/out", stderr_path="/err")
@@ -58,8 +57,8 @@ def files() -> Files:
 
 def opened(files: Files, shown: str = "stdout", height: int = 3) -> OutputReader:
     reader = OutputReader(files, RUN, lambda: None)
-    reader.show(shown, height)
-    reader.read_once()
+    reader.put_on_screen(shown, height)
+    reader.look("")
     return reader
 
 
@@ -67,68 +66,68 @@ def test_it_opens_at_the_end_and_follows_what_is_appended(files: Files) -> None:
     reader = opened(files)
     assert reader.panes[0].lines == ("line 997", "line 998", "line 999") and reader.panes[0].follows
     files.data["/out"] += b"one more\n"
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].size == len(files.data["/out"])
 
 
 def test_only_the_output_on_the_screen_is_read(files: Files) -> None:
     reader = opened(files)
     assert {*files.reads} == {"/out"} and reader.panes[1].size is None
-    reader.show("both", 3)
-    reader.read_once()
+    reader.put_on_screen("both", 3)
+    reader.look("")
     assert reader.panes[1].lines == ("warning: slow",)
 
 
 def test_wishes_are_done_in_their_order_and_scrolling_ends_the_following(files: Files) -> None:
     reader = opened(files)
-    for wish in (Do("start"), MoveOutput(5), MoveOutput(-1)):
+    for wish in (Do("start"), Do("move", 5), Do("move", -1)):
         reader.ask(wish)
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].lines == ("line 4", "line 5", "line 6") and not reader.panes[0].follows
     files.data["/out"] += b"one more\n"
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].lines[0] == "line 4"
     reader.ask(Do("end"))
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].follows
 
 
 def test_a_search_says_what_came_of_it_until_the_next_wish(files: Files) -> None:
     reader = opened(files)
-    reader.ask(SearchOutput("LINE 500", True))
-    reader.read_once()
+    reader.ask(Do("search-back", "LINE 500"))
+    reader.look("")
     assert reader.panes[0].lines[0] == "line 500" and reader.panes[0].note == "found LINE 500"
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].note == "found LINE 500"
-    reader.ask(SearchOutput("line 9999", True))
-    reader.read_once()
+    reader.ask(Do("search-back", "line 9999"))
+    reader.look("")
     assert reader.panes[0].note == "no line 9999 above"
-    reader.ask(MoveOutput(1))
-    reader.read_once()
+    reader.ask(Do("move", 1))
+    reader.look("")
     assert reader.panes[0].note == ""
 
 
 def test_a_match_that_is_on_the_screen_already_is_found(files: Files) -> None:
     reader = opened(files)
-    reader.ask(SearchOutput("line 998", True))
-    reader.read_once()
+    reader.ask(Do("search-back", "line 998"))
+    reader.look("")
     assert reader.panes[0].note == "found line 998" and "line 998" in reader.panes[0].lines
 
 
 def test_a_file_that_was_truncated_is_told_and_shown_anew(files: Files) -> None:
     reader = opened(files)
     files.data["/out"] = b"fresh\n"
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].lines == ("fresh",) and "truncated or replaced" in reader.panes[0].note
 
 
 def test_an_error_leaves_the_lines_and_goes_away_when_reading_works_again(files: Files) -> None:
     reader = opened(files)
     files.error = "no answer"
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].error == "no answer" and len(reader.panes[0].lines) == 3
     files.error = ""
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].error == ""
 
 
@@ -137,31 +136,31 @@ def test_a_file_that_cannot_be_read_at_first_is_opened_at_its_end_later(files: F
     reader = opened(files)
     assert reader.panes[0].error == "permission denied" and reader.panes[0].lines == ()
     files.error = ""
-    reader.read_once()
+    reader.look("")
     assert reader.panes[0].lines[-1] == "line 999"
 
 
 def test_a_run_without_output_files_reads_nothing(files: Files) -> None:
     reader = OutputReader(files, run("bare", stdout_path=None, stderr_path=None), lambda: None)
-    reader.show("both", 3)
+    reader.put_on_screen("both", 3)
     reader.ask(Do("start"))
-    reader.read_once()
+    reader.look("")
     assert files.reads == [] and [pane.path for pane in reader.panes] == [None, None]
 
 
 def test_what_is_found_after_it_was_closed_is_dropped(files: Files) -> None:
     told: list[int] = []
     reader = OutputReader(files, RUN, lambda: told.append(1))
-    reader.show("stdout", 3)
+    reader.put_on_screen("stdout", 3)
     reader.close()
-    reader.read_once()
+    reader.look("")
     assert told == [] and reader.panes[0].lines == ()
 
 
 def test_whoever_draws_is_told_of_every_change_and_of_nothing_else(files: Files) -> None:
     told: list[int] = []
     reader = OutputReader(files, RUN, lambda: told.append(1))
-    reader.show("stdout", 3)
-    reader.read_once()
-    reader.read_once()
+    reader.put_on_screen("stdout", 3)
+    reader.look("")
+    reader.look("")
     assert len(told) == 1

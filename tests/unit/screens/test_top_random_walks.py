@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.screens.random_runs import READ_ONLY, SEEDS, WITH_NAN, walk
 from tests.unit.screens.test_random_walks import every_walk, text_of
-from tests.unit.screens.top_screens import TABLES, TYPING, update
+from tests.unit.screens.top_screens import TABLES, TYPING, is_change, update
 from tests.unit.screens.walks import Press
 from training_monitor.runs.values import PROCESS, RUNNING, UNKNOWN, RunRow
 from training_monitor.screens.kit.text import safe
@@ -18,7 +18,6 @@ from training_monitor.screens.kit.view import Do, Frame
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.columns import TABLE
 from training_monitor.screens.top.view import (
-    DeleteRun,
     EditVariable,
     Item,
     SendSignal,
@@ -29,7 +28,6 @@ from training_monitor.screens.top.view import (
 )
 from training_monitor.targets.proc_stat import Identity
 
-CHANGES = (SendSignal, DeleteRun, EditVariable)
 QUESTIONS = {"signals", "confirm", "edit"}
 
 
@@ -81,7 +79,7 @@ def test_the_cursor_is_on_one_row_that_is_there_and_stays_on_it(seed: int) -> No
 def is_drawn(item: Item, line: str, view: TopView) -> bool:
     """Whether that row stands in a line of the table."""
     name = item.row.run.name if item.node is None else f"[{item.node.kind}]"
-    return safe(name, view.options.glyphs)[:4].strip() in line
+    return safe(name, view.glyphs)[:4].strip() in line
 
 
 @every_walk
@@ -99,7 +97,7 @@ def test_a_click_selects_the_row_that_is_drawn_there_and_does_nothing_else(seed:
 def test_the_end_of_what_is_typed_is_always_to_be_seen(seed: int) -> None:
     for shot, frame in walk(seed)[1]:
         if frame.view.screen in TYPING and shot.is_large_enough:
-            typed = safe(frame.view.typed, frame.view.options.glyphs)
+            typed = safe(frame.view.typed, frame.view.glyphs)
             assert f"{typed[-8:]}_" in text_of(frame.lines[-1])
 
 
@@ -170,7 +168,7 @@ def test_only_what_a_question_named_is_done_once_yes_was_typed(seed: int) -> Non
             typed = {"backspace": typed[:-1], "ctrl-u": ""}.get(
                 key, typed + key * (len(key) == 1 and key.isprintable())
             )
-        done = [command for command in press.commands if isinstance(command, CHANGES)]
+        done = [command for command in press.commands if is_change(command)]
         assert not done or (key == "enter" and before.screen in ("confirm", "edit"))
         for command in done:
             if isinstance(command, EditVariable):
@@ -179,15 +177,15 @@ def test_only_what_a_question_named_is_done_once_yes_was_typed(seed: int) -> Non
                 assert found is not None and found.run is command.run and found.status in (RUNNING, UNKNOWN)
             else:
                 assert typed.strip() == "yes" and command == before.request
-                check_deleted(press, command, named) if isinstance(command, DeleteRun) else check_sent(command, named)
+                check_deleted(press, command, named) if isinstance(command, Do) else check_sent(command, named)
 
 
-def check_deleted(press: Press, command: DeleteRun, named: object) -> None:
-    found = run_row(press.snapshot, command.run.path)
-    assert command.run.path == named
+def check_deleted(press: Press, command: Do, named: object) -> None:
+    found = run_row(press.snapshot, command.about.path)
+    assert command.name == "delete" and command.about.path == named
     if found is not None:
         assert found.status != RUNNING and not found.is_alive
-        assert (found.run.process, found.run.started_at) == (command.run.process, command.run.started_at)
+        assert (found.run.process, found.run.started_at) == (command.about.process, command.about.started_at)
 
 
 def check_sent(command: SendSignal, named: object) -> None:
@@ -250,22 +248,24 @@ def test_a_question_concerns_what_the_screen_shows_whatever_happens_before_its_a
             _, commands = update(replace(view, typed="yes"), "enter", later.snapshot)
             for command in commands:
                 assert command == view.request
-                if isinstance(command, DeleteRun):
+                if isinstance(command, Do):
                     check_deleted(Press(view, "enter", later.snapshot, view, commands), command, named)
-            assert commands or isinstance(view.request, DeleteRun)
+            assert commands or isinstance(view.request, Do)
 
 
 @pytest.mark.parametrize("seed", sorted(READ_ONLY))
 def test_read_only_asks_no_question_and_changes_nothing(seed: int) -> None:
     for press in walk(seed)[0]:
-        assert not any(isinstance(command, CHANGES) for command in press.commands)
+        assert not any(is_change(command) for command in press.commands)
         assert press.after.request is None and press.after.screen not in QUESTIONS
 
 
 def test_the_walks_come_to_every_screen_and_do_everything() -> None:
     presses = [press for seed in SEEDS for press in walk(seed)[0]]
     assert {press.after.screen for press in presses} == {*TABLES}
-    assert {type(command) for press in presses for command in press.commands} >= {*CHANGES, Do}
+    commands = [command for press in presses for command in press.commands]
+    assert {type(command) for command in commands} == {Do, SendSignal, EditVariable}
+    assert {command.name for command in commands if isinstance(command, Do)} >= {"delete", "open", "quit"}
 
 
 @every_walk

@@ -13,14 +13,13 @@ from tests.unit.screens.top_runs import EMPTY, NOW, ROWS, SNAPSHOT, drawn, ended
 from tests.unit.screens.top_screens import TABLES, keys_of, render_top, update
 from training_monitor.runs.values import FAILED, FINISHED, UNKNOWN, Estimate, RunRow, RunsSnapshot, Usage, Variable
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
-from training_monitor.screens.kit.view import Options
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.columns import COLUMNS
 from training_monitor.screens.top.main import table_text
 from training_monitor.screens.top.view import Pane, Place, TopView
 
 FRAMES = Path(__file__).parent / "frames"
-START = TopView(Options("/data/progress"), selected=Place(ROWS[0].run.path))
+START = TopView("/data/progress", selected=Place(ROWS[0].run.path))
 PANES = (
     Pane("stdout", "/data/out", tuple(f"step {n} loss={1 / n:.4f}" for n in range(1, 101)), 4_999_000, 5_000_000_000),
     Pane("stderr", "/data/err", ("warning: 漢字 " * 12, "done"), 0, 200, follows=False, note="found"),
@@ -65,7 +64,7 @@ def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
 
 
 def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
-    view = replace(VIEWS["tree"], options=Options("top", glyphs=ASCII))
+    view = replace(VIEWS["tree"], title="top", glyphs=ASCII)
     assert shown(view) == (FRAMES / "top_ascii_80x24.txt").read_text("utf-8")
     assert shown(view, width=200, height=60).isascii()
 
@@ -106,7 +105,7 @@ def hostile(text: str) -> RunsSnapshot:
 
 
 def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs) -> TopView:
-    start = TopView(Options(text, glyphs=glyphs), selected=Place(snapshot.rows[0].run.path))
+    start = TopView(text, glyphs=glyphs, selected=Place(snapshot.rows[0].run.path))
     view = after(start, *{"confirm": ["k", "enter"], "signals": ["k"]}.get(screen, []), snapshot=snapshot)
     panes = tuple(Pane(name, text, (text, text), 1, 2, note=text, error=text) for name in ("stdout", "stderr"))
     expanded = frozenset(each.run.path for each in snapshot.rows)
@@ -172,8 +171,8 @@ def test_a_failed_look_is_told_in_red_with_since_when_and_why() -> None:
 
 
 def test_the_header_tells_what_is_filtered_sorted_and_paused() -> None:
-    options = Options("top", read_only=True)
-    view = replace(START, options=options, status="RUNNING", words="llama", sort="Loss", reverse=True, paused=True)
+    view = replace(START, title="top", read_only=True, status="RUNNING", words="llama")
+    view = replace(view, sort="Loss", reverse=True, paused=True)
     assert shown(view, width=120).splitlines()[0] == (
         " top   2 of 9 runs  PAUSED  RUNNING  name: llama  ▼ Loss  read-only  02:40:00  /data/progress"
     )
@@ -353,7 +352,7 @@ def test_help_names_every_key_and_in_read_only_none_that_changes_a_run() -> None
         for key in TABLES[screen]:
             is_told_there = f"  {key.shown:<9} {key.help}\n" in everything
             assert is_told_there or key.shown in common.replace("wheel", "Wheel")
-    read_only = replace(VIEWS["help"], options=Options(read_only=True))
+    read_only = replace(VIEWS["help"], read_only=True)
     assert "delete" not in shown(read_only, height=120) and "signal" not in shown(read_only, height=120)
     assert "signal" not in shown(replace(read_only, screen="main"), width=200)
     assert all(not key.changes for screen in TABLES for key in keys_of(replace(read_only, screen=screen)))

@@ -8,7 +8,7 @@ from training_monitor.runs.values import RunsSnapshot
 from training_monitor.screens.kit import keys, page
 from training_monitor.screens.kit.view import Frame
 from training_monitor.screens.top.app import APP
-from training_monitor.screens.top.view import Command, TopView
+from training_monitor.screens.top.view import Command, EditVariable, SendSignal, TopView
 
 TABLES = {name: screen.keys for name, screen in APP.screens.items()}
 TYPING = frozenset(name for name, screen in APP.screens.items() if screen.prompt)
@@ -20,6 +20,11 @@ def update(view: TopView, key: str, snapshot: RunsSnapshot) -> tuple[TopView, Se
 
 def keys_of(view: TopView) -> Sequence[keys.Key]:
     return keys.keys_of(APP, view)
+
+
+def is_change(command: Command) -> bool:
+    """Whether a command changes what is monitored."""
+    return isinstance(command, (SendSignal, EditVariable)) or command.name == "delete"
 
 
 def render_top(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:

@@ -11,9 +11,9 @@ from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSnapshot
-from training_monitor.screens.fleet.main import draw_main, heading
+from training_monitor.screens.fleet.main import draw_header, draw_main
 from training_monitor.screens.fleet.pages import draw_alerts, draw_comparison, draw_confirm, draw_detail
-from training_monitor.screens.fleet.view import TABLE, FleetView, Request, marked_rows, member_row
+from training_monitor.screens.fleet.view import TABLE, FleetView, follow, marked_rows, member_row
 from training_monitor.screens.kit.keys import (
     BACK,
     HELP,
@@ -31,11 +31,10 @@ from training_monitor.screens.kit.keys import (
     start_filter,
     toggle,
 )
-from training_monitor.screens.kit.log_feed import LogFeed, follow
 from training_monitor.screens.kit.loop import run_screen
 from training_monitor.screens.kit.page import help_page
 from training_monitor.screens.kit.terminal import terminal_glyphs
-from training_monitor.screens.kit.view import Do, Frame, Options, asked, opened, said
+from training_monitor.screens.kit.view import Do, Frame, asked, opened, said
 
 _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
 _EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
@@ -49,8 +48,7 @@ def _pause(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
 
 
 def _clear(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
-    view = replace(view, feed=LogFeed(seen=view.feed.seen), todo=(Do("clear"),))
-    return said(view, "the logs shown so far are gone")
+    return said(replace(view, log_lines=(), todo=(Do("clear"),)), "the logs shown so far are gone")
 
 
 def _group(by: int) -> Act:
@@ -93,7 +91,7 @@ def _ask(action: str) -> Act:
         meant = [row for row in rows if row is not None]
         if not meant:
             return said(view, f"there is nothing to {action}")
-        return asked(view, Request(action, tuple(row.key for row in meant)), _phrase(action, meant))
+        return asked(view, Do(action, tuple(row.key for row in meant)), _phrase(action, meant))
 
     return act
 
@@ -104,15 +102,14 @@ def _phrase(action: str, rows: Sequence[TrainingMetrics]) -> str:
     return f"{action} {only if len(rows) == 1 and _EASY_TO_TYPE.fullmatch(only) else len(rows)}"
 
 
-def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Request) -> FleetView:
-    gone = {*request.keys} - {row.key for row in snapshot.rows}
+def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Do) -> FleetView:
+    keys = request.about
+    gone = {*keys} - {row.key for row in snapshot.rows}
     if gone:
         return said(view, f"cancelled: {plural(len(gone), 'member')} went away meanwhile; ask again")
-    under_way = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in request.keys))
-    view = replace(view, marked=view.marked - {*request.keys}, asked=under_way, todo=(request,))
-    return said(
-        view, f"{request.action} requested for {plural(len(request.keys), 'member')}; the alerts show the result"
-    )
+    under_way = (*_under_way(view, snapshot), *((key, snapshot.timestamp) for key in keys))
+    view = replace(view, marked=view.marked - {*keys}, asked=under_way, todo=(request,))
+    return said(view, f"{request.name} requested for {plural(len(keys), 'member')}; the alerts show the result")
 
 
 def _under_way(view: FleetView, snapshot: FleetSnapshot) -> list[tuple[str, float]]:
@@ -172,7 +169,7 @@ _DETAIL: tuple[Key[Any, Any], ...] = (
 )
 APP: App[FleetView, FleetSnapshot] = App(
     TABLE,
-    heading,
+    draw_header,
     {
         "main": Screen(draw_main, _MAIN, section="the table"),
         "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed"),
@@ -206,8 +203,7 @@ def run_fleet(
         TrainingMonitorError: stdin or stdout is not a usable terminal; the fleet was not started.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
     """
-    options = Options(title, read_only, terminal_glyphs())
-    view = FleetView(options, thresholds=thresholds, recent=fleet.recent, group=group)
+    view = FleetView(title, read_only, terminal_glyphs(), thresholds=thresholds, recent=fleet.recent, group=group)
     run_screen(APP, _FleetSession(fleet), view)
 
 
@@ -224,12 +220,12 @@ class _FleetSession:
 
     def look(self, view: FleetView) -> tuple[FleetSnapshot, FleetView]:
         snapshot = self._fleet.snapshot()
-        return snapshot, replace(view, feed=follow(view.feed, snapshot.rows))
+        return snapshot, follow(view, snapshot.rows)
 
     def drawn(self, view: FleetView) -> None:
         pass
 
-    def obey(self, view: FleetView, command: Do | Request) -> FleetView:
+    def obey(self, view: FleetView, command: Do) -> FleetView:
         match command:
             case Do("refresh"):
                 self._fleet.refresh()
@@ -237,6 +233,6 @@ class _FleetSession:
                 self._fleet.set_paused(name == "pause")
             case Do("clear"):
                 self._fleet.clear_logs()
-            case Request(action, keys):
+            case Do(action, keys):  # stop or destroy
                 self._fleet.act(action, keys)
         return view

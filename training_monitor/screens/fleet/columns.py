@@ -53,7 +53,7 @@ class Member:
 
 def member_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Member:
     """Return a row with its health by the view's thresholds."""
-    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.options.glyphs)
+    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs)
 
 
 # ---------------------------------------------------------------- cells

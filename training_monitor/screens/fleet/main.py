@@ -10,7 +10,7 @@ from training_monitor.fleet.metrics import KEPT_LOGS, Thresholds, TrainingMetric
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.columns import LEVEL_STYLES, LEVEL_WORDS, member_of, table_columns, table_line
 from training_monitor.screens.fleet.view import TABLE, FleetView, filtered_rows, health_of, label, member_row
-from training_monitor.screens.kit.keys import Heading
+from training_monitor.screens.kit.page import header
 from training_monitor.screens.kit.table import heading_line, place_headings
 from training_monitor.screens.kit.text import (
     UNICODE,
@@ -28,7 +28,7 @@ from training_monitor.screens.kit.text import (
     rule,
     safe,
 )
-from training_monitor.screens.kit.view import Frame, Options
+from training_monitor.screens.kit.view import Frame
 
 LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three
@@ -39,16 +39,17 @@ _THRESHOLDS = Thresholds()
 _COUNTED = ("healthy", "warning", "error", "unknown")
 
 
-def heading(snapshot: FleetSnapshot, view: FleetView) -> Heading:
-    """Return group, number of members, filter, and the age of the data."""
+def draw_header(snapshot: FleetSnapshot, view: FleetView, width: int) -> Line:
+    """Draw group, number of members, filter, and the age of the data."""
     shown, total = len(filtered_rows(snapshot, view)), len(snapshot.rows)
     counted = plural(total, "member") if shown == total else f"{shown} of {plural(total, 'member')}"
-    group = "all" if view.group is None else f"group {safe(view.group, view.options.glyphs)}"
+    group = "all" if view.group is None else f"group {safe(view.group, view.glyphs)}"
     seen = [row.last_updated for row in snapshot.rows if row.last_updated is not None]
     newest = max([*seen, *([] if snapshot.listed_at is None else [snapshot.listed_at])], default=None)
     age = "nothing seen yet" if newest is None else f"refreshed {format_age(snapshot.timestamp - newest)} ago"
     tail = [(f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
-    return Heading(f"{group}, {counted}", snapshot.paused, [f"filter: {view.words}" if view.words else ""], tail)
+    filters = [f"filter: {view.words}" if view.words else ""]
+    return header(view, f"{group}, {counted}", snapshot.paused, filters, tail, width)
 
 
 def draw_main(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
@@ -60,7 +61,7 @@ def draw_main(snapshot: FleetSnapshot, view: FleetView, width: int, height: int)
     names = member_names(snapshot)
     lines = (
         *_table_lines(snapshot, view, rows[view.top : view.top + view.page], width, table),
-        *(alert_line(alert, names, width, view.options.glyphs) for alert in snapshot.alerts[-alerts:] if alerts),
+        *(alert_line(alert, names, width, view.glyphs) for alert in snapshot.alerts[-alerts:] if alerts),
         *_log_panel(snapshot, view, rows, width, log),
         *_summary_lines(snapshot, view, width, summary),
     )
@@ -86,7 +87,7 @@ def table_text(
     snapshot: FleetSnapshot, width: int, glyphs: Glyphs = UNICODE, thresholds: Thresholds = _THRESHOLDS
 ) -> list[Line]:
     """Format all members and the summary as lines of `width` cells."""
-    view = FleetView(Options(glyphs=glyphs), index=-1, thresholds=thresholds)
+    view = FleetView(glyphs=glyphs, index=-1, thresholds=thresholds)
     lines = _table_lines(snapshot, view, snapshot.rows, width, 0)
     summary = _summary_lines(snapshot, view, width, 3)
     return [*lines, *(line for line in summary if any(text.strip() for text, _ in line))]
@@ -96,7 +97,7 @@ def _table_lines(
     snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], width: int, height: int
 ) -> tuple[Line, ...]:
     """Format the heading and the rows; the first row has the number `view.top`."""
-    glyphs, layout = view.options.glyphs, table_columns(snapshot.rows, width)
+    glyphs, layout = view.glyphs, table_columns(snapshot.rows, width)
     lines = [
         table_line(
             member_of(row, snapshot, view), layout, width, selected=number == view.index, marked=row.key in view.marked
@@ -109,9 +110,9 @@ def _table_lines(
 
 def _why_empty(snapshot: FleetSnapshot, view: FleetView) -> str:
     if snapshot.rows and view.words:
-        return f"nothing matches {safe(view.words, view.options.glyphs)}: Esc takes the filter away"
+        return f"nothing matches {safe(view.words, view.glyphs)}: Esc takes the filter away"
     if snapshot.rows:
-        return f"nobody is in the group {safe(view.group, view.options.glyphs)}: Tab goes to the next"
+        return f"nobody is in the group {safe(view.group, view.glyphs)}: Tab goes to the next"
     if snapshot.error is not None:
         return "nothing is known yet: the last try failed"
     if snapshot.listed_at is None:
@@ -144,12 +145,12 @@ def _log_panel(
     snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], width: int, height: int
 ) -> tuple[Line, ...]:
     """Format a title and the last lines of the selected member, or of all shown members."""
-    glyphs, row = view.options.glyphs, rows[view.index] if rows else None
+    glyphs, row = view.glyphs, rows[view.index] if rows else None
     if height < 2:
         return ()
     if view.all_logs:
         shown = {each.key for each in rows}
-        feed = [(key, line) for key, line in view.feed.lines if key in shown][1 - height :]
+        feed = [(key, line) for key, line in view.log_lines if key in shown][1 - height :]
         title: list[Piece] = [("logs of all", "bold")]
         lines = [_log_line(snapshot, key, line, width, glyphs) for key, line in feed]
     else:
@@ -161,7 +162,7 @@ def _log_panel(
 
 
 def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[Piece]:
-    glyphs, health = view.options.glyphs, health_of(row, snapshot, view)
+    glyphs, health = view.glyphs, health_of(row, snapshot, view)
     style = LEVEL_STYLES.get(health.level, "")
     return [(f"{safe(label(row), glyphs)} ", "bold"), (f"{health.level}: {safe(health.reason, glyphs)}", style)]
 
@@ -181,7 +182,7 @@ def _summary_lines(snapshot: FleetSnapshot, view: FleetView, width: int, height:
     is_part = view.group is not None or view.words
     scope: list[Piece] = [(f"of all {plural(len(snapshot.rows), 'member')}:", "dim")] if is_part else []
     segments = [scope, _counts(summary), *([(text, "")] for text in _money(summary))]
-    return fill(flow([each for each in segments if each], width, height, view.options.glyphs), width, height)
+    return fill(flow([each for each in segments if each], width, height, view.glyphs), width, height)
 
 
 def _counts(summary: FleetSummary) -> list[Piece]:

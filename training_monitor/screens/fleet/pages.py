@@ -65,7 +65,7 @@ _INDENT = "    "
 
 def draw_detail(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
     """Draw one member: its health, its values, their history, its log."""
-    glyphs, row = view.options.glyphs, member_row(snapshot, view.selected)
+    glyphs, row = view.glyphs, member_row(snapshot, view.selected)
     if row is None:
         body: Body = [[("this member is in the fleet no more; Esc goes back", "warn")]]
         return page(view, [(safe(view.selected, glyphs), "bold")], body, width, height)
@@ -84,7 +84,7 @@ def draw_detail(snapshot: FleetSnapshot, view: FleetView, width: int, height: in
 
 def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, width: int) -> Body:
     """Format the long texts: health, messages, errors, verdicts."""
-    glyphs, health = view.options.glyphs, health_of(row, snapshot, view)
+    glyphs, health = view.glyphs, health_of(row, snapshot, view)
     told: list[tuple[str, str | None, str]] = [
         ("health", f"{health.level}: {health.reason}", health.level),
         ("message", row.message, ""),
@@ -215,7 +215,7 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView, width: int, height
 
     SAME STEP is the loss at the highest step that all of them have reached.
     """
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     names = {row.key: label(row) for row in marked_rows(snapshot, view)}
     samples = {key: view.recent(key) for key in names}
     runs = compare_runs(samples)
@@ -237,28 +237,28 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView, width: int, height
 def draw_alerts(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
     """Draw all alerts, newest first."""
     names = member_names(snapshot)
-    entries = [[alert_line(alert, names, width, view.options.glyphs)] for alert in snapshot.alerts]
+    entries = [[alert_line(alert, names, width, view.glyphs)] for alert in snapshot.alerts]
     return newest_first(view, "alert", entries, "nothing happened so far", width, height)
 
 
 def draw_confirm(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
     """Draw what would be done to which members, and what they cost."""
-    request, glyphs = view.request, view.options.glyphs
+    request, glyphs = view.request, view.glyphs
     if request is None:
         return page(view, [], [], width, height)
-    rows = [row for row in snapshot.rows if row.key in request.keys]
+    rows = [row for row in snapshot.rows if row.key in request.about]
     layout = table_columns(rows, width)
-    body: Body = [*wrapped(f"{_MEANS[request.action]} {_costs(rows)}", "warn", width, glyphs)]
+    body: Body = [*wrapped(f"{_MEANS[request.name]} {_costs(rows)}", "warn", width, glyphs)]
     body += [[], heading_line(layout, width, "", glyphs)]
     body += [line for row in rows for line in _asked_lines(row, snapshot, view, layout, width)]
-    return question(view, f"{request.action} {plural(len(request.keys), 'member')}?", body, width, height)
+    return question(view, f"{request.name} {plural(len(request.about), 'member')}?", body, width, height)
 
 
 def _asked_lines(
     row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, layout: Layout[Member], width: int
 ) -> Body:
     """Format a member to be confirmed; with its full key if several look the same in a narrow column."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     its_width = next(its_width for column, its_width in layout if column.title == "ID")
     shown = [clip(safe(each.instance_id, glyphs), its_width, glyphs) for each in (row, *snapshot.rows)]
     key = broken(safe(row.key, glyphs), width - len(_INDENT)) if shown.count(shown[0]) > 2 else ()

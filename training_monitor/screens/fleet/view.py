@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -10,10 +10,11 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import known_number
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
-from training_monitor.screens.kit.log_feed import LogFeed
 from training_monitor.screens.kit.table import Table
-from training_monitor.screens.kit.view import Options, View
+from training_monitor.screens.kit.text import gain
+from training_monitor.screens.kit.view import View
 
+KEPT_LINES = 500
 Recent = Callable[[str], Sequence[FleetSample]]
 _Order = Callable[[TrainingMetrics, Health | None], Any]
 _WORST_FIRST = {"error": 0, "warning": 1, "unknown": 2, "healthy": 3}
@@ -21,14 +22,6 @@ _WORST_FIRST = {"error": 0, "warning": 1, "unknown": 2, "healthy": 3}
 
 def _nothing(key: str) -> Sequence[FleetSample]:
     return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """`action` (stop, destroy) on the members `keys`: first a confirmation, then a command."""
-
-    action: str
-    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +35,11 @@ class FleetView(View):
         marked: keys of members.
         asked: keys of members with a requested action, and when it was requested (the snapshot's time).
         all_logs: the log panel shows all members' lines.
+        log_lines: those of all members, each with the member's key, in order of arrival.
+        log_windows: the last window of each member's log.
     """
 
-    options: Options = Options("fleet")
+    title: str = "fleet"
     selected: str = ""
     thresholds: Thresholds = Thresholds()
     recent: Recent = field(default=_nothing, compare=False)
@@ -52,7 +47,22 @@ class FleetView(View):
     marked: frozenset[str] = frozenset()
     asked: tuple[tuple[str, float], ...] = ()
     all_logs: bool = False
-    feed: LogFeed = LogFeed()
+    log_lines: tuple[tuple[str, str], ...] = ()
+    log_windows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def follow(view: FleetView, rows: Iterable[TrainingMetrics]) -> FleetView:
+    """Add the new lines of the members' logs; the member seen last comes last."""
+    windows = {row.key: tuple(row.recent_logs) for row in rows}
+    if windows == view.log_windows:
+        return view
+    times = {row.key: row.last_updated or 0.0 for row in rows}
+    gained = [
+        (key, line)
+        for key in sorted(windows, key=times.__getitem__)
+        for line in gain(view.log_windows.get(key, ()), windows[key])
+    ]
+    return replace(view, log_lines=(*view.log_lines, *gained)[-KEPT_LINES:], log_windows=windows)
 
 
 def health_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Health:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any, Generic
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.screens.kit.table import Table
-from training_monitor.screens.kit.text import Piece
+from training_monitor.screens.kit.text import Line
 from training_monitor.screens.kit.view import Do, Frame, S, V, cancel, go_back, opened, said
 
 FAR = 10**9
@@ -51,21 +51,14 @@ class Screen(Generic[V, S]):
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """The parts of the first line besides title, order and read-only."""
-
-    counted: str
-    paused: bool
-    filters: Sequence[str]
-    tail: Sequence[Piece]
-
-
-@dataclass(frozen=True, slots=True)
 class App(Generic[V, S]):
-    """Screens over one table, by name; `aliases` map keys to other keys where nothing is typed."""
+    """Screens over one table, by name; `header` formats the first line for a width.
+
+    `aliases` map keys to other keys where nothing is typed.
+    """
 
     table: Table[V, S, Any]
-    heading: Callable[[S, V], Heading]
+    header: Callable[[S, V, int], Line]
     screens: Mapping[str, Screen[V, S]]
     aliases: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,7 +75,7 @@ def _answered(app: App[V, S], view: V, key: str, snapshot: S) -> V:
         return app.table.click(view, snapshot, key) if view.screen in ("main", "filter") else view
     name = key if screen.prompt else app.aliases.get(key, key)
     entry = next((entry for entry in screen.keys if name in entry.names), None)
-    if entry is not None and entry.changes and view.options.read_only:
+    if entry is not None and entry.changes and view.read_only:
         return said(view, f"read-only: {entry.shown} would {entry.help}")
     if entry is not None:
         return entry.act(view, snapshot)
@@ -93,7 +86,7 @@ def _answered(app: App[V, S], view: V, key: str, snapshot: S) -> V:
 
 def keys_of(app: App[V, S], view: V) -> tuple[Key[V, S], ...]:
     """Return the keys of this screen, without changing ones when read-only."""
-    return tuple(key for key in app.screens[view.screen].keys if not (key.changes and view.options.read_only))
+    return tuple(key for key in app.screens[view.screen].keys if not (key.changes and view.read_only))
 
 
 # ---------------------------------------------------------------- actions

@@ -22,7 +22,7 @@ from training_monitor.screens.kit.text import (
     safe,
     wrap,
 )
-from training_monitor.screens.kit.view import Frame, S, Snapshot, V
+from training_monitor.screens.kit.view import Frame, S, Snapshot, V, View
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 LOW = 16  # below this many lines a message takes the place of the keys
@@ -61,7 +61,7 @@ def render_screen(app: App[V, S], snapshot: S, view: V, width: int, height: int)
     width, height = max(1, width), max(1, height)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Frame(_too_small(app, view, width, height), replace(view, headings=()))  # no headings to click
-    above = (_header(app, snapshot, view, width), *stale_line(snapshot, width, view.options.glyphs))
+    above = (app.header(snapshot, view, width), *stale_line(snapshot, width, view.glyphs))
     below = _footer(app, view, width, height)
     view = replace(view, heading_line=len(above))
     frame = app.screens[view.screen].draw(snapshot, view, width, height - len(above) - len(below))
@@ -72,23 +72,20 @@ def _too_small(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, 
     """Format the required size, and the key that leaves the screen."""
     out = "q quits" if any("q" in key.names for key in app.screens[view.screen].keys) else "Esc cancels"
     hint = f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed; {out}"
-    lines = wrap(hint, width, view.options.glyphs)[:height]
-    return fill([fit_line([(line, "warn")], width, view.options.glyphs) for line in lines], width, height)
+    lines = wrap(hint, width, view.glyphs)[:height]
+    return fill([fit_line([(line, "warn")], width, view.glyphs) for line in lines], width, height)
 
 
-def _header(app: App[V, S], snapshot: S, view: V, width: int) -> Line:
+def header(view: View, counted: str, paused: bool, filters: Iterable[str], tail: Iterable[Piece], width: int) -> Line:
     """Format title, counts, paused, filters, order, read-only, and the app's own text."""
-    options, said = view.options, app.heading(snapshot, view)
-    parts: list[Piece] = [(f" {last_cells(safe(options.title, options.glyphs), width // 3, options.glyphs)} ", "title")]
-    parts.append((f"  {said.counted}", "bold"))
-    parts += [
-        (f"  {safe(text, options.glyphs)}", "warn") for text in ("PAUSED" if said.paused else "", *said.filters) if text
-    ]
+    glyphs = view.glyphs
+    parts: list[Piece] = [(f" {last_cells(safe(view.title, glyphs), width // 3, glyphs)} ", "title")]
+    parts.append((f"  {counted}", "bold"))
+    parts += [(f"  {safe(text, glyphs)}", "warn") for text in ("PAUSED" if paused else "", *filters) if text]
     if view.sort or view.reverse:
-        arrow = options.glyphs.falling if view.reverse else options.glyphs.rising
-        parts.append((f"  {arrow} {view.sort or 'order'}", "dim"))
-    parts += [("  read-only", "dim")] if options.read_only else []
-    return fit_line([*parts, *said.tail], width, options.glyphs)
+        parts.append((f"  {glyphs.falling if view.reverse else glyphs.rising} {view.sort or 'order'}", "dim"))
+    parts += [("  read-only", "dim")] if view.read_only else []
+    return fit_line([*parts, *tail], width, glyphs)
 
 
 def stale_line(snapshot: Snapshot, width: int, glyphs: Glyphs) -> tuple[Line, ...]:
@@ -101,7 +98,7 @@ def stale_line(snapshot: Snapshot, width: int, glyphs: Glyphs) -> tuple[Line, ..
 
 def _footer(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, ...]:
     """Format the prompt or the screen's keys, and above them a message, which replaces them on a low screen."""
-    glyphs, prompt = view.options.glyphs, app.screens[view.screen].prompt
+    glyphs, prompt = view.glyphs, app.screens[view.screen].prompt
     words = [[(key.shown.split()[0], "bold"), (f" {key.word}", "dim")] for key in keys_of(app, view) if key.word]
     last = flow(words, width, 1, glyphs)[0]
     message: Piece = (safe(view.message, glyphs), "warn")
@@ -120,7 +117,7 @@ def _footer(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, ...
 
 def page(view: V, title: Sequence[Piece], body: Body, width: int, height: int) -> Frame[V]:
     """Draw a title, and below it the part of the body that fits, scrolled to at most its end."""
-    glyphs, room = view.options.glyphs, max(1, height - 1)
+    glyphs, room = view.glyphs, max(1, height - 1)
     scroll = max(0, min(view.scroll, len(body) - room))
     more = len(body) - scroll - room
     hidden = f" ({plural(more, 'more line')} below)" if more > 0 else ""
@@ -168,7 +165,7 @@ def help_page(app: App[V, S], view: V, width: int, height: int, notes: Iterable[
     body: list[Sequence[Piece]] = []
     for title, rows in (*_help_sections(app, view), *([("columns", list(notes))] if notes else [])):
         body.append([(title, "bold")])
-        body += [line for name, text in rows for line in fact(f"  {name}", text, width, view.options.glyphs, "good")]
+        body += [line for name, text in rows for line in fact(f"  {name}", text, width, view.glyphs, "good")]
     return page(view, [("keys", "bold")], body, width, height)
 
 
@@ -176,7 +173,7 @@ def _help_sections(app: App[V, S], view: V) -> Iterator[tuple[str, list[tuple[st
     """Yield the titles of the help with their (label, help) rows; no key is listed twice."""
     told = {"back"}
     for name, screen in app.screens.items():
-        if screen.changes and view.options.read_only:
+        if screen.changes and view.read_only:
             continue
         keys = [key for key in keys_of(app, replace(view, screen=name)) if not _COMMON.issuperset(key.names)]
         rows = [(key.shown, key.help) for key in keys if key.help not in told]

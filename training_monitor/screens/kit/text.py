@@ -291,6 +291,14 @@ def broken(text: str, width: int) -> Sequence[str]:
     return rows
 
 
+def gain(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
+    """Return the lines of `now` after those of `before`, both windows of the same text."""
+    for overlap in range(min(len(before), len(now)), 0, -1):
+        if before[-overlap:] == now[:overlap]:
+            return now[overlap:]
+    return now
+
+
 def rule(title: Sequence[Piece], width: int, glyphs: Glyphs) -> Line:
     """Format the line above a panel, with its title in it."""
     pieces = [(glyphs.rule * 2 + " ", "dim"), *title, (" ", "")]

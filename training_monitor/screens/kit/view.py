@@ -20,19 +20,11 @@ class Snapshot(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Settings that are constant while the screen is shown."""
-
-    title: str = ""
-    read_only: bool = False
-    glyphs: Glyphs = UNICODE
-
-
-@dataclass(frozen=True, slots=True)
 class Do:
-    """A command without arguments: refresh, redraw, quit, or one of the session's own."""
+    """A command: refresh, redraw, quit, or one of the session's own, and what it is about, if anything."""
 
     name: str
+    about: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +32,7 @@ class View:
     """The state of a screen's user interface.
 
     Attributes:
+        title, read_only, glyphs: constant while the screen is shown.
         screen: main (the table), filter (main while its filter is typed), confirm, help, or a screen of the app.
         back: the screen that Esc goes back to.
         selected: key of the selected row; `index` is its number, used when the row is gone.
@@ -54,7 +47,9 @@ class View:
         todo: the commands of the current key.
     """
 
-    options: Options = Options()
+    title: str = ""
+    read_only: bool = False
+    glyphs: Glyphs = UNICODE
     screen: str = "main"
     back: str = "main"
     selected: Any = ""

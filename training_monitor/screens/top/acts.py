@@ -9,15 +9,12 @@ from training_monitor.core.units import plural
 from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only
 from training_monitor.runs.rows import is_same_attempt
 from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
-from training_monitor.screens.kit.view import asked, cancel, opened, said
+from training_monitor.screens.kit.view import Do, asked, cancel, opened, said
 from training_monitor.screens.top.columns import about_run
 from training_monitor.screens.top.view import (
     OUTPUTS,
-    DeleteRun,
     EditVariable,
     Item,
-    OpenOutput,
-    SearchOutput,
     SendSignal,
     TopView,
     run_row,
@@ -136,26 +133,27 @@ def ask_delete(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
     """Ask for confirmation to delete the files of a run; refused for one that may be alive."""
     if refusal := _why_not_deleted(item.row):
         return said(view, f"{item.row.run.name} is not deleted: {refusal}")
-    return asked(view, DeleteRun(item.row.run), PHRASE)
+    return asked(view, Do("delete", item.row.run), PHRASE)
 
 
 def _why_not_deleted(row: RunRow) -> str:
     return "it is running; end it first (k)" if row.status == RUNNING or row.is_alive else ""
 
 
-def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | DeleteRun) -> TopView:
+def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | Do) -> TopView:
     """Execute the confirmed request."""
     if isinstance(request, SendSignal):
         to = plural(len(request.targets), "process", "processes")
         return replace(view, message=f"SIG{request.signal} to {to}: asked for", todo=(request,))
-    row = run_row(snapshot, request.run.path)
+    run = request.about
+    row = run_row(snapshot, run.path)
     refusal = "" if row is None else _why_not_deleted(row)
-    if row is not None and not is_same_attempt(row.run, request.run):
+    if row is not None and not is_same_attempt(row.run, run):
         refusal = "it was started again since it was asked for; ask again"
     if refusal:
-        return said(view, f"{request.run.name} is not deleted: {refusal}")
+        return said(view, f"{run.name} is not deleted: {refusal}")
     view = replace(view, screen="main", back="main", scroll=0, todo=(request,))
-    return said(view, f"deleting {request.run.name}")
+    return said(view, f"deleting {run.name}")
 
 
 # ---------------------------------------------------------------- variables
@@ -231,7 +229,7 @@ def open_output(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
     run = item.row.run
     shown = OUTPUTS[1] if run.stdout_path is None and run.stderr_path is not None else OUTPUTS[0]
     view = replace(opened(view, "output"), selected=item.place, shown=shown, panes=(), aside=0)
-    return replace(view, todo=(OpenOutput(run),))
+    return replace(view, todo=(Do("open", run),))
 
 
 def show_other_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
@@ -242,16 +240,16 @@ def show_other_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
 def search_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
     """Search backwards for the typed text, or for the previous one."""
     words = view.typed or view.searched
-    todo = (SearchOutput(words, backwards=True),) if words else ()
+    todo = (Do("search-back", words),) if words else ()
     return replace(view, screen="output", typed="", searched=words, todo=todo)
 
 
-def search_again(backwards: bool) -> Act:
-    """Return an action that continues the search."""
+def search_again(name: str) -> Act:
+    """Return an action that continues the search: search-back or search-on."""
 
     def act(view: TopView, snapshot: RunsSnapshot) -> TopView:
         if not view.searched:
             return said(view, "nothing was searched for yet: / searches")
-        return replace(view, todo=(SearchOutput(view.searched, backwards),))
+        return replace(view, todo=(Do(name, view.searched),))
 
     return act

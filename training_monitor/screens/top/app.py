@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.engine import begin_thread
+from training_monitor.core.engine import Engine
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
@@ -35,15 +34,15 @@ from training_monitor.screens.kit.keys import (
     start_filter,
     toggle,
 )
-from training_monitor.screens.kit.log_feed import gain
 from training_monitor.screens.kit.loop import run_screen
 from training_monitor.screens.kit.page import help_page
 from training_monitor.screens.kit.terminal import terminal_glyphs
-from training_monitor.screens.kit.view import Do, Frame, Options, cancel, go_back, said
+from training_monitor.screens.kit.text import gain
+from training_monitor.screens.kit.view import Do, Frame, cancel, go_back, said
 from training_monitor.screens.top import acts
 from training_monitor.screens.top.acts import Act, on_run
 from training_monitor.screens.top.columns import COLUMNS, TABLE
-from training_monitor.screens.top.main import draw_main, heading
+from training_monitor.screens.top.main import draw_header, draw_main
 from training_monitor.screens.top.pages import (
     draw_confirm,
     draw_detail,
@@ -56,21 +55,17 @@ from training_monitor.screens.top.view import (
     BOTH,
     STATUS_FILTERS,
     Command,
-    DeleteRun,
     EditVariable,
-    MoveOutput,
-    OpenOutput,
     Pane,
     Place,
-    SearchOutput,
     SendSignal,
     TopView,
-    Wish,
     expanded_pids,
     shown_runs,
 )
 from training_monitor.targets.proc_stat import SIGNAL_NUMBERS
 
+FOLLOW_SECONDS = 1.0
 _ASIDE = 10
 _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
@@ -121,7 +116,7 @@ def _toggle_trees(view: TopView, snapshot: RunsSnapshot) -> TopView:
 
 
 def _move_output(by: Callable[[TopView], int]) -> Act:
-    return lambda view, snapshot: replace(view, todo=(MoveOutput(by(view)),))
+    return lambda view, snapshot: replace(view, todo=(Do("move", by(view)),))
 
 
 def _wrap(view: TopView, snapshot: RunsSnapshot) -> TopView:
@@ -199,8 +194,8 @@ _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
     Key(("F", "end", "G"), "F End G", "to the end, and follow it", do("end"), "follow"),
     Key(("g", "home"), "g Home", "to the beginning", do("start"), "begin"),
     Key(("/",), "/", "search backwards from here", change(screen="search", typed=""), "search"),
-    Key(("n",), "n", "the match before", acts.search_again(True), "next"),
-    Key(("N",), "N", "the match after", acts.search_again(False)),
+    Key(("n",), "n", "the match before", acts.search_again("search-back"), "next"),
+    Key(("N",), "N", "the match after", acts.search_again("search-on")),
     Key(("w",), "w", "break long lines, or cut them", _wrap, "wrap"),
     Key(("left",), "Left", "scroll to the left", _sideways("aside", -_ASIDE)),
     Key(("right",), "Right", "scroll to the right", _sideways("aside", _ASIDE)),
@@ -221,7 +216,7 @@ _SIGNALS: tuple[Key[Any, Any], ...] = (
 )
 APP: App[TopView, RunsSnapshot] = App(
     TABLE,
-    heading,
+    draw_header,
     {
         "main": Screen(draw_main, _MAIN, section="the table"),
         "filter": Screen(draw_main, filter_keys(TABLE), "name: ", "while the name is typed"),
@@ -240,11 +235,8 @@ APP: App[TopView, RunsSnapshot] = App(
 )
 
 
-FOLLOW_SECONDS = 1.0
-
-
-class OutputReader:
-    """Reads the windows of a run's stdout and stderr; only those on the screen are read.
+class OutputReader(Engine):
+    """Reads the windows of a run's stdout and stderr in the background; only those on the screen are read.
 
     Args:
         source: where the run is.
@@ -255,52 +247,42 @@ class OutputReader:
         panes: the current windows of both.
     """
 
+    subject = "output"
+    most_threads = 0
+
     def __init__(self, source: RunSource, run: Run, tell: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(FOLLOW_SECONDS, clock)
         self.panes: tuple[Pane, ...] = (Pane("stdout", run.stdout_path), Pane("stderr", run.stderr_path))
         self._pages = {pane.name: _pages_of(source, pane.path) for pane in self.panes if pane.path is not None}
         self._opened: set[str] = set()
-        self._tell, self._clock = tell, clock
-        self._wishes: deque[Wish] = deque()
+        self._tell = tell
+        self._wishes: deque[Do] = deque()
         self._shown, self._height = "", 1
-        self._news, self._closing = threading.Event(), threading.Event()
 
-    def start(self) -> None:
-        """Start reading in the background; without a free thread, the panes show an error."""
-        if not begin_thread(self._run, "output"):
-            self.panes = tuple(replace(pane, error="there is no thread left to read it") for pane in self.panes)
-
-    def close(self) -> None:
-        """Stop reading, without waiting for the current read."""
-        self._closing.set()
-        self._news.set()
-
-    def show(self, shown: str, height: int) -> None:
+    def put_on_screen(self, shown: str, height: int) -> None:
         """Set which of the outputs are on the screen, and how many lines of each."""
         if (shown, height) != (self._shown, self._height):
             self._shown, self._height = shown, height
-            self._news.set()
+            self.refresh()
 
-    def ask(self, wish: Wish) -> None:
+    def ask(self, wish: Do) -> None:
         """Move the shown windows, without blocking."""
         self._wishes.append(wish)
-        self._news.set()
+        self.refresh()
 
-    def read_once(self) -> None:
-        """Execute the pending requests, or else read what the files gained, in the calling thread. Raises nothing."""
+    def keys(self) -> Sequence[str]:
+        return (self._shown,) if self._shown else ()
+
+    def look(self, key: str) -> None:
+        """Execute the pending requests, or else read what the files gained."""
         wishes = [self._wishes.popleft() for _ in range(len(self._wishes))]
         for wish in wishes:
-            if isinstance(wish, SearchOutput):
-                self._publish([replace(pane, note=f"searching for {wish.words} ...") for pane in self.panes])
+            if wish.name.startswith("search"):
+                self._publish([replace(pane, note=f"searching for {wish.about} ...") for pane in self.panes])
         self._publish([self._read(pane, wishes) if self._is_shown(pane) else pane for pane in self.panes])
 
-    # ------------------------------------------------------------ in the thread
-
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            self._news.clear()
-            if self._shown:
-                self.read_once()
-            self._clock.wait(self._news, FOLLOW_SECONDS)
+    def fail(self, key: str, error: str) -> None:
+        self._publish([replace(pane, error=error) if self._is_shown(pane) else pane for pane in self.panes])
 
     def _is_shown(self, pane: Pane) -> bool:
         return pane.name in self._pages and self._shown in (pane.name, BOTH)
@@ -310,7 +292,7 @@ class OutputReader:
             self.panes = tuple(panes)
             self._tell()
 
-    def _read(self, pane: Pane, wishes: list[Wish]) -> Pane:
+    def _read(self, pane: Pane, wishes: list[Do]) -> Pane:
         """Return the pane after the requests; an error leaves its lines as they are."""
         pages, notes = self._pages[pane.name], []
         try:
@@ -334,17 +316,17 @@ def _pages_of(source: RunSource, path: str) -> OutputPages:
     return OutputPages(lambda start, length: source.read_output(path, start, length))
 
 
-def _obey(pages: OutputPages, wish: Wish) -> str:
+def _obey(pages: OutputPages, wish: Do) -> str:
     """Execute a request and return a note about its result."""
     match wish:
-        case MoveOutput(count):
-            pages.scroll(count)
+        case Do("move", lines):
+            pages.scroll(lines)
         case Do("start"):
             pages.to_start()
         case Do("end"):
             pages.to_end()
-        case SearchOutput(words, backwards):
-            return _search(pages, words, backwards)
+        case Do(name, words):
+            return _search(pages, words, name == "search-back")
     return ""
 
 
@@ -369,7 +351,7 @@ def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
         TrainingMonitorError: stdin or stdout is not a usable terminal; the collector was not started.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
     """
-    run_screen(APP, _TopSession(collector), TopView(Options(title, read_only, terminal_glyphs())))
+    run_screen(APP, _TopSession(collector), TopView(title, read_only, terminal_glyphs()))
 
 
 class _TopSession:
@@ -408,7 +390,7 @@ class _TopSession:
 
     def drawn(self, view: TopView) -> None:
         if self._reader is not None:
-            self._reader.show(view.shown, view.page)
+            self._reader.put_on_screen(view.shown, view.page)
 
     def obey(self, view: TopView, command: Command) -> TopView:
         match command:
@@ -417,17 +399,17 @@ class _TopSession:
                 self._collector.refresh()
             case Do("close"):
                 self._close_output()
-            case OpenOutput(run):
+            case Do("open", run):
                 self._close_output()
                 self._reader = OutputReader(self._collector.source, run, self._ring)
                 self._reader.start()
-            case Do() | MoveOutput() | SearchOutput():
+            case Do("delete", run):
+                self._collector.act(f"delete {run.name}", lambda: self._delete(run))
+            case Do():
                 if self._reader is not None:
                     self._reader.ask(command)
             case SendSignal():
                 self._collector.act(f"SIG{command.signal} to {command.what}", lambda: self._send(command))
-            case DeleteRun(run):
-                self._collector.act(f"delete {run.name}", lambda: self._delete(command))
             case EditVariable(run, variable, text):
                 self._collector.act(f"{run.name}: {variable} = {text}", lambda: self._edit(command))
         return view
@@ -447,8 +429,8 @@ class _TopSession:
             self._collector.tell(answer)
         return f"{plural(len(answers), 'process', 'processes')} asked; m shows the results"
 
-    def _delete(self, command: DeleteRun) -> str:
-        self._collector.source.delete(command.run)
+    def _delete(self, run: Run) -> str:
+        self._collector.source.delete(run)
         return "deleted"
 
     def _edit(self, command: EditVariable) -> str:

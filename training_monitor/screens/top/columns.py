@@ -226,7 +226,7 @@ def lay_out(
     Returns:
         The name and the columns with their widths; how many are left of the screen; whether there are more right of it.
     """
-    shown = [Cell(item, usage, view.options.glyphs) for item in items]
+    shown = [Cell(item, usage, view.glyphs) for item in items]
     longest = max((cells(_label(cell, _MOST_NAME)) for cell in shown), default=0)
     name = max(_LEAST_NAME, min(longest, _MOST_NAME, width * 3 // 10))
     runs = [cell for cell in shown if cell.item.node is None]
@@ -259,7 +259,7 @@ def _width_of(column: Column[Cell], shown: Sequence[Cell]) -> int:
 def table_line(item: Item, layout: Layout[Cell], usage: Usage, width: int, view: TopView, *, selected: bool) -> Line:
     """Format one row: a run in the colour of its state, or a process or thread below it."""
     base, cursor = ("selected", ">") if selected else ("", " ")
-    cell = Cell(item, usage, view.options.glyphs)
+    cell = Cell(item, usage, view.glyphs)
     if item.node is not None:
         name, its_width = layout[0]
         layout = [(name, its_width), (_NODE, max(0, width - MARGIN - its_width - 1))]

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural
 from training_monitor.runs.rows import MIB, filter_rows
 from training_monitor.runs.values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
-from training_monitor.screens.kit.keys import Heading
-from training_monitor.screens.kit.page import stale_line
+from training_monitor.screens.kit.page import header, stale_line
 from training_monitor.screens.kit.table import heading_line, place_headings
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
@@ -29,7 +27,7 @@ from training_monitor.screens.kit.text import (
     format_percent,
     safe,
 )
-from training_monitor.screens.kit.view import Frame, Options
+from training_monitor.screens.kit.view import Frame
 from training_monitor.screens.top.columns import (
     COLUMNS,
     TABLE,
@@ -49,18 +47,19 @@ _SAID = ("stalled", "slow")  # verdicts that are problems
 _TITLES = frozenset("Status State Phase Epoch Batch Rate Loss ETA CPU RAM GPU PID".split()) | {"Run Elapsed"}
 
 
-def heading(snapshot: RunsSnapshot, view: TopView) -> Heading:
-    """Return the number of runs, the filters, the time of the look, and the place."""
+def draw_header(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+    """Draw the number of runs, the filters, the time of the look, and the place."""
     shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
     counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
     filters = (view.status or "", f"name: {view.words}" if view.words else "")
-    where = "" if snapshot.where == view.options.title else f"  {safe(snapshot.where, view.options.glyphs)}"
-    return Heading(counted, view.paused, filters, [(f"  {format_clock(snapshot.timestamp)}", ""), (where, "dim")])
+    where = "" if snapshot.where == view.title else f"  {safe(snapshot.where, view.glyphs)}"
+    tail = [(f"  {format_clock(snapshot.timestamp)}", ""), (where, "dim")]
+    return header(view, counted, view.paused, filters, tail, width)
 
 
 def draw_main(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
     """Draw the table and the panels below it; only the rows on the screen are formatted."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     usage = usage_lines(snapshot, view, width, 1 if height < _LOW else _MOST_USAGE)
     room = max(1, height - 2 - len(usage))
     items = TABLE.rows(snapshot, view)
@@ -82,7 +81,7 @@ def draw_main(snapshot: RunsSnapshot, view: TopView, width: int, height: int) ->
 
 def _why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
     """Format the text of a table without rows."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     if snapshot.rows:
         wanted = " ".join(text for text in (view.status or "", safe(view.words, glyphs)) if text)
         text = f"no run is {wanted}: Esc shows all"
@@ -97,7 +96,7 @@ def _why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
 
 def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Line]:
     """Format the runs in their order, their problems, and their usage, as lines of `width` cells."""
-    view = TopView(Options("top", glyphs=glyphs))
+    view = TopView(glyphs=glyphs)
     items = [Item(replace(row, tree=())) for row in snapshot.rows]
     columns = [column for column in COLUMNS if column.title in _TITLES]
     layout, _, more = lay_out(items, snapshot.usage, view, width, columns)
@@ -120,7 +119,7 @@ def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> 
 
 def detail_line(item: Item | None, view: TopView, width: int) -> Line:
     """Format the problem of the selected row, else where it runs."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     if item is None:
         return fit_line([], width, glyphs)
     name = safe(item.row.run.name, glyphs)
@@ -168,7 +167,7 @@ def whereabouts(row: RunRow) -> str:
 
 def usage_lines(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> tuple[Line, ...]:
     """Format the usage of all runs against its limits, and the counts of statuses, in at most `height` lines."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     counts, usage = _counts(snapshot.rows), _usage(snapshot, glyphs, is_short=height == 1)
     if height == 1:
         return (fit_line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))], width, glyphs),)
@@ -180,33 +179,21 @@ def _usage(snapshot: RunsSnapshot, glyphs: Glyphs, *, is_short: bool) -> list[li
     cpu = NOT_KNOWN if usage.cpu_percent is None else f"{format_percent(usage.cpu_percent)}%"
     cpu += "" if usage.max_cores is None else f" of {usage.max_cores:g} {'core' if usage.max_cores == 1 else 'cores'}"
     ram, gpu = _of(usage.rss_bytes, usage.max_rss_bytes, 1), _of(usage.gpu_mib, usage.max_gpu_mib, MIB)
-    used = (
-        _Used("CPU", cpu, usage.cpu_percent, cores_percent(usage), snapshot.machine_error),
-        _Used("RAM", ram, usage.rss_bytes, usage.max_rss_bytes, snapshot.machine_error),
-        _Used("GPU", gpu, usage.gpu_mib, usage.max_gpu_mib, snapshot.gpu_error),
-    )
-    if is_short:
-        return [[(each.title, "bold"), (share(each.used, each.limit) or " ?", "")] for each in used]
-    return [_bar(each, glyphs) for each in used]
-
-
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """The usage of one resource, also as text; `error` is why it is unknown."""
-
-    title: str
-    text: str
-    used: float | None
-    limit: float | None
-    error: str | None
-
-
-def _bar(each: _Used, glyphs: Glyphs) -> list[Piece]:
-    percent = share_percent(each.used, each.limit)
-    if each.error and not each.used:  # also without any run that could use it
-        return [(f"{each.title} ", "bold"), (f"? {clip(safe(each.error, glyphs), _MOST_ERROR, glyphs)}", "warn")]
-    bar = "" if percent is None else f"{format_bar(percent, _BAR, glyphs)} "
-    return [(f"{each.title} ", "bold"), (f"{bar}{each.text}{share(each.used, each.limit)}", "")]
+    lines: list[list[Piece]] = []
+    for title, text, used, limit, error in (
+        ("CPU", cpu, usage.cpu_percent, cores_percent(usage), snapshot.machine_error),
+        ("RAM", ram, usage.rss_bytes, usage.max_rss_bytes, snapshot.machine_error),
+        ("GPU", gpu, usage.gpu_mib, usage.max_gpu_mib, snapshot.gpu_error),
+    ):
+        percent, part = share_percent(used, limit), share(used, limit)
+        if is_short:
+            lines.append([(title, "bold"), (part or " ?", "")])
+        elif error and not used:  # also without any run that could use it
+            lines.append([(f"{title} ", "bold"), (f"? {clip(safe(error, glyphs), _MOST_ERROR, glyphs)}", "warn")])
+        else:
+            bar = "" if percent is None else f"{format_bar(percent, _BAR, glyphs)} "
+            lines.append([(f"{title} ", "bold"), (f"{bar}{text}{part}", "")])
+    return lines
 
 
 def _of(used: float | None, limit: float | None, unit: float) -> str:

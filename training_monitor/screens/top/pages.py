@@ -28,11 +28,11 @@ from training_monitor.screens.kit.text import (
     safe,
     wrap,
 )
-from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.kit.view import Do, Frame
 from training_monitor.screens.top.acts import SIGNALS, edited, with_signal
 from training_monitor.screens.top.columns import format_rate, format_seconds, state_style
 from training_monitor.screens.top.main import problem_of, problem_says_verdict
-from training_monitor.screens.top.view import BOTH, DeleteRun, Pane, SendSignal, TopView, run_row
+from training_monitor.screens.top.view import BOTH, Pane, SendSignal, TopView, run_row
 
 GONE = "this run is there no more: its file was deleted"
 
@@ -42,7 +42,7 @@ GONE = "this run is there no more: its file was deleted"
 
 def draw_detail(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
     """Draw all that is known of the selected run."""
-    row, glyphs = run_row(snapshot, view.selected.path), view.options.glyphs
+    row, glyphs = run_row(snapshot, view.selected.path), view.glyphs
     if row is None:
         return page(view, [("run", "bold")], [[(GONE, "warn")]], width, height)
     return page(view, run_title(row, glyphs), _about(row, snapshot.timestamp, width, glyphs), width, height)
@@ -166,7 +166,7 @@ _ABOVE = 3  # lines of the body before the variables
 
 def draw_editor(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
     """Draw the run's progress and resources, and its variables."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     row, chosen = edited(view, snapshot)
     if row is None:
         return page(view, [("variables", "bold")], [[(GONE, "warn")]], width, height)
@@ -219,7 +219,7 @@ def state_of(variable: Variable) -> tuple[str, str]:
 
 def draw_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
     """Draw the menu of signals, and the processes that would get one."""
-    request, glyphs = view.request, view.options.glyphs
+    request, glyphs = view.request, view.glyphs
     body: list[Sequence[Piece]] = []
     for number, (name, means) in enumerate(SIGNALS):
         style, mark = ("selected", ">") if number == view.choice else ("", " ")
@@ -233,14 +233,14 @@ def draw_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: int)
 
 def draw_confirm(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
     """Draw what would be done, and the phrase to type."""
-    request, glyphs = view.request, view.options.glyphs
+    request, glyphs = view.request, view.glyphs
     if isinstance(request, SendSignal):
         means = next(text for name, text in SIGNALS if name == request.signal)
         title = f"send SIG{request.signal} to {safe(request.what, glyphs)}?"
         body = [*wrapped(f"SIG{request.signal}: {means}.", "warn", width, glyphs), [], *_hit(request, width, glyphs)]
-    elif isinstance(request, DeleteRun):
-        title = f"delete {safe(request.run.name, glyphs)}?"
-        body = _deleted(request.run, run_row(snapshot, request.run.path), width, glyphs)
+    elif isinstance(request, Do):
+        title = f"delete {safe(request.about.name, glyphs)}?"
+        body = _deleted(request.about, run_row(snapshot, request.about.path), width, glyphs)
     else:
         title, body = "", []
     return question(view, title, body, width, height)
@@ -264,7 +264,7 @@ def _deleted(run: Run, row: RunRow | None, width: int, glyphs: Glyphs) -> list[l
 
 def draw_messages(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
     """Draw the results of requests, newest first."""
-    entries = [wrapped(text, "", width, view.options.glyphs) for text in view.messages]
+    entries = [wrapped(text, "", width, view.glyphs) for text in view.messages]
     return newest_first(view, "message", entries, "nothing was asked for yet", width, height)
 
 
@@ -280,7 +280,7 @@ def draw_output(snapshot: RunsSnapshot, view: TopView, width: int, height: int) 
     lines: list[Line] = []
     for pane in _shown_panes(view):
         lines += [_title(pane, snapshot, view, width), *_window(pane, view, width, room)]
-    lines = lines or [fit_line([("opening ...", "dim")], width, view.options.glyphs)]
+    lines = lines or [fit_line([("opening ...", "dim")], width, view.glyphs)]
     return Frame(fill(lines, width, height), replace(view, page=room))
 
 
@@ -290,7 +290,7 @@ def _shown_panes(view: TopView) -> tuple[Pane, ...]:
 
 
 def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     row = run_row(snapshot, view.selected.path)
     name = "" if row is None else f"{safe(row.run.name, glyphs)} "
     hidden = [other.name for other in view.panes if other not in _shown_panes(view)]
@@ -313,7 +313,7 @@ def _position_text(pane: Pane) -> str:
 
 
 def _window(pane: Pane, view: TopView, width: int, room: int) -> tuple[Line, ...]:
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     if pane.path is None:
         rows = wrap(_NO_PATH.format(pane.name), width, glyphs)[:room]
     elif pane.error and not pane.lines:
@@ -327,7 +327,7 @@ def _window(pane: Pane, view: TopView, width: int, room: int) -> tuple[Line, ...
 
 def _rows(pane: Pane, view: TopView, width: int, room: int) -> list[str]:
     """Return the window's lines, wrapped or shifted; while following its end is visible, else its beginning."""
-    glyphs = view.options.glyphs
+    glyphs = view.glyphs
     texts = ["".join(safe(part, glyphs) for part in _parts(line)) for line in pane.lines[-room:]]
     if not view.wraps:
         return [_shifted(text, view.aside) for text in texts]

@@ -17,7 +17,7 @@ from training_monitor.runs.values import (
     RunsSnapshot,
     TreeRow,
 )
-from training_monitor.screens.kit.view import Do, Options, View
+from training_monitor.screens.kit.view import Do, View
 from training_monitor.targets.proc_stat import Identity
 
 STATUS_FILTERS = (None, RUNNING, FINISHED, CANCELED, FAILED, KILLED, UNKNOWN)  # None: all
@@ -43,37 +43,15 @@ class SendSignal:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteRun:
-    run: Run
-
-
-@dataclass(frozen=True, slots=True)
 class EditVariable:
     run: Run
     variable: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOutput:
-    run: Run
-
-
-@dataclass(frozen=True, slots=True)
-class MoveOutput:
-    """Move by that many lines, forward or back."""
-
-    lines: int
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOutput:
-    words: str
-    backwards: bool = False
-
-
-Command = Do | SendSignal | DeleteRun | EditVariable | OpenOutput | MoveOutput | SearchOutput
-Wish = Do | MoveOutput | SearchOutput
+# Do: refresh and close; open and delete a run; start, end, move by LINES and search-back or search-on for WORDS, which
+# move the windows of the output.
+Command = Do | SendSignal | EditVariable
 
 
 # ---------------------------------------------------------------- the view
@@ -139,7 +117,7 @@ class TopView(View):
         messages: results of requests.
     """
 
-    options: Options = Options("top")
+    title: str = "top"
     selected: Place = Place()
     across: int = 0
     status: str | None = None
