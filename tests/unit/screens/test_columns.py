@@ -4,10 +4,9 @@ import pytest
 
 from tests.unit.screens.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
 from training_monitor.fleet.metrics import Health, TrainingMetrics
-from training_monitor.screens.fleet.columns import COLUMNS, STEPS, Member, table_columns, table_line
-from training_monitor.screens.fleet.view import FleetView, health_of
-from training_monitor.screens.kit.table import MARGIN, Column, fit_columns
+from training_monitor.screens.fleet.view import COLUMNS, STEPS, FleetView, Member, health_of, table_columns, table_line
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs, cells
+from training_monitor.screens.kit.view import MARGIN, Column, fit_columns
 
 
 def shown(title: str, row: TrainingMetrics, width: int, glyphs: Glyphs = UNICODE) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.screens.snapshots import member, unseen
-from training_monitor.screens.fleet import columns
+from training_monitor.screens.fleet import view as columns
 from training_monitor.screens.kit import text as numbers_text
 
 NAN, INF = float("nan"), float("inf")

@@ -240,6 +240,6 @@ def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) 
         judged.append(row.key)
         return health_of(row, snapshot, view)
 
-    monkeypatch.setattr("training_monitor.screens.fleet.columns.health_of", counted)
+    monkeypatch.setattr("training_monitor.screens.fleet.view.health_of", counted)
     render(replace(SNAPSHOT, rows=rows), START, 80, 24, recent)
     assert len(judged) < 24

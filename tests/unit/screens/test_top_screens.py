@@ -14,9 +14,8 @@ from tests.unit.screens.top_screens import TABLES, keys_of, render_top, update
 from training_monitor.runs.values import FAILED, FINISHED, UNKNOWN, Estimate, RunRow, RunsSnapshot, Usage, Variable
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
 from training_monitor.screens.top.acts import SIGNALS
-from training_monitor.screens.top.columns import COLUMNS
 from training_monitor.screens.top.main import table_text
-from training_monitor.screens.top.view import Pane, Place, TopView
+from training_monitor.screens.top.view import COLUMNS, Pane, Place, TopView
 
 FRAMES = Path(__file__).parent / "frames"
 START = TopView("/data/progress", selected=Place(ROWS[0].run.path))

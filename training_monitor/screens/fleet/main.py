@@ -8,10 +8,20 @@ from dataclasses import replace
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.metrics import KEPT_LOGS, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
-from training_monitor.screens.fleet.columns import LEVEL_STYLES, LEVEL_WORDS, member_of, table_columns, table_line
-from training_monitor.screens.fleet.view import TABLE, FleetView, filtered_rows, health_of, label, member_row
+from training_monitor.screens.fleet.view import (
+    LEVEL_STYLES,
+    LEVEL_WORDS,
+    TABLE,
+    FleetView,
+    filtered_rows,
+    health_of,
+    label,
+    member_of,
+    member_row,
+    table_columns,
+    table_line,
+)
 from training_monitor.screens.kit.page import header
-from training_monitor.screens.kit.table import heading_line, place_headings
 from training_monitor.screens.kit.text import (
     UNICODE,
     Glyphs,
@@ -28,7 +38,7 @@ from training_monitor.screens.kit.text import (
     rule,
     safe,
 )
-from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.kit.view import Frame, heading_line, place_headings
 
 LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three

@@ -9,20 +9,23 @@ from training_monitor.core.units import format_duration, format_sparkline, plura
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, compare_runs
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
-from training_monitor.screens.fleet.columns import (
+from training_monitor.screens.fleet.main import alert_line, member_names
+from training_monitor.screens.fleet.view import (
     LEVEL_STYLES,
+    FleetView,
     Member,
     format_eta,
     format_steps,
+    health_of,
+    label,
+    marked_rows,
     member_of,
+    member_row,
     show_status,
     table_columns,
     table_line,
 )
-from training_monitor.screens.fleet.main import alert_line, member_names
-from training_monitor.screens.fleet.view import FleetView, health_of, label, marked_rows, member_row
 from training_monitor.screens.kit.page import newest_first, page, question, wrapped
-from training_monitor.screens.kit.table import Column, Layout, fit_columns, heading_line, row_line
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     Glyphs,
@@ -40,7 +43,7 @@ from training_monitor.screens.kit.text import (
     safe,
     wrap,
 )
-from training_monitor.screens.kit.view import Frame
+from training_monitor.screens.kit.view import Column, Frame, Layout, fit_columns, heading_line, row_line
 
 _LABEL = 10
 _FACT = 36  # cells of a fact in a column

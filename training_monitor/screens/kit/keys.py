@@ -7,9 +7,8 @@ from dataclasses import field, replace
 from typing import Any, Generic
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.screens.kit.table import Table
 from training_monitor.screens.kit.text import Line
-from training_monitor.screens.kit.view import Do, Frame, S, V, cancel, go_back, opened, said
+from training_monitor.screens.kit.view import Do, Frame, S, Table, V, cancel, go_back, opened, said
 
 FAR = 10**9
 _MOST_TYPED = 1000

@@ -10,13 +10,13 @@ from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_onl
 from training_monitor.runs.rows import is_same_attempt
 from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
 from training_monitor.screens.kit.view import Do, asked, cancel, opened, said
-from training_monitor.screens.top.columns import about_run
 from training_monitor.screens.top.view import (
     OUTPUTS,
     EditVariable,
     Item,
     SendSignal,
     TopView,
+    about_run,
     run_row,
     shown_runs,
 )

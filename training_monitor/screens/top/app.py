@@ -41,7 +41,6 @@ from training_monitor.screens.kit.text import gain
 from training_monitor.screens.kit.view import Do, Frame, cancel, go_back, said
 from training_monitor.screens.top import acts
 from training_monitor.screens.top.acts import Act, on_run
-from training_monitor.screens.top.columns import COLUMNS, TABLE
 from training_monitor.screens.top.main import draw_header, draw_main
 from training_monitor.screens.top.pages import (
     draw_confirm,
@@ -53,7 +52,9 @@ from training_monitor.screens.top.pages import (
 )
 from training_monitor.screens.top.view import (
     BOTH,
+    COLUMNS,
     STATUS_FILTERS,
+    TABLE,
     Command,
     EditVariable,
     Pane,

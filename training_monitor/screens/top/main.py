@@ -10,7 +10,6 @@ from training_monitor.core.units import plural
 from training_monitor.runs.rows import MIB, filter_rows
 from training_monitor.runs.values import FAILED, PROCESS, STATUSES, UNKNOWN, RunRow, RunsSnapshot
 from training_monitor.screens.kit.page import header, stale_line
-from training_monitor.screens.kit.table import heading_line, place_headings
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     UNICODE,
@@ -27,10 +26,12 @@ from training_monitor.screens.kit.text import (
     format_percent,
     safe,
 )
-from training_monitor.screens.kit.view import Frame
-from training_monitor.screens.top.columns import (
+from training_monitor.screens.kit.view import Frame, heading_line, place_headings
+from training_monitor.screens.top.view import (
     COLUMNS,
     TABLE,
+    Item,
+    TopView,
     cores_percent,
     lay_out,
     resource_texts,
@@ -38,7 +39,6 @@ from training_monitor.screens.top.columns import (
     share_percent,
     table_line,
 )
-from training_monitor.screens.top.view import Item, TopView
 
 _LOW, _MOST_USAGE = 13, 3  # lines
 _BAR, _MOST_ERROR = 10, 40  # cells

@@ -9,7 +9,6 @@ from dataclasses import replace
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
 from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot, Variable
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
-from training_monitor.screens.kit.table import MARGIN, Column, fit_columns, heading_line, row_line
 from training_monitor.screens.kit.text import (
     MOST_CHARACTERS,
     NOT_KNOWN,
@@ -28,11 +27,19 @@ from training_monitor.screens.kit.text import (
     safe,
     wrap,
 )
-from training_monitor.screens.kit.view import Do, Frame
+from training_monitor.screens.kit.view import MARGIN, Column, Do, Frame, fit_columns, heading_line, row_line
 from training_monitor.screens.top.acts import SIGNALS, edited, with_signal
-from training_monitor.screens.top.columns import format_rate, format_seconds, state_style
 from training_monitor.screens.top.main import problem_of, problem_says_verdict
-from training_monitor.screens.top.view import BOTH, Pane, SendSignal, TopView, run_row
+from training_monitor.screens.top.view import (
+    BOTH,
+    Pane,
+    SendSignal,
+    TopView,
+    format_rate,
+    format_seconds,
+    run_row,
+    state_style,
+)
 
 GONE = "this run is there no more: its file was deleted"
 
