@@ -46,7 +46,7 @@ _MARKS = {True: " ", False: "!", None: "?"}  # before a checkpoint: complete, re
 
 
 def check(args: Namespace) -> int:
-    from training_monitor.observe import check_training
+    from training_monitor.observe.check import check_training
 
     try:
         report = check_training(args.target, args.what, args.namespace)
@@ -60,7 +60,7 @@ def check(args: Namespace) -> int:
 
 
 def stall(args: Namespace) -> int:
-    from training_monitor.observe import check_training
+    from training_monitor.observe.check import check_training
 
     look = partial(check_training, args.target, args.what, args.namespace, stagnation_threshold=args.stall_after)
     report = look()
@@ -321,7 +321,7 @@ def _look(args: Namespace) -> JobView:
 
 def health(args: Namespace) -> int:
     from training_monitor.health import format_training_health
-    from training_monitor.observe import get_training_health
+    from training_monitor.observe.health_report import get_training_health
 
     folder = args.checkpoint_dir or _found_folder(args)
     report = get_training_health(args.target, folder, args.pods or None, args.namespace, job_id=args.job)
@@ -412,7 +412,7 @@ def format_unlisted(count: int) -> str:
 
 
 def checkpoints(args: Namespace) -> int:
-    from training_monitor.checkpoints import get_checkpoint_listing
+    from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
     from training_monitor.judging.restart import why_none_is_complete
 
     there = get_checkpoint_listing(args.directory, args.target, args.namespace)

@@ -21,13 +21,13 @@ from training_monitor.fleet import (
     FleetConfig,
     FleetMonitor,
     FleetSnapshot,
-    History,
     MemberSpec,
     MockFleet,
     TrainingMetrics,
     load_fleet_config,
 )
 from training_monitor.fleet.config import parse_member
+from training_monitor.fleet.history import History
 from training_monitor.logs import load_log_patterns
 from training_monitor.targets.target import parse_target
 

@@ -15,8 +15,10 @@ from training_monitor.core.units import plural
 
 if TYPE_CHECKING:
     from training_monitor.core.store import Store
-    from training_monitor.notify import Heartbeat, NotifiedUser, Outbox, TrainingNotifier
-    from training_monitor.notify.channels import Channel
+    from training_monitor.notify.channels import Channel, NotifiedUser
+    from training_monitor.notify.heartbeat import Heartbeat
+    from training_monitor.notify.notifier import TrainingNotifier
+    from training_monitor.notify.outbox import Outbox
 
 _TEST_TEXT = "This is a test of training-monitor. Notices about your training will arrive here."
 _LISTED = 50
@@ -30,7 +32,8 @@ def open_outbox(user: str | None, store: Store | None = None) -> Iterator[Outbox
     At the end it waits until posted notices are sent; only briefly when interrupted.
     """
     from training_monitor.core.store import Store
-    from training_monitor.notify import Outbox, load_notifier
+    from training_monitor.notify.configure import load_notifier
+    from training_monitor.notify.outbox import Outbox
 
     if user is None:
         yield None
@@ -73,7 +76,7 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
     Raises:
         SettingsError: it is not a URL, or the variable is not set.
     """
-    from training_monitor.notify import Heartbeat
+    from training_monitor.notify.heartbeat import Heartbeat
 
     if url is None:
         yield None
@@ -153,8 +156,9 @@ def _list(args: Namespace) -> int:
 def _notifier(names: list[str] | None, *, with_web: bool = False) -> TrainingNotifier:
     """Return the notifier of the settings, with all of its channels or those named."""
     from training_monitor.core.store import Store
-    from training_monitor.notify import TrainingNotifier, WebList
+    from training_monitor.notify.channels import WebList
     from training_monitor.notify.configure import load_channels, load_users
+    from training_monitor.notify.notifier import TrainingNotifier
 
     channels = load_channels()
     there = {channel.name for channel in channels}

@@ -14,9 +14,10 @@ from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, print_
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.units import plural
-from training_monitor.runs import RunCollector, RunsSnapshot, open_runs
+from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv
-from training_monitor.runs.values import EDITABLE_TYPES, Limits
+from training_monitor.runs.remote_runs import open_runs
+from training_monitor.runs.values import EDITABLE_TYPES, Limits, RunsSnapshot
 
 PIPED_WIDTH = 200
 _CPU_SECONDS = 1.0

@@ -47,7 +47,7 @@ from training_monitor.judging.restart import why_none_is_complete
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.observe.meant import find_one, job_at
 from training_monitor.targets.target import parse_target
-from training_monitor.uploads import upload_checkpoint
+from training_monitor.uploads.checkpoint import upload_checkpoint
 from training_monitor.watch import TrainingWatcher, terminate_training, watch_training
 from training_monitor.watch.state import decide_end
 from training_monitor.watch.terminate import is_terminating
