@@ -49,20 +49,17 @@ def some_name(text: str) -> str:
     return text
 
 
-def count(text: str) -> int:
-    """Accept a whole number from 0 to below 1e9."""
-    return _whole(text, 0, "0 or more")
+def _whole_from(least: int, range_: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, {range_} and below 1000000000")
+        return int(text)
+
+    return read
 
 
-def positive_count(text: str) -> int:
-    """Accept a whole number from 1 to below 1e9."""
-    return _whole(text, 1, "above 0")
-
-
-def _whole(text: str, least: int, range_: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least):
-        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, {range_} and below 1000000000")
-    return int(text)
+count = _whole_from(0, "0 or more")
+positive_count = _whole_from(1, "above 0")
 
 
 def amount(text: str) -> float:

@@ -17,6 +17,7 @@ from training_monitor.cli.output import (
     USAGE,
     complain,
     hint,
+    number,
     paint,
     print_json,
     printable,
@@ -350,28 +351,16 @@ def gpu(args: Namespace) -> int:
         print_json(report)
         return OK if report["healthy"] else UNKNOWN if report["gpu_count"] is None else BAD
     for index, name in enumerate(report["gpu_names"]):
-        error = report["gpu_errors"][index]
-        used, total = report["memory_used"][index], report["memory_total"][index]
-        draw, limit = report["power_draw"][index], report["power_limit"][index]
-        say(
-            f"GPU {index}  {name or '?'}  "
-            + (
-                error
-                or (
-                    f"{_number(report['gpu_utilizations'][index], ' %')}  {_number(used)}/{_number(total, ' MB')}  "
-                    f"{_number(draw)}/{_number(limit, ' W')}  {_number(report['temperatures'][index], ' °C')}"
-                )
-            )
-        )
+        used, draw = number(report["memory_used"][index]), number(report["power_draw"][index])
+        total, limit = number(report["memory_total"][index], 0, " MB"), number(report["power_limit"][index], 0, " W")
+        busy, heat = number(report["gpu_utilizations"][index], 0, " %"), number(report["temperatures"][index], 0, " °C")
+        said = report["gpu_errors"][index] or f"{busy}  {used}/{total}  {draw}/{limit}  {heat}"
+        say(f"GPU {index}  {name or '?'}  {said}")
     for process in report["processes"]:
-        say(f"  pid {process['pid']}  {_number(process['memory'], ' MB')}  {process['name']}")
+        say(f"  pid {process['pid']}  {number(process['memory'], 0, ' MB')}  {process['name']}")
     if report["error"]:
         hint(f"{args.target}: {report['error']}")
     return OK if report["healthy"] else UNKNOWN if report["gpu_count"] is None else BAD
-
-
-def _number(value: float | None, unit: str = "") -> str:
-    return "?" if value is None else f"{value:.0f}{unit}"
 
 
 def efa(args: Namespace) -> int:

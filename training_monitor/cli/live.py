@@ -35,35 +35,40 @@ _COLOURS = {
     "removed": "dim",
 }
 _PLAIN_SECONDS = 30.0
+_SILENT_SECONDS = 5.0
 _BAR_WIDTH = 16
 _REDRAW = "\r\x1b[K"  # return to the first column and clear the line
 SAID_EVERY = 30.0  # seconds of silence
 
 
 class LiveLine:
-    """A line that is redrawn on a terminal; elsewhere a plain line from time to time."""
+    """A line that is redrawn on a terminal, elsewhere a plain line from time to time; it begins with the time."""
 
-    def __init__(self, plain_seconds: float) -> None:
+    def __init__(self, plain_seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
         """Without a terminal, print at most one line per `plain_seconds`."""
-        self._terminal, self._plain_seconds = sys.stdout.isatty(), plain_seconds
-        self._printed_at = float("-inf")
+        self._terminal, self._plain_seconds, self._clock = sys.stdout.isatty(), plain_seconds, clock
+        self._started, self._printed_at = clock.monotonic(), float("-inf")
 
-    def draw(self, line: str) -> None:
+    def _elapsed(self) -> str:
+        return f"{self._clock.monotonic() - self._started:6.1f}s"
+
+    def draw(self, *parts: str) -> None:
+        line = "  ".join((self._elapsed(), *parts))
         if self._terminal:
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
             put(f"{_REDRAW}{printable(line)[: width - 1]}")
-        elif time.monotonic() - self._printed_at >= self._plain_seconds:
-            self._printed_at = time.monotonic()
+        elif self._clock.monotonic() - self._printed_at >= self._plain_seconds:
+            self._printed_at = self._clock.monotonic()
             put(f"{printable(line)}\n")
 
     def clear(self) -> None:
         if self._terminal:
             put(_REDRAW)
 
-    def print_event(self, event: Event, elapsed: float) -> None:
+    def print_event(self, event: Event) -> None:
         """Print the event's kind and text in place of the live line."""
         kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
-        line = f"{elapsed:6.1f}s  {kind} {printable(event.text)}\n"
+        line = f"{self._elapsed()}  {kind} {printable(event.text)}\n"
         put(_REDRAW + line if self._terminal else line)
 
 
@@ -73,7 +78,6 @@ class LiveDisplay:
     def __init__(self, *, as_json: bool, heading: str | None = None) -> None:
         """Print `heading` before the first event."""
         self._json, self._heading = as_json, heading
-        self._started = time.monotonic()
         self._live = LiveLine(_PLAIN_SECONDS)
         self._since: tuple[str, float, int] | None = None
 
@@ -95,10 +99,9 @@ class LiveDisplay:
                 }
             )
         elif event.kind == "progress" and event.view:
-            elapsed = time.monotonic() - self._started
-            self._live.draw(format_progress(event.view, event.attempt, elapsed, self._speed(event.view)))
+            self._live.draw(f"attempt {event.attempt}", *view_parts(event.view, self._speed(event.view)))
         else:
-            self._live.print_event(event, time.monotonic() - self._started)
+            self._live.print_event(event)
 
     def _speed(self, view: JobView) -> float | None:
         """Return the steps per second in the log, else those observed so far in this job."""
@@ -113,12 +116,10 @@ class LiveDisplay:
         self._live.clear()
 
 
-def format_progress(view: JobView, attempt: int, elapsed: float, speed: float | None) -> str:
-    """Format bar, step, loss, speed and ETA on one line; '?' is unknown."""
-    parts = [f"{elapsed:6.1f}s  attempt {attempt}", *progress_parts(view.progress, speed)]
-    if not view.status.is_terminal and view.log_age is not None and view.log_age >= 5:
-        parts.append(f"silent {format_duration(view.log_age)}")
-    return "  ".join(parts)
+def view_parts(view: JobView, speed: float | None) -> list[str]:
+    """Return the parts of its progress, and how long the log of a running job has been silent."""
+    is_silent = not view.status.is_terminal and view.log_age is not None and view.log_age >= _SILENT_SECONDS
+    return [*progress_parts(view.progress, speed), *([f"silent {format_duration(view.log_age)}"] if is_silent else [])]
 
 
 def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = False) -> list[str]:

@@ -23,6 +23,7 @@ from training_monitor.cli.output import (
     cut,
     hint,
     interrupted_status,
+    number,
     one_line,
     print_json,
     print_table,
@@ -122,7 +123,7 @@ def _instance_cells(each: Mapping[str, Any]) -> tuple[str, ...]:
         label = "* {owner}/{job_id}/{attempt}".format_map(
             {**each["job"], "owner": cut(each["job"]["owner"], LEAST_WIDTH)}
         )
-    price = _number(each["price_per_hour"], 3)
+    price = number(each["price_per_hour"], 3)
     return str(each["id"]), each["status"] or "?", _gpus(each), price, _uptime(each), label, each["ssh"] or "-"
 
 
@@ -147,14 +148,14 @@ def _show_instance(each: dict[str, Any], args: Namespace) -> int:
         ("status", f"{each['status'] or '?'}, wanted: {each['intended_status'] or '?'}"),
         ("message", each["status_message"]),
         ("GPU", _gpus(each)),
-        ("price", f"${_number(each['price_per_hour'], 3)}/h, stopped ${_number(each['storage_price_per_hour'], 3)}/h"),
+        ("price", f"${number(each['price_per_hour'], 3)}/h, stopped ${number(each['storage_price_per_hour'], 3)}/h"),
         ("uptime", _uptime(each)),
         ("job", job),
         ("label", each["label"]),
         ("ssh", each["ssh"]),
-        ("disk", f"{_number(each['disk_gb'])} GB"),
+        ("disk", f"{number(each['disk_gb'])} GB"),
         ("image", each["image"]),
-        ("where", f"{each['location'] or '?'}, machine {_number(each['machine_id'])}"),
+        ("where", f"{each['location'] or '?'}, machine {number(each['machine_id'])}"),
     )
     for name, value in lines:
         say(f"{name:<8} {one_line(value or '-')}")
@@ -228,10 +229,10 @@ def _find_loose_wishes(query: OfferQuery) -> dict[str, dict[str, Any]]:
 
 def _offer_cells(each: Offer) -> tuple[str, ...]:
     reliability = "?" if each.reliability is None else f"{100 * each.reliability:.1f}%"
-    count, down = _number(each.num_gpus), _number(each.inet_down_mbps)
-    vram = _number(None if each.vram_gb is None else int(10 * each.vram_gb) / 10, 1)  # so that --min-vram finds it
-    price, country = _number(each.price_per_hour, 3), each.country or "?"
-    return str(each.id), each.gpu_name, count, vram, price, reliability, country, down, _number(each.machine_id)
+    count, down = number(each.num_gpus), number(each.inet_down_mbps)
+    vram = number(None if each.vram_gb is None else int(10 * each.vram_gb) / 10, 1)  # so that --min-vram finds it
+    price, country = number(each.price_per_hour, 3), each.country or "?"
+    return str(each.id), each.gpu_name, count, vram, price, reliability, country, down, number(each.machine_id)
 
 
 # ---------------------------------------------------------------- datasets and keys
@@ -469,7 +470,3 @@ def _text(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     return value if type(value) is int else None
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return "?" if value is None else f"{value:.{digits}f}"

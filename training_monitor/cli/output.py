@@ -159,3 +159,8 @@ def cut(text: str, width: int) -> str:
 def one_line(text: str) -> str:
     """Return untrusted text on one line."""
     return " ".join(printable(text).split())
+
+
+def number(value: float | None, digits: int = 0, unit: str = "") -> str:
+    """Format a number with its unit; ? is unknown."""
+    return "?" if value is None else f"{value:.{digits}f}{unit}"

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any
 
-from training_monitor.cli.live import LiveLine, Waiting, progress_parts
+from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, UNKNOWN, hint, interrupted_status, print_json, print_table, refuse, say
 from training_monitor.core.errors import (
@@ -50,7 +50,6 @@ _LIMITS = {"soft_limit": "soft_timeout", "hard_limit": "hard_timeout", "max_mach
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TOOLS = {"vastai": "pip install vastai", "ssh": "install the OpenSSH client"}
 PLAIN_SECONDS = 5.0
-SILENT_SECONDS = 5.0
 _UNFINISHED = [state for state in JobState if not state.is_terminal]
 
 
@@ -63,7 +62,7 @@ class ServiceDisplay:
     def __init__(self, *, as_json: bool, job_id: str | None = None) -> None:
         """Show only `job_id`; without it, each line names its job."""
         self._json, self._job_id = as_json, job_id
-        self._live, self._started = LiveLine(PLAIN_SECONDS), time.monotonic()
+        self._live = LiveLine(PLAIN_SECONDS)
         self._lock = threading.Lock()
         self._waiting = Waiting(self._aside)
 
@@ -96,9 +95,9 @@ class ServiceDisplay:
             if self._job_id is None and event.job_id:
                 event = replace(event, text=f"{event.job_id}: {event.text}")
             if event.kind == "progress":
-                self._draw(*([event.text] if self._job_id is None else _progress_of(event)))
+                self._live.draw(*([event.text] if self._job_id is None else _progress_of(event)))
             else:
-                self._live.print_event(event, time.monotonic() - self._started)
+                self._live.print_event(event)
 
     def line(self, update: LogUpdate) -> None:
         """Show the step in a line of the job's log."""
@@ -106,10 +105,7 @@ class ServiceDisplay:
             self._heard_of(self._job_id)
         with self._lock:
             if not self._json and job_progress(update.progress).step is not None:
-                self._draw(*progress_parts(update.progress, update.progress.steps_per_second))
-
-    def _draw(self, *parts: str) -> None:
-        self._live.draw("  ".join([f"{time.monotonic() - self._started:6.1f}s", *parts]))
+                self._live.draw(*progress_parts(update.progress, update.progress.steps_per_second))
 
     def _aside(self, text: str) -> None:
         with self._lock:
@@ -141,9 +137,7 @@ def _progress_of(event: Event) -> list[str]:
     view = event.view
     if view is None or job_progress(view.progress).step is None:
         return [event.text]
-    parts = progress_parts(view.progress, view.progress.steps_per_second)
-    is_silent = view.log_age is not None and view.log_age >= SILENT_SECONDS
-    return [*parts, f"silent {format_duration(view.log_age)}"] if is_silent else parts
+    return view_parts(view, view.progress.steps_per_second)
 
 
 # ---------------------------------------------------------------- launch

@@ -14,8 +14,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from training_monitor.cli.live import LiveDisplay, print_summary
+from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, hint, interrupted_status, print_json, say
-from training_monitor.core.errors import SettingsError
+from training_monitor.core.clock import SYSTEM_CLOCK
+from training_monitor.core.errors import LeaseLost, SettingsError
 from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store
@@ -24,9 +26,10 @@ from training_monitor.jobs import stop_job
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.judging.limits import OUTAGE_AFTER
 from training_monitor.observe.training_command import folders_of_arguments
-from training_monitor.restart.restart import auto_restart
+from training_monitor.restart.restart import RestartNotices, auto_restart, find_run
 from training_monitor.restart.state import RunState
 from training_monitor.targets.asking import Site
+from training_monitor.targets.target import parse_target
 
 DEMO_NAME = "demo"
 _INTERRUPTED = {
@@ -96,9 +99,7 @@ def restart(args: Namespace) -> int:
 
 
 def supervise(args: Namespace, name: str, directory: str | None, config: dict[str, Any] | None) -> int:
-    from training_monitor.core.errors import LeaseLost
     from training_monitor.notify import templates
-    from training_monitor.restart.restart import auto_restart, find_run
 
     display = LiveDisplay(as_json=args.json, heading=f"supervising {name} on {args.target}; Ctrl-C leaves it running")
     hearing = ExitStack()
@@ -141,12 +142,7 @@ def _hearing(
     args: Namespace, name: str, display: LiveDisplay
 ) -> Iterator[tuple[OnEvent, OnLook, Callable[[Notice], None]]]:
     """Return the callbacks for events, looks and notices, connected to the display, the outbox and the heartbeat."""
-    from training_monitor.cli.notifying import open_heartbeat, open_outbox
-    from training_monitor.core.clock import SYSTEM_CLOCK
-    from training_monitor.core.store import Store
     from training_monitor.notify.heartbeat import Lookout
-    from training_monitor.restart.restart import RestartNotices
-    from training_monitor.targets.target import parse_target
 
     target, store = str(parse_target(args.target, namespace=args.namespace)), Store()
     with ExitStack() as stack:

@@ -193,7 +193,6 @@ class _Display:
 
     def __init__(self, *, as_json: bool) -> None:
         self._json, self._live = as_json, LiveLine(PLAIN_SECONDS)
-        self._started = time.monotonic()
         self._status: TrainingStatus | None = None
         self._shown: Progress | None = None
         self._drawn: tuple[object, ...] | None = None
@@ -219,7 +218,7 @@ class _Display:
         if self._json:
             print_json({"kind": event.kind, "text": event.text, "job_id": event.job_id})
             return
-        self._live.print_event(event, time.monotonic() - self._started)
+        self._live.print_event(event)
 
     def clear(self) -> None:
         self._live.clear()
@@ -229,15 +228,14 @@ class _Display:
         if not sys.stdout.isatty() and shown == self._drawn and now - self._drawn_at < SAME_SECONDS:
             return
         self._drawn, self._drawn_at = shown, now
-        speed = seen.progress.steps_per_second
         stalled = seen.stall.is_stalling
-        parts = [f"{time.monotonic() - self._started:6.1f}s", *progress_parts(seen.progress, speed, stalled=stalled)]
+        parts = progress_parts(seen.progress, seen.progress.steps_per_second, stalled=stalled)
         if stalled:
             parts.append(f"STALLED: {seen.stall.reason}")
         if self._status and self._status.is_running is None:
             parts.append(f"? {self._status.message or 'not known whether it runs'}")
         parts += [f"? {error}" for error in (self._status.errors if self._status else ())]
-        self._live.draw("  ".join(parts))
+        self._live.draw(*parts)
 
 
 def _show_once(status: TrainingStatus, args: Namespace) -> int:
