@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from training_monitor.cli.output import BAD, OK, paint, print_json, printable, put, say
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest, last_lines, redact
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.models import CommandResult, Question
+from training_monitor.core.models import Question
 from training_monitor.core.settings import state_dir
 from training_monitor.core.store import Store
 from training_monitor.core.units import plural
@@ -45,9 +45,13 @@ class Check:
 
 def doctor(args: Namespace) -> int:
     """Run the command; exit status 1 when an installed tool does not work, or a target does not answer."""
-    calls: list[Callable[[], list[Check]]] = [_python, _state, _kubectl, _ssh, _vastai, _gpus]
-    calls += [lambda target=target: [_target(target)] for target in args.targets]  # type: ignore[misc]
-    checks = [check for found in side_by_side(calls) for check in _checks(found)]
+    subjects = [_python, _state, _kubectl, _ssh, _vastai, _gpus, *(partial(_target, each) for each in args.targets)]
+    answers = side_by_side([lambda subject=subject: list(subject()) for subject in subjects])  # type: ignore[misc]
+    checks = [
+        check
+        for found in answers
+        for check in ([Check("?", "broken", str(found))] if isinstance(found, TrainingMonitorError) else found)
+    ]
     if args.json:
         print_json(checks)
     else:
@@ -59,114 +63,86 @@ def doctor(args: Namespace) -> int:
     return BAD if any(check.state == "broken" for check in checks) else OK
 
 
-def _checks(found: list[Check] | TrainingMonitorError) -> list[Check]:
-    return [Check("?", "broken", str(found))] if isinstance(found, TrainingMonitorError) else found
-
-
-def _run(*argv: str) -> CommandResult | str:
+def _run(*argv: str) -> tuple[bool, str, str]:
+    """Run a program here; return whether it worked, its stdout, and the last line of what it said."""
     try:
-        return LocalTransport().run(argv, timeout=TIMEOUT)
+        result = LocalTransport().run(argv, timeout=TIMEOUT)
     except TrainingMonitorError as error:
-        return str(error)
+        return False, "", str(error)
+    said = last_lines(result.stderr or result.stdout, 1) or "it said nothing"
+    return result.exit_code == 0, result.stdout, said
 
 
-def _said(result: CommandResult | str) -> str:
-    return result if isinstance(result, str) else last_lines(result.stderr or result.stdout, 1) or "it said nothing"
+def _python() -> Iterator[Check]:
+    yield Check("python", "ok", f"{sys.version.split()[0]} {sys.executable}")
 
 
-def _works(result: CommandResult | str) -> bool:
-    return not isinstance(result, str) and result.exit_code == 0
-
-
-def _python() -> list[Check]:
-    return [Check("python", "ok", f"{sys.version.split()[0]} {sys.executable}")]
-
-
-def _state() -> list[Check]:
+def _state() -> Iterator[Check]:
     try:
-        return [Check("state folder", "ok", Store().folder)]
+        yield Check("state folder", "ok", Store().folder)
     except TrainingMonitorError as error:
-        return [Check("state folder", "broken", str(error), f"make {state_dir()} writable")]
+        yield Check("state folder", "broken", str(error), f"make {state_dir()} writable")
 
 
-def _kubectl() -> list[Check]:
+def _kubectl() -> Iterator[Check]:
+    page = "https://kubernetes.io/docs/tasks/tools/"
     if not shutil.which("kubectl"):
-        return [
-            Check(
-                "kubectl", "missing", "not on PATH", "install it to reach pods: https://kubernetes.io/docs/tasks/tools/"
-            )
-        ]
-    return list(_kubectl_checks())
-
-
-def _kubectl_checks() -> Iterator[Check]:
-    version = _run("kubectl", "version", "--client", "-o", "yaml")
-    if isinstance(version, str) or not _works(version):
-        yield Check("kubectl", "broken", _said(version), "install it anew: https://kubernetes.io/docs/tasks/tools/")
+        yield Check("kubectl", "missing", "not on PATH", f"install it to reach pods: {page}")
         return
-    number = re.search(r"gitVersion: (\S+)", version.stdout)
+    works, version, said = _run("kubectl", "version", "--client", "-o", "yaml")
+    if not works:
+        yield Check("kubectl", "broken", said, f"install it anew: {page}")
+        return
+    number = re.search(r"gitVersion: (\S+)", version)
     yield Check("kubectl", "ok", f"{shutil.which('kubectl')} {number[1] if number else ''}".strip())
-    contexts = _run("kubectl", "config", "get-contexts", "-o", "name")
-    names = contexts.stdout.split() if not isinstance(contexts, str) else []
-    if not names:
+    contexts = _run("kubectl", "config", "get-contexts", "-o", "name")[1].split()
+    if not contexts:
         yield Check("kubectl contexts", "missing", "none", "get a kubeconfig for your cluster, or set KUBECONFIG")
         return
-    current = _run("kubectl", "config", "current-context")
-    now = current.stdout.strip() if not isinstance(current, str) else ""
-    yield Check(
-        "kubectl contexts",
-        "ok" if now else "broken",
-        f"{', '.join(names)} (current: {now or 'none'})",
-        "kubectl config use-context NAME",
-    )
-    allowed = _run("kubectl", "auth", "can-i", "create", "pods", "--subresource=exec")
-    answer = allowed.stdout.strip() if not isinstance(allowed, str) else ""
-    if answer == "yes":
+    now = _run("kubectl", "config", "current-context")[1].strip()
+    found = f"{', '.join(contexts)} (current: {now or 'none'})"
+    yield Check("kubectl contexts", "ok" if now else "broken", found, "kubectl config use-context NAME")
+    _, answer, said = _run("kubectl", "auth", "can-i", "create", "pods", "--subresource=exec")
+    if answer.strip() == "yes":
         yield Check("kubectl exec", "ok", f"allowed in {now}")
-    elif answer == "no":
+    elif answer.strip() == "no":
         yield Check("kubectl exec", "broken", "not allowed", "ask for the verb create on pods/exec in your namespace")
     else:
-        yield Check("kubectl exec", "broken", _said(allowed), "check that the cluster is up and you are logged in")
+        yield Check("kubectl exec", "broken", said, "check that the cluster is up and you are logged in")
 
 
-def _ssh() -> list[Check]:
-    if not shutil.which("ssh"):
-        return [
-            Check(
-                "ssh", "missing", "not on PATH", "apt-get install openssh-client, to reach ssh:// and vast:// targets"
-            )
-        ]
-    keys = _run("ssh-add", "-l")
+def _ssh() -> Iterator[Check]:
+    program = shutil.which("ssh")
+    if not program:
+        remedy = "apt-get install openssh-client, to reach ssh:// and vast:// targets"
+        yield Check("ssh", "missing", "not on PATH", remedy)
+        return
+    yield Check("ssh", "ok", program)
+    has_agent = _run("ssh-add", "-l")[0]
     folder = os.path.expanduser("~/.ssh")
     files = sorted(name[:-4] for name in os.listdir(folder) if name.endswith(".pub")) if os.path.isdir(folder) else []
-    if _works(keys) or files:
-        return [
-            Check("ssh", "ok", shutil.which("ssh") or ""),
-            Check(
-                "ssh keys", "ok", f"files: {', '.join(files) or 'none'}; agent: {'yes' if _works(keys) else 'no keys'}"
-            ),
-        ]
-    return [
-        Check("ssh", "ok", shutil.which("ssh") or ""),
-        Check("ssh keys", "missing", "no key file, no agent", "ssh-keygen"),
-    ]
+    if has_agent or files:
+        found = f"files: {', '.join(files) or 'none'}; agent: {'yes' if has_agent else 'no keys'}"
+        yield Check("ssh keys", "ok", found)
+    else:
+        yield Check("ssh keys", "missing", "no key file, no agent", "ssh-keygen")
 
 
-def _vastai() -> list[Check]:
+def _vastai() -> Iterator[Check]:
     if not shutil.which("vastai"):
-        return [Check("vastai", "missing", "not on PATH", "pip install vastai, to use vast:// targets")]
-    key = os.environ.get("VASTAI_API_KEY") or os.environ.get("VAST_API_KEY")
-    files = [
-        path
-        for path in ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
-        if os.path.exists(os.path.expanduser(path))
-    ]
-    if not key and not files:
-        return [Check("vastai", "missing", "no API key", "set VAST_API_KEY, or vastai set api-key")]
-    answer = _run("vastai", "show", "user", "--raw")  # exits 0 with empty output when the key is refused
-    if isinstance(answer, str) or not answer.stdout.strip().startswith("{"):
-        return [Check("vastai", "broken", _said(answer), "look at https://cloud.vast.ai/account for the key")]
-    return [Check("vastai", "ok", "the API key works"), _vast_ssh_key()]
+        yield Check("vastai", "missing", "not on PATH", "pip install vastai, to use vast:// targets")
+        return
+    files = map(os.path.expanduser, ("~/.config/vastai/vast_api_key", "~/.vast_api_key"))
+    has_key = os.environ.get("VASTAI_API_KEY") or os.environ.get("VAST_API_KEY") or any(map(os.path.exists, files))
+    if not has_key:
+        yield Check("vastai", "missing", "no API key", "set VAST_API_KEY, or vastai set api-key")
+        return
+    _, user, said = _run("vastai", "show", "user", "--raw")  # exits 0 with empty output when the key is refused
+    if user.strip().startswith("{"):
+        yield Check("vastai", "ok", "the API key works")
+        yield _vast_ssh_key()
+    else:
+        yield Check("vastai", "broken", said, "look at https://cloud.vast.ai/account for the key")
 
 
 def _vast_ssh_key() -> Check:
@@ -187,28 +163,23 @@ def _vast_ssh_key() -> Check:
     return Check(name, "broken", found, f"chmod 600 {report.private_key}" if report.registered else remedy)
 
 
-def _gpus() -> list[Check]:
+def _gpus() -> Iterator[Check]:
     from training_monitor.health import check_gpu_utilization
 
     if not shutil.which("nvidia-smi"):
-        return [Check("nvidia-smi", "missing", "not on PATH", "only needed to watch GPUs of this machine")]
+        yield Check("nvidia-smi", "missing", "not on PATH", "only needed to watch GPUs of this machine")
+        return
     report = check_gpu_utilization("local")
-    return [
-        Check(
-            "nvidia-smi",
-            "ok" if report["healthy"] else "broken",
-            report["error"] or f"{report['gpu_count']} GPUs",
-            "see what nvidia-smi itself says",
-        )
-    ]
+    found = report["error"] or f"{report['gpu_count']} GPUs"
+    yield Check("nvidia-smi", "ok" if report["healthy"] else "broken", found, "see what nvidia-smi itself says")
 
 
-def _target(target: str) -> Check:
+def _target(target: str) -> Iterator[Check]:
     try:
         [answer] = ask(target, Question("hello", "uname -sr", read_text))
-        return Check(target, "ok", (answer.get() or "").strip())
+        yield Check(target, "ok", (answer.get() or "").strip())
     except TrainingMonitorError as error:
-        return Check(target, "broken", error.what, error.hint or "")
+        yield Check(target, "broken", error.what, error.hint or "")
 
 
 # ---------------------------------------------------------------- the settings file
