@@ -102,7 +102,7 @@ def test_health_is_a_word_and_its_reason_where_there_is_room() -> None:
 def test_a_stale_row_says_how_old_it_is_and_is_dim() -> None:
     row = ROWS[5]
     assert shown("HEALTH", row, 6) == "? 2m"
-    line = table_line(Member(row, Health("unknown", ""), NOW, UNICODE), table_columns(ROWS, 80), 80)
+    line = table_line(Member(row, Health("unknown", ""), NOW, UNICODE), table_columns(ROWS, 80), FleetView())
     assert {style for _, style in line} == {"dim"}
 
 
@@ -110,7 +110,7 @@ def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:
     one = Member(member(1), Health("healthy", ""), NOW, UNICODE)
     columns = table_columns(ROWS, 80)
     begins = {
-        (selected, marked): table_line(one, columns, 80, selected=selected, marked=marked)[0][0]
+        (selected, marked): table_line(one, columns, FleetView(), selected=selected, marked=marked)[0][0]
         for selected in (False, True)
         for marked in (False, True)
     }
@@ -120,5 +120,9 @@ def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:
 def test_a_row_has_exactly_the_width_of_the_screen() -> None:
     for width in (40, 80, 133, 200):
         for row in ROWS:
-            line = table_line(Member(row, Health("error", "x" * 500), NOW, UNICODE), table_columns(ROWS, width), width)
+            line = table_line(
+                Member(row, Health("error", "x" * 500), NOW, UNICODE),
+                table_columns(ROWS, width),
+                FleetView(width=width),
+            )
             assert sum(cells(text) for text, _ in line) == width

@@ -128,8 +128,8 @@ def _quit(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
 # ---------------------------------------------------------------- tables
 
 
-def _draw_help(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
-    return help_page(APP, view, width, height)
+def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
+    return help_page(APP, view)
 
 
 _QUIT = replace(QUIT, act=_quit)

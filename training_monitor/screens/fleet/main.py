@@ -49,7 +49,7 @@ _THRESHOLDS = Thresholds()
 _COUNTED = ("healthy", "warning", "error", "unknown")
 
 
-def draw_header(snapshot: FleetSnapshot, view: FleetView, width: int) -> Line:
+def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
     """Draw group, number of members, filter, and the age of the data."""
     shown, total = len(filtered_rows(snapshot, view)), len(snapshot.rows)
     counted = plural(total, "member") if shown == total else f"{shown} of {plural(total, 'member')}"
@@ -59,21 +59,21 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView, width: int) -> Line:
     age = "nothing seen yet" if newest is None else f"refreshed {format_age(snapshot.timestamp - newest)} ago"
     tail = [(f"  {age}", ""), ("  refreshing" if snapshot.refreshing else "", "dim")]
     filters = [f"filter: {view.words}" if view.words else ""]
-    return header(view, f"{group}, {counted}", snapshot.paused, filters, tail, width)
+    return header(view, f"{group}, {counted}", snapshot.paused, filters, tail)
 
 
-def draw_main(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+def draw_main(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw the table with its panels; only the rows on the screen are formatted."""
     rows = TABLE.rows(snapshot, view)
-    table, alerts, log, summary = _shared(height, len(rows), len(snapshot.alerts), view)
+    table, alerts, log, summary = _shared(view.height, len(rows), len(snapshot.alerts), view)
     view = TABLE.scrolled(snapshot, view, rows, max(1, table - 1))
-    layout = table_columns(snapshot.rows, width)
+    layout = table_columns(snapshot.rows, view.width)
     names = member_names(snapshot)
     lines = (
-        *_table_lines(snapshot, view, rows[view.top : view.top + view.page], width, table),
-        *(alert_line(alert, names, width, view.glyphs) for alert in snapshot.alerts[-alerts:] if alerts),
-        *_log_panel(snapshot, view, rows, width, log),
-        *_summary_lines(snapshot, view, width, summary),
+        *_table_lines(snapshot, view, rows[view.top : view.top + view.page], table),
+        *(alert_line(alert, names, view) for alert in snapshot.alerts[-alerts:] if alerts),
+        *_log_panel(snapshot, view, rows, log),
+        *_summary_lines(snapshot, view, summary),
     )
     return Frame(lines, replace(view, headings=place_headings(layout)))
 
@@ -97,25 +97,25 @@ def table_text(
     snapshot: FleetSnapshot, width: int, glyphs: Glyphs = UNICODE, thresholds: Thresholds = _THRESHOLDS
 ) -> list[Line]:
     """Format all members and the summary as lines of `width` cells."""
-    view = FleetView(glyphs=glyphs, index=-1, thresholds=thresholds)
-    lines = _table_lines(snapshot, view, snapshot.rows, width, 0)
-    summary = _summary_lines(snapshot, view, width, 3)
+    view = FleetView(glyphs=glyphs, width=width, index=-1, thresholds=thresholds)
+    lines = _table_lines(snapshot, view, snapshot.rows, 0)
+    summary = _summary_lines(snapshot, view, 3)
     return [*lines, *(line for line in summary if any(text.strip() for text, _ in line))]
 
 
 def _table_lines(
-    snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], width: int, height: int
+    snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], height: int
 ) -> tuple[Line, ...]:
     """Format the heading and the rows; the first row has the number `view.top`."""
-    glyphs, layout = view.glyphs, table_columns(snapshot.rows, width)
+    glyphs, layout = view.glyphs, table_columns(snapshot.rows, view.width)
     lines = [
         table_line(
-            member_of(row, snapshot, view), layout, width, selected=number == view.index, marked=row.key in view.marked
+            member_of(row, snapshot, view), layout, view, selected=number == view.index, marked=row.key in view.marked
         )
         for number, row in enumerate(rows, view.top)
     ]
-    lines = lines or [fit_line([("  " + _why_empty(snapshot, view), "dim")], width, glyphs)]
-    return fill([heading_line(layout, width, view.sort, glyphs), *lines], width, height)
+    lines = lines or [fit_line([("  " + _why_empty(snapshot, view), "dim")], view.width, glyphs)]
+    return fill([heading_line(layout, view, view.sort), *lines], view.width, height)
 
 
 def _why_empty(snapshot: FleetSnapshot, view: FleetView) -> str:
@@ -138,21 +138,21 @@ def member_names(snapshot: FleetSnapshot) -> dict[str, str]:
     return {row.key: label(row) for row in snapshot.rows}
 
 
-def alert_line(alert: FleetAlert, names: Mapping[str, str], width: int, glyphs: Glyphs) -> Line:
+def alert_line(alert: FleetAlert, names: Mapping[str, str], view: FleetView) -> Line:
     """Format the time, level, member and text of an alert."""
     style = _ALERT_STYLES.get(alert.level, "")
-    who = safe(names.get(alert.key, alert.key), glyphs)
+    who = safe(names.get(alert.key, alert.key), view.glyphs)
     pieces = [
         (f"{format_clock(alert.timestamp)} ", "dim"),
-        (f"{safe(alert.level, glyphs):<7} ", style),
+        (f"{safe(alert.level, view.glyphs):<7} ", style),
         (f"{who}: " if who else "", "bold"),
-        (safe(alert.text, glyphs), style),
+        (safe(alert.text, view.glyphs), style),
     ]
-    return fit_line(pieces, width, glyphs)
+    return fit_line(pieces, view.width, view.glyphs)
 
 
 def _log_panel(
-    snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], width: int, height: int
+    snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], height: int
 ) -> tuple[Line, ...]:
     """Format a title and the last lines of the selected member, or of all shown members."""
     glyphs, row = view.glyphs, rows[view.index] if rows else None
@@ -162,13 +162,13 @@ def _log_panel(
         shown = {each.key for each in rows}
         feed = [(key, line) for key, line in view.log_lines if key in shown][1 - height :]
         title: list[Piece] = [("logs of all", "bold")]
-        lines = [_log_line(snapshot, key, line, width, glyphs) for key, line in feed]
+        lines = [_log_line(snapshot, key, line, view) for key, line in feed]
     else:
         title = [("log", "bold")] if row is None else _about(row, snapshot, view)
         logs = [] if row is None else list(row.recent_logs)[1 - height :]
-        lines = [fit_line([(safe(line, glyphs), "")], width, glyphs) for line in logs]
-    lines = lines or [fit_line([("no log lines yet", "dim")], width, glyphs)]
-    return fill([rule(title, width, glyphs), *lines], width, height)
+        lines = [fit_line([(safe(line, glyphs), "")], view.width, glyphs) for line in logs]
+    lines = lines or [fit_line([("no log lines yet", "dim")], view.width, glyphs)]
+    return fill([rule(title, view.width, glyphs), *lines], view.width, height)
 
 
 def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[Piece]:
@@ -177,22 +177,22 @@ def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> li
     return [(f"{safe(label(row), glyphs)} ", "bold"), (f"{health.level}: {safe(health.reason, glyphs)}", style)]
 
 
-def _log_line(snapshot: FleetSnapshot, key: str, line: str, width: int, glyphs: Glyphs) -> Line:
+def _log_line(snapshot: FleetSnapshot, key: str, line: str, view: FleetView) -> Line:
     row = member_row(snapshot, key)
-    name = fit(safe(row.name or row.instance_id if row else key, glyphs), _LABEL, glyphs)
-    return fit_line([(f"{name} ", "dim"), (safe(line, glyphs), "")], width, glyphs)
+    name = fit(safe(row.name or row.instance_id if row else key, view.glyphs), _LABEL, view.glyphs)
+    return fit_line([(f"{name} ", "dim"), (safe(line, view.glyphs), "")], view.width, view.glyphs)
 
 
 # ---------------------------------------------------------------- summary
 
 
-def _summary_lines(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> tuple[Line, ...]:
+def _summary_lines(snapshot: FleetSnapshot, view: FleetView, height: int) -> tuple[Line, ...]:
     """Format the counts, the cost so far and to completion, and how long the credit lasts."""
     summary = snapshot.summary
     is_part = view.group is not None or view.words
     scope: list[Piece] = [(f"of all {plural(len(snapshot.rows), 'member')}:", "dim")] if is_part else []
     segments = [scope, _counts(summary), *([(text, "")] for text in _money(summary))]
-    return fill(flow([each for each in segments if each], width, height, view.glyphs), width, height)
+    return fill(flow([each for each in segments if each], view.width, height, view.glyphs), view.width, height)
 
 
 def _counts(summary: FleetSummary) -> list[Piece]:

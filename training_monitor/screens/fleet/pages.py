@@ -66,26 +66,26 @@ _INDENT = "    "
 # ---------------------------------------------------------------- one member
 
 
-def draw_detail(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw one member: its health, its values, their history, its log."""
     glyphs, row = view.glyphs, member_row(snapshot, view.selected)
     if row is None:
         body: Body = [[("this member is in the fleet no more; Esc goes back", "warn")]]
-        return page(view, [(safe(view.selected, glyphs), "bold")], body, width, height)
+        return page(view, [(safe(view.selected, glyphs), "bold")], body)
     body = [
-        *_words(row, snapshot, view, width),
+        *_words(row, snapshot, view),
         [],
-        *_in_columns(list(_facts(row, member_of(row, snapshot, view))), width, glyphs),
+        *_in_columns(list(_facts(row, member_of(row, snapshot, view))), view),
         [],
-        *_curves(view.recent(row.key), width, glyphs),
+        *_curves(view.recent(row.key), view),
         [],
         [("log", "bold")],
         *([[(safe(line, glyphs), "")] for line in row.recent_logs] or [[("no log lines yet", "dim")]]),
     ]
-    return page(view, [(safe(label(row), glyphs), "bold")], body, width, height)
+    return page(view, [(safe(label(row), glyphs), "bold")], body)
 
 
-def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, width: int) -> Body:
+def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
     """Format the long texts: health, messages, errors, verdicts."""
     glyphs, health = view.glyphs, health_of(row, snapshot, view)
     told: list[tuple[str, str | None, str]] = [
@@ -102,7 +102,7 @@ def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, width
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
     body: Body = []
     for name, text, level in told:
-        for number, line in enumerate(wrap(safe(text, glyphs), width - _LABEL, glyphs) if text else ()):
+        for number, line in enumerate(wrap(safe(text, glyphs), view.width - _LABEL, glyphs) if text else ()):
             body.append([(fit("" if number else name, _LABEL, glyphs), "dim"), (line, LEVEL_STYLES.get(level, ""))])
     return body
 
@@ -136,22 +136,22 @@ def _rounded(value: float | None, times: float, form: str = ".0f") -> str:
     return NOT_KNOWN if value is None else f"{value * times:{form}}"
 
 
-def _in_columns(facts: Sequence[tuple[str, str]], width: int, glyphs: Glyphs) -> Body:
+def _in_columns(facts: Sequence[tuple[str, str]], view: FleetView) -> Body:
     """Format the facts in as many columns as fit, each filled from top to bottom."""
-    columns = max(1, min(3, width // _FACT))
+    columns = max(1, min(3, view.width // _FACT))
     rows = -(-len(facts) // columns)
-    room = width // columns - _LABEL - 1
+    room = view.width // columns - _LABEL - 1
     body: Body = []
     for number in range(rows):
         pieces: list[Piece] = []
         for name, text in facts[number::rows]:
-            pieces.append((fit(safe(name, glyphs), _LABEL - 1, glyphs) + " ", "dim"))
-            pieces.append((fit(safe(text, glyphs), room, glyphs) + " ", ""))
+            pieces.append((fit(safe(name, view.glyphs), _LABEL - 1, view.glyphs) + " ", "dim"))
+            pieces.append((fit(safe(text, view.glyphs), room, view.glyphs) + " ", ""))
         body.append(pieces)
     return body
 
 
-def _curves(samples: Sequence[FleetSample], width: int, glyphs: Glyphs) -> Body:
+def _curves(samples: Sequence[FleetSample], view: FleetView) -> Body:
     """Format sparklines of GPU, loss and speed, each with minimum, maximum and last value."""
     if not samples:
         return [[("nothing is remembered yet", "dim")]]
@@ -159,8 +159,8 @@ def _curves(samples: Sequence[FleetSample], width: int, glyphs: Glyphs) -> Body:
     body: Body = [[(f"the last {span}", "bold")]]
     for name, field in _CURVES:
         values = [sample.values.get(field) for sample in samples]
-        line = _curve(values, max(4, width - _LABEL - _CURVE_NUMBERS), glyphs)
-        body.append([(fit(name, _LABEL, glyphs), "dim"), (line, "good"), (f"  {_extremes(values)}", "")])
+        line = _curve(values, max(4, view.width - _LABEL - _CURVE_NUMBERS), view.glyphs)
+        body.append([(fit(name, _LABEL, view.glyphs), "dim"), (line, "good"), (f"  {_extremes(values)}", "")])
     return body
 
 
@@ -213,7 +213,7 @@ _COLUMNS: tuple[Column[_Compared], ...] = (
 )
 
 
-def draw_comparison(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw the marked members, one per line, with their remembered values.
 
     SAME STEP is the loss at the highest step that all of them have reached.
@@ -223,49 +223,47 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView, width: int, height
     samples = {key: view.recent(key) for key in names}
     runs = compare_runs(samples)
     longest = max((len(name) for name in names.values()), default=0)
-    layout = fit_columns(_COLUMNS, _STEPS, width, {"MEMBER": max(8, longest)}, _CURVE)
+    layout = fit_columns(_COLUMNS, _STEPS, view.width, {"MEMBER": max(8, longest)}, _CURVE)
     styles = {"MEMBER": "bold", _CURVE: "good"}
-    body: Body = [heading_line(layout, width, "", glyphs, margin="")]
+    body: Body = [heading_line(layout, view, margin="")]
     for run in runs:
         losses = [sample.values.get("loss") for sample in samples[run.key]]
-        body.append(row_line("", layout, _Compared(names[run.key], run, losses, glyphs), styles, width, glyphs))
+        body.append(row_line("", layout, _Compared(names[run.key], run, losses, glyphs), styles, view))
     common = next((run.common_step for run in runs if run.common_step is not None), None)
     reached = "no step was reached by all" if common is None else f"SAME STEP: the loss at step {_step(common)}"
-    return page(view, [("comparison", "bold")], [*body, [], [(reached, "dim")]], width, height)
+    return page(view, [("comparison", "bold")], [*body, [], [(reached, "dim")]])
 
 
 # ---------------------------------------------------------------- alerts, and the confirmation
 
 
-def draw_alerts(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+def draw_alerts(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw all alerts, newest first."""
     names = member_names(snapshot)
-    entries = [[alert_line(alert, names, width, view.glyphs)] for alert in snapshot.alerts]
-    return newest_first(view, "alert", entries, "nothing happened so far", width, height)
+    entries = [[alert_line(alert, names, view)] for alert in snapshot.alerts]
+    return newest_first(view, "alert", entries, "nothing happened so far")
 
 
-def draw_confirm(snapshot: FleetSnapshot, view: FleetView, width: int, height: int) -> Frame[FleetView]:
+def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw what would be done to which members, and what they cost."""
-    request, glyphs = view.request, view.glyphs
+    request = view.request
     if request is None:
-        return page(view, [], [], width, height)
+        return page(view, [], [])
     rows = [row for row in snapshot.rows if row.key in request.about]
-    layout = table_columns(rows, width)
-    body: Body = [*wrapped(f"{_MEANS[request.name]} {_costs(rows)}", "warn", width, glyphs)]
-    body += [[], heading_line(layout, width, "", glyphs)]
-    body += [line for row in rows for line in _asked_lines(row, snapshot, view, layout, width)]
-    return question(view, f"{request.name} {plural(len(request.about), 'member')}?", body, width, height)
+    layout = table_columns(rows, view.width)
+    body: Body = [*wrapped(f"{_MEANS[request.name]} {_costs(rows)}", "warn", view)]
+    body += [[], heading_line(layout, view)]
+    body += [line for row in rows for line in _asked_lines(row, snapshot, view, layout)]
+    return question(view, f"{request.name} {plural(len(request.about), 'member')}?", body)
 
 
-def _asked_lines(
-    row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, layout: Layout[Member], width: int
-) -> Body:
+def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, layout: Layout[Member]) -> Body:
     """Format a member to be confirmed; with its full key if several look the same in a narrow column."""
     glyphs = view.glyphs
     its_width = next(its_width for column, its_width in layout if column.title == "ID")
     shown = [clip(safe(each.instance_id, glyphs), its_width, glyphs) for each in (row, *snapshot.rows)]
-    key = broken(safe(row.key, glyphs), width - len(_INDENT)) if shown.count(shown[0]) > 2 else ()
-    line = table_line(member_of(row, snapshot, view), layout, width)
+    key = broken(safe(row.key, glyphs), view.width - len(_INDENT)) if shown.count(shown[0]) > 2 else ()
+    line = table_line(member_of(row, snapshot, view), layout, view)
     return [line, *([(_INDENT + part, "")] for part in key)]
 
 

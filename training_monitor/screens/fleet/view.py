@@ -295,10 +295,10 @@ def table_columns(rows: Sequence[TrainingMetrics], width: int) -> Layout[Member]
 
 
 def table_line(
-    member: Member, layout: Layout[Member], width: int, *, selected: bool = False, marked: bool = False
+    member: Member, layout: Layout[Member], view: FleetView, *, selected: bool = False, marked: bool = False
 ) -> Line:
     """Format one member. Stale ones are dim; status and health have the colour of the health."""
     base = "selected" if selected else "dim" if member.row.stale_since is not None else ""
     level = base or LEVEL_STYLES.get(member.health.level, "")
     margin = (">" if selected else " ") + ("*" if marked else " ")
-    return row_line(margin, layout, member, {"STATUS": level, "HEALTH": level}, width, member.glyphs, base)
+    return row_line(margin, layout, member, {"STATUS": level, "HEALTH": level}, view, base)

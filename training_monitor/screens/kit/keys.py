@@ -35,13 +35,13 @@ class Key(Generic[V, S]):
 
 @dataclass(frozen=True, slots=True)
 class Screen(Generic[V, S]):
-    """One screen; `draw` returns its lines, between header and footer, for a width and a height.
+    """One screen; `draw` returns its lines, between header and footer, for the width and height of the view.
 
     `prompt` precedes the text typed there, if any; `section` is its title in the help. `changes`: not available when
     read-only; `note` is added to its help.
     """
 
-    draw: Callable[[S, V, int, int], Frame[V]]
+    draw: Callable[[S, V], Frame[V]]
     keys: tuple[Key[V, S], ...]
     prompt: str = ""
     section: str = ""
@@ -51,13 +51,13 @@ class Screen(Generic[V, S]):
 
 @dataclass(frozen=True, slots=True)
 class App(Generic[V, S]):
-    """Screens over one table, by name; `header` formats the first line for a width.
+    """Screens over one table, by name; `header` formats the first line.
 
     `aliases` map keys to other keys where nothing is typed.
     """
 
     table: Table[V, S, Any]
-    header: Callable[[S, V, int], Line]
+    header: Callable[[S, V], Line]
     screens: Mapping[str, Screen[V, S]]
     aliases: Mapping[str, str] = field(default_factory=dict)
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from training_monitor.core.units import plural
 from training_monitor.screens.kit.keys import App, keys_of
 from training_monitor.screens.kit.text import (
-    Glyphs,
     Line,
     Piece,
     cells,
@@ -59,46 +58,47 @@ def render_screen(app: App[V, S], snapshot: S, view: V, width: int, height: int)
         Exactly `height` lines of exactly `width` cells each, and the view as it is shown.
     """
     width, height = max(1, width), max(1, height)
+    view = replace(view, width=width, height=height)
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
-        return Frame(_too_small(app, view, width, height), replace(view, headings=()))  # no headings to click
-    above = (app.header(snapshot, view, width), *stale_line(snapshot, width, view.glyphs))
-    below = _footer(app, view, width, height)
-    view = replace(view, heading_line=len(above))
-    frame = app.screens[view.screen].draw(snapshot, view, width, height - len(above) - len(below))
+        return Frame(_too_small(app, view), replace(view, headings=()))  # no headings to click
+    above = (app.header(snapshot, view), *stale_line(snapshot, view))
+    below = _footer(app, view)
+    view = replace(view, heading_line=len(above), height=height - len(above) - len(below))
+    frame = app.screens[view.screen].draw(snapshot, view)
     return Frame((*above, *frame.lines, *below), frame.view)
 
 
-def _too_small(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, ...]:
+def _too_small(app: App[V, S], view: V) -> tuple[Line, ...]:
     """Format the required size, and the key that leaves the screen."""
     out = "q quits" if any("q" in key.names for key in app.screens[view.screen].keys) else "Esc cancels"
     hint = f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed; {out}"
-    lines = wrap(hint, width, view.glyphs)[:height]
-    return fill([fit_line([(line, "warn")], width, view.glyphs) for line in lines], width, height)
+    lines = wrap(hint, view.width, view.glyphs)[: view.height]
+    return fill([fit_line([(line, "warn")], view.width, view.glyphs) for line in lines], view.width, view.height)
 
 
-def header(view: View, counted: str, paused: bool, filters: Iterable[str], tail: Iterable[Piece], width: int) -> Line:
+def header(view: View, counted: str, paused: bool, filters: Iterable[str], tail: Iterable[Piece]) -> Line:
     """Format title, counts, paused, filters, order, read-only, and the app's own text."""
     glyphs = view.glyphs
-    parts: list[Piece] = [(f" {last_cells(safe(view.title, glyphs), width // 3, glyphs)} ", "title")]
+    parts: list[Piece] = [(f" {last_cells(safe(view.title, glyphs), view.width // 3, glyphs)} ", "title")]
     parts.append((f"  {counted}", "bold"))
     parts += [(f"  {safe(text, glyphs)}", "warn") for text in ("PAUSED" if paused else "", *filters) if text]
     if view.sort or view.reverse:
         parts.append((f"  {glyphs.falling if view.reverse else glyphs.rising} {view.sort or 'order'}", "dim"))
     parts += [("  read-only", "dim")] if view.read_only else []
-    return fit_line([*parts, *tail], width, glyphs)
+    return fit_line([*parts, *tail], view.width, glyphs)
 
 
-def stale_line(snapshot: Snapshot, width: int, glyphs: Glyphs) -> tuple[Line, ...]:
+def stale_line(snapshot: Snapshot, view: View) -> tuple[Line, ...]:
     """Format why the last look failed, and since when the data is stale; nothing while looks work."""
     if snapshot.error is None:
         return ()
     since = "" if snapshot.stale_since is None else f"stale since {format_clock(snapshot.stale_since)}: "
-    return (fit_line([(since + safe(snapshot.error, glyphs), "bad")], width, glyphs),)
+    return (fit_line([(since + safe(snapshot.error, view.glyphs), "bad")], view.width, view.glyphs),)
 
 
-def _footer(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, ...]:
+def _footer(app: App[V, S], view: V) -> tuple[Line, ...]:
     """Format the prompt or the screen's keys, and above them a message, which replaces them on a low screen."""
-    glyphs, prompt = view.glyphs, app.screens[view.screen].prompt
+    width, glyphs, prompt = view.width, view.glyphs, app.screens[view.screen].prompt
     words = [[(key.shown.split()[0], "bold"), (f" {key.word}", "dim")] for key in keys_of(app, view) if key.word]
     last = flow(words, width, 1, glyphs)[0]
     message: Piece = (safe(view.message, glyphs), "warn")
@@ -107,7 +107,7 @@ def _footer(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, ...
         typed = last_cells(safe(view.typed, glyphs), width // 2, glyphs)
         last = fit_line([(prompt, "bold"), (f"{typed}_   ", ""), *hint], width, glyphs)
         message = ("", "")
-    if height >= LOW:
+    if view.height >= LOW:
         return fit_line([message], width, glyphs), last
     return (fit_line([message], width, glyphs),) if message[0] else (last,)
 
@@ -115,58 +115,59 @@ def _footer(app: App[V, S], view: V, width: int, height: int) -> tuple[Line, ...
 # ---------------------------------------------------------------- pages of text
 
 
-def page(view: V, title: Sequence[Piece], body: Body, width: int, height: int) -> Frame[V]:
+def page(view: V, title: Sequence[Piece], body: Body) -> Frame[V]:
     """Draw a title, and below it the part of the body that fits, scrolled to at most its end."""
-    glyphs, room = view.glyphs, max(1, height - 1)
+    glyphs, room = view.glyphs, max(1, view.height - 1)
     scroll = max(0, min(view.scroll, len(body) - room))
     more = len(body) - scroll - room
     hidden = f" ({plural(more, 'more line')} below)" if more > 0 else ""
-    most = width - _RULE - cells(f" ({more} more" if more > 0 else "")  # the number of hidden lines always fits
+    most = view.width - _RULE - cells(f" ({more} more" if more > 0 else "")  # the number of hidden lines always fits
     title = fit_line(title, min(most, sum(cells(text) for text, _ in title)), glyphs)
-    shown = [fit_line(pieces, width, glyphs) for pieces in body[scroll : scroll + room]]
-    lines = (rule([*title, (hidden, "dim")], width, glyphs), *fill(shown, width, room))
+    shown = [fit_line(pieces, view.width, glyphs) for pieces in body[scroll : scroll + room]]
+    lines = (rule([*title, (hidden, "dim")], view.width, glyphs), *fill(shown, view.width, room))
     return Frame(lines, replace(view, scroll=scroll, page=room))
 
 
-def newest_first(view: V, noun: str, entries: Sequence[Body], none: str, width: int, height: int) -> Frame[V]:
+def newest_first(view: V, noun: str, entries: Sequence[Body], none: str) -> Frame[V]:
     """Draw a page of entries, newest first; an entry may have several lines."""
     title: list[Piece] = [(plural(len(entries), noun), "bold"), (", the newest first", "")]
     body = [line for entry in reversed(entries) for line in entry]
-    return page(view, title, body or [[(none, "dim")]], width, height)
+    return page(view, title, body or [[(none, "dim")]])
 
 
-def wrapped(text: object, style: str, width: int, glyphs: Glyphs, indent: str = "") -> list[list[Piece]]:
+def wrapped(text: object, style: str, view: View, indent: str = "") -> list[list[Piece]]:
     """Wrap an untrusted text."""
-    return [[(indent + line, style)] for line in wrap(safe(text, glyphs), max(1, width - len(indent)), glyphs)]
+    return [
+        [(indent + line, style)]
+        for line in wrap(safe(text, view.glyphs), max(1, view.width - len(indent)), view.glyphs)
+    ]
 
 
-def fact(
-    name: str, text: object, width: int, glyphs: Glyphs, style: str = "dim", text_style: str = ""
-) -> list[list[Piece]]:
+def fact(name: str, text: object, view: View, style: str = "dim", text_style: str = "") -> list[list[Piece]]:
     """Format a name, and beside it an untrusted text, wrapped."""
-    indent = max(LABEL, min(cells(name) + 1, width - _LEAST_TEXT))
-    lines = wrap(safe(text, glyphs), max(1, width - indent), glyphs)
-    labels = [f"{fit(name, indent - 1, glyphs)} ", *[" " * indent] * (len(lines) - 1)]
+    indent = max(LABEL, min(cells(name) + 1, view.width - _LEAST_TEXT))
+    lines = wrap(safe(text, view.glyphs), max(1, view.width - indent), view.glyphs)
+    labels = [f"{fit(name, indent - 1, view.glyphs)} ", *[" " * indent] * (len(lines) - 1)]
     return [[(label, style), (line, text_style)] for label, line in zip(labels, lines, strict=True)]
 
 
-def question(view: V, title: str, body: Body, width: int, height: int) -> Frame[V]:
+def question(view: V, title: str, body: Body) -> Frame[V]:
     """Draw a confirmation: the phrase to type, and below it what would be done."""
     ask = f"To go on, type   {view.phrase}   and press Enter."
-    lines = [ask] if len(ask) <= width else ["To go on, type", f"  {view.phrase}", "and press Enter."]
-    return page(view, [(title, "bad")], [*([(line, "bold")] for line in lines), *body], width, height)
+    lines = [ask] if len(ask) <= view.width else ["To go on, type", f"  {view.phrase}", "and press Enter."]
+    return page(view, [(title, "bad")], [*([(line, "bold")] for line in lines), *body])
 
 
 # ---------------------------------------------------------------- help
 
 
-def help_page(app: App[V, S], view: V, width: int, height: int, notes: Iterable[tuple[str, str]] = ()) -> Frame[V]:
+def help_page(app: App[V, S], view: V, notes: Iterable[tuple[str, str]] = ()) -> Frame[V]:
     """Draw what every key does, from the tables that `update` uses, with `notes` (name, text) at the end."""
     body: list[Sequence[Piece]] = []
     for title, rows in (*_help_sections(app, view), *([("columns", list(notes))] if notes else [])):
         body.append([(title, "bold")])
-        body += [line for name, text in rows for line in fact(f"  {name}", text, width, view.glyphs, "good")]
-    return page(view, [("keys", "bold")], body, width, height)
+        body += [line for name, text in rows for line in fact(f"  {name}", text, view, "good")]
+    return page(view, [("keys", "bold")], body)
 
 
 def _help_sections(app: App[V, S], view: V) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -41,6 +41,7 @@ class View:
 
     Attributes:
         title, read_only, glyphs: constant while the screen is shown.
+        width, height: of the part of the terminal that is drawn, in cells.
         screen: main (the table), filter (main while its filter is typed), confirm, help, or a screen of the app.
         back: the screen that Esc goes back to.
         selected: key of the selected row; `index` is its number, used when the row is gone.
@@ -58,6 +59,8 @@ class View:
     title: str = ""
     read_only: bool = False
     glyphs: Glyphs = UNICODE
+    width: int = 80
+    height: int = 24
     screen: str = "main"
     back: str = "main"
     selected: Any = ""
@@ -272,29 +275,21 @@ def place_headings(layout: Layout[C]) -> tuple[tuple[str, int, int], ...]:
 
 
 def heading_line(
-    layout: Layout[C], width: int, sort: str, glyphs: Glyphs, *, margin: str = " " * MARGIN, more: bool = False
+    layout: Layout[C], view: View, sort: str = "", *, margin: str = " " * MARGIN, more: bool = False
 ) -> Line:
     """Format the headings; the sort column is bold, and a mark shows that there are more columns to the right."""
     pieces: list[Piece] = [(margin, "dim")]
     for number, (column, its_width) in enumerate(layout):
-        text = fit(column.heading or column.title, its_width, glyphs, column.align)
+        text = fit(column.heading or column.title, its_width, view.glyphs, column.align)
         pieces += [(" " if number else "", ""), (text, "bold" if column.title == sort else "dim")]
     taken = sum(cells(text) for text, _ in pieces)
-    return fit_line([*pieces, (MORE.rjust(width - taken) if more else "", "dim")], width, glyphs)
+    return fit_line([*pieces, (MORE.rjust(view.width - taken) if more else "", "dim")], view.width, view.glyphs)
 
 
-def row_line(
-    margin: str,
-    layout: Layout[C],
-    cell: C,
-    styles: Mapping[str, str],
-    width: int,
-    glyphs: Glyphs,
-    base: str = "",
-) -> Line:
+def row_line(margin: str, layout: Layout[C], cell: C, styles: Mapping[str, str], view: View, base: str = "") -> Line:
     """Format one row: its margin, and a cell for each column, styled by title; the rest has the style `base`."""
     pieces: list[Piece] = [(margin, base)]
     for number, (column, its_width) in enumerate(layout):
-        text = fit(column.show(cell, its_width), its_width, glyphs, column.align)
+        text = fit(column.show(cell, its_width), its_width, view.glyphs, column.align)
         pieces += [(" " if number else "", base), (text, styles.get(column.title, base))]
-    return fit_line(pieces, width, glyphs, base)
+    return fit_line(pieces, view.width, view.glyphs, base)

@@ -132,8 +132,8 @@ def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
 # ---------------------------------------------------------------- tables
 
 
-def _draw_help(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
-    return help_page(APP, view, width, height, _COLUMN_HELP)
+def _draw_help(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
+    return help_page(APP, view, _COLUMN_HELP)
 
 
 _SIGNAL: Key[Any, Any] = Key(

@@ -47,39 +47,38 @@ _SAID = ("stalled", "slow")  # verdicts that are problems
 _TITLES = frozenset("Status State Phase Epoch Batch Rate Loss ETA CPU RAM GPU PID".split()) | {"Run Elapsed"}
 
 
-def draw_header(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+def draw_header(snapshot: RunsSnapshot, view: TopView) -> Line:
     """Draw the number of runs, the filters, the time of the look, and the place."""
     shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
     counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
     filters = (view.status or "", f"name: {view.words}" if view.words else "")
     where = "" if snapshot.where == view.title else f"  {safe(snapshot.where, view.glyphs)}"
     tail = [(f"  {format_clock(snapshot.timestamp)}", ""), (where, "dim")]
-    return header(view, counted, view.paused, filters, tail, width)
+    return header(view, counted, view.paused, filters, tail)
 
 
-def draw_main(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_main(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the table and the panels below it; only the rows on the screen are formatted."""
-    glyphs = view.glyphs
-    usage = usage_lines(snapshot, view, width, 1 if height < _LOW else _MOST_USAGE)
-    room = max(1, height - 2 - len(usage))
+    usage = usage_lines(snapshot, view, 1 if view.height < _LOW else _MOST_USAGE)
+    room = max(1, view.height - 2 - len(usage))
     items = TABLE.rows(snapshot, view)
     view = TABLE.scrolled(snapshot, view, items, room)
     shown = items[view.top : view.top + room]
-    layout, across, more = lay_out(shown, snapshot.usage, view, width)
+    layout, across, more = lay_out(shown, snapshot.usage, view)
     rows = [
-        table_line(item, layout, snapshot.usage, width, view, selected=number == view.index)
+        table_line(item, layout, snapshot.usage, view, selected=number == view.index)
         for number, item in enumerate(shown, view.top)
     ]
     lines = (
-        heading_line(layout, width, view.sort, glyphs, margin="< " if across else "  ", more=more),
-        *fill(rows or [_why_empty(snapshot, view, width)], width, room),
-        detail_line(items[view.index] if items else None, view, width),
+        heading_line(layout, view, view.sort, margin="< " if across else "  ", more=more),
+        *fill(rows or [_why_empty(snapshot, view)], view.width, room),
+        detail_line(items[view.index] if items else None, view),
         *usage,
     )
     return Frame(lines, replace(view, across=across, headings=place_headings(layout)))
 
 
-def _why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+def _why_empty(snapshot: RunsSnapshot, view: TopView) -> Line:
     """Format the text of a table without rows."""
     glyphs = view.glyphs
     if snapshot.rows:
@@ -91,47 +90,47 @@ def _why_empty(snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
         text = "looking ..."
     else:
         text = 'no runs here yet: TrainingMonitor("FOLDER/RUN.json") in a script writes one'
-    return fit_line([(f"  {text}", "dim")], width, glyphs)
+    return fit_line([(f"  {text}", "dim")], view.width, glyphs)
 
 
 def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Line]:
     """Format the runs in their order, their problems, and their usage, as lines of `width` cells."""
-    view = TopView(glyphs=glyphs)
+    view = TopView(glyphs=glyphs, width=width)
     items = [Item(replace(row, tree=())) for row in snapshot.rows]
     columns = [column for column in COLUMNS if column.title in _TITLES]
-    layout, _, more = lay_out(items, snapshot.usage, view, width, columns)
+    layout, _, more = lay_out(items, snapshot.usage, view, columns)
     problems = [(item.row.run.name, problem) for item in items if (problem := problem_of(item.row))]
     return [
-        *stale_line(snapshot, width, glyphs),
-        heading_line(layout, width, "", glyphs, more=more),
-        *(table_line(item, layout, snapshot.usage, width, view, selected=False) for item in items),
-        *(() if items else (_why_empty(snapshot, view, width),)),
+        *stale_line(snapshot, view),
+        heading_line(layout, view, more=more),
+        *(table_line(item, layout, snapshot.usage, view, selected=False) for item in items),
+        *(() if items else (_why_empty(snapshot, view),)),
         *(
             fit_line([(f"{safe(name, glyphs)}: ", "bold"), (safe(text, glyphs), "warn")], width, glyphs)
             for name, text in problems
         ),
-        *usage_lines(snapshot, view, width, _MOST_USAGE),
+        *usage_lines(snapshot, view, _MOST_USAGE),
     ]
 
 
 # ---------------------------------------------------------------- details of a row
 
 
-def detail_line(item: Item | None, view: TopView, width: int) -> Line:
+def detail_line(item: Item | None, view: TopView) -> Line:
     """Format the problem of the selected row, else where it runs."""
     glyphs = view.glyphs
     if item is None:
-        return fit_line([], width, glyphs)
+        return fit_line([], view.width, glyphs)
     name = safe(item.row.run.name, glyphs)
     if item.node is not None:
         kind = "process" if item.node.kind == PROCESS else "thread"
         text = f"{kind} {item.node.identity.pid} {safe(item.node.name, glyphs)} ({safe(item.node.state, glyphs)})"
         texts = resource_texts(item.node) if item.node.kind == PROCESS else ()
         used = "  ".join(" ".join(each.split()) for each in texts)
-        return fit_line([(f"{name}: ", "bold"), (f"{text}  {used}", "")], width, glyphs)
+        return fit_line([(f"{name}: ", "bold"), (f"{text}  {used}", "")], view.width, glyphs)
     problem = problem_of(item.row)
     text, style = (problem, "warn") if problem else (whereabouts(item.row), "dim")
-    return fit_line([(f"{name}: ", "bold"), (safe(text, glyphs), style)], width, glyphs)
+    return fit_line([(f"{name}: ", "bold"), (safe(text, glyphs), style)], view.width, glyphs)
 
 
 def problem_of(row: RunRow) -> str:
@@ -165,13 +164,13 @@ def whereabouts(row: RunRow) -> str:
 # ---------------------------------------------------------------- usage
 
 
-def usage_lines(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> tuple[Line, ...]:
+def usage_lines(snapshot: RunsSnapshot, view: TopView, height: int) -> tuple[Line, ...]:
     """Format the usage of all runs against its limits, and the counts of statuses, in at most `height` lines."""
     glyphs = view.glyphs
     counts, usage = _counts(snapshot.rows), _usage(snapshot, glyphs, is_short=height == 1)
     if height == 1:
-        return (fit_line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))], width, glyphs),)
-    return flow([each for each in (counts, *usage) if each], width, height, glyphs)
+        return (fit_line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))], view.width, glyphs),)
+    return flow([each for each in (counts, *usage) if each], view.width, height, glyphs)
 
 
 def _usage(snapshot: RunsSnapshot, glyphs: Glyphs, *, is_short: bool) -> list[list[Piece]]:

@@ -47,12 +47,12 @@ GONE = "this run is there no more: its file was deleted"
 # ---------------------------------------------------------------- one run
 
 
-def draw_detail(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_detail(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw all that is known of the selected run."""
     row, glyphs = run_row(snapshot, view.selected.path), view.glyphs
     if row is None:
-        return page(view, [("run", "bold")], [[(GONE, "warn")]], width, height)
-    return page(view, run_title(row, glyphs), _about(row, snapshot.timestamp, width, glyphs), width, height)
+        return page(view, [("run", "bold")], [[(GONE, "warn")]])
+    return page(view, run_title(row, glyphs), _about(row, snapshot.timestamp, view))
 
 
 def run_title(row: RunRow, glyphs: Glyphs) -> list[Piece]:
@@ -86,23 +86,23 @@ def _of(name: str, at: int | None, total: int | None) -> str:
     return f"{name} {at}" + (f" of {total}" if total is not None else "")
 
 
-def _about(row: RunRow, now: float, width: int, glyphs: Glyphs) -> list[Sequence[Piece]]:
+def _about(row: RunRow, now: float, view: TopView) -> list[Sequence[Piece]]:
     run = row.run
     body: list[Sequence[Piece]] = []
     problem, verdict = problem_of(row), row.verdict
-    body += wrapped(problem, "warn", width, glyphs) if problem else []
+    body += wrapped(problem, "warn", view) if problem else []
     facts = [] if problem_says_verdict(row) else [("verdict", f"{verdict.state}: {verdict.reason}")]
     facts += [("try", remedy) for remedy in verdict.remedies]
     facts += [("progress", progress_line(row)), ("resources", resource_line(row)), *_times(run)]
     facts += [(name, text) for name, text in _facts(row, now) if text]
-    body += [line for name, text in facts for line in fact(name, text, width, glyphs)]
-    room = max(1, width - LABEL)
+    body += [line for name, text in facts for line in fact(name, text, view)]
+    room = max(1, view.width - LABEL)
     if run.losses:
-        curve = format_sparkline(run.losses, min(room, len(run.losses)), ascii=glyphs.ascii)
+        curve = format_sparkline(run.losses, min(room, len(run.losses)), ascii=view.glyphs.ascii)
         body.append([("loss curve".ljust(LABEL), "dim"), (curve, "")])
     body += [[("metrics", "bold")]] if run.metrics else []
-    metrics = ((f"  {safe(name, glyphs)}", _shown(value)) for name, value in run.metrics.items())
-    return body + [line for name, text in metrics for line in fact(name, text, width, glyphs)]
+    metrics = ((f"  {safe(name, view.glyphs)}", _shown(value)) for name, value in run.metrics.items())
+    return body + [line for name, text in metrics for line in fact(name, text, view)]
 
 
 def _shown(value: object) -> str:
@@ -171,12 +171,12 @@ _USUAL = 16  # cells of a value
 _ABOVE = 3  # lines of the body before the variables
 
 
-def draw_editor(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_editor(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the run's progress and resources, and its variables."""
     glyphs = view.glyphs
     row, chosen = edited(view, snapshot)
     if row is None:
-        return page(view, [("variables", "bold")], [[(GONE, "warn")]], width, height)
+        return page(view, [("variables", "bold")], [[(GONE, "warn")]])
     variables = row.run.variables
     if chosen is None and variables and view.screen == "editor":  # not while a value is typed for another variable
         chosen = variables[0]
@@ -185,28 +185,26 @@ def draw_editor(snapshot: RunsSnapshot, view: TopView, width: int, height: int) 
     body: list[Sequence[Piece]] = [
         [(safe(problem, glyphs), "warn")] if problem else [(safe(progress_line(row), glyphs), "")],
         [(resource_line(row), "dim")],
-        *_variable_lines(variables, chosen, width, glyphs),
+        *_variable_lines(variables, chosen, view),
     ]
     title = [*run_title(row, glyphs), (f"  {plural(len(variables), 'variable')}", "")]
-    at, room = _ABOVE + variables.index(chosen) if chosen else 0, height - 1
+    at, room = _ABOVE + variables.index(chosen) if chosen else 0, view.height - 1
     scroll = max(at - room + 1, min(view.scroll, max(0, at - _ABOVE)))
-    return page(replace(view, scroll=scroll), title, body, width, height)
+    return page(replace(view, scroll=scroll), title, body)
 
 
-def _variable_lines(
-    variables: Sequence[Variable], chosen: Variable | None, width: int, glyphs: Glyphs
-) -> Sequence[Sequence[Piece]]:
+def _variable_lines(variables: Sequence[Variable], chosen: Variable | None, view: TopView) -> Sequence[Sequence[Piece]]:
     if not variables:
         return [[], [("it has none to edit: monitor.track_variables({...}) in the script names some", "dim")]]
     needs = {"NAME": max(10, *(cells(each.name) for each in variables))}
-    needs["VALUE"] = max(_USUAL, *(cells(safe(each.value, glyphs)) for each in variables))
-    needs["PENDING"] = max(_USUAL, *(cells(safe(each.pending, glyphs)) for each in variables))
-    layout = fit_columns(_COLUMNS, _STEPS, width - MARGIN, needs, "STATE")
-    lines = [heading_line(layout, width, "", glyphs)]
+    needs["VALUE"] = max(_USUAL, *(cells(safe(each.value, view.glyphs)) for each in variables))
+    needs["PENDING"] = max(_USUAL, *(cells(safe(each.pending, view.glyphs)) for each in variables))
+    layout = fit_columns(_COLUMNS, _STEPS, view.width - MARGIN, needs, "STATE")
+    lines = [heading_line(layout, view)]
     for each in variables:
         base, mark = ("selected", "> ") if each is chosen else ("", "  ")
         styles = {"STATE": base or state_of(each)[1]}
-        lines.append(row_line(mark, layout, (each, glyphs), styles, width, glyphs, base))
+        lines.append(row_line(mark, layout, (each, view.glyphs), styles, view, base))
     return lines
 
 
@@ -224,7 +222,7 @@ def state_of(variable: Variable) -> tuple[str, str]:
 # ---------------------------------------------------------------- menu and confirmation
 
 
-def draw_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_signals(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the menu of signals, and the processes that would get one."""
     request, glyphs = view.request, view.glyphs
     body: list[Sequence[Piece]] = []
@@ -232,47 +230,47 @@ def draw_signals(snapshot: RunsSnapshot, view: TopView, width: int, height: int)
         style, mark = ("selected", ">") if number == view.choice else ("", " ")
         body.append([(f"{mark} SIG{name:<6}", style), (means, style or "dim")])
     if isinstance(request, SendSignal):
-        body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), width, glyphs)]
+        body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), view)]
     what = safe(request.what, glyphs) if isinstance(request, SendSignal) else ""
-    at = max(0, view.choice - height + 2)
-    return page(replace(view, scroll=at), [(f"a signal to {what}", "bold")], body, width, height)
+    at = max(0, view.choice - view.height + 2)
+    return page(replace(view, scroll=at), [(f"a signal to {what}", "bold")], body)
 
 
-def draw_confirm(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_confirm(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw what would be done, and the phrase to type."""
     request, glyphs = view.request, view.glyphs
     if isinstance(request, SendSignal):
         means = next(text for name, text in SIGNALS if name == request.signal)
         title = f"send SIG{request.signal} to {safe(request.what, glyphs)}?"
-        body = [*wrapped(f"SIG{request.signal}: {means}.", "warn", width, glyphs), [], *_hit(request, width, glyphs)]
+        body = [*wrapped(f"SIG{request.signal}: {means}.", "warn", view), [], *_hit(request, view)]
     elif isinstance(request, Do):
         title = f"delete {safe(request.about.name, glyphs)}?"
-        body = _deleted(request.about, run_row(snapshot, request.about.path), width, glyphs)
+        body = _deleted(request.about, run_row(snapshot, request.about.path), view)
     else:
         title, body = "", []
-    return question(view, title, body, width, height)
+    return question(view, title, body)
 
 
-def _hit(request: SendSignal, width: int, glyphs: Glyphs) -> list[list[Piece]]:
+def _hit(request: SendSignal, view: TopView) -> list[list[Piece]]:
     count = len(request.names)
     told = f"It goes to {plural(count, 'process', 'processes')}{', in this order' if count > 1 else ''}:"
-    return [[(told, "")], *(line for name in request.names for line in wrapped(name, "", width, glyphs, "  "))]
+    return [[(told, "")], *(line for name in request.names for line in wrapped(name, "", view, "  "))]
 
 
-def _deleted(run: Run, row: RunRow | None, width: int, glyphs: Glyphs) -> list[list[Piece]]:
+def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
     what = "Its progress file, its control file and its outputs beside them are gone for good."
     if run.folder is not None:
         what = "Its folder and all that is in it, also checkpoints, are gone for good."
-    body = wrapped(what, "warn", width, glyphs)
+    body = wrapped(what, "warn", view)
     if row is not None and row.status == UNKNOWN:
-        body += wrapped(f"Whether it has ended is not known. {row.reason}", "bad", width, glyphs)
-    return [*body, [], *wrapped(run.folder or run.path, "", width, glyphs, "  ")]
+        body += wrapped(f"Whether it has ended is not known. {row.reason}", "bad", view)
+    return [*body, [], *wrapped(run.folder or run.path, "", view, "  ")]
 
 
-def draw_messages(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_messages(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the results of requests, newest first."""
-    entries = [wrapped(text, "", width, view.glyphs) for text in view.messages]
-    return newest_first(view, "message", entries, "nothing was asked for yet", width, height)
+    entries = [wrapped(text, "", view) for text in view.messages]
+    return newest_first(view, "message", entries, "nothing was asked for yet")
 
 
 _NO_PATH = (
@@ -281,14 +279,14 @@ _NO_PATH = (
 )
 
 
-def draw_output(snapshot: RunsSnapshot, view: TopView, width: int, height: int) -> Frame[TopView]:
+def draw_output(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the chosen outputs; hidden ones are named in the title line."""
-    room = max(1, height // (2 if view.shown == BOTH else 1) - 1)
+    room = max(1, view.height // (2 if view.shown == BOTH else 1) - 1)
     lines: list[Line] = []
     for pane in _shown_panes(view):
-        lines += [_title(pane, snapshot, view, width), *_window(pane, view, width, room)]
-    lines = lines or [fit_line([("opening ...", "dim")], width, view.glyphs)]
-    return Frame(fill(lines, width, height), replace(view, page=room))
+        lines += [_title(pane, snapshot, view), *_window(pane, view, room)]
+    lines = lines or [fit_line([("opening ...", "dim")], view.width, view.glyphs)]
+    return Frame(fill(lines, view.width, view.height), replace(view, page=room))
 
 
 def _shown_panes(view: TopView) -> tuple[Pane, ...]:
@@ -296,7 +294,7 @@ def _shown_panes(view: TopView) -> tuple[Pane, ...]:
     return tuple(pane for pane in view.panes if view.shown in (pane.name, BOTH))
 
 
-def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView, width: int) -> Line:
+def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView) -> Line:
     glyphs = view.glyphs
     row = run_row(snapshot, view.selected.path)
     name = "" if row is None else f"{safe(row.run.name, glyphs)} "
@@ -308,7 +306,7 @@ def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView, width: int) -> Lin
     parts += [(f"  {GONE}", "warn")] if row is None else []
     parts += [(f"  hidden: {', '.join(hidden)} (Tab)", "dim")] if hidden else []
     parts += [(f"  from column {view.aside + 1}", "dim")] if view.aside else []
-    return rule(parts, width, glyphs)
+    return rule(parts, view.width, glyphs)
 
 
 def _position_text(pane: Pane) -> str:
@@ -319,26 +317,26 @@ def _position_text(pane: Pane) -> str:
     return f"{percent}%  {format_bytes(pane.start)} of {format_bytes(pane.size)}"
 
 
-def _window(pane: Pane, view: TopView, width: int, room: int) -> tuple[Line, ...]:
+def _window(pane: Pane, view: TopView, room: int) -> tuple[Line, ...]:
     glyphs = view.glyphs
     if pane.path is None:
-        rows = wrap(_NO_PATH.format(pane.name), width, glyphs)[:room]
+        rows = wrap(_NO_PATH.format(pane.name), view.width, glyphs)[:room]
     elif pane.error and not pane.lines:
-        rows = wrap(safe(pane.error, glyphs), width, glyphs)[:room]
+        rows = wrap(safe(pane.error, glyphs), view.width, glyphs)[:room]
     else:
-        rows = _rows(pane, view, width, room)
+        rows = _rows(pane, view, room)
     style = "warn" if pane.path is None or (pane.error and not pane.lines) else ""
-    drawn = (fit_line(_marked(row, safe(view.searched, glyphs), style), width, glyphs) for row in rows)
-    return fill(drawn, width, room)
+    drawn = (fit_line(_marked(row, safe(view.searched, glyphs), style), view.width, glyphs) for row in rows)
+    return fill(drawn, view.width, room)
 
 
-def _rows(pane: Pane, view: TopView, width: int, room: int) -> list[str]:
+def _rows(pane: Pane, view: TopView, room: int) -> list[str]:
     """Return the window's lines, wrapped or shifted; while following its end is visible, else its beginning."""
     glyphs = view.glyphs
     texts = ["".join(safe(part, glyphs) for part in _parts(line)) for line in pane.lines[-room:]]
     if not view.wraps:
         return [_shifted(text, view.aside) for text in texts]
-    rows = [row for text in texts for row in broken(text, width)]
+    rows = [row for text in texts for row in broken(text, view.width)]
     return rows[-room:] if pane.follows else rows[:room]
 
 

@@ -372,7 +372,7 @@ def about_run(snapshot: RunsSnapshot, view: TopView) -> Item | None:
 
 
 def lay_out(
-    items: Sequence[Item], usage: Usage, view: TopView, width: int, columns: Sequence[Column[Cell]] = COLUMNS
+    items: Sequence[Item], usage: Usage, view: TopView, columns: Sequence[Column[Cell]] = COLUMNS
 ) -> tuple[Layout[Cell], int, bool]:
     """Choose the columns from `view.across` on, scrolled at most until the last one is visible.
 
@@ -381,10 +381,10 @@ def lay_out(
     """
     shown = [Cell(item, usage, view.glyphs) for item in items]
     longest = max((cells(_label(cell, _MOST_NAME)) for cell in shown), default=0)
-    name = max(_LEAST_NAME, min(longest, _MOST_NAME, width * 3 // 10))
+    name = max(_LEAST_NAME, min(longest, _MOST_NAME, view.width * 3 // 10))
     runs = [cell for cell in shown if cell.item.node is None]
     sized = [(column, _width_of(column, runs)) for column in columns]
-    room = width - MARGIN - name - len(MORE)
+    room = view.width - MARGIN - name - len(MORE)
     last, left = len(sized), room
     while last and sized[last - 1][1] < left:
         left -= sized[last - 1][1] + 1
@@ -409,18 +409,18 @@ def _width_of(column: Column[Cell], shown: Sequence[Cell]) -> int:
     return max(column.least, min(column.most, needed), len(column.heading))
 
 
-def table_line(item: Item, layout: Layout[Cell], usage: Usage, width: int, view: TopView, *, selected: bool) -> Line:
+def table_line(item: Item, layout: Layout[Cell], usage: Usage, view: TopView, *, selected: bool) -> Line:
     """Format one row: a run in the colour of its state, or a process or thread below it."""
     base, cursor = ("selected", ">") if selected else ("", " ")
     cell = Cell(item, usage, view.glyphs)
     if item.node is not None:
         name, its_width = layout[0]
-        layout = [(name, its_width), (_NODE, max(0, width - MARGIN - its_width - 1))]
-        return row_line(f"{cursor} ", layout, cell, {}, width, cell.glyphs, base)
+        layout = [(name, its_width), (_NODE, max(0, view.width - MARGIN - its_width - 1))]
+        return row_line(f"{cursor} ", layout, cell, {}, view, base)
     mark = "-" if item.row.run.path in view.expanded else "+" if item.row.tree else " "
     styles = dict.fromkeys((NAME, "Status", "Phase"), state_style(item.row)) | {"State": verdict_style(item.row)}
     styles = {title: f"{base} {style}".strip() for title, style in styles.items()}
-    return row_line(cursor + mark, layout, cell, styles, width, cell.glyphs, base)
+    return row_line(cursor + mark, layout, cell, styles, view, base)
 
 
 def state_style(row: RunRow) -> str:
