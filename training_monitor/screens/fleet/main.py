@@ -29,14 +29,12 @@ from training_monitor.screens.kit.text import (
     Piece,
     fill,
     fit,
-    fit_line,
     flow,
     format_age,
     format_clock,
     format_price,
     format_total,
     rule,
-    safe,
 )
 from training_monitor.screens.kit.view import Frame, heading_line, place_headings
 
@@ -53,7 +51,7 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
     """Draw group, number of members, filter, and the age of the data."""
     shown, total = len(filtered_rows(snapshot, view)), len(snapshot.rows)
     counted = plural(total, "member") if shown == total else f"{shown} of {plural(total, 'member')}"
-    group = "all" if view.group is None else f"group {safe(view.group, view.glyphs)}"
+    group = "all" if view.group is None else f"group {view.safe(view.group)}"
     seen = [row.last_updated for row in snapshot.rows if row.last_updated is not None]
     newest = max([*seen, *([] if snapshot.listed_at is None else [snapshot.listed_at])], default=None)
     age = "nothing seen yet" if newest is None else f"refreshed {format_age(snapshot.timestamp - newest)} ago"
@@ -107,22 +105,22 @@ def _table_lines(
     snapshot: FleetSnapshot, view: FleetView, rows: Sequence[TrainingMetrics], height: int
 ) -> tuple[Line, ...]:
     """Format the heading and the rows; the first row has the number `view.top`."""
-    glyphs, layout = view.glyphs, table_columns(snapshot.rows, view.width)
+    layout = table_columns(snapshot.rows, view.width)
     lines = [
         table_line(
             member_of(row, snapshot, view), layout, view, selected=number == view.index, marked=row.key in view.marked
         )
         for number, row in enumerate(rows, view.top)
     ]
-    lines = lines or [fit_line([("  " + _why_empty(snapshot, view), "dim")], view.width, glyphs)]
+    lines = lines or [view.line([("  " + _why_empty(snapshot, view), "dim")])]
     return fill([heading_line(layout, view, view.sort), *lines], view.width, height)
 
 
 def _why_empty(snapshot: FleetSnapshot, view: FleetView) -> str:
     if snapshot.rows and view.words:
-        return f"nothing matches {safe(view.words, view.glyphs)}: Esc takes the filter away"
+        return f"nothing matches {view.safe(view.words)}: Esc takes the filter away"
     if snapshot.rows:
-        return f"nobody is in the group {safe(view.group, view.glyphs)}: Tab goes to the next"
+        return f"nobody is in the group {view.safe(view.group)}: Tab goes to the next"
     if snapshot.error is not None:
         return "nothing is known yet: the last try failed"
     if snapshot.listed_at is None:
@@ -141,14 +139,14 @@ def member_names(snapshot: FleetSnapshot) -> dict[str, str]:
 def alert_line(alert: FleetAlert, names: Mapping[str, str], view: FleetView) -> Line:
     """Format the time, level, member and text of an alert."""
     style = _ALERT_STYLES.get(alert.level, "")
-    who = safe(names.get(alert.key, alert.key), view.glyphs)
+    who = view.safe(names.get(alert.key, alert.key))
     pieces = [
         (f"{format_clock(alert.timestamp)} ", "dim"),
-        (f"{safe(alert.level, view.glyphs):<7} ", style),
+        (f"{view.safe(alert.level):<7} ", style),
         (f"{who}: " if who else "", "bold"),
-        (safe(alert.text, view.glyphs), style),
+        (view.safe(alert.text), style),
     ]
-    return fit_line(pieces, view.width, view.glyphs)
+    return view.line(pieces)
 
 
 def _log_panel(
@@ -166,21 +164,21 @@ def _log_panel(
     else:
         title = [("log", "bold")] if row is None else _about(row, snapshot, view)
         logs = [] if row is None else list(row.recent_logs)[1 - height :]
-        lines = [fit_line([(safe(line, glyphs), "")], view.width, glyphs) for line in logs]
-    lines = lines or [fit_line([("no log lines yet", "dim")], view.width, glyphs)]
+        lines = [view.line([(view.safe(line), "")]) for line in logs]
+    lines = lines or [view.line([("no log lines yet", "dim")])]
     return fill([rule(title, view.width, glyphs), *lines], view.width, height)
 
 
 def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[Piece]:
-    glyphs, health = view.glyphs, health_of(row, snapshot, view)
+    health = health_of(row, snapshot, view)
     style = LEVEL_STYLES.get(health.level, "")
-    return [(f"{safe(label(row), glyphs)} ", "bold"), (f"{health.level}: {safe(health.reason, glyphs)}", style)]
+    return [(f"{view.safe(label(row))} ", "bold"), (f"{health.level}: {view.safe(health.reason)}", style)]
 
 
 def _log_line(snapshot: FleetSnapshot, key: str, line: str, view: FleetView) -> Line:
     row = member_row(snapshot, key)
-    name = fit(safe(row.name or row.instance_id if row else key, view.glyphs), _LABEL, view.glyphs)
-    return fit_line([(f"{name} ", "dim"), (safe(line, view.glyphs), "")], view.width, view.glyphs)
+    name = fit(view.safe(row.name or row.instance_id if row else key), _LABEL, view.glyphs)
+    return view.line([(f"{name} ", "dim"), (view.safe(line), "")])
 
 
 # ---------------------------------------------------------------- summary

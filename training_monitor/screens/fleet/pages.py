@@ -68,10 +68,10 @@ _INDENT = "    "
 
 def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw one member: its health, its values, their history, its log."""
-    glyphs, row = view.glyphs, member_row(snapshot, view.selected)
+    row = member_row(snapshot, view.selected)
     if row is None:
         body: Body = [[("this member is in the fleet no more; Esc goes back", "warn")]]
-        return page(view, [(safe(view.selected, glyphs), "bold")], body)
+        return page(view, [(view.safe(view.selected), "bold")], body)
     body = [
         *_words(row, snapshot, view),
         [],
@@ -80,9 +80,9 @@ def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
         *_curves(view.recent(row.key), view),
         [],
         [("log", "bold")],
-        *([[(safe(line, glyphs), "")] for line in row.recent_logs] or [[("no log lines yet", "dim")]]),
+        *([[(view.safe(line), "")] for line in row.recent_logs] or [[("no log lines yet", "dim")]]),
     ]
-    return page(view, [(safe(label(row), glyphs), "bold")], body)
+    return page(view, [(view.safe(label(row)), "bold")], body)
 
 
 def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
@@ -102,7 +102,7 @@ def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Bo
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
     body: Body = []
     for name, text, level in told:
-        for number, line in enumerate(wrap(safe(text, glyphs), view.width - _LABEL, glyphs) if text else ()):
+        for number, line in enumerate(wrap(view.safe(text), view.width - _LABEL, glyphs) if text else ()):
             body.append([(fit("" if number else name, _LABEL, glyphs), "dim"), (line, LEVEL_STYLES.get(level, ""))])
     return body
 
@@ -145,8 +145,8 @@ def _in_columns(facts: Sequence[tuple[str, str]], view: FleetView) -> Body:
     for number in range(rows):
         pieces: list[Piece] = []
         for name, text in facts[number::rows]:
-            pieces.append((fit(safe(name, view.glyphs), _LABEL - 1, view.glyphs) + " ", "dim"))
-            pieces.append((fit(safe(text, view.glyphs), room, view.glyphs) + " ", ""))
+            pieces.append((fit(view.safe(name), _LABEL - 1, view.glyphs) + " ", "dim"))
+            pieces.append((fit(view.safe(text), room, view.glyphs) + " ", ""))
         body.append(pieces)
     return body
 
@@ -218,7 +218,6 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
 
     SAME STEP is the loss at the highest step that all of them have reached.
     """
-    glyphs = view.glyphs
     names = {row.key: label(row) for row in marked_rows(snapshot, view)}
     samples = {key: view.recent(key) for key in names}
     runs = compare_runs(samples)
@@ -228,7 +227,7 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     body: Body = [heading_line(layout, view, margin="")]
     for run in runs:
         losses = [sample.values.get("loss") for sample in samples[run.key]]
-        body.append(row_line("", layout, _Compared(names[run.key], run, losses, glyphs), styles, view))
+        body.append(row_line("", layout, _Compared(names[run.key], run, losses, view.glyphs), styles, view))
     common = next((run.common_step for run in runs if run.common_step is not None), None)
     reached = "no step was reached by all" if common is None else f"SAME STEP: the loss at step {_step(common)}"
     return page(view, [("comparison", "bold")], [*body, [], [(reached, "dim")]])
@@ -259,10 +258,9 @@ def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, layout: Layout[Member]) -> Body:
     """Format a member to be confirmed; with its full key if several look the same in a narrow column."""
-    glyphs = view.glyphs
     its_width = next(its_width for column, its_width in layout if column.title == "ID")
-    shown = [clip(safe(each.instance_id, glyphs), its_width, glyphs) for each in (row, *snapshot.rows)]
-    key = broken(safe(row.key, glyphs), view.width - len(_INDENT)) if shown.count(shown[0]) > 2 else ()
+    shown = [clip(view.safe(each.instance_id), its_width, view.glyphs) for each in (row, *snapshot.rows)]
+    key = broken(view.safe(row.key), view.width - len(_INDENT)) if shown.count(shown[0]) > 2 else ()
     line = table_line(member_of(row, snapshot, view), layout, view)
     return [line, *([(_INDENT + part, "")] for part in key)]
 

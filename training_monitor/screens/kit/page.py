@@ -18,7 +18,6 @@ from training_monitor.screens.kit.text import (
     format_clock,
     last_cells,
     rule,
-    safe,
     wrap,
 )
 from training_monitor.screens.kit.view import Frame, S, Snapshot, V, View
@@ -73,19 +72,19 @@ def _too_small(app: App[V, S], view: V) -> tuple[Line, ...]:
     out = "q quits" if any("q" in key.names for key in app.screens[view.screen].keys) else "Esc cancels"
     hint = f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} is needed; {out}"
     lines = wrap(hint, view.width, view.glyphs)[: view.height]
-    return fill([fit_line([(line, "warn")], view.width, view.glyphs) for line in lines], view.width, view.height)
+    return fill([view.line([(line, "warn")]) for line in lines], view.width, view.height)
 
 
 def header(view: View, counted: str, paused: bool, filters: Iterable[str], tail: Iterable[Piece]) -> Line:
     """Format title, counts, paused, filters, order, read-only, and the app's own text."""
     glyphs = view.glyphs
-    parts: list[Piece] = [(f" {last_cells(safe(view.title, glyphs), view.width // 3, glyphs)} ", "title")]
+    parts: list[Piece] = [(f" {last_cells(view.safe(view.title), view.width // 3, glyphs)} ", "title")]
     parts.append((f"  {counted}", "bold"))
-    parts += [(f"  {safe(text, glyphs)}", "warn") for text in ("PAUSED" if paused else "", *filters) if text]
+    parts += [(f"  {view.safe(text)}", "warn") for text in ("PAUSED" if paused else "", *filters) if text]
     if view.sort or view.reverse:
         parts.append((f"  {glyphs.falling if view.reverse else glyphs.rising} {view.sort or 'order'}", "dim"))
     parts += [("  read-only", "dim")] if view.read_only else []
-    return fit_line([*parts, *tail], view.width, glyphs)
+    return view.line([*parts, *tail])
 
 
 def stale_line(snapshot: Snapshot, view: View) -> tuple[Line, ...]:
@@ -93,7 +92,7 @@ def stale_line(snapshot: Snapshot, view: View) -> tuple[Line, ...]:
     if snapshot.error is None:
         return ()
     since = "" if snapshot.stale_since is None else f"stale since {format_clock(snapshot.stale_since)}: "
-    return (fit_line([(since + safe(snapshot.error, view.glyphs), "bad")], view.width, view.glyphs),)
+    return (view.line([(since + view.safe(snapshot.error), "bad")]),)
 
 
 def _footer(app: App[V, S], view: V) -> tuple[Line, ...]:
@@ -101,10 +100,10 @@ def _footer(app: App[V, S], view: V) -> tuple[Line, ...]:
     width, glyphs, prompt = view.width, view.glyphs, app.screens[view.screen].prompt
     words = [[(key.shown.split()[0], "bold"), (f" {key.word}", "dim")] for key in keys_of(app, view) if key.word]
     last = flow(words, width, 1, glyphs)[0]
-    message: Piece = (safe(view.message, glyphs), "warn")
+    message: Piece = (view.safe(view.message), "warn")
     if prompt:
         hint = [message] if view.message else [piece for word in words for piece in (*word, ("  ", ""))]
-        typed = last_cells(safe(view.typed, glyphs), width // 2, glyphs)
+        typed = last_cells(view.safe(view.typed), width // 2, glyphs)
         last = fit_line([(prompt, "bold"), (f"{typed}_   ", ""), *hint], width, glyphs)
         message = ("", "")
     if view.height >= LOW:
@@ -123,7 +122,7 @@ def page(view: V, title: Sequence[Piece], body: Body) -> Frame[V]:
     hidden = f" ({plural(more, 'more line')} below)" if more > 0 else ""
     most = view.width - _RULE - cells(f" ({more} more" if more > 0 else "")  # the number of hidden lines always fits
     title = fit_line(title, min(most, sum(cells(text) for text, _ in title)), glyphs)
-    shown = [fit_line(pieces, view.width, glyphs) for pieces in body[scroll : scroll + room]]
+    shown = [view.line(pieces) for pieces in body[scroll : scroll + room]]
     lines = (rule([*title, (hidden, "dim")], view.width, glyphs), *fill(shown, view.width, room))
     return Frame(lines, replace(view, scroll=scroll, page=room))
 
@@ -137,16 +136,13 @@ def newest_first(view: V, noun: str, entries: Sequence[Body], none: str) -> Fram
 
 def wrapped(text: object, style: str, view: View, indent: str = "") -> list[list[Piece]]:
     """Wrap an untrusted text."""
-    return [
-        [(indent + line, style)]
-        for line in wrap(safe(text, view.glyphs), max(1, view.width - len(indent)), view.glyphs)
-    ]
+    return [[(indent + line, style)] for line in wrap(view.safe(text), max(1, view.width - len(indent)), view.glyphs)]
 
 
 def fact(name: str, text: object, view: View, style: str = "dim", text_style: str = "") -> list[list[Piece]]:
     """Format a name, and beside it an untrusted text, wrapped."""
     indent = max(LABEL, min(cells(name) + 1, view.width - _LEAST_TEXT))
-    lines = wrap(safe(text, view.glyphs), max(1, view.width - indent), view.glyphs)
+    lines = wrap(view.safe(text), max(1, view.width - indent), view.glyphs)
     labels = [f"{fit(name, indent - 1, view.glyphs)} ", *[" " * indent] * (len(lines) - 1)]
     return [[(label, style), (line, text_style)] for label, line in zip(labels, lines, strict=True)]
 

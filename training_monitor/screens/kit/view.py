@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import plural
-from training_monitor.screens.kit.text import UNICODE, Glyphs, Line, Piece, cells, fit, fit_line
+from training_monitor.screens.kit.text import UNICODE, Glyphs, Line, Piece, cells, fit, fit_line, safe
 
 MARGIN = 2  # before the first column: the cursor, and a mark
 MORE = ">"  # at the end of the headings: there are more columns to the right
@@ -80,6 +80,14 @@ class View:
     headings: tuple[tuple[str, int, int], ...] = ()
     heading_line: int = 0
     todo: tuple[Any, ...] = ()
+
+    def safe(self, text: object) -> str:
+        """Return one line of printable text for this terminal."""
+        return safe(text, self.glyphs)
+
+    def line(self, pieces: Iterable[Piece], style: str = "") -> Line:
+        """Cut or pad the pieces to the width; `style` is that of the padding."""
+        return fit_line(pieces, self.width, self.glyphs, style)
 
 
 V = TypeVar("V", bound=View)
@@ -283,7 +291,7 @@ def heading_line(
         text = fit(column.heading or column.title, its_width, view.glyphs, column.align)
         pieces += [(" " if number else "", ""), (text, "bold" if column.title == sort else "dim")]
     taken = sum(cells(text) for text, _ in pieces)
-    return fit_line([*pieces, (MORE.rjust(view.width - taken) if more else "", "dim")], view.width, view.glyphs)
+    return view.line([*pieces, (MORE.rjust(view.width - taken) if more else "", "dim")])
 
 
 def row_line(margin: str, layout: Layout[C], cell: C, styles: Mapping[str, str], view: View, base: str = "") -> Line:
@@ -292,4 +300,4 @@ def row_line(margin: str, layout: Layout[C], cell: C, styles: Mapping[str, str],
     for number, (column, its_width) in enumerate(layout):
         text = fit(column.show(cell, its_width), its_width, view.glyphs, column.align)
         pieces += [(" " if number else "", base), (text, styles.get(column.title, base))]
-    return fit_line(pieces, view.width, view.glyphs, base)
+    return view.line(pieces, base)

@@ -52,7 +52,7 @@ def draw_header(snapshot: RunsSnapshot, view: TopView) -> Line:
     shown, total = len(filter_rows(snapshot.rows, view.status, view.words)), len(snapshot.rows)
     counted = plural(total, "run") if shown == total else f"{shown} of {plural(total, 'run')}"
     filters = (view.status or "", f"name: {view.words}" if view.words else "")
-    where = "" if snapshot.where == view.title else f"  {safe(snapshot.where, view.glyphs)}"
+    where = "" if snapshot.where == view.title else f"  {view.safe(snapshot.where)}"
     tail = [(f"  {format_clock(snapshot.timestamp)}", ""), (where, "dim")]
     return header(view, counted, view.paused, filters, tail)
 
@@ -80,9 +80,8 @@ def draw_main(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
 
 def _why_empty(snapshot: RunsSnapshot, view: TopView) -> Line:
     """Format the text of a table without rows."""
-    glyphs = view.glyphs
     if snapshot.rows:
-        wanted = " ".join(text for text in (view.status or "", safe(view.words, glyphs)) if text)
+        wanted = " ".join(text for text in (view.status or "", view.safe(view.words)) if text)
         text = f"no run is {wanted}: Esc shows all"
     elif snapshot.error is not None:
         text = "nothing is known yet: the last look failed"
@@ -90,7 +89,7 @@ def _why_empty(snapshot: RunsSnapshot, view: TopView) -> Line:
         text = "looking ..."
     else:
         text = 'no runs here yet: TrainingMonitor("FOLDER/RUN.json") in a script writes one'
-    return fit_line([(f"  {text}", "dim")], view.width, glyphs)
+    return view.line([(f"  {text}", "dim")])
 
 
 def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> list[Line]:
@@ -118,19 +117,18 @@ def table_text(snapshot: RunsSnapshot, width: int, glyphs: Glyphs = UNICODE) -> 
 
 def detail_line(item: Item | None, view: TopView) -> Line:
     """Format the problem of the selected row, else where it runs."""
-    glyphs = view.glyphs
     if item is None:
-        return fit_line([], view.width, glyphs)
-    name = safe(item.row.run.name, glyphs)
+        return view.line([])
+    name = view.safe(item.row.run.name)
     if item.node is not None:
         kind = "process" if item.node.kind == PROCESS else "thread"
-        text = f"{kind} {item.node.identity.pid} {safe(item.node.name, glyphs)} ({safe(item.node.state, glyphs)})"
+        text = f"{kind} {item.node.identity.pid} {view.safe(item.node.name)} ({view.safe(item.node.state)})"
         texts = resource_texts(item.node) if item.node.kind == PROCESS else ()
         used = "  ".join(" ".join(each.split()) for each in texts)
-        return fit_line([(f"{name}: ", "bold"), (f"{text}  {used}", "")], view.width, glyphs)
+        return view.line([(f"{name}: ", "bold"), (f"{text}  {used}", "")])
     problem = problem_of(item.row)
     text, style = (problem, "warn") if problem else (whereabouts(item.row), "dim")
-    return fit_line([(f"{name}: ", "bold"), (safe(text, glyphs), style)], view.width, glyphs)
+    return view.line([(f"{name}: ", "bold"), (view.safe(text), style)])
 
 
 def problem_of(row: RunRow) -> str:
@@ -169,7 +167,7 @@ def usage_lines(snapshot: RunsSnapshot, view: TopView, height: int) -> tuple[Lin
     glyphs = view.glyphs
     counts, usage = _counts(snapshot.rows), _usage(snapshot, glyphs, is_short=height == 1)
     if height == 1:
-        return (fit_line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))], view.width, glyphs),)
+        return (view.line([piece for each in (*usage, counts) for piece in (*each, ("  ", ""))]),)
     return flow([each for each in (counts, *usage) if each], view.width, height, glyphs)
 
 

@@ -18,7 +18,6 @@ from training_monitor.screens.kit.text import (
     broken,
     cells,
     fill,
-    fit_line,
     format_date,
     format_memory,
     format_number,
@@ -101,7 +100,7 @@ def _about(row: RunRow, now: float, view: TopView) -> list[Sequence[Piece]]:
         curve = format_sparkline(run.losses, min(room, len(run.losses)), ascii=view.glyphs.ascii)
         body.append([("loss curve".ljust(LABEL), "dim"), (curve, "")])
     body += [[("metrics", "bold")]] if run.metrics else []
-    metrics = ((f"  {safe(name, view.glyphs)}", _shown(value)) for name, value in run.metrics.items())
+    metrics = ((f"  {view.safe(name)}", _shown(value)) for name, value in run.metrics.items())
     return body + [line for name, text in metrics for line in fact(name, text, view)]
 
 
@@ -173,7 +172,6 @@ _ABOVE = 3  # lines of the body before the variables
 
 def draw_editor(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the run's progress and resources, and its variables."""
-    glyphs = view.glyphs
     row, chosen = edited(view, snapshot)
     if row is None:
         return page(view, [("variables", "bold")], [[(GONE, "warn")]])
@@ -183,11 +181,11 @@ def draw_editor(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
         view = replace(view, variable=chosen.name)
     problem = problem_of(row)
     body: list[Sequence[Piece]] = [
-        [(safe(problem, glyphs), "warn")] if problem else [(safe(progress_line(row), glyphs), "")],
+        [(view.safe(problem), "warn")] if problem else [(view.safe(progress_line(row)), "")],
         [(resource_line(row), "dim")],
         *_variable_lines(variables, chosen, view),
     ]
-    title = [*run_title(row, glyphs), (f"  {plural(len(variables), 'variable')}", "")]
+    title = [*run_title(row, view.glyphs), (f"  {plural(len(variables), 'variable')}", "")]
     at, room = _ABOVE + variables.index(chosen) if chosen else 0, view.height - 1
     scroll = max(at - room + 1, min(view.scroll, max(0, at - _ABOVE)))
     return page(replace(view, scroll=scroll), title, body)
@@ -197,8 +195,8 @@ def _variable_lines(variables: Sequence[Variable], chosen: Variable | None, view
     if not variables:
         return [[], [("it has none to edit: monitor.track_variables({...}) in the script names some", "dim")]]
     needs = {"NAME": max(10, *(cells(each.name) for each in variables))}
-    needs["VALUE"] = max(_USUAL, *(cells(safe(each.value, view.glyphs)) for each in variables))
-    needs["PENDING"] = max(_USUAL, *(cells(safe(each.pending, view.glyphs)) for each in variables))
+    needs["VALUE"] = max(_USUAL, *(cells(view.safe(each.value)) for each in variables))
+    needs["PENDING"] = max(_USUAL, *(cells(view.safe(each.pending)) for each in variables))
     layout = fit_columns(_COLUMNS, _STEPS, view.width - MARGIN, needs, "STATE")
     lines = [heading_line(layout, view)]
     for each in variables:
@@ -224,27 +222,27 @@ def state_of(variable: Variable) -> tuple[str, str]:
 
 def draw_signals(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the menu of signals, and the processes that would get one."""
-    request, glyphs = view.request, view.glyphs
+    request = view.request
     body: list[Sequence[Piece]] = []
     for number, (name, means) in enumerate(SIGNALS):
         style, mark = ("selected", ">") if number == view.choice else ("", " ")
         body.append([(f"{mark} SIG{name:<6}", style), (means, style or "dim")])
     if isinstance(request, SendSignal):
         body += [[], *_hit(with_signal(request, SIGNALS[view.choice][0]), view)]
-    what = safe(request.what, glyphs) if isinstance(request, SendSignal) else ""
+    what = view.safe(request.what) if isinstance(request, SendSignal) else ""
     at = max(0, view.choice - view.height + 2)
     return page(replace(view, scroll=at), [(f"a signal to {what}", "bold")], body)
 
 
 def draw_confirm(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw what would be done, and the phrase to type."""
-    request, glyphs = view.request, view.glyphs
+    request = view.request
     if isinstance(request, SendSignal):
         means = next(text for name, text in SIGNALS if name == request.signal)
-        title = f"send SIG{request.signal} to {safe(request.what, glyphs)}?"
+        title = f"send SIG{request.signal} to {view.safe(request.what)}?"
         body = [*wrapped(f"SIG{request.signal}: {means}.", "warn", view), [], *_hit(request, view)]
     elif isinstance(request, Do):
-        title = f"delete {safe(request.about.name, glyphs)}?"
+        title = f"delete {view.safe(request.about.name)}?"
         body = _deleted(request.about, run_row(snapshot, request.about.path), view)
     else:
         title, body = "", []
@@ -285,7 +283,7 @@ def draw_output(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     lines: list[Line] = []
     for pane in _shown_panes(view):
         lines += [_title(pane, snapshot, view), *_window(pane, view, room)]
-    lines = lines or [fit_line([("opening ...", "dim")], view.width, view.glyphs)]
+    lines = lines or [view.line([("opening ...", "dim")])]
     return Frame(fill(lines, view.width, view.height), replace(view, page=room))
 
 
@@ -295,18 +293,17 @@ def _shown_panes(view: TopView) -> tuple[Pane, ...]:
 
 
 def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView) -> Line:
-    glyphs = view.glyphs
     row = run_row(snapshot, view.selected.path)
-    name = "" if row is None else f"{safe(row.run.name, glyphs)} "
+    name = "" if row is None else f"{view.safe(row.run.name)} "
     hidden = [other.name for other in view.panes if other not in _shown_panes(view)]
     parts: list[Piece] = [(f"{name}{pane.name}", "bold"), (f"  {_position_text(pane)}", "")]
     parts += [("  following", "good")] if pane.follows and pane.path and not pane.error else []
     said = pane.note or (pane.error if pane.lines else "")
-    parts += [(f"  {safe(said, glyphs)}", "warn")] if said else []
+    parts += [(f"  {view.safe(said)}", "warn")] if said else []
     parts += [(f"  {GONE}", "warn")] if row is None else []
     parts += [(f"  hidden: {', '.join(hidden)} (Tab)", "dim")] if hidden else []
     parts += [(f"  from column {view.aside + 1}", "dim")] if view.aside else []
-    return rule(parts, view.width, glyphs)
+    return rule(parts, view.width, view.glyphs)
 
 
 def _position_text(pane: Pane) -> str:
@@ -322,18 +319,17 @@ def _window(pane: Pane, view: TopView, room: int) -> tuple[Line, ...]:
     if pane.path is None:
         rows = wrap(_NO_PATH.format(pane.name), view.width, glyphs)[:room]
     elif pane.error and not pane.lines:
-        rows = wrap(safe(pane.error, glyphs), view.width, glyphs)[:room]
+        rows = wrap(view.safe(pane.error), view.width, glyphs)[:room]
     else:
         rows = _rows(pane, view, room)
     style = "warn" if pane.path is None or (pane.error and not pane.lines) else ""
-    drawn = (fit_line(_marked(row, safe(view.searched, glyphs), style), view.width, glyphs) for row in rows)
+    drawn = (view.line(_marked(row, view.safe(view.searched), style)) for row in rows)
     return fill(drawn, view.width, room)
 
 
 def _rows(pane: Pane, view: TopView, room: int) -> list[str]:
     """Return the window's lines, wrapped or shifted; while following its end is visible, else its beginning."""
-    glyphs = view.glyphs
-    texts = ["".join(safe(part, glyphs) for part in _parts(line)) for line in pane.lines[-room:]]
+    texts = ["".join(view.safe(part) for part in _parts(line)) for line in pane.lines[-room:]]
     if not view.wraps:
         return [_shifted(text, view.aside) for text in texts]
     rows = [row for text in texts for row in broken(text, view.width)]
