@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timezone
 from itertools import chain
 from math import isfinite
@@ -18,7 +18,6 @@ from typing import IO, Any
 
 from training_monitor.cli.output import OK, hint, print_json, print_table, printable, say
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
 from training_monitor.fleet.history import FIELDS, HistoryMember
@@ -35,39 +34,24 @@ Write = Callable[[dict[str, Any]], object]
 NAMED = 5  # candidates
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """The request: a time span, the fields (none: all), and whether as JSON."""
-
-    history: History
-    since: float
-    until: float
-    fields: tuple[str, ...]
-    as_json: bool
-
-    def read(self, key: str, fields: Collection[str] = FIELDS) -> list[FleetSample]:
-        """Return the samples of a member in this time."""
-        return self.history.read(key, self.since, self.until, fields=fields)
-
-
 # ---------------------------------------------------------------- all members
 
 
-def list_members(view: View, members: Sequence[HistoryMember]) -> None:
+def list_members(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print one line per member; for more than `MANY` only the last minutes of each are read."""
-    shown = view.fields or ("loss", "gpu_utilization")
+    shown = args.field or ("loss", "gpu_utilization")
     found, rows, width = [], [], _cells(36 + 10 * len(shown), len(shown))
     for each in members:
-        recent = min(view.until, each.last) - RECENT if len(members) > MANY else view.since
-        samples = replace(view, since=max(view.since, recent)).read(each.key, {"step", *shown})
+        recent = min(args.until, each.last) - RECENT if len(members) > MANY else args.since
+        samples = kept.read(each.key, max(args.since, recent), args.until, fields={"step", *shown})
         newest = {field: _newest(samples, field) for field in ("step", *shown)}
-        if view.as_json:
+        if args.json:
             found.append({**_named(each), **{field: plain(value) for field, value in newest.items()}})
             continue
         seen = f"{format_duration(max(0.0, time.time() - each.last))} ago"
-        lines = ((_number(field, newest[field]), _sparkline(samples, field, width, view.until)) for field in shown)
+        lines = ((_number(field, newest[field]), _sparkline(samples, field, width, args.until)) for field in shown)
         rows.append((each.key, seen, _number("step", newest["step"]), *chain.from_iterable(lines)))
-    if view.as_json:
+    if args.json:
         print_json({"members": found})
     elif rows:
         header = chain.from_iterable((_heading(field), "") for field in shown)
@@ -83,24 +67,24 @@ def _named(member: HistoryMember) -> dict[str, Any]:
 # ---------------------------------------------------------------- chosen members
 
 
-def describe(view: View, members: Sequence[HistoryMember]) -> None:
+def describe(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print each field of some members, and their projected cost."""
     found = []
     for member in members:
-        samples = view.read(member.key)
+        samples = kept.read(member.key, args.since, args.until)
         cost = None if _why_not(samples) else project_cost(samples, hours=AHEAD)
-        if view.as_json:
-            fields = {field: asdict(trend(samples, field)) for field in view.fields or FIELDS}
+        if args.json:
+            fields = {field: asdict(trend(samples, field)) for field in args.field or FIELDS}
             values = {field: {name: plain(value) for name, value in each.items()} for field, each in fields.items()}
             found.append({**_named(member), "seen": len(samples), "fields": values, "cost": cost})
         else:
-            _print_member(view, member, samples, cost)
-    if view.as_json:
+            _print_member(args, member, samples, cost)
+    if args.json:
         print_json({"members": found})
 
 
 def _print_member(
-    view: View, member: HistoryMember, samples: Sequence[FleetSample], cost: CostProjection | None
+    args: Namespace, member: HistoryMember, samples: Sequence[FleetSample], cost: CostProjection | None
 ) -> None:
     name = " ".join(member.key.split())
     if not samples:
@@ -110,12 +94,12 @@ def _print_member(
     span = f"{_when(samples[0].timestamp)} to {_when(samples[-1].timestamp)}"
     say(f"{name}  {span}  {plural(len(samples), 'sample')}{status}")
     rows, width = [], _cells(68, 1)
-    for field in view.fields or FIELDS:
+    for field in args.field or FIELDS:
         each = trend(samples, field)
-        if each.known == 0.0 and not view.fields:
+        if each.known == 0.0 and not args.field:
             continue
         numbers = [_number(field, value) for value in (each.first, each.last, each.low, each.high)]
-        rows.append((field, _sparkline(samples, field, width, view.until), *numbers, _change(field, each.per_hour)))
+        rows.append((field, _sparkline(samples, field, width, args.until), *numbers, _change(field, each.per_hour)))
     if rows:
         print_table(("FIELD", "", "FIRST", "LAST", "LOW", "HIGH", "PER HOUR"), rows, gives_way=())
     say(f"cost  {_cost_in_words(cost) if cost else _why_not(samples)}")
@@ -143,12 +127,14 @@ def _cost_in_words(cost: CostProjection) -> str:
 # ---------------------------------------------------------------- side by side
 
 
-def compare(view: View, members: Sequence[HistoryMember]) -> None:
+def compare(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Print a comparison of members, also at the same step. Raises SettingsError for too many."""
     if len(members) > MANY:
         raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
-    runs = compare_runs({member.key: view.read(member.key, COMPARED) for member in members})
-    if view.as_json:
+    runs = compare_runs(
+        {member.key: kept.read(member.key, args.since, args.until, fields=COMPARED) for member in members}
+    )
+    if args.json:
         print_json({"runs": [{name: plain(value) for name, value in asdict(run).items()} for run in runs]})
         return
     if not runs:
@@ -226,20 +212,20 @@ def _when(timestamp: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
 
 
-def export(view: View, members: Sequence[HistoryMember], csv_file: str | None, json_file: str | None) -> None:
+def export(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
     """Write the samples of the members one after the other (`-` is stdout), and print how many went to a file.
 
     Raises:
         SettingsError: a file cannot be written.
     """
-    fields = view.fields or FIELDS
-    for option, path, begin in (("--csv", csv_file, _begin_csv), ("--jsonl", json_file, _begin_lines)):
+    fields = args.field or FIELDS
+    for option, path, begin in (("--csv", args.csv, _begin_csv), ("--jsonl", args.jsonl, _begin_lines)):
         if path is None:
             continue
         with _opened(option, path) as file:
             write, count = begin(file, ("time", "timestamp", "member", "status", *fields)), 0
             for member in members:
-                for sample in view.read(member.key, fields):
+                for sample in kept.read(member.key, args.since, args.until, fields=fields):
                     write(_row(member.key, sample, fields))
                     count += 1
         if path != "-":
@@ -287,34 +273,34 @@ def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
     return lambda row: file.write(f"{json.dumps({name: plain(row[name]) for name in names})}\n")
 
 
-def history(args: argparse.Namespace) -> int:
+def history(args: Namespace) -> int:
     """Show, compare or export the history of the chosen members, and return the exit status."""
-    _check(args, FIELDS)
+    _check(args)
     kept = History()
     there = kept.members()
     members = [_find(there, wanted) for wanted in dict.fromkeys(args.members)] if there else []
     if not there:
         hint("there is no history yet: `training-monitor vast` and `training-monitor fleet` write it while they watch")
-    until = time.time() if args.until is None else args.until
-    view = View(kept, args.since, until, tuple(dict.fromkeys(args.field)), args.json)
-    files = (args.csv, args.jsonl)
-    if files != (None, None):
-        export(view, members or there, *files)
-    if files != (None, None) and not args.json:
+    args.until = time.time() if args.until is None else args.until
+    args.field = tuple(dict.fromkeys(args.field))
+    exports = args.csv is not None or args.jsonl is not None
+    if exports:
+        export(kept, args, members or there)
+    if exports and not args.json:
         return OK
     if args.compare:
-        compare(view, members or there)
+        compare(kept, args, members or there)
     elif members:
-        describe(view, members)
+        describe(kept, args, members)
     else:
-        list_members(view, there)
+        list_members(kept, args, there)
     return OK
 
 
-def _check(args: argparse.Namespace, fields: tuple[str, ...]) -> None:
+def _check(args: Namespace) -> None:
     for field in args.field:
-        if field not in fields:
-            raise SettingsError("--field", field, f"one of {', '.join(fields)}")
+        if field not in FIELDS:
+            raise SettingsError("--field", field, f"one of {', '.join(FIELDS)}")
     if args.until is not None and args.until < args.since:
         raise SettingsError("--until", args.until, "a time after --since")
     if (args.csv == "-" or args.jsonl == "-") and (args.json or args.csv == args.jsonl):
