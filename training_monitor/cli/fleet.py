@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Sequence
@@ -12,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
-from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, print_json, put_lines
+from training_monitor.cli.output import BAD, OK, UNKNOWN, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
@@ -97,8 +96,7 @@ def _watch(
 
 
 def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig) -> int:
-    on_screen = sys.stdin.isatty() and sys.stdout.isatty() and not (args.once or args.json)
-    if on_screen and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"):
+    if can_show_screen() and not (args.once or args.json):
         from training_monitor.screens.fleet.app import run_fleet
 
         _log_beside_the_screen()
@@ -134,8 +132,7 @@ def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
     from training_monitor.screens.fleet.main import table_text
     from training_monitor.screens.kit.terminal import terminal_glyphs
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    put_lines(table_text(snapshot, width, terminal_glyphs(), config.thresholds))
+    put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs(), config.thresholds))
 
 
 def _status(snapshot: FleetSnapshot, config: FleetConfig) -> int:

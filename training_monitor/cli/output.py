@@ -66,6 +66,18 @@ def put(text: str) -> None:
     _write(sys.stdout, _OUT, text)
 
 
+def can_show_screen() -> bool:
+    """Return whether stdin and stdout are a terminal that can move its cursor."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
+def table_width(piped: int) -> int:
+    """Return the width of the terminal, or `piped` where stdout is none."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else piped
+
+
 def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
     """Print the lines of a screen, each of (text, style) pieces; in colour on a terminal."""
     for line in lines:

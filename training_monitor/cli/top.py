@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import threading
 from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
-from training_monitor.cli.output import BAD, OK, UNKNOWN, complain, hint, print_json, put_lines
+from training_monitor.cli.output import (
+    BAD,
+    OK,
+    UNKNOWN,
+    can_show_screen,
+    complain,
+    hint,
+    print_json,
+    put_lines,
+    table_width,
+)
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.units import plural
@@ -27,7 +35,7 @@ LEAVE_SECONDS = 2.0  # how long to wait for pending actions; Ctrl-C ends the wai
 
 def top(args: Namespace) -> int:
     """Run the command and return the exit status."""
-    is_screen = _is_screen(args)
+    is_screen = can_show_screen() and not (args.headless or args.once or args.json)
     _check(args, is_screen)
     collector = RunCollector(
         open_runs(args.folder, namespace=args.namespace),
@@ -58,12 +66,6 @@ def look_with_cpu(collector: RunCollector) -> RunsSnapshot:
     collector.clock.sleep(_CPU_SECONDS)
     second = collector.look_once()
     return first if second.error else second
-
-
-def _is_screen(args: Namespace) -> bool:
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    is_able = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-    return is_terminal and is_able and not (args.headless or args.once or args.json)
 
 
 def _check(args: Namespace, is_screen: bool) -> None:
@@ -99,8 +101,7 @@ def _print_table(snapshot: RunsSnapshot) -> None:
     from training_monitor.screens.kit.terminal import terminal_glyphs
     from training_monitor.screens.top.main import table_text
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-    put_lines(table_text(snapshot, width, terminal_glyphs()))
+    put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs()))
 
 
 # ---------------------------------------------------------------- CSV
