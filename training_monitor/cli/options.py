@@ -187,13 +187,12 @@ def add_offers(command: CommandParser) -> None:
         nargs="+",
         action="extend",
     )
-    for option, metavar, text in (
-        ("--max-price", "DOLLARS", "per hour, with the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)"),
-        ("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)"),
-        ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
-        ("--reliability", "SHARE", "at least this, 0 to 1 (default: 0.95)"),
-    ):
-        command.value(option, metavar, text, type=amount)
+    command.value(
+        "--max-price", "DOLLARS", "per hour, with the disk (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)", type=amount
+    )
+    command.value("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=amount)
+    command.value("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)", type=amount)
+    command.value("--reliability", "SHARE", "at least this, 0 to 1 (default: 0.95)", type=amount)
     command.value("--country-not", "XX", "not in these countries (default: CN HK)", nargs="*")
     command.flag("--bid", "cheaper machines that may be taken away at any time")
     command.value("--limit", "N", "show at most N (default: %(default)s)", type=count, default=20)
@@ -231,12 +230,9 @@ def add_top(command: CommandParser) -> None:
     )
     command.namespace()
     command.duration(INTERVAL, "between refreshes (default: 2s)", default=2.0, type=_SECONDS, short="-i")
-    for option, metavar, text in (
-        ("--max-cpus", "CORES", "that the runs may use (default: all)"),
-        ("--max-ram", "GB", "of memory that they may use (default: all)"),
-        ("--max-gpu", "GB", "of GPU memory that they may use (default: all)"),
-    ):
-        command.value(option, metavar, text, type=positive_number)
+    command.value("--max-cpus", "CORES", "that the runs may use (default: all)", type=positive_number)
+    command.value("--max-ram", "GB", "of memory that they may use (default: all)", type=positive_number)
+    command.value("--max-gpu", "GB", "of GPU memory that they may use (default: all)", type=positive_number)
     command.duration(["--csv-interval"], "between rows in CSV files (default: no CSV)", type=_SECONDS)
     command.value("--csv-dir", "PATH", "the folder of the CSV files (default: %(default)s)", default=CSV_DIR)
     mode = command.add_mutually_exclusive_group()
@@ -309,14 +305,11 @@ def add_launch(command: CommandParser) -> None:
     command.value("--name", "NAME", "of the job and its model")
     command.value("--dataset", "DIR", "a folder of images and captions on this machine")
     command.value("--trigger", "WORD", "the word that stands for what is trained")
-    for option, kind, metavar, text in (
-        ("--steps", positive_count, "N", "(default: 4000)"),
-        ("--save-every", positive_count, "N", "steps between checkpoints (default: 250)"),
-        ("--learning-rate", positive_number, "X", "(default: 0.0001)"),
-        ("--rank", positive_count, "N", "of the LoRA (default: 32)"),
-        ("--alpha", positive_number, "X", "of the LoRA (default: 32)"),
-    ):
-        command.value(option, metavar, text, type=kind)
+    command.value("--steps", "N", "(default: 4000)", type=positive_count)
+    command.value("--save-every", "N", "steps between checkpoints (default: 250)", type=positive_count)
+    command.value("--learning-rate", "X", "(default: 0.0001)", type=positive_number)
+    command.value("--rank", "N", "of the LoRA (default: 32)", type=positive_count)
+    command.value("--alpha", "X", "of the LoRA (default: 32)", type=positive_number)
     command.value("--base-model", "OWNER/NAME", "(default: black-forest-labs/FLUX.1-dev)")
     command.value(
         "--command",
@@ -332,19 +325,13 @@ def add_launch(command: CommandParser) -> None:
         action="append",
     )
     command.value("--from", "FILE", "a JSON file with the fields of TrainingRequest", dest="file")
-    _add_machine(command)
-    _add_end(command)
-
-
-def _add_machine(command: CommandParser) -> None:
     command.value("--gpu", "NAME", "preferred, most wanted first: 4090, A100, ...", nargs="+", action="extend")
-    for option, metavar, text in (
-        ("--max-price", "DOLLARS", "per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)"),
-        ("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)"),
-        ("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)"),
-        ("--budget", "DOLLARS", "the job ends when it has spent this"),
-    ):
-        command.value(option, metavar, text, type=positive_number)
+    command.value(
+        "--max-price", "DOLLARS", "per hour (default: 4.50, or VASTAI_MAX_BID_PER_HOUR)", type=positive_number
+    )
+    command.value("--min-vram", "GB", "of each GPU (default: 24, or VASTAI_MIN_VRAM_GB)", type=positive_number)
+    command.value("--disk", "GB", "(default: 64, or VASTAI_DEFAULT_DISK_GB)", type=positive_number)
+    command.value("--budget", "DOLLARS", "the job ends when it has spent this", type=positive_number)
     command.duration(SOFT_LIMIT, "send a notice after this time on rented machines", type=SECONDS_ABOVE_ZERO)
     command.duration(
         HARD_LIMIT, "save and end the job after this time on rented machines (default: 4h)", type=SECONDS_ABOVE_ZERO
@@ -352,9 +339,6 @@ def _add_machine(command: CommandParser) -> None:
     command.value("--num-gpus", "N", "(default: 1)", type=positive_count)
     command.flag("--bid", "a cheaper machine that may be taken away at any time")
     command.value("--max-machines", "N", "that it may use up (default: 3)", type=positive_count)
-
-
-def _add_end(command: CommandParser) -> None:
     command.value("--upload", "WHERE", "hf:OWNER/NAME, s3://BUCKET/PREFIX; the next where one fails", action="append")
     command.value("--samples", "LINE", "run on the machine with $MODEL; writes into $SAMPLES")
     command.value("--register", "LINE|URL", "run here, or called, with the finished model")
@@ -398,11 +382,14 @@ def add_sweep(command: CommandParser) -> None:
 
 def add_history(command: CommandParser) -> None:
     command.value("members", "MEMBER", "a key, or a part of it that only one has (default: all in a table)", nargs="*")
-    for option, default, text in (
-        ("--since", "24h", "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: %(default)s)"),
-        ("--until", None, "the same (default: now)"),
-    ):
-        command.value(option, "WHEN", text, type=_moment, default=default)
+    command.value(
+        "--since",
+        "WHEN",
+        "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: %(default)s)",
+        type=_moment,
+        default="24h",
+    )
+    command.value("--until", "WHEN", "the same (default: now)", type=_moment)
     command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
     command.value("--csv", "FILE", "write the samples there; - is stdout")
     command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text")
