@@ -278,7 +278,7 @@ class OutputReader(Engine):
         """Execute the pending requests, or else read what the files gained."""
         wishes = [self._wishes.popleft() for _ in range(len(self._wishes))]
         for wish in wishes:
-            if wish.name.startswith("search"):
+            if wish.name in ("search-back", "search-on"):
                 self._publish([replace(pane, note=f"searching for {wish.about} ...") for pane in self.panes])
         self._publish([self._read(pane, wishes) if self._is_shown(pane) else pane for pane in self.panes])
 
