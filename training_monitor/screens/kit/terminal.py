@@ -51,6 +51,31 @@ _BEGUN = regex(rb"\x1b(?:\[M[ -\xff]{0,2}|\[\[|[O\[][ -?]*)?")
 _NUMBER = regex(rb"(\d{0,2})(?:;\d{1,3})?")  # and the modifiers
 _MOUSE = regex(rb"<(\d{1,3});(\d{1,5});(\d{1,5})")
 _NOT_ASCII = regex(rb"[\x80-\xff]+")
+_ESCAPE_SECONDS = 0.025  # time limit for the rest of a sequence; after it, Esc is a key of its own
+_GATHER_SECONDS = 0.2  # changes within this time are drawn together
+_MOST_BYTES = 4096  # per read
+_FALLBACK_SIZE = (80, 24)
+_MOUSE_ON = b"\x1b[?1000h\x1b[?1006h"
+_MOUSE_OFF = b"\x1b[?1006l\x1b[?1000l"
+
+_CAPABILITIES = """
+    kcuu1 up kcud1 down kcub1 left kcuf1 right khome home kend end kpp page-up knp page-down kcbt shift-tab kent enter
+    kbs backspace kdch1 backspace
+""".split()  # terminfo capability and key name, alternating
+_COLOURS = {  # colour of a style, and its attribute without colours; reversed when selected
+    "good": (curses.COLOR_GREEN, curses.A_NORMAL),
+    "warn": (curses.COLOR_YELLOW, curses.A_BOLD),
+    "bad": (curses.COLOR_RED, curses.A_BOLD),
+    "loading": (curses.COLOR_CYAN, curses.A_DIM),
+    "batch": (curses.COLOR_GREEN, curses.A_NORMAL),
+    "validation": (curses.COLOR_MAGENTA, curses.A_NORMAL),
+    "finished": (curses.COLOR_BLUE, curses.A_BOLD),
+    "failed": (curses.COLOR_RED, curses.A_BOLD),
+    "canceled": (curses.COLOR_YELLOW, curses.A_NORMAL),
+    "killed": (curses.COLOR_RED, curses.A_NORMAL),
+}
+_PLAIN = {"dim": curses.A_DIM, "bold": curses.A_BOLD, "selected": curses.A_REVERSE, "title": curses.A_REVERSE}
+_Handler = Callable[[int, FrameType | None], object]
 
 
 def decode_keys(data: bytes, *, is_over: bool, known: Mapping[bytes, str] = _NOTHING_KNOWN) -> tuple[list[str], bytes]:
@@ -128,33 +153,6 @@ def _characters(data: bytes, place: int, is_over: bool) -> tuple[list[str], int]
 def _end(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
     found = pattern.match(data, place)
     return place if found is None else found.end()
-
-
-_ESCAPE_SECONDS = 0.025  # time limit for the rest of a sequence; after it, Esc is a key of its own
-_GATHER_SECONDS = 0.2  # changes within this time are drawn together
-_MOST_BYTES = 4096  # per read
-_FALLBACK_SIZE = (80, 24)
-_MOUSE_ON = b"\x1b[?1000h\x1b[?1006h"
-_MOUSE_OFF = b"\x1b[?1006l\x1b[?1000l"
-
-_CAPABILITIES = """
-    kcuu1 up kcud1 down kcub1 left kcuf1 right khome home kend end kpp page-up knp page-down kcbt shift-tab kent enter
-    kbs backspace kdch1 backspace
-""".split()  # terminfo capability and key name, alternating
-_COLOURS = {  # colour of a style, and its attribute without colours; reversed when selected
-    "good": (curses.COLOR_GREEN, curses.A_NORMAL),
-    "warn": (curses.COLOR_YELLOW, curses.A_BOLD),
-    "bad": (curses.COLOR_RED, curses.A_BOLD),
-    "loading": (curses.COLOR_CYAN, curses.A_DIM),
-    "batch": (curses.COLOR_GREEN, curses.A_NORMAL),
-    "validation": (curses.COLOR_MAGENTA, curses.A_NORMAL),
-    "finished": (curses.COLOR_BLUE, curses.A_BOLD),
-    "failed": (curses.COLOR_RED, curses.A_BOLD),
-    "canceled": (curses.COLOR_YELLOW, curses.A_NORMAL),
-    "killed": (curses.COLOR_RED, curses.A_NORMAL),
-}
-_PLAIN = {"dim": curses.A_DIM, "bold": curses.A_BOLD, "selected": curses.A_REVERSE, "title": curses.A_REVERSE}
-_Handler = Callable[[int, FrameType | None], object]
 
 
 def choose_glyphs(environ: Mapping[str, str], encoding: str) -> Glyphs:

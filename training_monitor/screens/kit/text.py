@@ -20,6 +20,31 @@ from training_monitor.core.units import format_bytes, known_number
 NOT_KNOWN = "-"
 UNKNOWN_WORD = "?"
 _LOSS_WIDTH = 6
+Piece = tuple[str, str]
+Line = tuple[Piece, ...]
+
+MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
+_MOST_MARKS = 2  # combining marks per character
+_CONTROLS = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+# Modifiers of the preceding character, which terminals render differently.
+_JOINERS = regex("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
+_FIRST_FLAG_LETTER, _LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
+_HARMFUL = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_SIGNS = {
+    "running": "✅",
+    "loading": "🔄",
+    "created": "⏳",
+    "pending": "⏳",
+    "exited": "❌",
+    "failed": "❌",
+    "stopped": "🛑",
+    "frozen": "🧊",
+    "rebooting": "🔁",
+    "offline": "🔌",
+    "lost": "🚫",
+    "succeeded": "🏁",
+}
+UNKNOWN_SIGN = "❓"
 
 
 def format_percent(value: float | None) -> str:
@@ -92,18 +117,6 @@ def _local(timestamp: float | None, pattern: str) -> str:
         return "?"
 
 
-Piece = tuple[str, str]
-Line = tuple[Piece, ...]
-
-MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
-_MOST_MARKS = 2  # combining marks per character
-_CONTROLS = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
-# Modifiers of the preceding character, which terminals render differently.
-_JOINERS = regex("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
-_FIRST_FLAG_LETTER, _LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
-_HARMFUL = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-
-
 @dataclass(frozen=True, slots=True)
 class Glyphs:
     """The characters a screen draws with. `bar` goes from an empty cell to a full one; `signs` are for statuses."""
@@ -117,21 +130,6 @@ class Glyphs:
     signs: Mapping[str, str] = field(default_factory=dict)
 
 
-_SIGNS = {
-    "running": "✅",
-    "loading": "🔄",
-    "created": "⏳",
-    "pending": "⏳",
-    "exited": "❌",
-    "failed": "❌",
-    "stopped": "🛑",
-    "frozen": "🧊",
-    "rebooting": "🔁",
-    "offline": "🔌",
-    "lost": "🚫",
-    "succeeded": "🏁",
-}
-UNKNOWN_SIGN = "❓"
 UNICODE = Glyphs(False, "░▏▎▍▌▋▊▉█", "─", "…", "▲", "▼", _SIGNS)
 ASCII = Glyphs(True, ".#", "-", "~", "^", "v")
 

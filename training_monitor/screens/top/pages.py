@@ -41,6 +41,14 @@ from training_monitor.screens.top.view import (
 )
 
 GONE = "this run is there no more: its file was deleted"
+_NO_PATH = (
+    "the run names no file for its {}: TrainingMonitor(..., tee_outputs=True) writes one, and so does a script"
+    " that is started with its output sent to a file"
+)
+_LONG = (f"{title} {width}" for width in range(24, 129, 8) for title in ("VALUE", "PENDING"))  # while space is left
+_STEPS = ", ".join(("NAME 10, VALUE 10, STATE 10, TYPE 5, PENDING 10, NAME 24, VALUE 16, PENDING 16, STATE 30", *_LONG))
+_USUAL = 16  # cells of a value
+_ABOVE = 3  # lines of the body before the variables
 
 
 # ---------------------------------------------------------------- one run
@@ -164,10 +172,6 @@ _COLUMNS: tuple[Column[tuple[Variable, Glyphs]], ...] = (
     Column("TYPE", "<", lambda cell, width: safe(cell[0].type, cell[1])),
     Column("STATE", "<", lambda cell, width: safe(state_of(cell[0])[0], cell[1])),
 )
-_LONG = (f"{title} {width}" for width in range(24, 129, 8) for title in ("VALUE", "PENDING"))  # while space is left
-_STEPS = ", ".join(("NAME 10, VALUE 10, STATE 10, TYPE 5, PENDING 10, NAME 24, VALUE 16, PENDING 16, STATE 30", *_LONG))
-_USUAL = 16  # cells of a value
-_ABOVE = 3  # lines of the body before the variables
 
 
 def draw_editor(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
@@ -269,12 +273,6 @@ def draw_messages(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     """Draw the results of requests, newest first."""
     entries = [wrapped(text, "", view) for text in view.messages]
     return newest_first(view, "message", entries, "nothing was asked for yet")
-
-
-_NO_PATH = (
-    "the run names no file for its {}: TrainingMonitor(..., tee_outputs=True) writes one, and so does a script"
-    " that is started with its output sent to a file"
-)
 
 
 def draw_output(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
