@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from types import TracebackType
 
 from training_monitor.cli.output import hint, paint, print_json, printable, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -180,9 +179,7 @@ class Waiting:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._closing.set()
         self._thread.join()
 

@@ -11,7 +11,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from types import TracebackType
 from typing import Any
 
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
@@ -72,10 +71,8 @@ class ServiceDisplay:
             self._heard_of(self._job_id)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._waiting.__exit__(kind, error, traceback)
+    def __exit__(self, *raised: object) -> None:
+        self._waiting.__exit__()
         with self._lock:
             self._live.clear()
 
