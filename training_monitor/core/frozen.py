@@ -6,7 +6,6 @@ few of the classes that they import. Here `__init__` is compiled for the first v
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable
 from operator import attrgetter
@@ -85,10 +84,35 @@ class _Signature:
         raise AttributeError("__signature__")
 
 
+class _Factory:
+    """The default of an argument whose field makes its own."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
 def _compile_init(cls: Any) -> None:
-    """Replace the `__init__` of a class by the one that the standard library writes for its fields."""
-    fields = [(field.name, field.type, copy.copy(field)) for field in dataclasses.fields(cls)]
-    own = {"__post_init__": cls.__post_init__} if hasattr(cls, "__post_init__") else {}
-    twin: Any = dataclasses.make_dataclass(cls.__name__, fields, namespace=own, frozen=True, repr=False, eq=False)
-    twin.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    cls.__init__ = twin.__init__
+    """Give a class the `__init__` that the standard library would write; every field is an argument.
+
+    A code object is executed, not a text: after the text, Python ends a script that was interrupted with exit status 1.
+    """
+    names: dict[str, Any] = {"_put": object.__setattr__, "_FACTORY": _Factory()}
+    arguments, named, lines = ["self"], ["*"], []
+    for field in dataclasses.fields(cls):
+        name = value = argument = field.name
+        if field.default is not dataclasses.MISSING:
+            names[f"_default_{name}"] = field.default
+            argument = f"{name}=_default_{name}"
+        elif field.default_factory is not dataclasses.MISSING:
+            names[f"_make_{name}"] = field.default_factory
+            argument, value = f"{name}=_FACTORY", f"_make_{name}() if {name} is _FACTORY else {name}"
+        (named if field.kw_only else arguments).append(argument)
+        lines.append(f"_put(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    head = ", ".join(arguments + (named if len(named) > 1 else []))
+    exec(compile("\n ".join([f"def __init__({head}):", *lines, "return"]), f"<{cls.__qualname__}>", "exec"), names)
+    init = names["__init__"]
+    init.__annotations__ = {**{field.name: field.type for field in dataclasses.fields(cls)}, "return": None}
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    cls.__init__ = init

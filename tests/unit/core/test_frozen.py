@@ -7,6 +7,10 @@ import dataclasses
 import inspect
 import pickle
 import re
+import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, field
 from functools import cached_property
@@ -86,6 +90,32 @@ def test_a_frozen_class_answers_as_one_of_the_standard_library() -> None:
 def test_the_signature_is_there_before_the_first_value() -> None:
     signature = inspect.signature(make(frozen.dataclass))
     assert list(signature.parameters) == ["first", "second", "hidden"]
+
+
+def test_the_signature_tells_made_defaults_and_named_arguments() -> None:
+    @frozen.dataclass(frozen=True, kw_only=True)
+    class Named:
+        size: int
+        labels: Mapping[str, str] = field(default_factory=dict)
+
+    assert str(inspect.signature(Named)) == "(*, size: 'int', labels: 'Mapping[str, str]' = <factory>) -> None"
+    assert Named(size=1) == Named(size=1, labels={})
+    with pytest.raises(TypeError, match="1 positional argument but 2 were given"):
+        Named(1)  # type: ignore[misc]
+
+
+def test_an_interrupted_script_that_makes_its_first_value_at_its_end_ends_by_the_interrupt() -> None:
+    script = """
+        import atexit
+        from training_monitor.core.frozen import dataclass
+        @dataclass(frozen=True)
+        class Last:
+            size: int = 1
+        atexit.register(Last)
+        raise KeyboardInterrupt
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGINT
 
 
 def test_a_frozen_value_cannot_be_changed() -> None:
