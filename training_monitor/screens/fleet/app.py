@@ -133,37 +133,37 @@ def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 
 _QUIT = replace(QUIT, act=_quit)
-_PAUSE = Key(("p",), "p", "ask no more until p is pressed again", _pause, "pause")
+_PAUSE = Key("p", "ask no more until p is pressed again", _pause, "pause")
 _CHANGES = (
-    Key(("x",), "x", "stop the marked members, or the selected one", _ask("stop"), "stop", changes=True),
-    Key(("D",), "D", "destroy the marked members, or the selected one", _ask("destroy"), "destroy", changes=True),
+    Key("x", "stop the marked members, or the selected one", _ask("stop"), "stop", changes=True),
+    Key("D", "destroy the marked members, or the selected one", _ask("destroy"), "destroy", changes=True),
 )
 _MAIN: tuple[Key[Any, Any], ...] = (
     _QUIT,
     REFRESH,
     _PAUSE,
-    Key(("c",), "c", "forget the log lines shown so far", _clear, "clear"),
+    Key("c", "forget the log lines shown so far", _clear, "clear"),
     HELP,
-    Key(("enter",), "Enter", "all that is known of the selected member", TABLE.open_detail, "detail"),
-    Key(("/",), "/", "filter by id, name, GPU, status, health or its reason", start_filter, "filter"),
-    Key(("s",), "s", "sort by the next column", TABLE.next_sort(1), "sort"),
-    Key(("S",), "S", "sort the other way round", toggle("reverse")),
-    Key(("tab",), "Tab", "the next group", _group(1), "group"),
-    Key(("shift-tab",), "Shift-Tab", "the group before", _group(-1)),
-    Key((" ",), "Space", "mark the selected member, or take its mark away", _mark, "mark"),
-    Key(("m", "v"), "m v", "compare the marked members", _compare, "compare"),
+    Key("Enter", "all that is known of the selected member", TABLE.open_detail, "detail"),
+    Key("/", "filter by id, name, GPU, status, health or its reason", start_filter, "filter"),
+    Key("s", "sort by the next column", TABLE.next_sort(1), "sort"),
+    Key("S", "sort the other way round", toggle("reverse")),
+    Key("Tab", "the next group", _group(1), "group"),
+    Key("Shift-Tab", "the group before", _group(-1)),
+    Key("Space", "mark the selected member, or take its mark away", _mark, "mark"),
+    Key("m v", "compare the marked members", _compare, "compare"),
     *_CHANGES,
-    Key(("l",), "l", "logs of the selected member, or of all", toggle("all_logs"), "logs"),
-    Key(("!",), "!", "all alerts", open_page("alerts"), "alerts"),
+    Key("l", "logs of the selected member, or of all", toggle("all_logs"), "logs"),
+    Key("!", "all alerts", open_page("alerts"), "alerts"),
     *moves(TABLE.move),
-    Key(("escape",), "Esc", "take the filter away, then the marks", _escape),
+    Key("Esc", "take the filter away, then the marks", _escape),
     REDRAW,
 )
 _PAGE = (BACK, _QUIT, REFRESH, _PAUSE, HELP, *SCROLLS)
 _DETAIL: tuple[Key[Any, Any], ...] = (
     BACK,
-    Key(("left", "["), "Left [", "the member before", TABLE.move(lambda view: -1), "before"),
-    Key(("right", "]"), "Right ]", "the next member", TABLE.move(lambda view: 1), "next"),
+    Key("Left [", "the member before", TABLE.move(lambda view: -1), "before"),
+    Key("Right ]", "the next member", TABLE.move(lambda view: 1), "next"),
     *_PAGE[1:],
     *_CHANGES,
 )

@@ -13,6 +13,7 @@ from training_monitor.screens.kit.view import Do, Frame, S, Table, V, cancel, go
 FAR = 10**9
 _MOST_TYPED = 1000
 _WHEEL = 3  # lines
+_NAMES = {"Esc": "escape", "Space": " "}
 
 Act = Callable[[V, S], V]
 By = Callable[[Any], int]  # the distance, given the view
@@ -20,17 +21,23 @@ By = Callable[[Any], int]  # the distance, given the view
 
 @dataclass(frozen=True, slots=True)
 class Key(Generic[V, S]):
-    """One entry of a key table: `names` are the terminal's key names, `shown` is the label; `word` is for the footer.
+    """One entry of a key table: `shown` is the label, of keys with a space between; `word` is for the footer.
 
-    `changes`: it changes what is monitored, so a read-only screen refuses it.
+    `changes`: it changes what is monitored, so a read-only screen refuses it. `named`: the terminal's names of the keys
+    where the label does not tell them.
     """
 
-    names: tuple[str, ...]
     shown: str
     help: str
     act: Act[V, S]
     word: str = ""
     changes: bool = False
+    named: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the terminal's names of the keys."""
+        return self.named or tuple(_NAMES.get(key, key if len(key) == 1 else key.lower()) for key in self.shown.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +163,17 @@ def moves(act: Callable[[By], Act[Any, Any]], *, ends: bool = True) -> tuple[Key
         ("home", "Home", "to the first", lambda view: -FAR),
         ("end", "End", "to the last", lambda view: FAR),
     )
-    return tuple(Key((name,), shown, text, act(by)) for name, shown, text, by in steps[: 8 if ends else 6])
+    return tuple(Key(shown, text, act(by), named=(name,)) for name, shown, text, by in steps[: 8 if ends else 6])
 
 
-QUIT: Key[Any, Any] = Key(("q",), "q", "quit; Ctrl+C does, too", do("quit"), "quit")
-REFRESH: Key[Any, Any] = Key(("r",), "r", "look now, also while paused", do("refresh"), "refresh")
-REDRAW: Key[Any, Any] = Key(("ctrl-l",), "Ctrl-L", "draw the screen anew", do("redraw"))
-HELP: Key[Any, Any] = Key(("?",), "?", "this help", open_page("help"), "help")
-BACK: Key[Any, Any] = Key(("escape", "enter"), "Esc", "back", go_back, "back")
+QUIT: Key[Any, Any] = Key("q", "quit; Ctrl+C does, too", do("quit"), "quit")
+REFRESH: Key[Any, Any] = Key("r", "look now, also while paused", do("refresh"), "refresh")
+REDRAW: Key[Any, Any] = Key("Ctrl-L", "draw the screen anew", do("redraw"))
+HELP: Key[Any, Any] = Key("?", "this help", open_page("help"), "help")
+BACK: Key[Any, Any] = Key("Esc", "back", go_back, "back", named=("escape", "enter"))
 ERASES: tuple[Key[Any, Any], ...] = (
-    Key(("backspace",), "Backspace", "erase the last character", lambda view, _: type_text(view, view.typed[:-1])),
-    Key(("ctrl-u",), "Ctrl-U", "erase all that was typed", lambda view, _: type_text(view, "")),
+    Key("Backspace", "erase the last character", lambda view, _: type_text(view, view.typed[:-1])),
+    Key("Ctrl-U", "erase all that was typed", lambda view, _: type_text(view, "")),
 )
 SCROLLS = (*moves(scroll), REDRAW)
 
@@ -174,8 +181,8 @@ SCROLLS = (*moves(scroll), REDRAW)
 def filter_keys(table: Table[V, S, Any]) -> tuple[Key[Any, Any], ...]:
     """Return the keys of the table while its filter is typed."""
     return (
-        Key(("enter",), "Enter", "keep the filter", table.keep_filter, "keep"),
-        Key(("escape",), "Esc", "the filter of before", _leave_filter, "cancel"),
+        Key("Enter", "keep the filter", table.keep_filter, "keep"),
+        Key("Esc", "the filter of before", _leave_filter, "cancel"),
         *ERASES,
         *moves(table.move),
     )
@@ -184,8 +191,8 @@ def filter_keys(table: Table[V, S, Any]) -> tuple[Key[Any, Any], ...]:
 def question_keys(act: Callable[[V, S, Any], V]) -> tuple[Key[Any, Any], ...]:
     """Return the keys of a confirmation."""
     return (
-        Key(("enter",), "Enter", "do it, if what was typed is right", confirmed(act), "confirm"),
-        Key(("escape",), "Esc", "cancel", cancel, "cancel"),
+        Key("Enter", "do it, if what was typed is right", confirmed(act), "confirm"),
+        Key("Esc", "cancel", cancel, "cancel"),
         *ERASES,
         *moves(scroll),
     )

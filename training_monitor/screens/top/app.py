@@ -136,47 +136,39 @@ def _draw_help(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     return help_page(APP, view, _COLUMN_HELP)
 
 
-_SIGNAL: Key[Any, Any] = Key(
-    ("k",), "k", "send a signal to the selected run or process", on_run(acts.ask_signal), "signal", changes=True
-)
-_DELETE: Key[Any, Any] = Key(
-    ("c",), "c", "delete the folder of the selected run", on_run(acts.ask_delete), "delete", changes=True
-)
-_EDITOR: Key[Any, Any] = Key(
-    ("e",), "e", "variables of the selected run, and edit them", on_run(acts.open_editor), "edit"
-)
-_OUTPUT: Key[Any, Any] = Key(
-    ("o",), "o", "what the selected run wrote to stdout and stderr", on_run(acts.open_output), "output"
-)
+_SIGNAL = Key("k", "send a signal to the selected run or process", on_run(acts.ask_signal), "signal", changes=True)
+_DELETE = Key("c", "delete the folder of the selected run", on_run(acts.ask_delete), "delete", changes=True)
+_EDITOR = Key("e", "variables of the selected run, and edit them", on_run(acts.open_editor), "edit")
+_OUTPUT = Key("o", "what the selected run wrote to stdout and stderr", on_run(acts.open_output), "output")
 _PAGE = (BACK, QUIT, REFRESH, HELP, *SCROLLS)
 _MAIN: tuple[Key[Any, Any], ...] = (
     QUIT,
     HELP,
-    Key(("s",), "s", "only runs of the next status", _next_status, "status"),
-    Key(("f",), "f", "only runs whose name has what is typed", start_filter, "filter"),
-    Key(("t",), "t", "show or hide the processes and threads of the run", _toggle_tree, "tree"),
+    Key("s", "only runs of the next status", _next_status, "status"),
+    Key("f", "only runs whose name has what is typed", start_filter, "filter"),
+    Key("t", "show or hide the processes and threads of the run", _toggle_tree, "tree"),
     _EDITOR,
     _OUTPUT,
     _SIGNAL,
-    Key(("l",), "l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
+    Key("l", "send a signal to all RUNNING runs shown", acts.ask_signal_of_all, "all", changes=True),
     _DELETE,
-    Key(("enter",), "Enter", "all that is known of the selected run", TABLE.open_detail, "detail"),
-    Key(("T",), "T", "show or hide the processes of all runs", _toggle_trees),
-    Key(("S", ">"), "S >", "sort by the next column", TABLE.next_sort(1), "sort"),
-    Key(("<",), "<", "sort by the column before", TABLE.next_sort(-1)),
-    Key(("R",), "R", "sort the other way round", toggle("reverse")),
+    Key("Enter", "all that is known of the selected run", TABLE.open_detail, "detail"),
+    Key("T", "show or hide the processes of all runs", _toggle_trees),
+    Key("S >", "sort by the next column", TABLE.next_sort(1), "sort"),
+    Key("<", "sort by the column before", TABLE.next_sort(-1)),
+    Key("R", "sort the other way round", toggle("reverse")),
     REFRESH,
-    Key(("p",), "p", "keep the screen as it is until p is pressed again", toggle("paused"), "pause"),
-    Key(("m",), "m", "results of requested actions", open_page("messages"), "messages"),
+    Key("p", "keep the screen as it is until p is pressed again", toggle("paused"), "pause"),
+    Key("m", "results of requested actions", open_page("messages"), "messages"),
     *moves(TABLE.move),
-    Key(("left",), "Left", "columns to the left", _sideways("across", -1)),
-    Key(("right",), "Right", "columns to the right", _sideways("across", 1)),
-    Key(("escape",), "Esc", "all runs and columns as at the beginning", _RESET),
+    Key("Left", "columns to the left", _sideways("across", -1)),
+    Key("Right", "columns to the right", _sideways("across", 1)),
+    Key("Esc", "all runs and columns as at the beginning", _RESET),
     REDRAW,
 )
 _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
-    Key(("escape",), "Esc", "back", go_back, "back"),
-    Key(("enter",), "Enter", "change the selected variable", acts.start_edit, "change", changes=True),
+    Key("Esc", "back", go_back, "back"),
+    Key("Enter", "change the selected variable", acts.start_edit, "change", changes=True),
     *moves(acts.choose_variable),
     REFRESH,
     _OUTPUT,
@@ -185,34 +177,34 @@ _EDITOR_KEYS: tuple[Key[Any, Any], ...] = (
     REDRAW,
 )
 _EDIT: tuple[Key[Any, Any], ...] = (
-    Key(("enter",), "Enter", "ask the run to use this value", acts.send_edit, "send", changes=True),
-    Key(("escape",), "Esc", "change nothing", _LEAVE_EDIT, "cancel"),
+    Key("Enter", "ask the run to use this value", acts.send_edit, "send", changes=True),
+    Key("Esc", "change nothing", _LEAVE_EDIT, "cancel"),
     *ERASES,
 )
 _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
-    Key(("escape",), "Esc", "back", _close_output, "back"),
-    Key(("tab",), "Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
-    Key(("F", "end", "G"), "F End G", "to the end, and follow it", do("end"), "follow"),
-    Key(("g", "home"), "g Home", "to the beginning", do("start"), "begin"),
-    Key(("/",), "/", "search backwards from here", change(screen="search", typed=""), "search"),
-    Key(("n",), "n", "the match before", acts.search_again("search-back"), "next"),
-    Key(("N",), "N", "the match after", acts.search_again("search-on")),
-    Key(("w",), "w", "break long lines, or cut them", _wrap, "wrap"),
-    Key(("left",), "Left", "scroll to the left", _sideways("aside", -_ASIDE)),
-    Key(("right",), "Right", "scroll to the right", _sideways("aside", _ASIDE)),
+    Key("Esc", "back", _close_output, "back"),
+    Key("Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
+    Key("F End G", "to the end, and follow it", do("end"), "follow"),
+    Key("g Home", "to the beginning", do("start"), "begin"),
+    Key("/", "search backwards from here", change(screen="search", typed=""), "search"),
+    Key("n", "the match before", acts.search_again("search-back"), "next"),
+    Key("N", "the match after", acts.search_again("search-on")),
+    Key("w", "break long lines, or cut them", _wrap, "wrap"),
+    Key("Left", "scroll to the left", _sideways("aside", -_ASIDE)),
+    Key("Right", "scroll to the right", _sideways("aside", _ASIDE)),
     *moves(_move_output, ends=False),
     HELP,
     QUIT,
     REDRAW,
 )
 _SEARCH: tuple[Key[Any, Any], ...] = (
-    Key(("enter",), "Enter", "search for it", acts.search_typed, "search"),
-    Key(("escape",), "Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
+    Key("Enter", "search for it", acts.search_typed, "search"),
+    Key("Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
     *ERASES,
 )
 _SIGNALS: tuple[Key[Any, Any], ...] = (
-    Key(("enter",), "Enter", "this signal; asks once more", acts.ask_once_more, "choose"),
-    Key(("escape",), "Esc", "send nothing", cancel, "cancel"),
+    Key("Enter", "this signal; asks once more", acts.ask_once_more, "choose"),
+    Key("Esc", "send nothing", cancel, "cancel"),
     *moves(acts.choose_signal),
 )
 APP: App[TopView, RunsSnapshot] = App(
