@@ -25,7 +25,7 @@ from training_monitor.screens.fleet.view import (
     table_columns,
     table_line,
 )
-from training_monitor.screens.kit.page import newest_first, page, question, wrapped
+from training_monitor.screens.kit.page import fact, newest_first, page, question, wrapped
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     Glyphs,
@@ -41,7 +41,6 @@ from training_monitor.screens.kit.text import (
     format_price,
     format_total,
     safe,
-    wrap,
 )
 from training_monitor.screens.kit.view import Column, Frame, Layout, fit_columns, heading_line, row_line
 
@@ -87,7 +86,7 @@ def draw_detail(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
     """Format the long texts: health, messages, errors, verdicts."""
-    glyphs, health = view.glyphs, health_of(row, snapshot, view)
+    health = health_of(row, snapshot, view)
     told: list[tuple[str, str | None, str]] = [
         ("health", f"{health.level}: {health.reason}", health.level),
         ("message", row.message, ""),
@@ -100,11 +99,10 @@ def _words(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Bo
         told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
     if row.loss_analysis is not None and row.loss_analysis.kind is not None:
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
-    body: Body = []
-    for name, text, level in told:
-        for number, line in enumerate(wrap(view.safe(text), view.width - _LABEL, glyphs) if text else ()):
-            body.append([(fit("" if number else name, _LABEL, glyphs), "dim"), (line, LEVEL_STYLES.get(level, ""))])
-    return body
+    lines = (
+        fact(name, text, view, style=LEVEL_STYLES.get(level, ""), least=_LABEL) for name, text, level in told if text
+    )
+    return [line for each in lines for line in each]
 
 
 def _facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:

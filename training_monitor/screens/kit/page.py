@@ -139,12 +139,14 @@ def wrapped(text: object, style: str, view: View, indent: str = "") -> list[list
     return [[(indent + line, style)] for line in wrap(view.safe(text), max(1, view.width - len(indent)), view.glyphs)]
 
 
-def fact(name: str, text: object, view: View, style: str = "dim", text_style: str = "") -> list[list[Piece]]:
-    """Format a name, and beside it an untrusted text, wrapped."""
-    indent = max(LABEL, min(cells(name) + 1, view.width - _LEAST_TEXT))
+def fact(
+    name: str, text: object, view: View, name_style: str = "dim", *, style: str = "", least: int = LABEL
+) -> list[list[Piece]]:
+    """Format a name in at least so many cells, and beside it an untrusted text, wrapped."""
+    indent = max(least, min(cells(name) + 1, view.width - _LEAST_TEXT))
     lines = wrap(view.safe(text), max(1, view.width - indent), view.glyphs)
     labels = [f"{fit(name, indent - 1, view.glyphs)} ", *[" " * indent] * (len(lines) - 1)]
-    return [[(label, style), (line, text_style)] for label, line in zip(labels, lines, strict=True)]
+    return [[(label, name_style), (line, style)] for label, line in zip(labels, lines, strict=True)]
 
 
 def question(view: V, title: str, body: Body) -> Frame[V]:
