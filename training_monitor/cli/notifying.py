@@ -31,13 +31,13 @@ def open_outbox(user: str | None, store: Store | None = None) -> Iterator[Outbox
 
     At the end it waits until posted notices are sent; only briefly when interrupted.
     """
+    if user is None:
+        yield None
+        return
     from training_monitor.core.store import Store
     from training_monitor.notify.configure import load_notifier
     from training_monitor.notify.outbox import Outbox
 
-    if user is None:
-        yield None
-        return
     store = store or Store()
     notifier = load_notifier(store=store)
     if [channel.name for channel in notifier.channels] == ["web"]:
@@ -76,11 +76,11 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
     Raises:
         SettingsError: it is not a URL, or the variable is not set.
     """
-    from training_monitor.notify.heartbeat import Heartbeat
-
     if url is None:
         yield None
         return
+    from training_monitor.notify.heartbeat import Heartbeat
+
     heartbeat, patience = Heartbeat(typed_or_variable("--heartbeat", url), on_problem=hint), 1.0
     try:
         yield heartbeat
