@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -164,3 +165,15 @@ def test_whoever_draws_is_told_of_every_change_and_of_nothing_else(files: Files)
     reader.look("")
     reader.look("")
     assert len(told) == 1
+
+
+def test_the_thread_reads_what_is_asked_for_and_ends_when_it_is_closed(files: Files) -> None:
+    read = threading.Event()
+    reader = OutputReader(files, RUN, read.set)
+    reader.start()
+    reader.put_on_screen("stdout", 3)
+    assert read.wait(30.0) and reader.panes[0].lines[-1] == "line 999"
+    read.clear()
+    reader.ask(Do("start"))
+    assert read.wait(30.0) and reader.panes[0].lines[0] == "line 0"
+    reader.close()

@@ -277,6 +277,9 @@ class OutputReader(Engine):
     def fail(self, key: str, error: str) -> None:
         self._publish([replace(pane, error=error) if self._is_shown(pane) else pane for pane in self.panes])
 
+    def judge(self) -> None:
+        self._next_round = self.clock.monotonic() + FOLLOW_SECONDS  # a pause also after reads that took longer
+
     def _is_shown(self, pane: Pane) -> bool:
         return pane.name in self._pages and self._shown in (pane.name, BOTH)
 
