@@ -205,18 +205,18 @@ def _counts(summary: FleetSummary) -> list[Piece]:
 def _money(summary: FleetSummary) -> list[str]:
     parts = []
     if summary.dollars_per_hour:
-        parts.append(f"{_at_least(summary.unpriced)}{format_price(summary.dollars_per_hour)}/h")
+        parts.append(f"{at_least(summary.unpriced)}{format_price(summary.dollars_per_hour)}/h")
     elif summary.unpriced:
         parts.append("nobody knows the price")
     if summary.dollars_spent:
-        parts.append(f"spent {_at_least(summary.without_total)}{format_total(summary.dollars_spent)}")
+        parts.append(f"spent {at_least(summary.without_total)}{format_total(summary.dollars_spent)}")
     if summary.credit is not None:
         most = "at most " if summary.unpriced else ""
         hours = summary.credit_hours
         lasts = "" if hours is None else f" lasts {most}{format_duration(hours * 3600)}"
         parts.append(f"credit {format_total(summary.credit)}{lasts}")
     if summary.seconds_to_completion is not None:
-        dollars, least = summary.dollars_to_completion, _at_least(summary.without_price)
+        dollars, least = summary.dollars_to_completion, at_least(summary.without_price)
         cost = "" if dollars is None else f"{least}{format_total(dollars)} "
         parts.append(f"to completion {cost}in {format_duration(summary.seconds_to_completion)}")
     if summary.without_eta:
@@ -227,6 +227,6 @@ def _money(summary: FleetSummary) -> list[str]:
     return parts
 
 
-def _at_least(unknown: int) -> str:
+def at_least(unknown: int) -> str:
     """Return the prefix of a sum that lacks `unknown` values."""
     return "at least " if unknown else ""

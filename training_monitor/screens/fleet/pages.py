@@ -9,7 +9,7 @@ from training_monitor.core.units import format_duration, format_sparkline, plura
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, compare_runs
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
-from training_monitor.screens.fleet.main import alert_line, member_names
+from training_monitor.screens.fleet.main import alert_line, at_least, member_names
 from training_monitor.screens.fleet.view import (
     LEVEL_STYLES,
     FleetView,
@@ -269,9 +269,5 @@ def _costs(rows: Sequence[TrainingMetrics]) -> str:
     totals = [row.total_cost for row in rows if row.total_cost is not None]
     if not prices:
         return "What they cost is not known."
-    spent = f", and {_at_least(totals, rows)}{format_total(sum(totals))} so far" if totals else ""
-    return f"They cost {_at_least(prices, rows)}{format_price(sum(prices))}/h{spent}."
-
-
-def _at_least(known: Sequence[float], rows: Sequence[TrainingMetrics]) -> str:
-    return "at least " if len(known) < len(rows) else ""
+    spent = f", and {at_least(len(rows) - len(totals))}{format_total(sum(totals))} so far" if totals else ""
+    return f"They cost {at_least(len(rows) - len(prices))}{format_price(sum(prices))}/h{spent}."
