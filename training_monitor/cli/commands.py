@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from training_monitor.cli.output import (
     BAD,
+    EXITS,
     OK,
     UNKNOWN,
     USAGE,
     complain,
+    format_unlisted,
     hint,
     number,
     paint,
@@ -28,7 +30,7 @@ from training_monitor.cli.output import (
 from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNotFound, TrainingMonitorError
 from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.reports import CheckReport, JobCheckReport
-from training_monitor.core.units import format_bytes, format_duration, plural
+from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import CheckpointListing, NotSeen, Verdict, WatchedJob
 from training_monitor.jobs.attempts import training_name
 from training_monitor.judging.judge import ENDS, UNNAMED_FAILURES, format_verdict
@@ -37,7 +39,6 @@ from training_monitor.logs.job_progress import format_position, job_progress
 if TYPE_CHECKING:
     from training_monitor.jobs.claims import Claim, Claims
 
-EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "unknown": "blue"}
 BAR_WIDTH = 24
 _LABEL = 11
@@ -393,11 +394,6 @@ def resources(args: Namespace) -> int:
         for demand in report["pending_demands"]:
             say(f"  waiting: {demand}")
     return OK if report["healthy"] else UNKNOWN
-
-
-def format_unlisted(count: int) -> str:
-    """Format how many entries of a checkpoint folder were not examined."""
-    return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"
 
 
 def checkpoints(args: Namespace) -> int:

@@ -23,8 +23,10 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.regex import regex
+from training_monitor.core.units import plural
 
 OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
+EXITS = {"ok": OK, "warning": OK, "failed": BAD, "unknown": UNKNOWN}  # of verdicts
 UNCUT = 100_000
 LEAST_WIDTH = 8  # minimum width of a column that may be cut
 _DEFINITE = (CheckpointNotFound, CommandFailed, JobExists, AlreadySupervised)
@@ -176,3 +178,8 @@ def one_line(text: str) -> str:
 def number(value: float | None, digits: int = 0, unit: str = "") -> str:
     """Format a number with its unit; ? is unknown."""
     return "?" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def format_unlisted(count: int) -> str:
+    """Format how many entries of a checkpoint folder were not examined."""
+    return f"{plural(count, 'older checkpoint or closed folder', 'older checkpoints or closed folders')}, not looked at"

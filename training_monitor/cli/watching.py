@@ -11,14 +11,15 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from training_monitor.cli.commands import EXITS, format_unlisted
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
 from training_monitor.cli.output import (
     BAD,
+    EXITS,
     OK,
     UNKNOWN,
     complain,
+    format_unlisted,
     hint,
     interrupted_status,
     paint,
