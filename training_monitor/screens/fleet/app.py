@@ -31,7 +31,7 @@ from training_monitor.screens.kit.keys import (
     start_filter,
     toggle,
 )
-from training_monitor.screens.kit.loop import run_screen
+from training_monitor.screens.kit.loop import Session, run_screen
 from training_monitor.screens.kit.page import help_page
 from training_monitor.screens.kit.terminal import terminal_glyphs
 from training_monitor.screens.kit.view import Do, Frame, asked, opened, said
@@ -207,23 +207,14 @@ def run_fleet(
     run_screen(APP, _FleetSession(fleet), view)
 
 
-class _FleetSession:
+class _FleetSession(Session[FleetView, FleetSnapshot]):
     def __init__(self, fleet: FleetMonitor) -> None:
+        super().__init__(fleet)
         self._fleet = fleet
-
-    def start(self, ring: Callable[[], None]) -> None:
-        self._fleet.start()
-        self._fleet.listen(ring)
-
-    def close(self) -> None:
-        self._fleet.close()
 
     def look(self, view: FleetView) -> tuple[FleetSnapshot, FleetView]:
         snapshot = self._fleet.snapshot()
         return snapshot, follow(view, snapshot.rows)
-
-    def drawn(self, view: FleetView) -> None:
-        pass
 
     def obey(self, view: FleetView, command: Do) -> FleetView:
         match command:

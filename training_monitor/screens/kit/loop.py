@@ -4,38 +4,40 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic
 
+from training_monitor.core.engine import Engine
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.screens.kit.keys import App, update
 from training_monitor.screens.kit.page import render_screen
 from training_monitor.screens.kit.terminal import Terminal, open_terminal
-from training_monitor.screens.kit.view import Do, S, Snapshot, V, said
+from training_monitor.screens.kit.view import Do, S, V, said
 
 _TICK_SECONDS = 1.0
 _TURN_SECONDS = 0.001  # switch interval: a key press must not wait long for threads that parse replies
 
-S_co = TypeVar("S_co", bound=Snapshot, covariant=True)
 
+class Session(Generic[V, S]):
+    """The data of a screen, which an engine collects, and the executor of its commands. No method blocks."""
 
-class Session(Protocol[V, S_co]):
-    """The data of a screen and the executor of its commands. No method blocks."""
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def start(self, ring: Callable[[], None]) -> None:
         """Start looking in the background; call `ring` whenever there is something new to show."""
-        ...
+        self._engine.start()
+        self._engine.listen(ring)
 
     def close(self) -> None:
         """Stop looking."""
-        ...
+        self._engine.close()
 
-    def look(self, view: V) -> tuple[S_co, V]:
+    def look(self, view: V) -> tuple[S, V]:
         """Return the current snapshot, and the view updated with it."""
-        ...
+        raise NotImplementedError
 
     def drawn(self, view: V) -> None:
         """Take note of the view that was drawn."""
-        ...
 
     def obey(self, view: V, command: Any) -> V:
         """Execute a command and return the view after it.
@@ -43,7 +45,7 @@ class Session(Protocol[V, S_co]):
         Raises:
             TrainingMonitorError: it failed.
         """
-        ...
+        raise NotImplementedError
 
 
 def run_screen(app: App[V, S], session: Session[V, S], view: V) -> None:

@@ -34,7 +34,7 @@ from training_monitor.screens.kit.keys import (
     start_filter,
     toggle,
 )
-from training_monitor.screens.kit.loop import run_screen
+from training_monitor.screens.kit.loop import Session, run_screen
 from training_monitor.screens.kit.page import help_page
 from training_monitor.screens.kit.terminal import terminal_glyphs
 from training_monitor.screens.kit.text import gain
@@ -350,10 +350,11 @@ def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
     run_screen(APP, _TopSession(collector), TopView(title, read_only, terminal_glyphs()))
 
 
-class _TopSession:
+class _TopSession(Session[TopView, RunsSnapshot]):
     """The snapshot that is shown, and the reader of the open output."""
 
     def __init__(self, collector: RunCollector) -> None:
+        super().__init__(collector)
         self._collector = collector
         self._snapshot = collector.snapshot()
         self._wanted_after: float | None = None  # while paused: show a look newer than this
@@ -362,12 +363,11 @@ class _TopSession:
 
     def start(self, ring: Callable[[], None]) -> None:
         self._ring = ring
-        self._collector.start()
-        self._collector.listen(ring)
+        super().start(ring)
 
     def close(self) -> None:
         self._close_output()
-        self._collector.close()
+        super().close()
 
     def look(self, view: TopView) -> tuple[RunsSnapshot, TopView]:
         """Take over the new runs unless paused, the messages, and the windows of the output."""
