@@ -47,10 +47,6 @@ STEPS = """
 """
 
 
-def _nothing(key: str) -> Sequence[FleetSample]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class FleetView(View):
     """The view of a fleet; `screen` can also be detail, comparison or alerts.
@@ -69,7 +65,7 @@ class FleetView(View):
     title: str = "fleet"
     selected: str = ""
     thresholds: Thresholds = Thresholds()
-    recent: Recent = field(default=_nothing, compare=False)
+    recent: Recent = field(default=lambda key: (), compare=False)
     group: str | None = None
     marked: frozenset[str] = frozenset()
     asked: tuple[tuple[str, float], ...] = ()
