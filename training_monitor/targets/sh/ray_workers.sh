@@ -1,4 +1,4 @@
-# Ray's drivers and workers among the processes of a machine; jobs/ray_processes.py says how they are known.
+# Ray's drivers and workers among the processes of a machine; jobs/ray_jobs.py says how they are known.
 
 # Print `PID NUMBER` for each worker that has a job.
 list_ray_workers() {
