@@ -133,6 +133,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
+    """A process on a GPU as nvidia-smi reports it; `memory_used_mb` None is "not reported", never zero."""
+
     pid: int
     name: str
     gpu_uuid: str | None
@@ -170,6 +172,8 @@ class RayJob:
 
 @dataclass(frozen=True, slots=True)
 class RayResources:
+    """The GPUs and CPUs of a Ray cluster, and what waits for some; None is unknown."""
+
     gpus_used: float | None
     gpus_available: float | None
     cpus_used: float | None

@@ -147,18 +147,12 @@ class LightningCallback(_Hooks):
         """The key that a trainer also looks for when it resumes from a checkpoint: that of versions before 1.5."""
         return type(self)
 
-    def setup(self, trainer: Any, module: Any, stage: str | None = None) -> None:
-        """Do nothing: a fit begins with `on_fit_start`."""
-
-    def teardown(self, trainer: Any, module: Any, stage: str | None = None) -> None:
-        """Do nothing: a fit ends with `on_fit_end`."""
+    # A fit begins with `on_fit_start` and ends with `on_fit_end`; nothing is saved, so nothing is loaded.
+    setup = teardown = load_state_dict = _nothing
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: a monitor does not belong in a checkpoint."""
         return {}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Do nothing: nothing was saved."""
 
     def _is_first_process(self, trainer: Any, *others: Any) -> bool:
         """Return whether the hook was called in the process of global rank 0."""

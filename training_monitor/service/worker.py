@@ -169,7 +169,7 @@ def run_worker(
         sweep: also destroy machines that no job needs, see `sweep_instances`.
         config: default: that of the settings file.
         heartbeat: pinged after every successful look at a job's machine or at an empty queue.
-        outbox: sends the  on_event: called with each event. on_line: called with each line of the trainings'
+        outbox: sends the notices. on_event: called with each event. on_line: called with each line of the trainings'
             logs.
         stopping: set it to end the worker, not the jobs: their machines go on.
 
