@@ -310,14 +310,9 @@ class _Sweep:
         seconds = now - (now if memory.outage_since is None else memory.outage_since)
         if seconds >= self.config.outage_after and not memory.outage_told:
             reason = f"the instances cannot be listed for {format_duration(seconds)}: {error.what}"
-            alert: SweepAlert = {
-                "type": "LISTING_FAILED",
-                "instance_id": None,
-                "reason": reason,
-                "job_id": None,
-                "seconds": seconds,
-                "cost_per_hour": None,
-            }
+            alert = SweepAlert(
+                type="LISTING_FAILED", instance_id=None, reason=reason, job_id=None, seconds=seconds, cost_per_hour=None
+            )
             self.report["alerts"].append(alert)
             number = memory.outages
             self._post(templates.listing_failed(self.owner, seconds=seconds, error=error.what, generation=number))
