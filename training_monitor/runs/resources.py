@@ -32,7 +32,7 @@ Busiest = list[dict[str, str | int | float]]
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """GPU memory by pid over all GPUs, and of the GPUs together, in MiB; None is unknown, and `error` says why."""
+    """Used GPU memory by pid over all GPUs, and `total` that of the GPUs, in MiB; None is unknown, see `error`."""
 
     by_pid: Mapping[int, float] | None = None
     total: float | None = None
@@ -40,7 +40,7 @@ class GpuMemory:
 
 
 def add_up_gpus(table: GpuTable, processes: Sequence[GpuProcess]) -> GpuMemory:
-    """Add up over all GPUs; a sum with an unknown part is unknown."""
+    """Add up what processes use and what GPUs have; a sum with an unknown part is unknown."""
     if table.error:
         return GpuMemory(error=f"nvidia-smi: {table.error}")
     by_pid: dict[int, float] = {}
@@ -50,26 +50,17 @@ def add_up_gpus(table: GpuTable, processes: Sequence[GpuProcess]) -> GpuMemory:
             silent = each.pid
         else:
             by_pid[each.pid] = by_pid.get(each.pid, 0.0) + each.memory_used_mb
+    totals = [gpu.memory_total_mb for gpu in table.gpus if gpu.memory_total_mb is not None]
     return GpuMemory(
         by_pid if silent is None else None,
-        _sum([gpu.memory_total_mb for gpu in table.gpus]),
+        sum(totals) if totals and len(totals) == len(table.gpus) else None,
         None if silent is None else f"nvidia-smi does not say what process {silent} uses",
     )
 
 
 def with_gpus(machine: MachineSample, memory: GpuMemory) -> MachineSample:
     """Add the memory of the GPUs to a sample."""
-    return replace(
-        machine,
-        gpu_mib=memory.by_pid,
-        gpu_total_mib=memory.total,
-        gpu_error=memory.error,
-    )
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    return replace(machine, gpu_mib=memory.by_pid, gpu_total_mib=memory.total, gpu_error=memory.error)
 
 
 class GpuReader:
