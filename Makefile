@@ -5,8 +5,8 @@ VENV ?= .venv
 TEST_EXTRAS ?=
 # Options for pytest, for instance: make test ARGS="-k gpu -x"
 ARGS ?=
-# How many tests run side by side. Most wait for others, so it is one more than there are cores.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# How many tests run side by side. Most wait for others for two thirds of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 
 BIN := $(VENV)/bin
 # The file is made last, so it says that the environment is complete; in it are the extras installed so far.
