@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -250,10 +251,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command like Ctrl-C does; nohup still works
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
-        args, unknown = build_parser().parse_known_args(argv)
-        if unknown:
-            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        status = _run(args)
+        status = _run(_parse(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()  # here a closed pipe is handled, at interpreter exit it would be an error
         return status
     except KeyboardInterrupt as interrupt:
@@ -264,6 +262,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; an unknown command or option ends it, with the one that was probably meant."""
+    parser = build_parser()
+    names = [name for group in GROUPS.values() for name in group]
+    if argv and not argv[0].startswith("-") and argv[0] not in names:
+        parser.error(f"there is no command {argv[0]!r}{_meant_instead(argv[0], names)}; see training-monitor --help")
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        known = re.findall(r"--[\w-]+", args.parser.format_help())
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant_instead(unknown[0], known)}")
+    return args
+
+
+def _meant_instead(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from training_monitor.cli.argument_types import (
     count,
     positive_count,
 )
-from training_monitor.cli.main import GROUPS, build_parser
+from training_monitor.cli.main import GROUPS, build_parser, main
 
 COMMANDS = {
     STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
@@ -78,3 +78,21 @@ def test_zero_is_a_count_and_no_positive_one() -> None:
 def test_arguments_are_declared_only_for_commands_that_exist() -> None:
     declared = {name.removeprefix("add_") for name in vars(options) if name.startswith("add_")}
     assert declared <= {name for group in GROUPS.values() for name in group}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("chek local", "there is no command 'chek' (did you mean check?)"),
+        ("xyzzy", "there is no command 'xyzzy'; see training-monitor --help"),
+        ("watch --intervall 3 local", "unrecognized arguments: --intervall (did you mean --interval?)"),
+        ("watch --stall-after 3 local --quux", "unrecognized arguments: --quux\n"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
+    words: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    assert expected in capsys.readouterr().err
