@@ -22,7 +22,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.regex import regex
+from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
 from training_monitor.core.units import plural
 
 OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
@@ -47,12 +47,11 @@ _COLOUR_OF = {  # by style of a screen's lines
 }
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _OUT, _ERR = threading.Lock(), threading.Lock()  # two locks: a blocked reader of stdout must not block stderr
-_ANSI = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 
 
 def printable(text: str) -> str:
     """Return untrusted text without control sequences."""
-    return _CONTROL.sub("?", _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+    return _CONTROL.sub("?", TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def wants_colour(stream: IO[str]) -> bool:

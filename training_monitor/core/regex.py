@@ -27,3 +27,7 @@ class _Regex:
         compiled = re.compile(self.pattern, self._flags)
         self.__dict__.update({method: getattr(compiled, method) for method in _METHODS})
         return getattr(compiled, name)
+
+
+# Colours, moves of the cursor and titles (ECMA-48: CSI and OSC); a title without an end takes no more than this with it
+TERMINAL_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.regex import regex
+from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
 from training_monitor.core.values import Notice, WatchedJob
 
 _OF_MACHINES = (
@@ -22,7 +22,6 @@ _OF_MACHINES = (
 _OF_CREDIT = ("credit_low", "fleet_credit", "fleet_budget")
 _OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_state_unwritable")
 _TITLE_UNITS = 200
-_ANSI = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LINE_ENDS = regex(r"\r\n?|[\u2028\u2029]")
 # A web address, or one character with the marks, skin tones and joined characters that belong to it.
@@ -95,7 +94,7 @@ DESKTOP = Markup(1000, _escape_html)
 
 def clean(text: str) -> str:
     """Remove terminal sequences, control characters and lone surrogates; tabs and line ends stay."""
-    return _CONTROL.sub("", _LINE_ENDS.sub("\n", _ANSI.sub("", text)))
+    return _CONTROL.sub("", _LINE_ENDS.sub("\n", TERMINAL_SEQUENCE.sub("", text)))
 
 
 def render(notice: Notice, markup: Markup) -> str:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import isfinite
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.regex import regex
+from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
 from training_monitor.core.units import format_bytes, known_number
 
 NOT_KNOWN = "-"
@@ -25,7 +25,6 @@ Line = tuple[Piece, ...]
 
 MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
 _MOST_MARKS = 2  # combining marks per character
-_CONTROLS = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 # Modifiers of the preceding character, which terminals render differently.
 _JOINERS = regex("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 _FIRST_FLAG_LETTER, _LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
@@ -145,7 +144,7 @@ def safe(text: object, glyphs: Glyphs) -> str:
     text = str(text)[:MOST_CHARACTERS]
     if text.isascii() and text.isprintable():
         return text
-    text = _JOINERS.sub("", _CONTROLS.sub("", text))
+    text = _JOINERS.sub("", TERMINAL_SEQUENCE.sub("", text))
     if glyphs.ascii:
         kept = (char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
         return "".join(_shown(char) if char.isascii() else "?" for char in kept)
