@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from training_monitor.core.frozen import dataclass
 from training_monitor.core.regex import regex
-from training_monitor.logs.shapes import by_shape
+from training_monitor.logs.shapes import MOST_SHAPES, by_shape
 from training_monitor.logs.text import as_whole, in_known_words, last_match, parse_duration
 
 _NUMBER = r"[+-]?(?:\d{1,15}(?:,\d{3}){0,4}(?:\.\d{0,20})?(?:e[+-]?\d{1,4})?|nan|inf(?:inity)?)"
@@ -217,36 +216,86 @@ _KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
 
-class Reading(NamedTuple):
-    """One `name: number` pair of a line; `total` is the number after a slash."""
-
-    text: str
-    number: float
-    unit: str
-    total: int | None
-
-
 class _Pair(NamedTuple):
-    """Where a `name: number` pair stands in a line; `name` is None if it has digits, `total` if there is none."""
+    """A `name: number` pair of a shape: where they stand in its lines; `name` is None if it has digits.
+
+    `form` of its number: digits | decimal | exponent | other.
+    """
 
     name: str | None
     name_at: slice
-    text: slice
+    at: slice
+    form: str
     unit: str
-    total: slice | None
+    total_at: slice | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Finds:
-    """What the patterns find in all lines of a shape, once these use the known words."""
+class _Rate(NamedTuple):
+    """A rate (`1.2it/s`) of a shape: its field, and how its number becomes that field's."""
 
-    pairs: tuple[_Pair, ...]
-    has_epoch: bool
-    has_rate: bool
-    bar: re.Pattern[str] | None
-    eta: re.Pattern[str] | None
-    has_column: bool
-    has_steps_took: bool
+    field: str
+    at: slice
+    thousands: float
+    seconds_each: float | None  # of a unit that counts seconds: `ms/step`
+
+
+class Finds:
+    """What the patterns find in all lines of a shape, once these use the known words. Hashed by identity."""
+
+    def __init__(self, shape: str) -> None:
+        line = in_known_words(shape)
+        self.is_reworded = line != shape
+        self.pairs = tuple(_pairs(line))
+        self.digit_names = tuple(pair.name_at for pair in self.pairs if pair.name is None)
+        epoch = last_match(_EPOCH, line) or _TIMM_EPOCH.search(line)
+        self.epoch = _spans(epoch, 1, 2) if epoch else ()
+        inside = _INSIDE_EPOCH.match(line, epoch.end()) if epoch else None
+        self.inside = (inside[1] or "", *_spans(inside, 2, 3)) if inside else None
+        self.rates = tuple(map(_rate, _RATE.finditer(line)))
+        bar = next(filter(None, (pattern.search(line) for pattern in _DRAWN_BARS)), None)
+        self.bar = _spans(bar, 1, 2, 3) if bar else ()
+        eta = _ETA.search(line) or _SPENT_AND_LEFT.search(line)
+        if eta is None and any(words in line for words in (" left", " remaining", " to go")):
+            eta = _TIME_LEFT.search(line)
+        self.eta = _span(eta, 1) if eta else None
+        column, took = _COLUMN_MS.search(line), _STEPS_TOOK.search(line)
+        self.column = _span(column, 1) if column else None
+        self.took = _spans(took, 1, 2) if took else ()
+        self.names_batch_cost = "batch_cost" in line
+        self.is_metric_logger = re.search(r"\bepoch: ?\[", line) is not None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.pairs or self.epoch or self.rates or self.eta or self.took)
+
+
+class _Counter(NamedTuple):
+    """A number that may count steps; `total_at` is after its slash, `named_total_at` that of `total_steps` and such."""
+
+    name: str
+    at: slice
+    total_at: slice | None
+    named_total_at: slice | None
+    is_micro: bool
+
+
+class _Plan(NamedTuple):
+    """How the fields of the lines of a shape are read from their places.
+
+    Attributes:
+        inside: the counter within the epoch, and its total.
+        counters: the best first.
+        numbers: field, place and factor.
+        times, counted_times: place and two factors of what may be the seconds of a step: always, and beside a step.
+        seconds_left: the place of an ETA in seconds.
+    """
+
+    inside: tuple[slice, slice] | None
+    counters: tuple[_Counter, ...]
+    numbers: tuple[tuple[str, slice, float], ...]
+    times: tuple[tuple[slice, float, float], ...]
+    counted_times: tuple[tuple[slice, float, float], ...]
+    seconds_left: slice | None
 
 
 def read_fields(line: str) -> dict[str, Any]:
@@ -256,39 +305,52 @@ def read_fields(line: str) -> dict[str, Any]:
         Field name to value. `step` and `total_steps` count the job, `epoch_step` and `epoch_steps` the epoch. `counter`
         is not a field: it is the name that gave the step, "update" when the line also counts smaller iterations.
     """
-    finds = _find(line)
-    if finds is None:
-        return {}
-    line = in_known_words(line)
-    readings = _readings(line, finds)
-    fields = _epoch_fields(line, readings) if finds.has_epoch else {}
-    fields.update(_step_fields(readings, fields))
-    for field, found in _numbers(readings).items():
-        if math.isfinite(found.number) or not field.endswith("_per_second"):
-            fields[field] = found.number * (1e3 if found.unit == "k" else 1.0)
-    left = _add_drawn_bar(line, finds, fields)
-    _add_speed(line, finds, readings, fields)
-    _add_eta(line, finds, left, readings, fields)
-    return fields
+    finds = find_fields(line)
+    return {} if finds is None else read_found(finds, line)
 
 
 @by_shape
-def _find(line: str) -> _Finds | None:
-    line = in_known_words(line)
-    eta = next((pattern for pattern in (_ETA, _SPENT_AND_LEFT) if pattern.search(line)), None)
-    if eta is None and any(words in line for words in (" left", " remaining", " to go")):
-        eta = _TIME_LEFT if _TIME_LEFT.search(line) else None
-    found = _Finds(
-        pairs=tuple(_pairs(line)),
-        has_epoch=bool(_EPOCH.search(line) or _TIMM_EPOCH.search(line)),
-        has_rate=_RATE.search(line) is not None,
-        bar=next((pattern for pattern in _DRAWN_BARS if pattern.search(line)), None),
-        eta=eta,
-        has_column=_COLUMN_MS.search(line) is not None,
-        has_steps_took=_STEPS_TOOK.search(line) is not None,
-    )
-    is_empty = not (found.pairs or found.has_epoch or found.has_rate or found.eta or found.has_steps_took)
-    return None if is_empty else found
+def find_fields(line: str) -> Finds | None:
+    """Return where the fields stand in a lower-case line; None if it has none."""
+    found = Finds(line)
+    return None if found.is_empty else found
+
+
+def read_found(finds: Finds, line: str) -> dict[str, Any]:
+    """Return the fields of a line of the shape in which these places were found."""
+    if finds.is_reworded:
+        line = in_known_words(line)
+    fields: dict[str, Any] = {}
+    total = None
+    if finds.epoch:
+        epoch_at, total_at = finds.epoch
+        fields["epoch"] = float(line[epoch_at])
+        if total_at is not None:
+            fields["total_epochs"] = total = int(line[total_at])
+    plan = _plan(finds, tuple([line[at] for at in finds.digit_names]), total == 1)
+    if plan.inside:
+        fields["epoch_step"], fields["epoch_steps"] = int(line[plan.inside[0]]), int(line[plan.inside[1]])
+    for counter in plan.counters:
+        if _read_counter(counter, line, fields):
+            break
+    for field, at, factor in plan.numbers:
+        number = _number(line[at])
+        if math.isfinite(number) or not field.endswith("_per_second"):
+            fields[field] = number * factor
+    left = _add_drawn_bar(line, finds.bar, fields) if finds.bar else None
+    _add_speed(line, finds, plan, fields)
+    if finds.eta or left or plan.seconds_left:
+        _add_eta(line, finds, plan, left, fields)
+    return fields
+
+
+def _span(found: re.Match[str], group: int) -> slice:
+    return slice(*found.span(group))
+
+
+def _spans(found: re.Match[str], *groups: int) -> tuple[Any, ...]:
+    """Return where the groups stand; None for those that are not there."""
+    return tuple(None if found[group] is None else _span(found, group) for group in groups)
 
 
 def _pairs(line: str) -> Iterator[_Pair]:
@@ -296,27 +358,90 @@ def _pairs(line: str) -> Iterator[_Pair]:
     for found in _PAIR.finditer(line):
         name = None if any(map(str.isdigit, found[1])) else _plain(found[1])
         if name is None or _is_known(name):
-            total = slice(*found.span(4)) if found[4] else None
-            yield _Pair(name, slice(*found.span(1)), slice(*found.span(2)), found[3] or "", total)
+            name_at, at, total_at = _spans(found, 1, 2, 4)
+            yield _Pair(name, name_at, at, _form(found[2]), found[3] or "", total_at)
 
 
-def _readings(line: str, finds: _Finds) -> dict[str, Reading]:
-    readings = {}
-    for name, name_at, text_at, unit, total_at in finds.pairs:
-        text = line[text_at]
-        total = int(line[total_at].replace(",", "")) if total_at else None
-        readings[name or _plain(line[name_at])] = Reading(text, float(text.replace(",", "")), unit, total)
-    return readings
+def _form(number: str) -> str:
+    if "e" in number:
+        return "exponent"
+    return "digits" if number.isdigit() else "decimal" if "." in number.rstrip(".") else "other"
 
 
-def _numbers(readings: Mapping[str, Reading]) -> dict[str, Reading]:
-    """Return the readings that are fields of their own: by the first known name, or else by a spelled one."""
-    ranked: dict[str, tuple[int, Reading]] = {}
-    for name, reading in readings.items():
+def _rate(found: re.Match[str]) -> _Rate:
+    over, _, below = found[3].partition("/")
+    seconds_each = None if below in ("s", "sec", "second") else _UNIT_FACTOR.get(over, 1.0)
+    over = over if seconds_each is None else "step"
+    field = next(field for words, field in _RATE_FIELDS if over.startswith(words))
+    return _Rate(field, _span(found, 1), 1e3 if found[2] else 1.0, seconds_each)
+
+
+@lru_cache(maxsize=MOST_SHAPES)
+def _plan(finds: Finds, digit_names: tuple[str, ...], is_one_epoch: bool) -> _Plan:
+    """Return how lines of a shape are read, given the names in them that have digits."""
+    names = iter(digit_names)
+    pairs = {_plain(next(names)) if pair.name is None else pair.name: pair for pair in finds.pairs}
+    inside = _take_inside(finds, pairs, is_one_epoch) if finds.epoch else None
+    return _Plan(
+        inside=inside,
+        counters=tuple(_counters(pairs)),
+        numbers=tuple(_numbers(pairs)),
+        times=tuple(_times(pairs, _is_step_time)),
+        counted_times=tuple(_times(pairs, _COUNTED_STEP_TIMES.__contains__)),
+        seconds_left=next((pairs[name].at for name in _SECONDS_LEFT if name in pairs), None),
+    )
+
+
+def _take_inside(finds: Finds, pairs: dict[str, _Pair], is_one_epoch: bool) -> tuple[slice, slice] | None:
+    """Return the counter of the epoch, and remove counters of the epoch from the pairs."""
+    if finds.inside is None:
+        for name in _STEP_NAMES_WITH_TOTAL:  # without a total: it counts the epoch, or is a size
+            if name in pairs and pairs[name].total_at is None:
+                del pairs[name]
+        return None
+    name, *at = finds.inside
+    if is_one_epoch or (finds.epoch[1] is None and (name in ("step", "steps") or (name and "batch_cost" in pairs))):
+        return None  # PaddleSeg, with batch_cost, prints the counter of the job this way
+    pairs.pop(name, None)
+    return at[0], at[1]
+
+
+def _counters(pairs: Mapping[str, _Pair]) -> Iterator[_Counter]:
+    named_total_at = next((pairs[key].at for key in _TOTAL_NAMES if key in pairs), None)
+    has_micro = any(key in pairs for key in _MICRO_NAMES)
+    for name in sorted(pairs.keys() & _STEP_RANK.keys(), key=_STEP_RANK.__getitem__):
+        pair, is_micro = pairs[name], name in _MICRO_NAMES
+        if _counts_steps(name, pair, pairs):
+            called = "update" if has_micro and not is_micro else name
+            yield _Counter(called, pair.at, pair.total_at, named_total_at, is_micro)
+
+
+def _counts_steps(name: str, pair: _Pair, pairs: Mapping[str, _Pair]) -> bool:
+    """Whether a number counts steps, unlike `step: 1172.13` (a time), `steps: 4000` (a setting) or `step=3.1e+4`."""
+    if name in _STEP_NAMES_WITH_TOTAL and pair.total_at is None:
+        is_measured = any("loss" in other or other in _NUMBER_FIELDS["learning_rate"] for other in pairs)
+        return is_measured and name != "iterations" and not pair.unit and pair.form == "digits"
+    return not pair.unit and pair.form != "exponent" and (pair.form != "decimal" or name == "global_step")
+
+
+def _numbers(pairs: Mapping[str, _Pair]) -> Iterator[tuple[str, slice, float]]:
+    """Yield the pairs that are fields of their own: by the first known name, or else by a spelled one."""
+    ranked: dict[str, tuple[int, _Pair]] = {}
+    for name, pair in pairs.items():
         field, rank = _FIELD_OF_NAME.get(name) or (_spelled_field(name), len(_FIELD_OF_NAME))
         if field is not None and (field not in ranked or rank < ranked[field][0]):
-            ranked[field] = rank, reading
-    return {field: reading for field, (_, reading) in ranked.items()}
+            ranked[field] = rank, pair
+    for field, (_, pair) in ranked.items():
+        yield field, pair.at, 1e3 if pair.unit == "k" else 1.0
+
+
+def _times(pairs: Mapping[str, _Pair], is_time: Callable[[str], bool]) -> Iterator[tuple[slice, float, float]]:
+    for name, pair in pairs.items():
+        suffixed = _TIME_SUFFIX.fullmatch(name)
+        base, unit = (suffixed[1], suffixed[2]) if suffixed else (name, "ms" if name.startswith("ms") else "s")
+        if is_time(name) or is_time(base):
+            own = pair.unit if pair.unit in ("ms", "s") else unit
+            yield pair.at, _UNIT_FACTOR[own], 1e3 if pair.unit == "k" else 1.0
 
 
 @lru_cache(maxsize=1024)
@@ -357,42 +482,28 @@ def _plain(name: str) -> str:
     return next((name[len(section) :] for section in _SECTIONS if name.startswith(section)), name)
 
 
-def _epoch_fields(line: str, readings: dict[str, Reading]) -> dict[str, Any]:
-    """Return the epoch and totals, and remove counters of the epoch from the readings."""
-    found = last_match(_EPOCH, line) or _TIMM_EPOCH.search(line)
-    if not found:
-        return {}
-    total = int(found[2]) if found[2] else None
-    fields: dict[str, Any] = {"epoch": float(found[1])}
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _read_counter(counter: _Counter, line: str, fields: dict[str, Any]) -> bool:
+    """Add the step that a counter shows; False if its number is none."""
+    text = line[counter.at]
+    step = int(text) if text.isdigit() else as_whole(_number(text))
+    if step is None or step < 0:
+        return False
+    total = int(line[counter.total_at].replace(",", "")) if counter.total_at else None
+    if counter.is_micro and total and _beside_epoch(fields, step, total):
+        fields["epoch_step"], fields["epoch_steps"] = step, total
+        return True
+    fields["step"], fields["counter"] = step, counter.name
+    if not total and counter.named_total_at:
+        total = as_whole(_number(line[counter.named_total_at]))
+    elif not total:
+        total = None
     if total is not None:
-        fields["total_epochs"] = total
-    inside = _INSIDE_EPOCH.match(line, found.end())
-    if inside and total != 1 and not (inside[1] in ("step", "steps") and total is None):
-        if "batch_cost" in readings and total is None and inside[1]:
-            return fields  # PaddleSeg prints the counter of the job this way
-        fields["epoch_step"], fields["epoch_steps"] = int(inside[2]), int(inside[3])
-        readings.pop(inside[1] or "", None)
-    elif inside is None:
-        for name in _STEP_NAMES_WITH_TOTAL:  # without a total: it counts the epoch, or is a size
-            if name in readings and readings[name].total is None:
-                del readings[name]
-    return fields
-
-
-def _step_fields(readings: Mapping[str, Reading], fields: Mapping[str, Any]) -> dict[str, Any]:
-    for name in sorted(readings.keys() & _STEP_RANK.keys(), key=_STEP_RANK.__getitem__):
-        reading = readings[name]
-        if not _counts_steps(name, reading, readings):
-            continue
-        step = as_whole(reading.number)
-        if step is None or step < 0:
-            continue
-        total = reading.total or next((as_whole(readings[key].number) for key in _TOTAL_NAMES if key in readings), None)
-        if name in _MICRO_NAMES and reading.total and _beside_epoch(fields, step, reading.total):
-            return {"epoch_step": step, "epoch_steps": reading.total}
-        counter = "update" if name not in _MICRO_NAMES and any(key in readings for key in _MICRO_NAMES) else name
-        return {"step": step, "counter": counter, **({} if total is None else {"total_steps": total})}
-    return {}
+        fields["total_steps"] = total
+    return True
 
 
 def _beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
@@ -401,72 +512,57 @@ def _beside_epoch(fields: Mapping[str, Any], step: int, total: int) -> bool:
     return epoch is not None and epochs is not None and not epoch - 1 <= epochs * step / total <= epoch + 1
 
 
-def _counts_steps(name: str, reading: Reading, readings: Mapping[str, Reading]) -> bool:
-    """Whether a reading counts steps, unlike `step: 1172.13` (a time), `steps: 4000` (a setting) or `step=3.1e+4`."""
-    if name in _STEP_NAMES_WITH_TOTAL and reading.total is None:
-        is_measured = any("loss" in other or other in _NUMBER_FIELDS["learning_rate"] for other in readings)
-        return is_measured and name != "iterations" and not reading.unit and reading.text.isdigit()
-    if reading.unit or "e" in reading.text:
-        return False
-    return "." not in reading.text.rstrip(".") or name == "global_step"
-
-
-def _add_drawn_bar(line: str, finds: _Finds, fields: dict[str, Any]) -> str | None:
+def _add_drawn_bar(line: str, bar: tuple[slice, slice, slice], fields: dict[str, Any]) -> str | None:
     """Add the counts of a bar within an epoch; return its remaining time or "", None without a bar."""
-    bar = finds.bar and finds.bar.search(line)
-    if bar is None or "step" in fields or not ("loss" in fields or "epoch" in fields):
+    if "step" in fields or not ("loss" in fields or "epoch" in fields):
         return None
-    fields["epoch_step"], fields["epoch_steps"] = int(bar[1]), int(bar[2])
-    return bar[3] or "" if int(bar[1]) < int(bar[2]) else ""
+    count, total = int(line[bar[0]]), int(line[bar[1]])
+    fields["epoch_step"], fields["epoch_steps"] = count, total
+    return line[bar[2]] if count < total and bar[2] else ""
 
 
-def _add_speed(line: str, finds: _Finds, readings: Mapping[str, Reading], fields: dict[str, Any]) -> None:
-    for number, thousand, unit in _RATE.findall(line) if finds.has_rate else ():
-        rate = float(number.replace(",", "")) * (1e3 if thousand else 1.0)
-        over, _, below = unit.partition("/")
-        if below not in ("s", "sec", "second"):
-            rate = 1.0 / (rate * _UNIT_FACTOR.get(over, 1.0)) if rate > 0 else 0.0
-            over = "step"
+def _add_speed(line: str, finds: Finds, plan: _Plan, fields: dict[str, Any]) -> None:
+    for field, at, thousands, seconds_each in finds.rates:
+        rate = _number(line[at]) * thousands
+        if seconds_each is not None:
+            rate = 1.0 / (rate * seconds_each) if rate > 0 else 0.0
         if rate > 0:
-            fields.setdefault(next(field for words, field in _RATE_FIELDS if over.startswith(words)), rate)
+            fields.setdefault(field, rate)
     counted = "step" in fields or "epoch_step" in fields
-    seconds = _seconds_per_step(readings, counted)
-    column = _COLUMN_MS.search(line) if finds.has_column and counted and seconds is None else None
-    seconds = float(column[1]) * 1e-3 if column else seconds
-    if seconds is None and finds.has_steps_took and (took := _STEPS_TOOK.search(line)) and int(took[1]):
-        seconds = float(took[2]) / int(took[1])
+    seconds = _seconds_per_step(line, plan.times)
+    if counted and seconds is None:
+        seconds = _seconds_per_step(line, plan.counted_times)
+        if seconds is None and finds.column:
+            seconds = float(line[finds.column]) * 1e-3
+    if seconds is None and finds.took and (steps := int(line[finds.took[0]])):
+        seconds = float(line[finds.took[1]]) / steps
     if seconds and 1e-9 < seconds < 1e9 and "steps_per_second" not in fields:
         fields["steps_per_second"] = 1.0 / seconds
 
 
-def _seconds_per_step(readings: Mapping[str, Reading], counted: bool) -> float | None:
-    for is_time in (_is_step_time, _COUNTED_STEP_TIMES.__contains__) if counted else (_is_step_time,):
-        for name, reading in readings.items():
-            suffixed = _TIME_SUFFIX.fullmatch(name)
-            base, unit = (suffixed[1], suffixed[2]) if suffixed else (name, "ms" if name.startswith("ms") else "s")
-            if reading.number > 0 and (is_time(name) or is_time(base)):
-                own = reading.unit if reading.unit in ("ms", "s") else unit
-                return reading.number * _UNIT_FACTOR[own] * (1e3 if reading.unit == "k" else 1.0)
+def _seconds_per_step(line: str, times: tuple[tuple[slice, float, float], ...]) -> float | None:
+    for at, unit, thousands in times:
+        if (number := _number(line[at])) > 0:
+            return number * unit * thousands
     return None
 
 
-def _add_eta(
-    line: str, finds: _Finds, left: str | None, readings: Mapping[str, Reading], fields: dict[str, Any]
-) -> None:
-    found = finds.eta and finds.eta.search(line)
-    shown = left or (found[1] if found else None)
-    counted = next((readings[name].number for name in _SECONDS_LEFT if name in readings), None)
-    seconds = parse_duration(shown) if shown else counted
+def _add_eta(line: str, finds: Finds, plan: _Plan, left: str | None, fields: dict[str, Any]) -> None:
+    shown = left or (line[finds.eta] if finds.eta else None)
+    if shown:
+        seconds = parse_duration(shown)
+    else:
+        seconds = _number(line[plan.seconds_left]) if plan.seconds_left else None
     if seconds is not None and 0 <= seconds < math.inf:
         fields["eta_seconds"] = seconds
-        fields["eta_scope"] = "epoch" if left is not None or _ends_with_epoch(line, seconds, fields) else "job"
+        fields["eta_scope"] = "epoch" if left is not None or _ends_with_epoch(finds, seconds, fields) else "job"
 
 
-def _ends_with_epoch(line: str, eta: float, fields: Mapping[str, Any]) -> bool:
+def _ends_with_epoch(finds: Finds, eta: float, fields: Mapping[str, Any]) -> bool:
     """Whether an ETA is that of the epoch: MetricLogger's is, Paddle's is the job's, for others the numbers decide."""
-    if "batch_cost" in line or "epoch_step" not in fields:
+    if finds.names_batch_cost or "epoch_step" not in fields:
         return False
-    if re.search(r"\bepoch: ?\[", line):
+    if finds.is_metric_logger:
         return True
     rate, epochs = fields.get("steps_per_second"), fields.get("total_epochs")
     rest = (fields["epoch_steps"] - fields["epoch_step"]) / rate if rate else 0.0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
@@ -31,17 +31,37 @@ _FROM_ZERO = regex(
 )
 _FRACTION = regex(r"[\"']epoch[\"']: ?(?:\d{1,9}\.\d|[\"']\d)")
 _RESULT = regex(
-    r"(?<![a-z])(?:loss|acc|accuracy|auc|f1|bleu|perplexity|ppl|miou|map|reward|error|score)\w{0,20}[\"']?"
+    r"(?<![a-z])(?:loss|acc|accuracy|auc|f\d|bleu|perplexity|ppl|miou|map|reward|error|score)\w{0,20}[\"']?"
     r"\s?(?:[:=]|\s)\s?(?:[\d\-]|nan)"
     r"|\btotal time\b|\bepoch\s?[:#]?\s{0,3}\[?\d{1,9}(?:/\d{1,9})?\]?:?,? (?:is |has |was )?"
     r"(?:took|finished|completed?|done|ended)\b|\b(?:finished|completed|end of) (?:training )?epoch\b"
 )
 _KERAS_EPOCH_END = regex(r"(?:^|\s)(\d{1,9})/\1 (?:\[={1,80}\] )?- \d")
+_KERAS_BAR = regex(r"\d/\d{1,9} (?:\[={1,80}\] )?- \d")
 _FEWEST_SAMPLES = 4  # samples of a log that suffice to show what its counter counts
 _UNEVEN = 1.5  # steps by which the epochs of a job may differ
 LONGEST_ETA = 10 * 365 * 86_400.0  # seconds; a longer forecast is discarded
 _MOST_STEPS = 1e15
 _SAME_UNIT = 0.02  # of an epoch: how far step and epochs may disagree and still count the same steps
+
+
+class EpochSigns(NamedTuple):
+    """What the words of a line say of epochs: they count from 0, are fractions, have a result, or may have ended."""
+
+    from_zero: bool
+    fraction: bool
+    result: bool
+    may_end: bool
+
+
+def epoch_signs(text: str) -> EpochSigns:
+    """Return the signs in a line in lower case; the same for all lines of its shape."""
+    return EpochSigns(
+        from_zero=_FROM_ZERO.search(text) is not None,
+        fraction=_FRACTION.search(text) is not None,
+        result=_RESULT.search(text) is not None,
+        may_end=_KERAS_BAR.search(text) is not None,
+    )
 
 
 @dataclass
@@ -105,23 +125,24 @@ class EpochCount:
         self.announced = fields.get("total_steps", self.announced)
         return {"epochs_planned": self.epochs} if "total_epochs" in fields else {}
 
-    def read(self, fields: Mapping[str, Any], text: str) -> dict[str, Any]:
+    def read(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> dict[str, Any]:
         """Return the fields of one line with its counter under the right name, and the epochs done.
 
         Args:
             fields: of `Progress`, as the line alone shows them.
             text: the line in lower case.
+            signs: those in the line.
         """
         found = dict(fields)
-        counts = found.keys() & {"step", "epoch_step", "epoch"}
+        counts = "step" in found or "epoch_step" in found or "epoch" in found
         epoch = found.get("epoch", self.epoch) if counts else None
         if epoch is None or not math.isfinite(epoch):
-            return found | self._read_end(text)
-        self._learn_numbers(found, text)
+            return found | self._read_end(text) if signs.may_end else found
+        self._learn_numbers(found, text, signs)
         if not self.fractional and self.epochs != 1:
             self._learn_counter(found, epoch)
             found = self._renamed(found)
-        self.done = self._done(found, epoch, text)
+        self.done = self._done(found, epoch, signs)
         self.epoch = epoch
         found["epochs_done"] = self.done
         if self.epochs is not None:
@@ -137,13 +158,13 @@ class EpochCount:
         self.done = min(max(0.0, self.epoch - self._first()) + 1.0, float(self.epochs or self.epoch + 1))
         return {"epochs_done": self.done}
 
-    def _learn_numbers(self, found: Mapping[str, Any], text: str) -> None:
+    def _learn_numbers(self, found: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
         """Learn whether epochs count from zero or one or are fractions, and how many there are."""
         epoch, total = found.get("epoch"), found.get("total_epochs")
         if epoch is None:
             return
-        self.fractional = self.fractional or epoch != int(epoch) or _FRACTION.search(text) is not None
-        if not self.fractional and (epoch == 0 or _FROM_ZERO.search(text)):
+        self.fractional = self.fractional or epoch != int(epoch) or signs.fraction
+        if not self.fractional and (epoch == 0 or signs.from_zero):
             self.first = 0
         if total is not None:
             bare = f"[{epoch:.0f}/{total}]" not in text.replace(" ", "")
@@ -183,7 +204,7 @@ class EpochCount:
             found.update(epoch_step=found["step"], epoch_steps=found["total_steps"], step=None, total_steps=None)
         return found
 
-    def _done(self, found: Mapping[str, Any], epoch: float, text: str) -> float:
+    def _done(self, found: Mapping[str, Any], epoch: float, signs: EpochSigns) -> float:
         """Return how many epochs were done when the line was printed."""
         if "epochs_done" in found:
             return float(found["epochs_done"])
@@ -196,7 +217,7 @@ class EpochCount:
             return min(most, begun + (min(1.0, step / steps) if steps else 0.0))
         if job_step is not None and job_steps and self.epochs and job_steps == self.job_steps:
             return min(most, float(self.epochs * job_step / job_steps))
-        if job_step is None and _RESULT.search(text) and self._ends(epoch):
+        if job_step is None and signs.result and self._ends(epoch):
             return min(most, begun + 1.0)
         same = self.done if epoch == self.epoch and not self.several else None
         return min(most, max(begun, same or 0.0))

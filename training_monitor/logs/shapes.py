@@ -6,25 +6,44 @@ depend on no digit: `\\d` is good and `[1-9]` is not (`tests/unit/logs/test_shap
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, wraps
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 MOST_SHAPES = 2048
 LONGEST_SHAPE = 2000  # longer lines are asked themselves: they are rare, and keeping them costs memory
 _TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_TO_ZERO_LINES = bytes.maketrans(b"123456789\r\x08", b"000000000\n\n")
 
 Found = TypeVar("Found")
+FoundIn = TypeVar("FoundIn", covariant=True)
 
 
-def by_shape(find: Callable[[str], Found]) -> Callable[[str], Found]:
+class Asked(Protocol[FoundIn]):
+    """A function of a line that is asked by shape; who knows the shape gives it."""
+
+    def __call__(self, line: str, shape: bytes | None = None) -> FoundIn: ...
+
+
+def by_shape(find: Callable[[str], Found]) -> Asked[Found]:
     """Decorate a function of a line that answers the same for lines that differ in their digits only."""
     find_in_shape = lru_cache(MOST_SHAPES)(lambda shape: find(shape.decode(errors="surrogatepass")))
 
     @wraps(find)
-    def find_in_line(line: str) -> Found:
+    def find_in_line(line: str, shape: bytes | None = None) -> Found:
         if len(line) > LONGEST_SHAPE:
             return find(line)
-        return find_in_shape(line.encode(errors="surrogatepass").translate(_TO_ZERO))
+        return find_in_shape(shape_of(line) if shape is None else shape)
 
     return find_in_line
+
+
+def shape_of(line: str) -> bytes:
+    """Return the shape of a line."""
+    return line.encode(errors="surrogatepass").translate(_TO_ZERO)
+
+
+def lines_and_shapes(text: str) -> Iterator[tuple[str, bytes]]:
+    """Return the lines of a text and their shapes; a carriage return and a backspace end a line too."""
+    shapes = text.encode(errors="surrogatepass").translate(_TO_ZERO_LINES).split(b"\n")
+    return zip(text.replace("\r", "\n").replace("\b", "\n").split("\n"), shapes, strict=True)

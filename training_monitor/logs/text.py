@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from training_monitor.core.regex import regex
-from training_monitor.logs.shapes import by_shape
+from training_monitor.logs.shapes import LONGEST_SHAPE, by_shape, lines_and_shapes, shape_of
 
 HEAD_LENGTH = 6000
 TAIL_LENGTH = 2000
 
 _ESCAPE = regex(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,2}(?:;\d{1,3}){0,4}m")
-_BREAK = regex(r"[\r\n\x08]+")
-_SPACES = str.maketrans({"\u00a0": " ", "\t": " ", "\ufeff": " ", "\x00": " "})
+_BLANKS = "\u00a0\t\ufeff\x00"
+_SPACES = str.maketrans(dict.fromkeys(_BLANKS, " "))
 _PREFIX = regex(
     r"""\s*(?:
       \((?:[^()\n]{1,80}[ ,])?pid=\d{1,10}[^()\n]{0,60}\)[ ]?     # Ray actors and tasks, NeMo-Run
@@ -208,11 +209,37 @@ def log_pieces(text: str) -> Iterator[str]:
     A longer piece keeps its head (metric lines of several thousand characters name the step first) and its tail (of
     many redraws on one line, the newest is last).
     """
-    for raw in _BREAK.split(text):
-        if raw and not raw.isspace():
+    return (piece for piece, _ in shaped_pieces(text))
+
+
+def shaped_pieces(text: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the pieces of a log as `log_pieces` does, and their shapes."""
+    for raw, shape in lines_and_shapes(text):
+        if not raw:
+            continue
+        clean = _clean_part(raw, shape)
+        if clean is None:
             piece = strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
-            if piece:
-                yield piece
+            if piece and not raw.isspace():
+                yield piece, shape_of(piece)
+        elif clean.shape:
+            yield raw[clean.start :], clean.shape
+
+
+class _CleanPart(NamedTuple):
+    """Where the clean text of a line begins, and its shape: empty where the line is blank."""
+
+    start: int
+    shape: bytes
+
+
+@by_shape
+def _clean_part(raw: str) -> _CleanPart | None:
+    """Return which end of a line is its clean text; None if its text has to be changed."""
+    if len(raw) > LONGEST_SHAPE or _ESCAPE.search(raw) or "[repeated " in raw or any(map(raw.__contains__, _BLANKS)):
+        return None
+    start = len(raw) if raw.isspace() else _prefix_length(raw)
+    return _CleanPart(start, shape_of(raw[start:]))
 
 
 def _cut(raw: str) -> str:

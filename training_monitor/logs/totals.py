@@ -6,6 +6,7 @@ Each line counts once, however the chunks are cut.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Any
 
@@ -23,8 +24,8 @@ from training_monitor.logs.events import (
     remember,
 )
 from training_monitor.logs.job_progress import EpochCount, job_progress
-from training_monitor.logs.text import log_pieces
-from training_monitor.logs.training_log import NOTHING, begins_attempt, parse_progress, read_progress
+from training_monitor.logs.text import shaped_pieces
+from training_monitor.logs.training_log import begins_attempt, parse_progress, read_piece, read_progress
 
 MOST_LOSSES, KEPT_LOSSES = 1000, 500
 MOST_MESSAGES, KEPT_MESSAGES = 100, 50
@@ -83,14 +84,12 @@ class LogTotals:
         if first:
             self._line.add(chunk[: first.start()])
             self.close()
-            for piece in log_pieces(chunk[first.end() : last]):
-                self._read(piece)
+            self._read_all(chunk[first.end() : last])
         self._line.add(chunk[last + 1 :])
 
     def close(self) -> None:
         """Count the unfinished last line: the log has ended."""
-        for piece in log_pieces(self._line.take()):
-            self._read(piece)
+        self._read_all(self._line.take())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the totals so far; None is "not seen".
@@ -130,23 +129,30 @@ class LogTotals:
         """Return the progress in the text that follows, without adding it to the totals."""
         return read_progress(text, replace(self.epochs))
 
-    def _read(self, piece: str) -> None:
-        told = events_in(piece)
-        found = read_progress(piece, self.epochs)
-        if begins_attempt(piece):
+    def _read_all(self, text: str) -> None:
+        newest = {name: getattr(self.progress, name) for name in _FIELDS}
+        for piece, shape in shaped_pieces(text):
+            self._read(piece, shape, newest)
+        self.progress = Progress(**newest)
+
+    def _read(self, piece: str, shape: bytes, newest: dict[str, Any]) -> None:
+        told = events_in(piece, shape)
+        found = read_piece(piece, shape, self.epochs)
+        step, total, loss = found.get("step"), found.get("total_steps"), found.get("loss")
+        if begins_attempt(piece, shape):
             self.job_bar = None
-        if found.step is not None and self._is_inner_bar(piece, found):
-            found = NOTHING
-        elif found.step is not None and found.total_steps is not None:
+        if step is not None and self._is_inner_bar(piece, total, newest["total_steps"]):
+            found, loss = {}, None
+        elif step is not None and total is not None:
             self.job_bar = piece[-1000:]
-        if found is not NOTHING:
-            self._take(found)
-        if found.loss is not None:
-            self._add_loss(found.loss, found.step)
+        if found:
+            _take(newest, found)
+        if loss is not None:
+            self._add_loss(loss, step)
         self.checkpoints.read(piece if told.save else "")
         if told.sample:
             self.samples.read(piece)
-        if (told.message and is_error(piece)) or (found.loss is not None and not math.isfinite(found.loss)):
+        if (told.message and is_error(piece)) or (loss is not None and not math.isfinite(loss)):
             _add_message(self.errors, piece)
         elif told.message and is_warning(piece):
             _add_message(self.warnings, piece)
@@ -155,23 +161,11 @@ class LogTotals:
         if told.gpu_memory and (memory := read_gpu_memory(piece)):
             self.memory = {"used": memory[0], "total": memory[1]}
 
-    def _is_inner_bar(self, piece: str, found: Progress) -> bool:
+    def _is_inner_bar(self, piece: str, total: int | None, known: int | None) -> bool:
         """Whether a bar with a smaller total is drawn within the job's bar, as HF evaluation does."""
-        known = self.progress
-        if self.job_bar is None or found.total_steps is None or found.total_steps >= (known.total_steps or 0):
+        if self.job_bar is None or total is None or total >= (known or 0):
             return False
-        return parse_progress(f"{self.job_bar}\n{piece}").total_steps != found.total_steps
-
-    def _take(self, found: Progress) -> None:
-        changes = {name: value for name in _FIELDS if (value := getattr(found, name)) is not None}
-        if found.step is not None and found.step > (self.progress.total_steps or found.step):
-            changes.setdefault("total_steps", None)
-        if found.step is None and found.epoch_steps is not None and found.epoch_steps == self.progress.total_steps:
-            changes.update(step=None, total_steps=None)  # the supposed counter of the job turned out to count the epoch
-        before, newest = self.progress, replace(self.progress, **changes)
-        if before.finished and newest.step not in (before.step, newest.total_steps):
-            newest = replace(newest, finished=None)  # steps after the end of a training belong to another one
-        self.progress = newest
+        return parse_progress(f"{self.job_bar}\n{piece}").total_steps != total
 
     def _add_loss(self, loss: float, step: int | None) -> None:
         if step is not None and (step, str(loss)) == self.last_loss_at:
@@ -181,6 +175,18 @@ class LogTotals:
         self.loss_count += 1
         if len(self.losses) > MOST_LOSSES:
             del self.losses[:-KEPT_LOSSES]
+
+
+def _take(newest: dict[str, Any], found: Mapping[str, Any]) -> None:
+    """Add what a line shows to the newest values."""
+    step, finished, before, total = found.get("step"), newest["finished"], newest["step"], newest["total_steps"]
+    newest.update({name: value for name, value in found.items() if value is not None})
+    if step is not None and step > (total or step) and found.get("total_steps") is None:
+        newest["total_steps"] = None
+    if step is None and total is not None and found.get("epoch_steps") == total:
+        newest["step"] = newest["total_steps"] = None  # the supposed counter of the job turned out to count the epoch
+    if finished and newest["step"] not in (before, newest["total_steps"]):
+        newest["finished"] = None  # steps after the end of a training belong to another one
 
 
 def _add_message(known: list[str], text: str) -> None:

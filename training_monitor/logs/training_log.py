@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
-from training_monitor.logs.fields import read_fields
-from training_monitor.logs.job_progress import EpochCount
+from training_monitor.logs.fields import Finds, find_fields, read_found
+from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs
 from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import (
     in_known_words,
     last_match,
-    log_pieces,
     message_start,
     parse_count,
     parse_duration,
+    shaped_pieces,
 )
 
 _COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?[kKMG]?"
@@ -129,36 +129,108 @@ _CELL = regex(
     r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
     r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
 )
+_ROW = regex(r"[\s|]*\d")
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
 
-def split_name(head: str) -> tuple[str, str]:
-    """Split the text before a bar's counter into another logger's words and the bar's own name."""
+class _Bar(NamedTuple):
+    """Where the bars of a shape show what; None for what they do not show.
+
+    Attributes:
+        key: the words of its name without its numbers: equal for every redraw of the bar.
+        counts: steps | epochs | other work.
+        doing: whether its name is that of an activity other than training, which counts where nothing is measured.
+        rate, scale, is_inverse: of the speed: its number, the thousand of `kit/s`, and whether it is `s/it`.
+    """
+
+    name: slice
+    in_name: _Name
+    key: str
+    notes: slice
+    in_notes: Finds | None
+    counts: str
+    doing: bool
+    done: slice
+    total: slice
+    eta: slice
+    rate: slice | None
+    scale: float
+    is_inverse: bool
+    signs: EpochSigns
+
+
+class _Name(NamedTuple):
+    """Where the names of bars show fields: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`.
+
+    `tune` is the epoch, the step and the rest of a torchtune name.
+    """
+
+    tune: tuple[slice, slice, slice] | None
+    fields: Finds | None
+    epoch: tuple[slice, slice] | None
+    is_of_steps: bool
+    is_of_epochs: bool
+
+
+def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> _Bar:
+    name, notes_at = piece[name_at].lower(), _stripped(piece, bar.span("notes"), " ,")
+    unit, scale = _unit_of(bar["unit"] or "it/s")
+    counts = "steps" if unit in _STEP_UNITS else "epochs" if unit in _EPOCH_UNITS else "other work"
+    return _Bar(
+        name=name_at,
+        in_name=_find_in_name(name),
+        key=" ".join(re.findall(r"[a-z]{2,}", name)),
+        notes=notes_at,
+        in_notes=find_fields(piece[notes_at].lower()),
+        counts="other work" if OTHER_WORK.search(name) else counts,
+        doing=_OTHER_DOING.search(name) is not None,
+        done=slice(*bar.span("count")),
+        total=slice(*bar.span("total")),
+        eta=slice(*bar.span("eta")),
+        rate=slice(*bar.span("rate")) if bar["rate"] else None,
+        scale=scale,
+        is_inverse=(bar["unit"] or "").lower().startswith("s/"),
+        signs=epoch_signs(f"{name} {bar['notes']}".lower()),
+    )
+
+
+def _find_in_name(name: str) -> _Name:
+    tune, epoch = _TORCHTUNE_NAME.search(name), _EPOCH_NAME.search(name)
+    rest_at = _stripped(name, (tune.end(), len(name)), " :", before="") if tune else None
+    return _Name(
+        tune=(slice(*tune.span(1)), slice(*tune.span(2)), rest_at) if tune and rest_at else None,
+        fields=find_fields(name[rest_at] if rest_at else name.strip()),
+        epoch=(slice(*epoch.span(1)), slice(*epoch.span(2))) if epoch else None,
+        is_of_steps=_STEPS_NAME.search(name) is not None,
+        is_of_epochs=_EPOCHS_NAME.search(name) is not None,
+    )
+
+
+def _stripped(text: str, span: tuple[int, int], signs: str | None = None, before: str | None = None) -> slice:
+    """Return where a part of a text stands without these signs at its ends."""
+    part = text[slice(*span)].rstrip(signs)
+    start = span[0] if before == "" else span[0] + len(part) - len(part.lstrip(signs))
+    return slice(start, span[0] + len(part))
+
+
+def _name_span(head: str) -> tuple[int, int, int]:
+    """Return where other loggers' words end in the text before a bar's counter, and where the bar's own name stands."""
     percent = head.rfind("%")
     drawn = head[:percent].rstrip("0123456789. ") if percent >= 0 else head.rstrip("| ")
-    cut = drawn.rfind("}") + 1
-    return drawn[:cut], drawn[cut:][-200:]
+    words = drawn.rfind("}") + 1
+    return words, max(words, len(drawn) - 200), len(drawn)
 
 
-def bar_key(name: str) -> str:
-    """Return the words of a bar's name without its numbers: equal for every redraw of the bar."""
-    return " ".join(re.findall(r"[a-z]{2,}", name))
-
-
-def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
+def _read_bar(piece: str, name: str, bar: _Bar) -> dict[str, Any]:
     """Return the fields of `Progress` that a bar shows, given its lower-case name; empty when it counts other work."""
-    unit, scale = _unit_of(bar["unit"] or "it/s")
-    fields = read_fields(bar["notes"].strip(" ,").lower())
-    measured = "loss" in fields or "learning_rate" in fields
-    if OTHER_WORK.search(name) or not (measured or not _OTHER_DOING.search(name)):
+    fields = read_found(bar.in_notes, piece[bar.notes].lower()) if bar.in_notes else {}
+    if bar.counts == "other work" or (bar.doing and not ("loss" in fields or "learning_rate" in fields)):
         return {}
-    if unit not in _STEP_UNITS | _EPOCH_UNITS:
-        return {}
-    count, total = parse_count(bar["count"]), parse_count(bar["total"] or "?")
+    count, total = parse_count(piece[bar.done]), parse_count(piece[bar.total])
     if count is None:
         return {}
-    fields.update(_name_fields(name))
-    epochs = unit in _EPOCH_UNITS or _EPOCHS_NAME.search(name) is not None
+    fields.update(_read_name(name, bar.in_name))
+    epochs = bar.counts == "epochs" or bar.in_name.is_of_epochs
     epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
     if epochs:
         fields.pop("inside_epoch", None)
@@ -167,10 +239,10 @@ def read_bar(name: str, bar: re.Match[str]) -> dict[str, Any]:
         fields.update(epoch_step=count, epoch_steps=total, eta_scope="epoch")
     else:
         fields.update(step=count, total_steps=total, eta_scope="job")
-    eta = parse_duration(bar["eta"] or "") if total is not None else None
+    eta = parse_duration(piece[bar.eta]) if total is not None else None
     fields.update(eta_seconds=eta, eta_scope=fields.get("eta_scope", "job") if eta is not None else None)
-    if not epochs and bar["rate"]:
-        fields["steps_per_second"] = _steps_per_second(bar["rate"], bar["unit"], scale)
+    if not epochs and bar.rate:
+        fields["steps_per_second"] = _steps_per_second(piece[bar.rate], bar)
     return fields
 
 
@@ -191,30 +263,30 @@ def _unit_of(unit: str) -> tuple[str, float]:
     return name, 1.0
 
 
-def _steps_per_second(rate: str, unit: str, scale: float) -> float | None:
-    number = float(rate.replace(",", "")) * scale if rate != "?" else 0.0
+def _steps_per_second(rate: str, bar: _Bar) -> float | None:
+    number = float(rate.replace(",", "")) * bar.scale if rate != "?" else 0.0
     if number <= 0:
         return None
-    return 1.0 / number if unit.lower().startswith("s/") else number
+    return 1.0 / number if bar.is_inverse else number
 
 
-def _name_fields(name: str) -> dict[str, Any]:
-    """Return the fields in a bar's name: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`."""
-    tune = _TORCHTUNE_NAME.search(name)
-    if tune:
-        return {
-            **read_fields(name[tune.end() :].rstrip(" :")),
-            "epoch": float(tune[1]),
-            "step": int(tune[2]),
-            "inside_epoch": True,
-        }
-    fields = {key: value for key, value in read_fields(name.strip()).items() if key in _NAME_FIELDS}
-    found = _EPOCH_NAME.search(name)
-    if found:
-        fields["epoch"] = float(found[1])
-        fields.update({"total_epochs": int(found[2])} if found[2] else {})
+def _read_name(name: str, places: _Name) -> dict[str, Any]:
+    """Return the fields in a bar's name, and whether it counts within the epoch that it names."""
+    if places.tune:
+        epoch_at, step_at, rest_at = places.tune
+        found = read_found(places.fields, name[rest_at]) if places.fields else {}
+        return {**found, "epoch": float(name[epoch_at]), "step": int(name[step_at]), "inside_epoch": True}
+    fields: dict[str, Any] = {}
+    if places.fields:
+        found = read_found(places.fields, name.strip())
+        fields = {key: value for key, value in found.items() if key in _NAME_FIELDS}
+    if places.epoch:
+        epoch, total = name[places.epoch[0]], name[places.epoch[1]]
+        fields["epoch"] = float(epoch)
+        if total:
+            fields["total_epochs"] = int(total)
     if "epoch" in fields:
-        fields["inside_epoch"] = fields.get("total_epochs") != 1 and not _STEPS_NAME.search(name)
+        fields["inside_epoch"] = fields.get("total_epochs") != 1 and not places.is_of_steps
     return fields
 
 
@@ -240,9 +312,18 @@ def parse_progress(text: str) -> Progress:
 def read_progress(text: str, epochs: EpochCount) -> Progress:
     """Read the next part of a log, using and updating `epochs`, which holds what the parts before showed."""
     reader = ProgressReader(epochs)
-    for piece in log_pieces(text):
-        reader.read(piece)
+    for piece, shape in shaped_pieces(text):
+        reader.read(piece, shape)
     return reader.progress
+
+
+def read_piece(piece: str, shape: bytes, epochs: EpochCount) -> Mapping[str, Any]:
+    """Return the fields of `Progress` that one piece shows, using and updating `epochs`."""
+    if not _parts(piece, shape):
+        return {}
+    reader = ProgressReader(epochs)
+    reader.read(piece, shape)
+    return reader.shown
 
 
 def read_samples(samples: Sequence[str]) -> EpochCount:
@@ -263,10 +344,10 @@ class _Job(NamedTuple):
 
 
 class ProgressReader:
-    """Reads pieces in text order; later values replace earlier ones."""
+    """Reads pieces in text order; later values replace earlier ones: in `shown`, by the names of `Progress`."""
 
     def __init__(self, epochs: EpochCount) -> None:
-        self._shown: dict[str, Any] = {}  # the fields of `progress`, which is made of them when it is asked for
+        self.shown: dict[str, Any] = {}
         self._progress: Progress | None = NOTHING
         self._epochs = epochs
         self._finished_at: int | None = None
@@ -281,24 +362,18 @@ class ProgressReader:
     def progress(self) -> Progress:
         """The newest progress; the same object until a piece changes it."""
         if self._progress is None:
-            self._progress = Progress(**self._shown)
+            self._progress = Progress(**self.shown)
         return self._progress
 
-    def read(self, piece: str) -> None:
+    def read(self, piece: str, shape: bytes | None = None) -> None:
         """Read one piece: its bars, and what other loggers wrote before, between and after them on the same line."""
-        start = 0
-        for bar in BAR.finditer(piece) if _has_bar(piece) else ():
-            words, name = split_name(piece[start : bar.start()])
-            self._read_words(words)
-            self._read_bar(name.lower(), bar)
-            start = bar.end()
-        self._read_words(piece[start:])
+        for words_at, told, bar in _parts(piece, shape):
+            if told:
+                self._read_words(piece[words_at].lower(), told)
+            if bar:
+                self._read_bar(piece, bar)
 
-    def _read_words(self, words: str) -> None:
-        line = words.strip().lower()
-        if not line:
-            return
-        told = _told_by(line)
+    def _read_words(self, line: str, told: _Told) -> None:
         if told.restart:
             self._job = self._after_job = self._other_total = None
             self._other_begins = self._epochs_drawn = False
@@ -308,16 +383,16 @@ class ProgressReader:
         self._other_begins = self._other_begins or told.other_begins
         if told.finished:
             self._change({"finished": True})
-            self._finished_at = self._shown.get("step")
+            self._finished_at = self.shown.get("step")
         if told.no_progress:
             return
         self._columns = (read_header(line) if told.header else None) or self._columns
         if self._columns and (pairs := row_as_pairs(self._columns, line)):
             line, told = pairs, _told_by(pairs)
-        self._take(self._line_fields(line[: told.end], told), line)
+        self._take(self._line_fields(line[: told.end], told), line, told.signs)
 
     def _line_fields(self, line: str, told: _Told) -> dict[str, Any]:
-        fields = read_fields(line)
+        fields = read_found(told.fields, line) if told.fields else {}
         if told.spelled_bar:
             fields.update(read_spelled_bar(line))
         if "train_runtime" in line:
@@ -349,22 +424,23 @@ class ProgressReader:
     def _read_announced(self, line: str) -> None:
         for field, pattern in _ANNOUNCED:
             found = pattern.search(line)
-            if found and not (field == "total_steps" and self._job and self._shown.get("step")):
+            if found and not (field == "total_steps" and self._job and self.shown.get("step")):
                 total = int(found[1].replace(",", ""))
                 self._show({field: total, **self._epochs.announce({field: total})})
                 if field == "total_steps":
                     self._job = _Job(None, total, False)
 
-    def _read_bar(self, name: str, bar: re.Match[str]) -> None:
-        fields = read_bar(name, bar)
+    def _read_bar(self, piece: str, bar: _Bar) -> None:
+        name = piece[bar.name].lower()
+        fields = _read_bar(piece, name, bar)
         fields.pop("counter", None)
         if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
             self._epochs_drawn = (fields["total_epochs"] or 1) > 1
         elif self._epochs_drawn and "total_steps" in fields and "epoch" not in fields:
             fields.update(epoch_step=fields.pop("step"), epoch_steps=fields.pop("total_steps"))
             fields["eta_scope"] = fields["eta_scope"] and "epoch"
-        if "total_steps" not in fields or self._is_job_bar(bar_key(name), fields):
-            self._take(fields, f"{name} {bar['notes']}".lower())
+        if "total_steps" not in fields or self._is_job_bar(bar.key, fields):
+            self._take(fields, f"{name} {piece[bar.notes]}".lower(), bar.signs)
 
     def _is_job_bar(self, key: str, fields: Mapping[str, Any]) -> bool:
         """Whether a bar is the job's: evaluation and sampling draw smaller bars, often unnamed, within or after it."""
@@ -378,7 +454,7 @@ class ProgressReader:
                 return False
         found = _Job(key, total, measured)
         if job is not None and not measured:
-            full = (self._shown.get("step") or 0) >= job.total
+            full = (self.shown.get("step") or 0) >= job.total
             renamed = job.key is not None and key != job.key
             if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
                 self._after_job = (found, fields) if full else None
@@ -391,19 +467,19 @@ class ProgressReader:
         if self._after_job is not None:
             self._job, fields = self._after_job
             self._after_job = None
-            self._take(fields, "")
+            self._take(fields, "", epoch_signs(""))
         if self._job is None:
             self._other_total = None
         else:
             self._job = self._job._replace(measured=True)
 
-    def _take(self, fields: Mapping[str, Any], text: str) -> None:
-        self._show(self._epochs.read(fields, text))
+    def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
+        self._show(self._epochs.read(fields, text, signs))
 
     def _show(self, changes: dict[str, Any]) -> None:
         if not changes:
             return
-        step, before = changes.get("step"), self._shown
+        step, before = changes.get("step"), self.shown
         if step is not None and "total_steps" not in changes and step > (before.get("total_steps") or step):
             changes["total_steps"] = None
         if before.get("finished") and step is not None and step not in (self._finished_at, changes.get("total_steps")):
@@ -411,12 +487,18 @@ class ProgressReader:
         self._change(changes)
 
     def _change(self, changes: Mapping[str, Any]) -> None:
-        self._shown.update(changes)
+        self.shown.update(changes)
         self._progress = None
 
 
 class _Told(NamedTuple):
-    """What the words of a line tell, whatever its numbers are; `end` is where it stops being about training."""
+    """What the words of a line tell, whatever its numbers are.
+
+    Attributes:
+        end: where it stops being about training.
+        fields: where its fields stand, up to there.
+        may_be_row: whether it may be a row of a table.
+    """
 
     restart: bool
     totals: bool
@@ -428,6 +510,25 @@ class _Told(NamedTuple):
     spelled_bar: bool
     save: bool
     other_work: bool
+    fields: Finds | None
+    may_be_row: bool
+    signs: EpochSigns
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether reading a line of this shape changes nothing."""
+        if self.restart or self.totals or self.other_begins or self.finished:
+            return False
+        shows = self.fields or self.header or self.spelled_bar or self.save or self.may_be_row or self.signs.may_end
+        return self.no_progress or not shows
+
+
+class _Part(NamedTuple):
+    """A part of a piece: words, unless they tell nothing, and the bar that follows them, if one does."""
+
+    words: slice
+    told: _Told | None
+    bar: _Bar | None
 
 
 @by_shape
@@ -437,26 +538,44 @@ def begins_attempt(piece: str) -> bool:
 
 
 @by_shape
-def _has_bar(piece: str) -> bool:
-    return BAR.search(piece) is not None
+def _parts(piece: str) -> tuple[_Part, ...]:
+    """Return the parts of a piece that tell something."""
+    found, start = [], 0
+    for bar in BAR.finditer(piece):
+        words, name, end = _name_span(piece[start : bar.start()])
+        part = _words_part(piece, start, start + words)
+        found.append(part._replace(bar=_find_bar(piece, slice(start + name, start + end), bar)))
+        start = bar.end()
+    last = _words_part(piece, start, len(piece))
+    return (*found, *((last,) if last.told else ()))
+
+
+def _words_part(piece: str, start: int, end: int) -> _Part:
+    at = _stripped(piece, (start, end))
+    line = piece[at].lower()
+    told = _told_by(line) if line else None
+    return _Part(at, None if told is None or told.is_nothing else told, None)
 
 
 @by_shape
 def _told_by(line: str) -> _Told:
     message = message_start(line)
     is_end = _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
-    end = _training_end(line, message)
+    end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
     return _Told(
         restart=_NEW_ATTEMPT.search(line) is not None,
         totals=any(pattern.search(line) for _, pattern in _ANNOUNCED),
         other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
         finished=is_end is not None and not _OTHER_FINISHED.search(line),
-        no_progress=_NOT_PROGRESS.search(line) is not None,
+        no_progress=no_progress,
         header=read_header(line) is not None,
         end=end,
         spelled_bar=_SPELLED_BAR.search(line[:end]) is not None,
         save=_SAVE.search(line[:end]) is not None,
         other_work=_is_other_work(line[:end], message),
+        fields=None if no_progress else find_fields(line[:end]),
+        may_be_row=_ROW.match(line) is not None,
+        signs=epoch_signs(line),
     )
 
 

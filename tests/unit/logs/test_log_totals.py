@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from training_monitor.logs.totals import LogTotals
+from training_monitor.logs.training_log import parse_progress
 
 KEYS = [
     "last_step", "total_steps", "progress_percent", "last_loss", "loss_history", "last_learning_rate",
@@ -379,3 +380,9 @@ def test_a_speed_of_almost_nothing_leaves_the_time_unknown() -> None:
     totals = LogTotals()
     totals.feed("steps_per_second 5e-324\nstep 5/10\n")
     assert totals.as_dict()["estimated_time_remaining"] is None
+
+
+def test_totals_clean_a_line_once_as_the_newest_progress_does() -> None:
+    """A tab of CatBoost becomes a space, which a second cleaning would take for the prefix of `srun --label`."""
+    line = "40:\tlearn: 0.5\ttest: 0.75\ttotal: 2s\tremaining: 12.5s"
+    assert totals(line)["last_step"] == parse_progress(line).step == 40

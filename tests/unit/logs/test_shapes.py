@@ -50,6 +50,9 @@ def patterns_of(function: Callable[..., Any], seen: set[object]) -> Iterator[str
 def patterns_in(value: Any, seen: set[object]) -> Iterator[str]:
     if isinstance(value, FunctionType) and value.__module__.startswith("training_monitor"):
         yield from patterns_of(value, seen)
+    elif isinstance(value, type) and value.__module__.startswith("training_monitor"):
+        for method in vars(value).values():
+            yield from patterns_in(method, seen)
     elif isinstance(getattr(value, "pattern", None), str):
         yield value.pattern
     elif isinstance(value, tuple):
@@ -135,7 +138,14 @@ def test_lines_of_one_shape_are_answered_alike() -> None:
         other = re.sub(r"\d", lambda _: chance.choice("0123456789"), line)
         for asked in ASKED:
             for spelled in (other, other.lower()):
-                assert asked.__wrapped__(spelled) == asked(spelled), (asked.__name__, spelled)  # type: ignore[attr-defined]
+                assert shown(asked.__wrapped__(spelled)) == shown(asked(spelled)), (asked.__name__, spelled)  # type: ignore[attr-defined]
+
+
+def shown(found: Any) -> Any:
+    """What was found, to compare: places in a line are no values."""
+    if isinstance(found, tuple):
+        return [shown(each) for each in found]
+    return {name: shown(value) for name, value in vars(found).items()} if isinstance(found, fields.Finds) else found
 
 
 def test_a_long_line_is_asked_itself_and_a_name_that_is_no_utf8_is_read() -> None:
@@ -151,3 +161,9 @@ def test_a_long_line_is_asked_itself_and_a_name_that_is_no_utf8_is_read() -> Non
     long = "9" * (shapes.LONGEST_SHAPE + 1)
     assert length(long) == len(long)
     assert asked[-1] == long
+
+
+@pytest.mark.parametrize("text", ["", "\n", "1\r2\b\b3\n\n", "é 12\r\n\udcff9\x0b\u2028 4\x00", "٣ 5\n"])
+def test_the_shapes_of_a_text_are_those_of_its_lines(text: str) -> None:
+    lines = re.split("[\n\r\b]", text)
+    assert [*shapes.lines_and_shapes(text)] == [(line, shapes.shape_of(line)) for line in lines]
