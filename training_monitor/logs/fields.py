@@ -213,6 +213,7 @@ _FIELD_OF_NAME = {  # with its rank among the names of the field
     for rank, name in enumerate(names)
 }
 _KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF_NAME))
+_DECIMALS = frozenset("0123456789.")
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
 
@@ -265,6 +266,11 @@ class Finds:
         self.is_metric_logger = re.search(r"\bepoch: ?\[", line) is not None
 
     @property
+    def counts(self) -> bool:
+        """Whether steps or epochs may stand there."""
+        return bool(self.epoch) or any(pair.name is None or pair.name in _STEP_RANK for pair in self.pairs)
+
+    @property
     def is_empty(self) -> bool:
         return not (self.pairs or self.epoch or self.rates or self.eta or self.took)
 
@@ -296,6 +302,29 @@ class _Plan(NamedTuple):
     times: tuple[tuple[slice, float, float], ...]
     counted_times: tuple[tuple[slice, float, float], ...]
     seconds_left: slice | None
+
+
+class Numbers(NamedTuple):
+    """Where the numbers of a line stand, if other lines of its shape may differ from it in their values only.
+
+    Attributes:
+        fixed: the texts that say what the others are: totals, names and epochs.
+        counter, loss: the counter of steps, and the loss.
+        shown: the fields that a number out of range, such as a speed of 0, would leave out.
+        fractional: whether the epoch is one of the other numbers: the fraction of the job that is done.
+    """
+
+    fixed: tuple[slice, ...] = ()
+    counter: slice | None = None
+    loss: slice | None = None
+    shown: frozenset[str] = frozenset()
+    fractional: bool = False
+
+    def moved(self, by: int) -> Numbers:
+        """Return the places in a text that has so many more characters before them."""
+        counter, loss = (at and slice(at.start + by, at.stop + by) for at in (self.counter, self.loss))
+        fixed = tuple(slice(at.start + by, at.stop + by) for at in self.fixed)
+        return self._replace(fixed=fixed, counter=counter, loss=loss)
 
 
 def read_fields(line: str) -> dict[str, Any]:
@@ -342,6 +371,44 @@ def read_found(finds: Finds, line: str) -> dict[str, Any]:
     if finds.eta or left or plan.seconds_left:
         _add_eta(line, finds, plan, left, fields)
     return fields
+
+
+def find_numbers(finds: Finds | None, line: str) -> Numbers | None:
+    """Return where the numbers stand in a line of the shape in which these places were found.
+
+    None where a value may decide what another one is, or where the line is read in other words.
+    """
+    if finds is None:
+        return Numbers()
+    if finds.is_reworded or finds.bar:
+        return None
+    epoch_at, epochs_at = finds.epoch or (None, None)
+    names = tuple([line[at] for at in finds.digit_names])
+    plan = _plan(finds, names, epochs_at is not None and int(line[epochs_at]) == 1)
+    counter = next(iter(plan.counters), None)
+    fractional = epoch_at is not None and "." in line[epoch_at]
+    rates = [at for field, at, _ in plan.numbers if field.endswith("_per_second")]
+    if epoch_at and ("e" in line[epoch_at] or (epochs_at and fractional)):
+        return None
+    if not all(set(line[at]) <= _DECIMALS for at in rates):
+        return None
+    if counter and (not line[counter.at].isdigit() or plan.inside or (counter.is_micro and epochs_at)):
+        return None
+    fixed = [*finds.digit_names, None if fractional else epoch_at, epochs_at]
+    fixed += [counter.total_at, counter.named_total_at] if counter else [plan.inside and plan.inside[1]]
+    losses = (at for field, at, factor in plan.numbers if field == "loss" and factor == 1.0)
+    shown = {rate.field for rate in finds.rates}
+    if plan.times or finds.took or ((counter or plan.inside) and (plan.counted_times or finds.column)):
+        shown.add("steps_per_second")
+    if finds.eta or plan.seconds_left:
+        shown.add("eta_seconds")
+    return Numbers(
+        fixed=tuple(at for at in fixed if at is not None),
+        counter=counter.at if counter else plan.inside and plan.inside[0],
+        loss=next(losses, None),
+        shown=frozenset(shown),
+        fractional=fractional,
+    )
 
 
 def _span(found: re.Match[str], group: int) -> slice:

@@ -95,6 +95,20 @@ class EpochCount:
     reported: float | None = None
     several: bool = False
 
+    @property
+    def learned(self) -> tuple[object, ...]:
+        """What decides how later lines are read; the rest is the position, which each line replaces."""
+        known = (self.first, self.epochs, self.fractional, self.job_steps, self.epoch_steps, self.announced)
+        if self.fractional:
+            return known
+        return (*known, self.before, self.epoch, self.counted_in, self.steps, self.reported, self.several)
+
+    def learns_nothing_from(self, fields: Mapping[str, Any], text: str) -> bool:
+        """Whether nothing is learned from lines that differ from one, from which nothing was, in their counter only."""
+        may_be_announced = self.announced is not None and self.announced == self.steps != self.job_steps
+        may_count_from_zero = self.first == 0 and fields.get("total_epochs") is not None and "[" in text
+        return not (may_be_announced or may_count_from_zero)
+
     def restart(self) -> None:
         """Forget the job's position: another attempt begins."""
         self.epoch = self.done = self.step = self.counted_in = self.reported = None

@@ -215,15 +215,21 @@ def log_pieces(text: str) -> Iterator[str]:
 def shaped_pieces(text: str) -> Iterator[tuple[str, bytes]]:
     """Yield the pieces of a log as `log_pieces` does, and their shapes."""
     for raw, shape in lines_and_shapes(text):
-        if not raw:
-            continue
-        clean = _clean_part(raw, shape)
-        if clean is None:
-            piece = strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
-            if piece and not raw.isspace():
-                yield piece, shape_of(piece)
-        elif clean.shape:
-            yield raw[clean.start :], clean.shape
+        piece, shape, _ = clean_line(raw, shape)
+        if piece:
+            yield piece, shape
+
+
+def clean_line(raw: str, shape: bytes) -> tuple[str, bytes, int | None]:
+    """Return the clean piece in a line, its shape, and how far from the line's start it is; "" for a blank line.
+
+    The distance is None where text was changed, not only cut off at the start.
+    """
+    clean = _clean_part(raw, shape)
+    if clean is not None:
+        return raw[clean.start :], clean.shape, clean.start
+    piece = "" if raw.isspace() else strip_prefixes(strip_ansi(_cut(raw))).translate(_SPACES)
+    return piece, shape_of(piece), None
 
 
 class _CleanPart(NamedTuple):

@@ -6,8 +6,9 @@ Each line counts once, however the chunks are cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
+from itertools import pairwise
 from typing import Any
 
 from training_monitor.core.frozen import dataclass
@@ -15,6 +16,7 @@ from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.events import (
     CheckpointCounter,
+    Events,
     SampleCounter,
     events_in,
     is_error,
@@ -24,14 +26,24 @@ from training_monitor.logs.events import (
     remember,
 )
 from training_monitor.logs.job_progress import EpochCount, job_progress
-from training_monitor.logs.text import shaped_pieces
-from training_monitor.logs.training_log import begins_attempt, parse_progress, read_piece, read_progress
+from training_monitor.logs.repeats import Repeat, StepAndLoss, find_repeat, shown_in
+from training_monitor.logs.shapes import lines_and_shapes
+from training_monitor.logs.text import clean_line
+from training_monitor.logs.training_log import (
+    begins_attempt,
+    parse_progress,
+    read_piece,
+    read_progress,
+    shows_progress,
+)
 
 MOST_LOSSES, KEPT_LOSSES = 1000, 500
 MOST_MESSAGES, KEPT_MESSAGES = 100, 50
 MESSAGE_LENGTH = 200
 _HALF_LINE = 8192  # log_pieces keeps 6000 characters of a line's head and 2000 of its tail
 _FIELDS = tuple(each.name for each in fields(Progress))
+# Fields whose values decide how later lines are read
+_LASTING = ("total_steps", "total_epochs", "epoch_steps", "epochs_planned", "steps_before", "finished")
 _LINE_END = regex(r"[\r\n]")
 
 
@@ -62,14 +74,16 @@ class LogTotals:
     Attributes:
         progress: the newest value of each field.
         epochs: how the log counts, as far as known; may be set before the first chunk.
+        lines: how many lines were read, without blank ones.
     """
 
     progress: Progress = Progress()
     epochs: EpochCount = field(default_factory=EpochCount)
+    lines: int = 0
     job_bar: str | None = None
     losses: list[float] = field(default_factory=list)
     loss_count: int = 0
-    last_loss_at: tuple[int, str] | None = None
+    last_loss: StepAndLoss = (None, None)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     checkpoints: CheckpointCounter = field(default_factory=CheckpointCounter)
@@ -130,26 +144,79 @@ class LogTotals:
         return read_progress(text, replace(self.epochs))
 
     def _read_all(self, text: str) -> None:
+        """Read lines; of those that only replace the values of earlier ones, the newest of each shape."""
         newest = {name: getattr(self.progress, name) for name in _FIELDS}
-        for piece, shape in shaped_pieces(text):
-            self._read(piece, shape, newest)
+        repeats, skipped, losses = dict[bytes, Repeat | None](), list[tuple[bytes, str]](), list[StepAndLoss]()
+        for raw, shape in lines_and_shapes(text):
+            repeat = repeats.get(shape)
+            if repeat and (values := repeat.read(raw)):
+                skipped.append((shape, raw))
+                if repeat.loss:
+                    losses.append(values)
+                continue
+            piece, of_piece, start = clean_line(raw, shape)
+            if not piece:
+                continue
+            told, found, learned = events_in(piece, of_piece), dict[str, Any](), None
+            if shows_progress(piece, of_piece):
+                self._read_skipped(skipped, repeats, newest)
+                learned = self._learned(newest)
+                found = self._read_progress(piece, of_piece, newest)
+                losses.append((found.get("step"), found.get("loss")))
+            self.lines += 1
+            self._read_events(piece, told, self.lines + len(skipped), found.get("loss"))
+            if learned and learned != self._learned(newest):
+                repeats.clear()
+            elif shape not in repeats:
+                is_plain = start is not None and not any(told)
+                repeats[shape] = find_repeat(raw, start or 0, found, newest, self.epochs) if is_plain else None
+        self._read_skipped(skipped, repeats, newest)
         self.progress = Progress(**newest)
+        self._add_losses([each for each in losses if each[1] is not None])
 
-    def _read(self, piece: str, shape: bytes, newest: dict[str, Any]) -> None:
-        told = events_in(piece, shape)
+    def _read_skipped(
+        self, skipped: list[tuple[bytes, str]], repeats: Mapping[bytes, Repeat | None], newest: dict[str, Any]
+    ) -> None:
+        """Read the newest line of each shape; all lines if one of these lacks a field that the others may show."""
+        if not skipped:
+            return
+        of_shape, in_order = dict(skipped), reversed(dict(reversed(skipped)))
+        before, epochs, job_bar = dict(newest), replace(self.epochs), self.job_bar
+        for shape in in_order:
+            repeat, (piece, of_piece, _) = repeats[shape], clean_line(of_shape[shape], shape)
+            if shown_in(self._read_progress(piece, of_piece, newest)) != (repeat and repeat.shown):
+                newest.update(before)
+                self.epochs, self.job_bar = epochs, job_bar
+                for each, line in skipped:
+                    self._read_progress(*clean_line(line, each)[:2], newest)
+                break
+        self.lines += len(skipped)
+        skipped.clear()
+
+    def _learned(self, newest: Mapping[str, Any]) -> tuple[object, ...]:
+        """What decides how later lines are read."""
+        lasting = [newest[name] for name in _LASTING]
+        unknown = newest["step"] is None, newest["epoch_step"] is None, self.job_bar is None
+        return (*self.epochs.learned, *lasting, *unknown)
+
+    def _read_progress(self, piece: str, shape: bytes, newest: dict[str, Any]) -> dict[str, Any]:
+        """Add the progress that a line shows to the newest values, and return it."""
         found = read_piece(piece, shape, self.epochs)
-        step, total, loss = found.get("step"), found.get("total_steps"), found.get("loss")
+        step, total = found.get("step"), found.get("total_steps")
         if begins_attempt(piece, shape):
             self.job_bar = None
         if step is not None and self._is_inner_bar(piece, total, newest["total_steps"]):
-            found, loss = {}, None
-        elif step is not None and total is not None:
+            return {}
+        if step is not None and total is not None:
             self.job_bar = piece[-1000:]
         if found:
             _take(newest, found)
-        if loss is not None:
-            self._add_loss(loss, step)
-        self.checkpoints.read(piece if told.save else "")
+        return found
+
+    def _read_events(self, piece: str, told: Events, number: int, loss: float | None) -> None:
+        """Read what a line tells besides its progress; `number` is that of the line in the log."""
+        if told.save:
+            self.checkpoints.read(piece, number)
         if told.sample:
             self.samples.read(piece)
         if (told.message and is_error(piece)) or (loss is not None and not math.isfinite(loss)):
@@ -167,14 +234,16 @@ class LogTotals:
             return False
         return parse_progress(f"{self.job_bar}\n{piece}").total_steps != total
 
-    def _add_loss(self, loss: float, step: int | None) -> None:
-        if step is not None and (step, str(loss)) == self.last_loss_at:
-            return
-        self.last_loss_at = None if step is None else (step, str(loss))
-        self.losses.append(loss)
-        self.loss_count += 1
-        if len(self.losses) > MOST_LOSSES:
-            del self.losses[:-KEPT_LOSSES]
+    def _add_losses(self, found: Sequence[StepAndLoss]) -> None:
+        """Add the losses of lines, in text order; one loss of one step, printed again, is one entry."""
+        pairs = pairwise((self.last_loss, *found))
+        new = [loss for before, (step, loss) in pairs if loss is not None and (step is None or (step, loss) != before)]
+        self.last_loss = found[-1] if found else self.last_loss
+        self.loss_count += len(new)
+        kept = len(self.losses) + len(new)
+        if kept > MOST_LOSSES:
+            kept = KEPT_LOSSES + (kept - MOST_LOSSES - 1) % (MOST_LOSSES + 1 - KEPT_LOSSES)
+        self.losses = [*self.losses, *new][-kept:]
 
 
 def _take(newest: dict[str, Any], found: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
-from training_monitor.logs.fields import Finds, find_fields, read_found
+from training_monitor.logs.fields import Finds, Numbers, find_fields, find_numbers, read_found
 from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs
 from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import (
@@ -246,6 +246,40 @@ def _read_bar(piece: str, name: str, bar: _Bar) -> dict[str, Any]:
     return fields
 
 
+def shows_progress(piece: str, shape: bytes) -> bool:
+    """Whether reading a piece may change what is known of the progress; the same for all pieces of its shape."""
+    return bool(_parts(piece, shape)) or begins_attempt(piece, shape)
+
+
+def find_numbers_in(piece: str) -> Numbers | None:
+    """Return where the numbers stand in a piece that shows progress and tells nothing else.
+
+    None where other pieces of its shape may differ in more than the values of these numbers.
+    """
+    parts = _parts(piece)
+    if len(parts) > 1 or begins_attempt(piece) or len(piece.lower()) != len(piece):
+        return None
+    words, told, bar = parts[0] if parts else (slice(0), None, None)
+    if told:
+        found = find_numbers(told.fields, piece[words].lower()) if told.is_of_fields and not bar else None
+        return found and found.moved(words.start)
+    return _find_numbers_of_bar(piece, bar) if bar else Numbers()
+
+
+def _find_numbers_of_bar(piece: str, bar: _Bar) -> Numbers | None:
+    """Return where the numbers of a bar stand if its name and total, fixed, say what it counts."""
+    in_name, total = _read_name(piece[bar.name].lower(), bar.in_name), parse_count(piece[bar.total])
+    counts_steps = bar.counts == "steps" and not bar.in_name.is_of_epochs and in_name.get("total_epochs") != total
+    noted = find_numbers(bar.in_notes, piece[bar.notes].lower())
+    if noted is None or not counts_steps or not piece[bar.done].isdigit():
+        return None
+    if "step" in in_name or (bar.in_notes and bar.in_notes.counts):
+        return None
+    noted = noted.moved(bar.notes.start)
+    shown = noted.shown | {"steps_per_second"} if bar.rate else noted.shown
+    return noted._replace(fixed=(bar.name, bar.total, *noted.fixed), counter=bar.done, shown=shown)
+
+
 def read_spelled_bar(line: str) -> dict[str, Any]:
     """Return the step and total of a tqdm_loggable bar; empty without one, or when it counts other work."""
     found = _SPELLED_BAR.search(line)
@@ -317,10 +351,8 @@ def read_progress(text: str, epochs: EpochCount) -> Progress:
     return reader.progress
 
 
-def read_piece(piece: str, shape: bytes, epochs: EpochCount) -> Mapping[str, Any]:
+def read_piece(piece: str, shape: bytes, epochs: EpochCount) -> dict[str, Any]:
     """Return the fields of `Progress` that one piece shows, using and updating `epochs`."""
-    if not _parts(piece, shape):
-        return {}
     reader = ProgressReader(epochs)
     reader.read(piece, shape)
     return reader.shown
@@ -513,6 +545,12 @@ class _Told(NamedTuple):
     fields: Finds | None
     may_be_row: bool
     signs: EpochSigns
+
+    @property
+    def is_of_fields(self) -> bool:
+        """Whether a line of this shape tells nothing but its fields."""
+        tells = self.restart or self.totals or self.other_begins or self.finished or self.header or self.spelled_bar
+        return not (tells or self.save or self.other_work or self.signs.may_end)
 
     @property
     def is_nothing(self) -> bool:
