@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Failure, PodState
 from training_monitor.core.regex import regex
+from training_monitor.core.required_text import required_texts
 from training_monitor.judging import failure_table as table
 from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import log_pieces
@@ -45,6 +47,7 @@ _ERRORLIKE = regex(
 )
 _RANK = regex(r"\[?\brank[ :=_-]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|local_rank: (\d{1,6})")
 
+_START = 4  # characters of a text by which it is found: few enough that nearly all have them
 _TOKEN = regex(r"\\.|\{[\d,]+\}|\[(?:\\.|[^\]\\])+\]|\d")  # of a pattern: escape, repeat, set of characters, digit
 
 
@@ -190,6 +193,23 @@ def _signatures() -> tuple[tuple[table.Signature, re.Pattern[str], re.Pattern[st
     return tuple((each, regex(each.pattern), regex(_for_any_digit(each.pattern))) for each in table.SIGNATURES)
 
 
+@lru_cache(maxsize=1)
+def _signatures_by_start() -> dict[str, list[tuple[str, int]]]:
+    """Return the texts of which a signature's lines contain one, with its number, by their first characters."""
+    by_start = defaultdict[str, list[tuple[str, int]]](list)
+    for number, (*_, pattern) in enumerate(_signatures()):
+        for text in required_texts(pattern.pattern, 0) or ("",):
+            by_start[text[:_START] if len(text) >= _START else ""].append((text, number))
+    return by_start
+
+
+def _may_have(line: str) -> list[int]:
+    """Return the numbers of the signatures of which a line contains a required text."""
+    by_start = _signatures_by_start()
+    starts = by_start.keys() & {"", *[line[at : at + _START] for at in range(len(line))]}
+    return sorted({number for start in starts for text, number in by_start[start] if text in line})
+
+
 class _Told(NamedTuple):
     """What a line may tell by its words, whatever its numbers are; `signatures` counts in `_signatures`."""
 
@@ -202,7 +222,7 @@ class _Told(NamedTuple):
 @by_shape
 def _told_by(line: str) -> _Told:
     return _Told(
-        signatures=tuple(number for number, (*_, pattern) in enumerate(_signatures()) if pattern.search(line)),
+        signatures=tuple(number for number in _may_have(line) if _signatures()[number][-1].search(line)),
         exception=bool(_EXCEPTION.match(line) or _RAISED.match(line)),
         retried=_RETRIED.search(line) is not None,
         errorlike=_ERRORLIKE.search(line) is not None,

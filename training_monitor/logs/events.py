@@ -147,31 +147,38 @@ class CheckpointCounter:
 
     Attributes:
         seen, paths: the counted keys, and the distinct paths that were named, oldest first.
-        open, open_until: the key of the save in progress, and the number of the line that cannot continue it.
+        open, open_for: the key of the save in progress, and for how many more lines it can be continued.
     """
 
     count: int = 0
     seen: list[_Key] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     open: _Key | None = None
-    open_until: int = 0
+    open_for: int = 0
 
-    def read(self, line: str, number: int) -> None:
-        """Count the checkpoint in a line of the log, unless an earlier line counted it."""
+    def skip(self, lines: int) -> None:
+        """Pass over lines that tell of no save."""
+        self.open_for -= lines
+
+    def read(self, line: str) -> None:
+        """Count the checkpoint in a line, unless an earlier line counted it."""
         save = _read_save(line)
+        self.open_for -= 1
         if save is None:
             return
-        goes_on = number < self.open_until and self._goes_on(save)
+        goes_on = self._goes_on(save)
         self.count += not goes_on and save.key not in self.seen
         if save.path:
             remember(self.paths, save.path, MOST_PATHS, KEPT_PATHS)
         if save.key:
             remember(self.seen, save.key, MOST_PATHS, KEPT_PATHS)
         self.open = save.key or (self.open if goes_on else None)
-        self.open_until = number + OPEN_LINES if save.begins else 0
+        self.open_for = OPEN_LINES if save.begins else 0
 
     def _goes_on(self, save: _Save) -> bool:
         """Whether a line continues the save in progress: no contradiction, and no second anonymous begin."""
+        if self.open_for <= 0:
+            return False
         if self.open is None or save.key is None:
             return save.key is not None or not save.begins
         return self.open == save.key or self.open[0] != save.key[0]

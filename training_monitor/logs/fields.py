@@ -213,6 +213,11 @@ _FIELD_OF_NAME = {  # with its rank among the names of the field
     for rank, name in enumerate(names)
 }
 _KNOWN_NAMES = frozenset((*_STEP_RANK, *_TOTAL_NAMES, *_SECONDS_LEFT, *_FIELD_OF_NAME))
+# Texts of which a line contains one if it has a field
+FIELD_SIGNS = tuple(
+    "loss lr l.r learn norm step iter itr ep up. cost update batch time sec eta remain left required / [ %) dt"
+    " tps tok wps ups fps sample throughput trees _per_".split()
+) + ("to go",)
 _DECIMALS = frozenset("0123456789.")
 _UNIT_FACTOR = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "k": 1e3, "": 1.0}
 
@@ -341,6 +346,8 @@ def read_fields(line: str) -> dict[str, Any]:
 @by_shape
 def find_fields(line: str) -> Finds | None:
     """Return where the fields stand in a lower-case line; None if it has none."""
+    if not any(map(line.__contains__, FIELD_SIGNS)):
+        return None
     found = Finds(line)
     return None if found.is_empty else found
 
@@ -396,7 +403,7 @@ def find_numbers(finds: Finds | None, line: str) -> Numbers | None:
         return None
     fixed = [*finds.digit_names, None if fractional else epoch_at, epochs_at]
     fixed += [counter.total_at, counter.named_total_at] if counter else [plan.inside and plan.inside[1]]
-    losses = (at for field, at, factor in plan.numbers if field == "loss" and factor == 1.0)
+    losses = (at for field, at, factor in plan.numbers if field == "loss" and factor == 1.0 and "," not in line[at])
     shown = {rate.field for rate in finds.rates}
     if plan.times or finds.took or ((counter or plan.inside) and (plan.counted_times or finds.column)):
         shown.add("steps_per_second")

@@ -54,12 +54,12 @@ class EpochSigns(NamedTuple):
     may_end: bool
 
 
-def epoch_signs(text: str) -> EpochSigns:
+def epoch_signs(text: str, shows_fields: bool = True) -> EpochSigns:
     """Return the signs in a line in lower case; the same for all lines of its shape."""
     return EpochSigns(
-        from_zero=_FROM_ZERO.search(text) is not None,
-        fraction=_FRACTION.search(text) is not None,
-        result=_RESULT.search(text) is not None,
+        from_zero=shows_fields and _FROM_ZERO.search(text) is not None,
+        fraction=shows_fields and _FRACTION.search(text) is not None,
+        result=shows_fields and _RESULT.search(text) is not None,
         may_end=_KERAS_BAR.search(text) is not None,
     )
 

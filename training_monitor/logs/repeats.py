@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import find_numbers_in
 
-StepAndLoss = tuple[int | None, float | None]
+StepAndLoss = tuple[int | None, float]
 
 
 class Repeat(NamedTuple):
@@ -34,15 +34,16 @@ class Repeat(NamedTuple):
     shown: frozenset[str] = frozenset()
 
     def read(self, line: str) -> StepAndLoss | None:
-        """Return the step and the loss of a line of the same shape, as far as they matter; None if it is none."""
-        for at, text in self.fixed:
+        """Return the step and the loss of a line of the same shape, None and nan if not asked; None if it is none."""
+        fixed, counter, loss_at, most, _ = self
+        for at, text in fixed:
             if line[at] != text:
                 return None
-        step = None if self.counter is None else int(line[self.counter])
-        loss = None if self.loss is None else float(line[self.loss])
-        if (step is not None and step > self.most) or loss == math.inf:
+        step = None
+        if counter is not None and (step := int(line[counter])) > most:
             return None
-        return step, loss
+        loss = math.nan if loss_at is None else float(line[loss_at])
+        return None if loss == math.inf else (step, loss)
 
 
 def find_repeat(
@@ -70,7 +71,7 @@ def find_repeat(
         most=math.inf if total is not None else newest["total_steps"] or math.inf,
         shown=shown,
     )
-    return repeat if repeat.read(line) == (step, loss) else None
+    return repeat if repeat.read(line) == (step, math.nan if loss is None else loss) else None
 
 
 def shown_in(found: Mapping[str, Any]) -> frozenset[str]:

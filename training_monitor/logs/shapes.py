@@ -43,7 +43,7 @@ def shape_of(line: str) -> bytes:
     return line.encode(errors="surrogatepass").translate(_TO_ZERO)
 
 
-def lines_and_shapes(text: str) -> Iterator[tuple[str, bytes]]:
-    """Return the lines of a text and their shapes; a carriage return and a backspace end a line too."""
+def shapes_and_lines(text: str) -> Iterator[tuple[bytes, str]]:
+    """Return the shapes of the lines of a text, and the lines; a carriage return and a backspace end a line too."""
     shapes = text.encode(errors="surrogatepass").translate(_TO_ZERO_LINES).split(b"\n")
-    return zip(text.replace("\r", "\n").replace("\b", "\n").split("\n"), shapes, strict=True)
+    return zip(shapes, text.replace("\r", "\n").replace("\b", "\n").split("\n"), strict=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from training_monitor.core.regex import regex
-from training_monitor.logs.shapes import LONGEST_SHAPE, by_shape, lines_and_shapes, shape_of
+from training_monitor.logs.shapes import LONGEST_SHAPE, by_shape, shape_of, shapes_and_lines
 
 HEAD_LENGTH = 6000
 TAIL_LENGTH = 2000
@@ -214,7 +214,7 @@ def log_pieces(text: str) -> Iterator[str]:
 
 def shaped_pieces(text: str) -> Iterator[tuple[str, bytes]]:
     """Yield the pieces of a log as `log_pieces` does, and their shapes."""
-    for raw, shape in lines_and_shapes(text):
+    for shape, raw in shapes_and_lines(text):
         piece, shape, _ = clean_line(raw, shape)
         if piece:
             yield piece, shape

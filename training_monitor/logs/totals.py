@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
-from itertools import pairwise
 from typing import Any
 
 from training_monitor.core.frozen import dataclass
@@ -27,7 +26,7 @@ from training_monitor.logs.events import (
 )
 from training_monitor.logs.job_progress import EpochCount, job_progress
 from training_monitor.logs.repeats import Repeat, StepAndLoss, find_repeat, shown_in
-from training_monitor.logs.shapes import lines_and_shapes
+from training_monitor.logs.shapes import shapes_and_lines
 from training_monitor.logs.text import clean_line
 from training_monitor.logs.training_log import (
     begins_attempt,
@@ -74,16 +73,14 @@ class LogTotals:
     Attributes:
         progress: the newest value of each field.
         epochs: how the log counts, as far as known; may be set before the first chunk.
-        lines: how many lines were read, without blank ones.
     """
 
     progress: Progress = Progress()
     epochs: EpochCount = field(default_factory=EpochCount)
-    lines: int = 0
     job_bar: str | None = None
     losses: list[float] = field(default_factory=list)
     loss_count: int = 0
-    last_loss: StepAndLoss = (None, None)
+    last_loss_at: tuple[int, str] | None = None
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     checkpoints: CheckpointCounter = field(default_factory=CheckpointCounter)
@@ -147,10 +144,13 @@ class LogTotals:
         """Read lines; of those that only replace the values of earlier ones, the newest of each shape."""
         newest = {name: getattr(self.progress, name) for name in _FIELDS}
         repeats, skipped, losses = dict[bytes, Repeat | None](), list[tuple[bytes, str]](), list[StepAndLoss]()
-        for raw, shape in lines_and_shapes(text):
+        once, passed = set[bytes](), 0  # shapes of which one line was read, and lines since the last save
+        for line in shapes_and_lines(text):
+            shape, raw = line
             repeat = repeats.get(shape)
             if repeat and (values := repeat.read(raw)):
-                skipped.append((shape, raw))
+                skipped.append(line)
+                passed += 1
                 if repeat.loss:
                     losses.append(values)
                 continue
@@ -162,17 +162,24 @@ class LogTotals:
                 self._read_skipped(skipped, repeats, newest)
                 learned = self._learned(newest)
                 found = self._read_progress(piece, of_piece, newest)
-                losses.append((found.get("step"), found.get("loss")))
-            self.lines += 1
-            self._read_events(piece, told, self.lines + len(skipped), found.get("loss"))
+                if (loss := found.get("loss")) is not None:
+                    losses.append((found.get("step"), math.nan if math.isnan(loss) else loss))
+            if told.save:
+                self.checkpoints.skip(passed)
+                self.checkpoints.read(piece)
+            passed = 0 if told.save else passed + 1
+            self._read_events(piece, told, found.get("loss"))
             if learned and learned != self._learned(newest):
                 repeats.clear()
+            elif shape not in once:
+                once.add(shape)
             elif shape not in repeats:
                 is_plain = start is not None and not any(told)
                 repeats[shape] = find_repeat(raw, start or 0, found, newest, self.epochs) if is_plain else None
         self._read_skipped(skipped, repeats, newest)
+        self.checkpoints.skip(passed)
         self.progress = Progress(**newest)
-        self._add_losses([each for each in losses if each[1] is not None])
+        self._add_losses(losses)
 
     def _read_skipped(
         self, skipped: list[tuple[bytes, str]], repeats: Mapping[bytes, Repeat | None], newest: dict[str, Any]
@@ -190,7 +197,6 @@ class LogTotals:
                 for each, line in skipped:
                     self._read_progress(*clean_line(line, each)[:2], newest)
                 break
-        self.lines += len(skipped)
         skipped.clear()
 
     def _learned(self, newest: Mapping[str, Any]) -> tuple[object, ...]:
@@ -213,10 +219,8 @@ class LogTotals:
             _take(newest, found)
         return found
 
-    def _read_events(self, piece: str, told: Events, number: int, loss: float | None) -> None:
-        """Read what a line tells besides its progress; `number` is that of the line in the log."""
-        if told.save:
-            self.checkpoints.read(piece, number)
+    def _read_events(self, piece: str, told: Events, loss: float | None) -> None:
+        """Read what a line tells besides progress and checkpoints."""
         if told.sample:
             self.samples.read(piece)
         if (told.message and is_error(piece)) or (loss is not None and not math.isfinite(loss)):
@@ -235,13 +239,17 @@ class LogTotals:
         return parse_progress(f"{self.job_bar}\n{piece}").total_steps != total
 
     def _add_losses(self, found: Sequence[StepAndLoss]) -> None:
-        """Add the losses of lines, in text order; one loss of one step, printed again, is one entry."""
-        pairs = pairwise((self.last_loss, *found))
-        new = [loss for before, (step, loss) in pairs if loss is not None and (step is None or (step, loss) != before)]
-        self.last_loss = found[-1] if found else self.last_loss
+        """Add the losses of lines, in text order; a loss that its step printed before is no entry (nan: `math.nan`)."""
+        before: list[StepAndLoss | None] = [None, *found]
+        if known := self.last_loss_at:
+            before[0] = known[0], math.nan if known[1] == "nan" else float(known[1])
+        new = [this[1] for this, last in zip(found, before, strict=False) if this != last or this[0] is None]
+        if found:
+            step, loss = found[-1]
+            self.last_loss_at = None if step is None else (step, str(loss))
         self.loss_count += len(new)
         kept = len(self.losses) + len(new)
-        if kept > MOST_LOSSES:
+        if kept > MOST_LOSSES:  # as many as are left when each that is one too many leaves KEPT_LOSSES
             kept = KEPT_LOSSES + (kept - MOST_LOSSES - 1) % (MOST_LOSSES + 1 - KEPT_LOSSES)
         self.losses = [*self.losses, *new][-kept:]
 

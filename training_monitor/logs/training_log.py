@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
-from training_monitor.logs.fields import Finds, Numbers, find_fields, find_numbers, read_found
+from training_monitor.logs.fields import FIELD_SIGNS, Finds, Numbers, find_fields, find_numbers, read_found
 from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs
 from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import (
@@ -129,7 +129,13 @@ _CELL = regex(
     r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
     r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
 )
-_ROW = regex(r"[\s|]*\d")
+_ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist of
+# Texts of which a line contains one, or is a row, if it tells anything
+_SIGNS = (
+    *FIELD_SIGNS,
+    *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
+    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "wrote", "writ", "stor", "checkpoint"),
+)
 _SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
 
 
@@ -591,7 +597,7 @@ def _parts(piece: str) -> tuple[_Part, ...]:
 def _words_part(piece: str, start: int, end: int) -> _Part:
     at = _stripped(piece, (start, end))
     line = piece[at].lower()
-    told = _told_by(line) if line else None
+    told = _told_by(line) if _ROW.fullmatch(line) or any(map(line.__contains__, _SIGNS)) else None
     return _Part(at, None if told is None or told.is_nothing else told, None)
 
 
@@ -600,6 +606,8 @@ def _told_by(line: str) -> _Told:
     message = message_start(line)
     is_end = _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
     end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
+    fields = None if no_progress else find_fields(line[:end])
+    spelled_bar = _SPELLED_BAR.search(line[:end]) is not None
     return _Told(
         restart=_NEW_ATTEMPT.search(line) is not None,
         totals=any(pattern.search(line) for _, pattern in _ANNOUNCED),
@@ -608,12 +616,12 @@ def _told_by(line: str) -> _Told:
         no_progress=no_progress,
         header=read_header(line) is not None,
         end=end,
-        spelled_bar=_SPELLED_BAR.search(line[:end]) is not None,
+        spelled_bar=spelled_bar,
         save=_SAVE.search(line[:end]) is not None,
         other_work=_is_other_work(line[:end], message),
-        fields=None if no_progress else find_fields(line[:end]),
-        may_be_row=_ROW.match(line) is not None,
-        signs=epoch_signs(line),
+        fields=fields,
+        may_be_row=_ROW.fullmatch(line) is not None,
+        signs=epoch_signs(line, fields is not None or spelled_bar),
     )
 
 

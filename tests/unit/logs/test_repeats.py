@@ -30,7 +30,7 @@ def bar(name: str, total: int, notes: str = "") -> Line:
 
 def loss(chance: random.Random) -> str:
     usual = f"{chance.random() * 3:.{chance.randrange(3, 5)}f}"
-    return chance.choice(["nan", "inf", "1e-05", "2.5e+999", "0.500"]) if chance.random() < 0.08 else usual
+    return chance.choice(["nan", "inf", "1e-05", "2.5e+999", "0.500", "2,125"]) if chance.random() < 0.08 else usual
 
 
 LINES: dict[str, Line] = {

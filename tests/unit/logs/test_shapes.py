@@ -166,4 +166,4 @@ def test_a_long_line_is_asked_itself_and_a_name_that_is_no_utf8_is_read() -> Non
 @pytest.mark.parametrize("text", ["", "\n", "1\r2\b\b3\n\n", "é 12\r\n\udcff9\x0b\u2028 4\x00", "٣ 5\n"])
 def test_the_shapes_of_a_text_are_those_of_its_lines(text: str) -> None:
     lines = re.split("[\n\r\b]", text)
-    assert [*shapes.lines_and_shapes(text)] == [(line, shapes.shape_of(line)) for line in lines]
+    assert [*shapes.shapes_and_lines(text)] == [(shapes.shape_of(line), line) for line in lines]

@@ -1,0 +1,55 @@
+"""A line that contains none of the signs tells nothing: shown by the names and patterns that are looked for."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.unit.core.test_required_text import parser, ways
+from training_monitor.logs import fields, job_progress, text, training_log
+
+FIELD_PATTERNS = ("_RATE", "_EPOCH", "_TIMM_EPOCH", "_ETA", "_TIME_LEFT", "_SPENT_AND_LEFT", "_STEPS_TOOK")
+NAME_PATTERNS = ("_FIRST_RATE", "_STEP_TIME", "_STEP_RATE")
+LINE_PATTERNS = ("_NEW_ATTEMPT", "_OTHER_WORK_BEGINS", "_FINISHED", "_FINISHED_MESSAGE", "_SPELLED_BAR", "_SAVE")
+
+
+def without_sign(pattern: str, signs: tuple[str, ...]) -> list[set[str]]:
+    """What the matches of a pattern certainly contain that may contain no sign."""
+    found = ({*have, rest} for have, rest in ways(parser.parse(pattern)))
+    return [said for said in found if not any(sign in each for sign, each in product(signs, said))]
+
+
+@pytest.mark.parametrize("name", [*FIELD_PATTERNS, *NAME_PATTERNS])
+def test_each_pattern_of_a_field_contains_a_sign(name: str) -> None:
+    assert without_sign(getattr(fields, name).pattern, fields.FIELD_SIGNS) == []
+
+
+def test_each_name_of_a_field_contains_a_sign() -> None:
+    subjects = {subject for subject, _ in fields._SPELLED_FIELDS.values()}
+    names = fields._KNOWN_NAMES | fields._STEP_TIMES | fields._COUNTED_STEP_TIMES | subjects | {"batch_cost"}
+    assert [name for name in names if not any(sign in name for sign in fields.FIELD_SIGNS)] == []
+
+
+def test_each_wording_that_brings_a_name_in_contains_a_sign() -> None:
+    """The others join words: a name in them has its sign already."""
+    brings = [pattern.pattern for _, pattern, wording in text._WORDINGS if re.sub(r"\\\d", "", wording).strip("_ ")]
+    assert len(brings) > 20
+    assert {pattern: said for pattern in brings if (said := without_sign(pattern, fields.FIELD_SIGNS))} == {}
+
+
+def test_each_pattern_of_a_line_contains_a_sign() -> None:
+    found: dict[str, Any] = {name: getattr(training_log, name).pattern for name in LINE_PATTERNS}
+    found |= {f"announced {name}": each.pattern for name, each in training_log._ANNOUNCED}
+    found["end of an epoch"] = job_progress._KERAS_BAR.pattern
+    assert {name: said for name, each in found.items() if (said := without_sign(each, training_log._SIGNS))} == {}
+
+
+@pytest.mark.parametrize("row", ["| 1 | 0.5 | nan |", "10,1e-05,-inf,45%", "3 no log 1:02:03 2.5h -", " 12  1,234 5s"])
+def test_each_row_of_a_table_is_one_by_its_characters(row: str) -> None:
+    assert all(
+        training_log._CELL.fullmatch(cell.strip()) for cell in re.split(r"\||,(?!\d{3})|\s(?!log)", row) if cell.strip()
+    )
+    assert training_log._ROW.fullmatch(row)
