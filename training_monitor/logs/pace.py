@@ -14,12 +14,11 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.job_progress import EpochCount, job_progress
-from training_monitor.logs.shapes import by_shape
-from training_monitor.logs.text import log_pieces, parse_duration, strip_ansi, strip_prefixes
+from training_monitor.logs.shapes import by_shape, shapes_and_lines
+from training_monitor.logs.text import clean_line, parse_duration, strip_ansi, strip_prefixes
 from training_monitor.logs.training_log import ProgressReader
 
 LONGEST_END = 64 * 1024  # characters
-_LINE = regex(r"([^\r\n\x08]+)([\r\n\x08]*)")
 _ELAPSED = regex(r"\[(\d{1,4}(?::\d\d){1,2})(?=[<,])")
 _WINDOW = 5.0  # seconds; logs show whole seconds, so a shorter window is too imprecise
 _MOST_SECONDS = 30 * 86_400.0
@@ -42,6 +41,8 @@ _FORMATS = tuple(
     )
 )
 _EPOCH_SECONDS = regex(r"^[\s\[({]{0,9}(?:\"(?:ts|time|timestamp)\": ?)?([12]\d{9})(?:(\.\d{1,9})|(\d{3}))?(?![\d.])")
+
+_TEN_DIGITS = regex(r"\d{10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +93,21 @@ class _Behind:
 def read_log_pace(text: str) -> LogPace:
     """Read the pace from the end of a log. Never raises; at most the last 64 KiB are read."""
     reader, steps, behind = ProgressReader(EpochCount()), list[_Line](), _Behind()
-    for number, (raw, end) in enumerate(_LINE.findall(text[-LONGEST_END:])):
+    lines = [line for line in shapes_and_lines(text[-LONGEST_END:]) if line[1]]
+    complete = len(lines) if text.endswith(("\n", "\r", "\b")) else len(lines) - 1
+    for number, (shape, raw) in enumerate(lines):
         before = reader.progress
-        for piece in log_pieces(raw):
-            reader.read(piece)
-        times = _times(raw, is_progress=reader.progress is not before)
-        line = _step_line(number, reader.progress, times) if reader.progress is not before else None
+        piece, of_piece, _ = clean_line(raw, shape)
+        if piece:
+            reader.read(piece, of_piece)
+        is_progress = reader.progress is not before
+        times = _times(raw, shape, is_progress=is_progress)
+        line = _step_line(number, reader.progress, times) if is_progress else None
         if line is not None and (not steps or line.position != steps[-1].position):
             steps.append(line)
             behind = _Behind()
         elif not raw.isspace():
-            behind.add(times, is_complete=bool(end))
+            behind.add(times, is_complete=number < complete)
     if not steps:
         return LogPace(reader.progress)
     return LogPace(
@@ -114,9 +119,9 @@ def read_log_pace(text: str) -> LogPace:
     )
 
 
-def _times(raw: str, *, is_progress: bool) -> tuple[LogTime, ...]:
+def _times(raw: str, shape: bytes, *, is_progress: bool) -> tuple[LogTime, ...]:
     """Return the timestamp of a line and the elapsed time of the job's bar in it."""
-    written = read_time(raw)
+    written = read_time(raw) if _may_have_time(raw, shape) else None
     elapsed = _ELAPSED.findall(raw[-2000:]) if is_progress else None
     bar = parse_duration(elapsed[-1]) if elapsed else None
     return tuple(each for each in (written, None if bar is None else LogTime("bar", bar)) if each is not None)
@@ -205,6 +210,13 @@ def read_time(line: str) -> LogTime | None:
     """Return the timestamp at the beginning of a line; None without a valid one. Never raises."""
     plain = strip_ansi(line[: 2 * _LOOKED_AT])
     return _time_of(plain[:_LOOKED_AT]) or _time_of(strip_prefixes(plain)[:_LOOKED_AT])
+
+
+@by_shape
+def _may_have_time(line: str) -> bool:
+    plain = strip_ansi(line[: 2 * _LOOKED_AT])
+    heads = plain[:_LOOKED_AT], strip_prefixes(plain)[:_LOOKED_AT]
+    return any(_TEN_DIGITS.search(head) or _format_of(head) is not None for head in heads)
 
 
 def _time_of(head: str) -> LogTime | None:
