@@ -278,6 +278,8 @@ def parse_number(text: str) -> float | None:
 
 def parse_count(text: str) -> int | None:
     """Parse a count as bars print it: `500`, `410,112`, `5.00k`; None for `?` and anything else."""
+    if text.isdecimal() and len(text) <= 12:
+        return int(text)
     found = _COUNT.fullmatch(text)
     return round(float(found[1].replace(",", "")) * _THOUSANDS[found[2].lower()]) if found else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
@@ -165,17 +166,20 @@ class _Bar(NamedTuple):
     signs: EpochSigns
 
 
-class _Name(NamedTuple):
+class _Name:
     """Where the names of bars show fields: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`.
 
-    `tune` is the epoch, the step and the rest of a torchtune name.
+    `tune` is the epoch, the step and the rest of a torchtune name. Hashed by identity.
     """
 
-    tune: tuple[slice, slice, slice] | None
-    fields: Finds | None
-    epoch: tuple[slice, slice] | None
-    is_of_steps: bool
-    is_of_epochs: bool
+    def __init__(self, name: str) -> None:
+        tune, epoch = _TORCHTUNE_NAME.search(name), _EPOCH_NAME.search(name)
+        rest_at = _stripped(name, (tune.end(), len(name)), " :", before="") if tune else None
+        self.tune = (slice(*tune.span(1)), slice(*tune.span(2)), rest_at) if tune and rest_at else None
+        self.fields = find_fields(name[rest_at] if rest_at else name.strip())
+        self.epoch = (slice(*epoch.span(1)), slice(*epoch.span(2))) if epoch else None
+        self.is_of_steps = _STEPS_NAME.search(name) is not None
+        self.is_of_epochs = _EPOCHS_NAME.search(name) is not None
 
 
 def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> _Bar:
@@ -184,7 +188,7 @@ def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> _Bar:
     counts = "steps" if unit in _STEP_UNITS else "epochs" if unit in _EPOCH_UNITS else "other work"
     return _Bar(
         name=name_at,
-        in_name=_find_in_name(name),
+        in_name=_Name(name),
         key=" ".join(re.findall(r"[a-z]{2,}", name)),
         notes=notes_at,
         in_notes=find_fields(piece[notes_at].lower()),
@@ -197,18 +201,6 @@ def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> _Bar:
         scale=scale,
         is_inverse=(bar["unit"] or "").lower().startswith("s/"),
         signs=epoch_signs(f"{name} {bar['notes']}".lower()),
-    )
-
-
-def _find_in_name(name: str) -> _Name:
-    tune, epoch = _TORCHTUNE_NAME.search(name), _EPOCH_NAME.search(name)
-    rest_at = _stripped(name, (tune.end(), len(name)), " :", before="") if tune else None
-    return _Name(
-        tune=(slice(*tune.span(1)), slice(*tune.span(2)), rest_at) if tune and rest_at else None,
-        fields=find_fields(name[rest_at] if rest_at else name.strip()),
-        epoch=(slice(*epoch.span(1)), slice(*epoch.span(2))) if epoch else None,
-        is_of_steps=_STEPS_NAME.search(name) is not None,
-        is_of_epochs=_EPOCHS_NAME.search(name) is not None,
     )
 
 
@@ -310,7 +302,8 @@ def _steps_per_second(rate: str, bar: _Bar) -> float | None:
     return 1.0 / number if bar.is_inverse else number
 
 
-def _read_name(name: str, places: _Name) -> dict[str, Any]:
+@lru_cache(maxsize=256)
+def _read_name(name: str, places: _Name) -> Mapping[str, Any]:
     """Return the fields in a bar's name, and whether it counts within the epoch that it names."""
     if places.tune:
         epoch_at, step_at, rest_at = places.tune

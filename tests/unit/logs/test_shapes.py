@@ -145,7 +145,8 @@ def shown(found: Any) -> Any:
     """What was found, to compare: places in a line are no values."""
     if isinstance(found, tuple):
         return [shown(each) for each in found]
-    return {name: shown(value) for name, value in vars(found).items()} if isinstance(found, fields.Finds) else found
+    is_places = isinstance(found, fields.Finds | training_log._Name)
+    return {name: shown(value) for name, value in vars(found).items()} if is_places else found
 
 
 def test_a_long_line_is_asked_itself_and_a_name_that_is_no_utf8_is_read() -> None:
