@@ -54,6 +54,18 @@ def ours(folder: Path) -> Made:
     return step, monitor.set_finished
 
 
+def ours_with_a_mapping(folder: Path) -> Made:
+    monitor = TrainingMonitor(folder / "mapping.json", handle_signals=False)
+    monitor.start_epoch(1, 10**7, 1)
+    start_batch, update_metrics = monitor.start_batch, monitor.update_metrics
+
+    def step(loss: float) -> None:
+        start_batch()
+        update_metrics({"loss": loss, "lr": 1e-4, "grad_norm": 1.0})
+
+    return step, monitor.set_finished
+
+
 def json_file(folder: Path) -> Made:
     def step(loss: float) -> None:
         beside = folder / "each.json.tmp"
@@ -94,6 +106,7 @@ def wandb(folder: Path) -> Made:
 WAYS: tuple[tuple[str, Callable[[Path], Made], float], ...] = (
     ("a bare method call", bare, 1.0),
     ("training_monitor", ours, 1.0),
+    ("training_monitor, a mapping", ours_with_a_mapping, 1.0),
     ("tqdm, update", tqdm, 1.0),
     ("tqdm, update and set_postfix", tqdm_postfix, 0.1),
     ("trackio", trackio, 0.01),

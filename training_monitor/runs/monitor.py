@@ -82,7 +82,7 @@ class TrainingMonitor:
         self.troubles = Warnings()
         self._record = record = RunRecord(clock)
         self._metrics = record.metrics
-        self._next_batch = record.training.__next__
+        self._batches = record.training
         self._offset: int | None = None
         self._hooks, self._handle_signals = Hooks(self), handle_signals
         self._is_monitoring = False
@@ -112,7 +112,7 @@ class TrainingMonitor:
         """Begin a batch: the next one, or that of this number; pending edits are applied first."""
         if self._record.needs_training_thread:
             self._attend()
-        number = self._next_batch()
+        number = next(self._batches)
         if batch is not None:
             self._place(batch, number)
 
@@ -121,9 +121,14 @@ class TrainingMonitor:
 
     def update_metrics(self, /, *mappings: Mapping[str, object], **metrics: object) -> None:
         """Keep the latest value of each metric, of any type; it is converted in the background."""
+        kept = self._metrics
         if mappings:
-            self._update_from(mappings)
-        self._metrics.update(metrics)
+            for mapping in mappings:
+                if type(mapping) is dict:
+                    kept |= mapping
+                else:
+                    self._update_from(mapping)
+        kept |= metrics
 
     # ------------------------------------------------------------ begin and end
 
@@ -358,7 +363,7 @@ class TrainingMonitor:
             record.calls += 1
             self._offset = None
             if counts:
-                self._next_batch = (record.validation if counts == "validation" else record.training).__next__
+                self._batches = record.validation if counts == "validation" else record.training
 
     @harmless(None)
     def _place(self, batch: int, number: int) -> None:
@@ -371,8 +376,8 @@ class TrainingMonitor:
             self._offset = batch - number
 
     @harmless(None)
-    def _update_from(self, mappings: tuple[Mapping[str, object], ...]) -> None:
-        self._metrics.update({text_of(name): value for mapping in mappings for name, value in mapping.items()})
+    def _update_from(self, mapping: Mapping[str, object]) -> None:
+        self._metrics.update(mapping)
 
     def _files(self, output_file: str | os.PathLike[str] | None) -> RunFiles | None:
         try:

@@ -85,6 +85,9 @@ class Discarded(dict[str, object]):
 
     def update(self, *mappings: object, **metrics: object) -> None: ...
 
+    def __ior__(self, metrics: object) -> Discarded:  # type: ignore[override, misc]
+        return self
+
 
 class LossHistory:
     """The loss over a whole run, thinned evenly: at most 64 values, always including the last one."""
@@ -364,7 +367,7 @@ class RunRecord:
             Whether all were taken; beyond 200 names the newest are dropped.
         """
         metrics = dict(self.metrics)
-        if self._values.update(metrics):
+        if self._values.update({name if type(name) is str else text_of(name): metrics[name] for name in metrics}):
             self.version += 1
             if (loss := self._values.loss()) is not None:
                 self._losses.add(loss)
