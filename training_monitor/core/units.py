@@ -73,6 +73,8 @@ def format_bytes(count: float | None) -> str:
 
 def known_number(value: object) -> float | None:
     """Return a finite number as a float; None for anything else, including bool, nan and infinity."""
+    if type(value) is float:
+        return value if isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -114,6 +116,13 @@ def _cell(values: Sequence[float | None], at: int, width: int) -> float | None:
     known = [value for value in part if value is not None]
     if not known:
         return None
-    if not all(-_LARGEST <= value <= _LARGEST for value in known):
+    try:
+        return fsum(known) / len(known)
+    except OverflowError:  # only in between, or of a whole number that no float can hold
+        return fsum(value / len(known) for value in known) if all(map(_fits, known)) else nan
+    except ValueError:  # inf and -inf
         return nan
-    return fsum(value / len(known) for value in known)
+
+
+def _fits(value: float) -> bool:
+    return -_LARGEST <= value <= _LARGEST

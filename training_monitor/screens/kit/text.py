@@ -221,6 +221,8 @@ def last_cells(text: str, width: int, glyphs: Glyphs) -> str:
 
 def fit(text: str, width: int, glyphs: Glyphs, align: str = "<") -> str:
     """Cut or pad the text to exactly `width` cells; `align` is < or >."""
+    if text.isascii() and len(text) <= width:
+        return text.rjust(width) if align == ">" else text.ljust(width)
     text = clip(text, width, glyphs)
     blank = " " * (width - cells(text))
     return blank + text if align == ">" else text + blank
@@ -230,13 +232,19 @@ def fit_line(pieces: Iterable[Piece], width: int, glyphs: Glyphs, style: str = "
     """Cut or pad the pieces to exactly `width` cells; `style` is that of the padding."""
     line: list[Piece] = []
     left = width
-    for text, its_style in pieces:
-        shown = clip(text, left, glyphs)
-        if shown:
-            line.append((shown, its_style))
+    for piece in pieces:
+        text, its_style = piece
+        size = cells(text)
+        if size > left:
+            shown = clip(text, left, glyphs)
+            line += [(shown, its_style)] if shown else []
             left -= cells(shown)
-        if left <= 0 or shown != text:
             break
+        if text:
+            line.append(piece)
+            left -= size
+            if left <= 0:
+                break
     return (*line, (" " * left, style)) if left > 0 else tuple(line)
 
 
