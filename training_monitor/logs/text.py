@@ -19,6 +19,7 @@ TAIL_LENGTH = 2000
 
 _ESCAPE = regex(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,2}(?:;\d{1,3}){0,4}m")
 _BLANKS = "\u00a0\t\ufeff\x00"
+_CHANGED = (*_BLANKS, "\x1b", "[repeated ")
 _SPACES = str.maketrans(dict.fromkeys(_BLANKS, " "))
 _PREFIX = regex(
     r"""\s*(?:
@@ -197,7 +198,7 @@ def in_known_words(line: str) -> str:
 def _wordings_in(line: str) -> tuple[tuple[re.Pattern[str], str], ...]:
     found = []
     for needs, pattern, wording in _WORDINGS:
-        if any(need in line for need in needs):
+        if any(map(line.__contains__, needs)):
             line, count = pattern.subn(wording, line)
             found += [(pattern, wording)] if count else []
     return tuple(found)
@@ -242,7 +243,7 @@ class _CleanPart(NamedTuple):
 @by_shape
 def _clean_part(raw: str) -> _CleanPart | None:
     """Return which end of a line is its clean text; None if its text has to be changed."""
-    if len(raw) > LONGEST_SHAPE or _ESCAPE.search(raw) or "[repeated " in raw or any(map(raw.__contains__, _BLANKS)):
+    if len(raw) > LONGEST_SHAPE or any(map(raw.__contains__, _CHANGED)) or _ESCAPE.search(raw):
         return None
     start = len(raw) if raw.isspace() else _prefix_length(raw)
     return _CleanPart(start, shape_of(raw[start:]))

@@ -245,8 +245,11 @@ def _read_bar(piece: str, name: str, bar: _Bar) -> dict[str, Any]:
 
 
 def shows_progress(piece: str, shape: bytes) -> bool:
-    """Whether reading a piece may change what is known of the progress; the same for all pieces of its shape."""
-    return bool(_parts(piece, shape)) or begins_attempt(piece, shape)
+    """Whether reading a piece may change what is known of the progress; the same for all pieces of its shape.
+
+    A piece that begins an attempt is one.
+    """
+    return bool(_parts(piece, shape))
 
 
 def find_numbers_in(piece: str) -> Numbers | None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.core.test_required_text import parser, ways
 from training_monitor.logs import fields, job_progress, text, training_log
+from training_monitor.logs.shapes import shape_of
 
 FIELD_PATTERNS = ("_RATE", "_EPOCH", "_TIMM_EPOCH", "_ETA", "_TIME_LEFT", "_SPENT_AND_LEFT", "_STEPS_TOOK")
 NAME_PATTERNS = ("_FIRST_RATE", "_STEP_TIME", "_STEP_RATE")
@@ -53,3 +54,9 @@ def test_each_row_of_a_table_is_one_by_its_characters(row: str) -> None:
         training_log._CELL.fullmatch(cell.strip()) for cell in re.split(r"\||,(?!\d{3})|\s(?!log)", row) if cell.strip()
     )
     assert training_log._ROW.fullmatch(row)
+
+
+@pytest.mark.parametrize("piece", ["Resuming from step 5", "(pid=1) Traceback (most recent call last):", "Running training"])
+def test_a_piece_that_begins_an_attempt_shows_progress(piece: str) -> None:
+    assert training_log.begins_attempt(piece)
+    assert training_log.shows_progress(piece, shape_of(piece))
