@@ -23,12 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.table import Row, in_turn
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.files import list_run_files, run_files, write_atomically
 from training_monitor.runs.local_runs import LocalRuns
@@ -163,6 +165,58 @@ def measure_refresh(folder: str, runs: int, rounds: int, pids: list[int]) -> Non
         print(f"{name:10}{'  fastest'.join(shown) or 'not installed'}{part}")
 
 
+def rows() -> Iterator[Row]:
+    """Measure what `python3 -m bench` shows of a refresh: of 50 runs and 1,000 processes, beside the raw reads."""
+    with sleeping(1000) as pids, tempfile.TemporaryDirectory(prefix="tm") as name:
+        begin_runs(name, pids[:50])
+        refresh = Refresh(name)
+
+        def write() -> None:
+            for number in range(50):
+                write_run(name, number, int(time.time()), pids[number])
+
+        def whole() -> None:
+            refresh.look()
+            refresh.judge()
+            refresh.draw()
+
+        taken = in_turn({"write": write, "raw": partial(read_raw, name), "ours": whole}, 30)
+    yield Row("top, a refresh", 1e3 * taken["ours"], "ms", 1e3 * taken["raw"], "raw reads of the same files", "1.8x")
+
+
+@contextmanager
+def sleeping(count: int) -> Iterator[list[int]]:
+    """Processes that sleep until the end of the block: their ids."""
+    sleepers = [subprocess.Popen(["sleep", "3600"]) for _ in range(count)]
+    try:
+        yield [each.pid for each in sleepers]
+    finally:
+        for each in sleepers:
+            each.kill()
+        for each in sleepers:
+            each.wait()
+
+
+def begin_runs(folder: str, pids: list[int]) -> None:
+    for at, pid in enumerate(pids):
+        os.mkdir(os.path.join(folder, f"run-{at}"))
+        write_run(folder, at, 0, pid)
+
+
+def growth() -> Iterator[str]:
+    """Measure how the cost of a look grows with the runs in a folder."""
+    yield "| runs | a look, files unchanged | a look, all files new |"
+    yield "| ---: | ---: | ---: |"
+    for count in (10, 100, 1000, 10_000):
+        with tempfile.TemporaryDirectory(prefix="tm") as name:
+            pids = [os.getpid()] * count
+            begin_runs(name, pids)
+            look = partial(LocalRuns(name).look, frozenset())
+            first = milliseconds(look)
+            again = statistics.median(milliseconds(look) for _ in range(3))
+        yield f"| {count:,} | {again:.1f} ms | {first:.1f} ms |"
+
+
 def measure_processor(folder: str, length: float) -> None:
     collector = RunCollector(LocalRuns(folder), where="bench")
     draw(collector.look_once())
@@ -186,16 +240,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0)
     arguments = parser.parse_args()
-    sleepers = [subprocess.Popen(["sleep", "3600"]) for _ in range(max(arguments.processes, arguments.runs))]
-    try:
-        with tempfile.TemporaryDirectory(prefix="tm") as name:
-            for at in range(arguments.runs):
-                os.mkdir(os.path.join(name, f"run-{at}"))
-                write_run(name, at, 0, sleepers[at].pid)
-            measure_refresh(name, arguments.runs, arguments.rounds, [each.pid for each in sleepers])
-            measure_processor(name, arguments.seconds)
-    finally:
-        for each in sleepers:
-            each.kill()
-        for each in sleepers:
-            each.wait()
+    with sleeping(max(arguments.processes, arguments.runs)) as pids, tempfile.TemporaryDirectory(prefix="tm") as name:
+        begin_runs(name, pids[: arguments.runs])
+        measure_refresh(name, arguments.runs, arguments.rounds, pids)
+        measure_processor(name, arguments.seconds)

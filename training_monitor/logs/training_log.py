@@ -230,15 +230,17 @@ def _read_bar(piece: str, name: str, bar: _Bar) -> dict[str, Any]:
     fields.update(_read_name(name, bar.in_name))
     epochs = bar.counts == "epochs" or bar.in_name.is_of_epochs
     epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
+    scope = "job"
     if epochs:
+        scope = fields.get("eta_scope", "job")
         fields.pop("inside_epoch", None)
         fields.update(epoch=float(count), total_epochs=total, epochs_done=float(count))
     elif _is_epoch_bar(fields, count):
-        fields.update(epoch_step=count, epoch_steps=total, eta_scope="epoch")
+        fields["epoch_step"], fields["epoch_steps"], scope = count, total, "epoch"
     else:
-        fields.update(step=count, total_steps=total, eta_scope="job")
+        fields["step"], fields["total_steps"] = count, total
     eta = parse_duration(piece[bar.eta]) if total is not None else None
-    fields.update(eta_seconds=eta, eta_scope=fields.get("eta_scope", "job") if eta is not None else None)
+    fields["eta_seconds"], fields["eta_scope"] = eta, scope if eta is not None else None
     if not epochs and bar.rate:
         fields["steps_per_second"] = _steps_per_second(piece[bar.rate], bar)
     return fields
