@@ -27,11 +27,11 @@ class Repeat(NamedTuple):
         shown: the fields that it showed.
     """
 
-    fixed: tuple[tuple[slice, str], ...] = ()
-    counter: slice | None = None
-    loss: slice | None = None
-    most: float = math.inf
-    shown: frozenset[str] = frozenset()
+    fixed: tuple[tuple[slice, str], ...]
+    counter: slice | None
+    loss: slice | None
+    most: float
+    shown: frozenset[str]
 
     def read(self, line: str) -> StepAndLoss | None:
         """Return the step and the loss of a line of the same shape, None and nan if not asked; None if it is none."""
