@@ -25,24 +25,17 @@ from training_monitor.logs.events import (
     remember,
 )
 from training_monitor.logs.job_progress import EpochCount, job_progress
-from training_monitor.logs.repeats import Repeat, StepAndLoss, find_repeat, shown_in
+from training_monitor.logs.parts import begins_attempt
+from training_monitor.logs.repeats import Repeats, StepAndLoss, lasting
 from training_monitor.logs.shapes import shapes_and_lines
 from training_monitor.logs.text import clean_line
-from training_monitor.logs.training_log import (
-    begins_attempt,
-    parse_progress,
-    read_piece,
-    read_progress,
-    shows_progress,
-)
+from training_monitor.logs.training_log import ProgressReader, parse_progress, read_progress
 
 MOST_LOSSES, KEPT_LOSSES = 1000, 500
 MOST_MESSAGES, KEPT_MESSAGES = 100, 50
 MESSAGE_LENGTH = 200
 _HALF_LINE = 8192  # log_pieces keeps 6000 characters of a line's head and 2000 of its tail
 _FIELDS = tuple(each.name for each in fields(Progress))
-# Fields whose values decide how later lines are read
-_LASTING = ("total_steps", "total_epochs", "epoch_steps", "epochs_planned", "steps_before", "finished")
 _LINE_END = regex(r"[\r\n]")
 
 
@@ -141,83 +134,28 @@ class LogTotals:
         return read_progress(text, replace(self.epochs))
 
     def _read_all(self, text: str) -> None:
-        """Read lines; of those that only replace the values of earlier ones, the newest of each shape."""
-        newest = {name: getattr(self.progress, name) for name in _FIELDS}
-        repeats, skipped, losses = dict[bytes, Repeat | None](), list[tuple[bytes, str]](), list[StepAndLoss]()
-        once, passed = set[bytes](), 0  # shapes of which one line was read, and lines since the last save
+        newest = _Newest({name: getattr(self.progress, name) for name in _FIELDS}, self.epochs, self.job_bar)
+        repeats, losses, passed = Repeats(newest), list[StepAndLoss](), 0
         for line in shapes_and_lines(text):
-            shape, raw = line
-            repeat = repeats.get(shape)
-            if repeat and (values := repeat.read(raw)):
-                skipped.append(line)
+            if values := repeats.skip(line):
+                losses.append(values)
                 passed += 1
-                if repeat.loss:
-                    losses.append(values)
                 continue
-            piece, of_piece, start = clean_line(raw, shape)
+            piece, shape, start = clean_line(line[1], line[0])
             if not piece:
                 continue
-            told, found, learned = events_in(piece, of_piece), dict[str, Any](), None
-            if shows_progress(piece, of_piece):
-                self._read_skipped(skipped, repeats, newest)
-                learned = self._learned(newest)
-                found = self._read_progress(piece, of_piece, newest)
-                if (loss := found.get("loss")) is not None:
-                    losses.append((found.get("step"), math.nan if math.isnan(loss) else loss))
+            told = events_in(piece, shape)
+            found = repeats.read(line, piece, shape, None if any(told) else start)
+            losses.append(_step_and_loss(found))
             if told.save:
                 self.checkpoints.skip(passed)
                 self.checkpoints.read(piece)
             passed = 0 if told.save else passed + 1
             self._read_events(piece, told, found.get("loss"))
-            if learned and learned != self._learned(newest):
-                repeats.clear()
-            elif shape not in once:
-                once.add(shape)
-            elif shape not in repeats:
-                is_plain = start is not None and not any(told)
-                repeats[shape] = find_repeat(raw, start or 0, found, newest, self.epochs) if is_plain else None
-        self._read_skipped(skipped, repeats, newest)
+        repeats.finish()
         self.checkpoints.skip(passed)
-        self.progress = Progress(**newest)
-        self._add_losses(losses)
-
-    def _read_skipped(
-        self, skipped: list[tuple[bytes, str]], repeats: Mapping[bytes, Repeat | None], newest: dict[str, Any]
-    ) -> None:
-        """Read the newest line of each shape; all lines if one of these lacks a field that the others may show."""
-        if not skipped:
-            return
-        of_shape, in_order = dict(skipped), reversed(dict(reversed(skipped)))
-        before, epochs, job_bar = dict(newest), replace(self.epochs), self.job_bar
-        for shape in in_order:
-            repeat, (piece, of_piece, _) = repeats[shape], clean_line(of_shape[shape], shape)
-            if shown_in(self._read_progress(piece, of_piece, newest)) != (repeat and repeat.shown):
-                newest.update(before)
-                self.epochs, self.job_bar = epochs, job_bar
-                for each, line in skipped:
-                    self._read_progress(*clean_line(line, each)[:2], newest)
-                break
-        skipped.clear()
-
-    def _learned(self, newest: Mapping[str, Any]) -> tuple[object, ...]:
-        """What decides how later lines are read."""
-        lasting = [newest[name] for name in _LASTING]
-        unknown = newest["step"] is None, newest["epoch_step"] is None, self.job_bar is None
-        return (*self.epochs.learned, *lasting, *unknown)
-
-    def _read_progress(self, piece: str, shape: bytes, newest: dict[str, Any]) -> dict[str, Any]:
-        """Add the progress that a line shows to the newest values, and return it."""
-        found = read_piece(piece, shape, self.epochs)
-        step, total = found.get("step"), found.get("total_steps")
-        if begins_attempt(piece, shape):
-            self.job_bar = None
-        if step is not None and self._is_inner_bar(piece, total, newest["total_steps"]):
-            return {}
-        if step is not None and total is not None:
-            self.job_bar = piece[-1000:]
-        if found:
-            _take(newest, found)
-        return found
+        self.progress, self.epochs, self.job_bar = Progress(**newest.values), newest.epochs, newest.job_bar
+        self._add_losses([each for each in losses if each[1] is not None])
 
     def _read_events(self, piece: str, told: Events, loss: float | None) -> None:
         """Read what a line tells besides progress and checkpoints."""
@@ -232,18 +170,12 @@ class LogTotals:
         if told.gpu_memory and (memory := read_gpu_memory(piece)):
             self.memory = {"used": memory[0], "total": memory[1]}
 
-    def _is_inner_bar(self, piece: str, total: int | None, known: int | None) -> bool:
-        """Whether a bar with a smaller total is drawn within the job's bar, as HF evaluation does."""
-        if self.job_bar is None or total is None or total >= (known or 0):
-            return False
-        return parse_progress(f"{self.job_bar}\n{piece}").total_steps != total
-
     def _add_losses(self, found: Sequence[StepAndLoss]) -> None:
-        """Add the losses of lines, in text order; a loss that its step printed before is no entry (nan: `math.nan`)."""
-        before: list[StepAndLoss | None] = [None, *found]
-        if known := self.last_loss_at:
-            before[0] = known[0], math.nan if known[1] == "nan" else float(known[1])
-        new = [this[1] for this, last in zip(found, before, strict=False) if this != last or this[0] is None]
+        """Add the losses of lines, in text order; a loss that its step printed before is no entry."""
+        known = self.last_loss_at
+        before = [_step_and_loss({"step": known[0], "loss": float(known[1])}) if known else (None, None), *found]
+        pairs = zip(found, before, strict=False)
+        new = [loss for (step, loss), last in pairs if loss is not None and (step is None or (step, loss) != last)]
         if found:
             step, loss = found[-1]
             self.last_loss_at = None if step is None else (step, str(loss))
@@ -252,6 +184,62 @@ class LogTotals:
         if kept > MOST_LOSSES:  # as many as are left when each that is one too many leaves KEPT_LOSSES
             kept = KEPT_LOSSES + (kept - MOST_LOSSES - 1) % (MOST_LOSSES + 1 - KEPT_LOSSES)
         self.losses = [*self.losses, *new][-kept:]
+
+
+def _step_and_loss(found: Mapping[str, Any]) -> StepAndLoss:
+    """Return the step and the loss of a line; nan is always the same, so that it equals itself in a tuple."""
+    loss = found.get("loss")
+    return found.get("step"), math.nan if loss is not None and math.isnan(loss) else loss
+
+
+class _Newest:
+    """The newest values of a log, each line of which is read alone; a `repeats.Reader`.
+
+    Attributes:
+        values: of the fields of `Progress`.
+        job_bar: the newest piece with a step and a total.
+    """
+
+    def __init__(self, values: dict[str, Any], epochs: EpochCount, job_bar: str | None) -> None:
+        self.values, self.epochs, self.job_bar = values, epochs, job_bar
+
+    @property
+    def learned(self) -> object:
+        """What decides how later lines are read."""
+        return self.epochs.learned, lasting(self.values), self.job_bar is None
+
+    @property
+    def most(self) -> float | None:
+        """The greatest step that teaches nothing: a greater one makes the total unknown."""
+        return None if self.values["finished"] else self.values["total_steps"] or math.inf
+
+    def read_piece(self, piece: str, shape: bytes) -> Mapping[str, Any]:
+        """Read a line; return the fields that it shows."""
+        reader = ProgressReader(self.epochs)
+        reader.read(piece, shape)
+        step, total = reader.shown.get("step"), reader.shown.get("total_steps")
+        if begins_attempt(piece, shape):
+            self.job_bar = None
+        if step is not None and self._is_inner_bar(piece, total):
+            return {}
+        if step is not None and total is not None:
+            self.job_bar = piece[-1000:]
+        _take(self.values, reader.shown)
+        return reader.shown
+
+    def state(self) -> tuple[dict[str, Any], EpochCount, str | None]:
+        """Return all that a line may change."""
+        return dict(self.values), replace(self.epochs), self.job_bar
+
+    def go_back(self, state: tuple[dict[str, Any], EpochCount, str | None]) -> None:
+        """Return to a former state."""
+        self.values, self.epochs, self.job_bar = state
+
+    def _is_inner_bar(self, piece: str, total: int | None) -> bool:
+        """Whether a bar with a smaller total is drawn within the job's bar, as HF evaluation does."""
+        if self.job_bar is None or total is None or total >= (self.values["total_steps"] or 0):
+            return False
+        return parse_progress(f"{self.job_bar}\n{piece}").total_steps != total
 
 
 def _take(newest: dict[str, Any], found: Mapping[str, Any]) -> None:

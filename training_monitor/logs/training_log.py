@@ -7,330 +7,31 @@ line that Ray prints, the step a run resumed from, and totals that the log does 
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from training_monitor.core.models import Progress
-from training_monitor.core.regex import regex
-from training_monitor.logs.fields import FIELD_SIGNS, Finds, Numbers, find_fields, find_numbers, read_found
+from training_monitor.logs.fields import read_found
 from training_monitor.logs.job_progress import EpochCount, EpochSigns, epoch_signs
-from training_monitor.logs.shapes import by_shape
-from training_monitor.logs.text import (
-    in_known_words,
-    last_match,
-    message_start,
-    parse_count,
-    parse_duration,
-    shaped_pieces,
+from training_monitor.logs.parts import (
+    ANNOUNCED,
+    Bar,
+    Told,
+    parts_of,
+    read_bar,
+    read_header,
+    read_spelled_bar,
+    row_as_pairs,
+    saved_step,
+    told_by,
 )
+from training_monitor.logs.repeats import Repeats, lasting
+from training_monitor.logs.shapes import shapes_and_lines
+from training_monitor.logs.text import clean_line
 
-_COUNT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,12}(?:\.\d{1,3})?[kKMG]?"
-# `name:  10%|█  | 10/100 [00:12<01:48,  1.20s/it, loss=0.5]`, also cut at the end of the text
-BAR = regex(
-    rf"(?<![\w./,])(?P<count>{_COUNT})(?:/(?P<total>{_COUNT}|\?)|it) {{1,3}}\[(?P<elapsed>[^<,\]\[]{{0,20}})"
-    r"(?:<(?P<eta>\s?(?:\d{1,4} days?, )?[^,\]]{0,30}))?,\s{0,4}"
-    r"(?:(?P<rate>\d{1,3}(?:,\d{3}){1,3}|\d{1,12}(?:\.\d{1,9})?|\?)\s?"
-    r"(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})|(?=[A-Za-z]\w{0,40}=))(?P<notes>[^\]]{0,1500})\]?"
-)
-# tqdm_loggable: `Progress on:train 512it/10.0kit rate:1.1it/s remaining:2:23:45 elapsed:09:11 postfix:loss=4.2`
-_SPELLED_BAR = regex(
-    rf"progress on:\s?(\S{{0,80}}) ({_COUNT})it/({_COUNT}|\?)(?:it)? rate:[^\n]{{0,200}}? remaining:", re.IGNORECASE
-)
-_STEP_UNITS = frozenset({"it", "its", "step", "steps", "ba", "batch", "batches", "iter", "iters", "update", "updates"})
-_EPOCH_UNITS = frozenset({"epoch", "epochs", "ep"})
-_UNIT_SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
-OTHER_WORK = regex(
-    r"validat|evaluat|generat|loading|download|fetching|quantiz|tokeniz|cach(?:e|ing)|processed prompts|rollout"
-    r"|resolving|sanity check|preprocess|pre-process|cuda graph|safetensors|upload|log ?probs|box\(p"
-    r"|(?:^|\s)(?:val|eval|test|map|filter|pack|score|inference|shards?|predict|warmup)\b"
-    r"|\brequests\b|^\s*batches\s?:?\s*$"
-)
-# `Merging weights`, `train: Scanning labels`: a bar about an activity other than training
-_OTHER_DOING = regex(
-    r"(?:^|: )\s{0,9}(?!pre-?train|train|fine-?tun|learn|optimi|fitt|distill|runn|start)[a-z\-]{3,20}ing\b"
-)
-_EPOCH_NAME = regex(r"(?:^|\s)(?:epoch|episode)s?\s{0,4}:?\s{0,4}\[?\s{0,3}(\d{1,9})(?:\s?/\s?(\d{1,9}))?")
-_EPOCHS_NAME = regex(r"(?:^|\s)(?:epochs?|training epochs?)\s?:?\s*$")
-_STEPS_NAME = regex(r"[,\d] steps\s?:?\s*$")
-_TORCHTUNE_NAME = regex(r"(\d{1,9})\|(\d{1,12})\|(?=loss)")
-_NAME_FIELDS = frozenset({"loss", "learning_rate", "step", "epoch", "total_epochs"})
-_NOT_PROGRESS = regex(
-    r"running entrypoint|\bresum(?:e|ed|ing)\b|\brestor(?:e|ed|ing)\b|\bload(?:ed|ing)\b[^\n]{0,200}\bcheckpoint"
-    r"|\bload(?:ed|ing)\b[^\n|:=,]{0,200}\b(?:model|weights|state)\b"
-    r"|\bcontinu(?:e|ing) (?:training )?from\b|\b(?:namespace|arguments?|config|configuration)\s?[({=]"
-    r"|^\s*(?:[+$] )?(?:python\d?|torchrun|accelerate|deepspeed|srun|mpirun|bash|ray job) "
-    r"|(?:epoch|iter)\s?\((?:val|test)\)|\bbox\(p\b|\bsaving dict for\b|\bprogress on:\s?(?:val|eval|test)"
-    r"|^(?:train|eval)_\w{1,60}\s{1,40}=\s{2}"  # HF's closing table
-    r"|^(?:step|epoch|iter|iteration)\s{1,9}\d{1,12}: (?:val|valid|eval|test)\s{1,4}(?!loss|acc|ppl)\w"
-    r"|[\"'](?:_?type|mode|split|phase|stage)[\"']: ?[\"'](?:val|eval|test)"
-)
-_EVALUATION_WORDS = r"(?:val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|test|testing|inference|cv)"
-# A line whose message begins with these words is about evaluation; `val loss` is only one number in a line
-_EVALUATION_LINE = regex(
-    rf"\[?{_EVALUATION_WORDS}(?:\s?[:\[\]|(]|\s(?!(?:loss|acc|accuracy|ppl|perplexity|score)\b)|$)"
-)
-_EVALUATION_PART = regex(
-    rf"(?:(?<=\s)|(?<=\[))(?<!policy ){_EVALUATION_WORDS}"
-    r"(?:\s?:(?P<value>\s?(?:[\d.\-]|nan|n/a|none))?|\s?[\]\[|]| on ')"
-)
-_MEASURED = regex(r"(?:loss|learn|train)\b[\"']?\s?[:=]?\s{0,9}[\d\-]")
-# "Step 2: install", "Step 3/12 : RUN", "Compiling the model (step 1/3)": the stages of a script or of docker
-_NUMBERED_STAGE = regex(r"^\W{0,10}step \d{1,4}(?:/\d{1,4})?\s?[:.\-]\s{1,4}[a-z]")
-_TRANSFER = regex(r"\b\d{1,6}(?:\.\d{1,3})? ?[kmgt]i?b/s\b")  # gsutil, rclone, wget
-_STAGE_OF_WORK = regex(r"(?!train|pretrain|fine|runn|start|finish)[a-z]{3,20}ing\b[^\n]{0,120}\(step \d")
-_NEW_ATTEMPT = regex(r"running entrypoint|running training|traceback \(most recent|\bresum(?:e|ed|ing)\b")
-# Work that draws an unnamed bar next
-_OTHER_WORK_BEGINS = regex(
-    r"(?:caching|checking cache|generating|sampling|running (?:validation|evaluation|inference|eval)\b)[^\[%]{0,400}"
-)
-_SAVE = regex(
-    r"\b(?:saved?|saving|wrote|writing|written|stored|storing)\b[^\n]{0,120}?"
-    r"(?:checkpoint|ckpt|model|state|weights|safetensors|step)|\bcheckpoint (?:\S{1,200} )?(?:saved|written|at step)"
-)
-_SAVED_STEP = regex(
-    r"(?:checkpoints?[-_ ]|steps?[-_ =:]{1,3}|iter(?:ation)?[-_ =:]{1,3})(\d{1,12})(?![\w.]*\d)"
-    r"|(?<!epoch)[-_](\d{1,12})\.(?:safetensors|pth?|ckpt|bin)\b"
-)
-_FINISHED = regex(
-    r"\btraining (?:is |has |was )?(?:been )?(?:completed?|finished|done)\b(?! (?:iteration|epoch|step))"
-    r"|\b(?:finished|completed|done) training\b(?! (?:epoch|step|iteration|batch))|\btrain_runtime['\"]?\s{0,40}[:=]"
-    r"|\bjob '[^']{1,200}' succeeded|local worker group finished|worker group successfully finished"
-    r"|trainer\.fit` stopped: `max_(?:epochs|steps)=\d{1,12}` reached"
-    r"|\b\d{1,9} epochs completed in [\d.]{1,12} hours|\bloss for final step: |\btraining of experiment is done\b"
-    r"|\btraining took \d|\bjob (?:\S{1,100} )?(?:finished|completed) \(status: succeeded"
-    r"|^\W{0,20}state: succeeded|reporting training success"
-    r"|\bstop(?:ped|ping)? training: max(?:imum)?[ _]epochs?\b"
-    r"|\btrial \S{1,100} completed after \d{1,12} iterations|\bprocess \d{1,9} exits successfully"
-)
-# The end of another training, before the one that matters begins
-_OTHER_FINISHED = regex(
-    r"(?<!training in )\bepoch \d"
-    r"|\b(?:warm-?up|tokenizer|vocab(?:ulary)?|probe|(?:stage|phase|fold|round) \d{1,3}) training\b"
-)
-_FINISHED_MESSAGE = regex(
-    r"(?:main: )?(?:total )?training time:? (?:(?:\d{1,5} days?, )?\d{1,6}:\d\d:\d\d|[\d.]{1,12} ?s\b)"
-)
-_ANNOUNCED = (
-    (
-        "total_steps",
-        regex(r"\btotal (?:optimization |training |train )?steps\b[^:=\d]{0,20}[:=]\s{0,4}(\d[\d,]{0,15})"),
-    ),
-    ("total_epochs", regex(r"\bnum(?:ber of)? (?:train(?:ing)? )?epochs\b[^:=\d]{0,20}[:=]\s{0,4}(\d{1,9})")),
-    ("total_epochs", regex(r"\bstopped: `max_epochs=(\d{1,9})` reached")),
-    ("total_epochs", regex(r"^(?:namespace\((?:[^\n]{0,5000}?, )?)?epochs=(\d{1,9})(?=[,)]|$)")),
-)
 NOTHING = Progress()
-MOST_COLUMNS = 40
-_COUNTERS = regex(r"(?:epoch|step|iter|batch)(?: (?:epoch|step|iter|batch))+")
-_HEADER = regex(r"[\s|#]{0,20}(?:epoch|step|iter|iteration|round|e|it)s?(?:[\s|]{1,40}|,)[^:=]{1,400}")
-_COLUMN_GAP = regex(r"[|,]|\s{2,40}")
-_CELL = regex(
-    r"-?\d[\d,]{0,15}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?%?|\d{1,6}(?::\d\d){1,2}"
-    r"|\d{1,6}(?:\.\d{1,3})?[smh]|nan|-?inf|no log|-"
-)
-_ROW = regex(r"[\s|]*\d[\s|\d,.:%+\-aefghilmnos]*")  # only what cells consist of
-# Texts of which a line contains one, or is a row, if it tells anything
-_SIGNS = (
-    *FIELD_SIGNS,
-    *("train", "resum", "running ", "traceback", "cach", "generating", "sampling", "checking", "total ", "stop"),
-    *("state:", "job ", "group", "success", "process ", "trial ", "sav", "wrote", "writ", "stor", "checkpoint"),
-)
-_SHORT_NAMES = {"e": "epoch", "#": "step", "it": "step", "iter": "step", "iteration": "step", "round": "step"}
-
-
-class _Bar(NamedTuple):
-    """Where the bars of a shape show what; None for what they do not show.
-
-    Attributes:
-        key: the words of its name without its numbers: equal for every redraw of the bar.
-        counts: steps | epochs | other work.
-        doing: whether its name is that of an activity other than training, which counts where nothing is measured.
-        rate, scale, is_inverse: of the speed: its number, the thousand of `kit/s`, and whether it is `s/it`.
-    """
-
-    name: slice
-    in_name: _Name
-    key: str
-    notes: slice
-    in_notes: Finds | None
-    counts: str
-    doing: bool
-    done: slice
-    total: slice
-    eta: slice
-    rate: slice | None
-    scale: float
-    is_inverse: bool
-    signs: EpochSigns
-
-
-class _Name:
-    """Where the names of bars show fields: `Epoch 2/3`, `1|40|Loss: 0.5`, `Episode [1/1]`, `Epoch 3 loss 0.5`.
-
-    `tune` is the epoch, the step and the rest of a torchtune name. Hashed by identity.
-    """
-
-    def __init__(self, name: str) -> None:
-        tune, epoch = _TORCHTUNE_NAME.search(name), _EPOCH_NAME.search(name)
-        rest_at = _stripped(name, (tune.end(), len(name)), " :", before="") if tune else None
-        self.tune = (slice(*tune.span(1)), slice(*tune.span(2)), rest_at) if tune and rest_at else None
-        self.fields = find_fields(name[rest_at] if rest_at else name.strip())
-        self.epoch = (slice(*epoch.span(1)), slice(*epoch.span(2))) if epoch else None
-        self.is_of_steps = _STEPS_NAME.search(name) is not None
-        self.is_of_epochs = _EPOCHS_NAME.search(name) is not None
-
-
-def _find_bar(piece: str, name_at: slice, bar: re.Match[str]) -> _Bar:
-    name, notes_at = piece[name_at].lower(), _stripped(piece, bar.span("notes"), " ,")
-    unit, scale = _unit_of(bar["unit"] or "it/s")
-    counts = "steps" if unit in _STEP_UNITS else "epochs" if unit in _EPOCH_UNITS else "other work"
-    return _Bar(
-        name=name_at,
-        in_name=_Name(name),
-        key=" ".join(re.findall(r"[a-z]{2,}", name)),
-        notes=notes_at,
-        in_notes=find_fields(piece[notes_at].lower()),
-        counts="other work" if OTHER_WORK.search(name) else counts,
-        doing=_OTHER_DOING.search(name) is not None,
-        done=slice(*bar.span("count")),
-        total=slice(*bar.span("total")),
-        eta=slice(*bar.span("eta")),
-        rate=slice(*bar.span("rate")) if bar["rate"] else None,
-        scale=scale,
-        is_inverse=(bar["unit"] or "").lower().startswith("s/"),
-        signs=epoch_signs(f"{name} {bar['notes']}".lower()),
-    )
-
-
-def _stripped(text: str, span: tuple[int, int], signs: str | None = None, before: str | None = None) -> slice:
-    """Return where a part of a text stands without these signs at its ends."""
-    part = text[slice(*span)].rstrip(signs)
-    start = span[0] if before == "" else span[0] + len(part) - len(part.lstrip(signs))
-    return slice(start, span[0] + len(part))
-
-
-def _name_span(head: str) -> tuple[int, int, int]:
-    """Return where other loggers' words end in the text before a bar's counter, and where the bar's own name stands."""
-    percent = head.rfind("%")
-    drawn = head[:percent].rstrip("0123456789. ") if percent >= 0 else head.rstrip("| ")
-    words = drawn.rfind("}") + 1
-    return words, max(words, len(drawn) - 200), len(drawn)
-
-
-def _read_bar(piece: str, name: str, bar: _Bar) -> dict[str, Any]:
-    """Return the fields of `Progress` that a bar shows, given its lower-case name; empty when it counts other work."""
-    fields = read_found(bar.in_notes, piece[bar.notes].lower()) if bar.in_notes else {}
-    if bar.counts == "other work" or (bar.doing and not ("loss" in fields or "learning_rate" in fields)):
-        return {}
-    count, total = parse_count(piece[bar.done]), parse_count(piece[bar.total])
-    if count is None:
-        return {}
-    fields.update(_read_name(name, bar.in_name))
-    epochs = bar.counts == "epochs" or bar.in_name.is_of_epochs
-    epochs = epochs or (fields.get("epoch"), fields.get("total_epochs")) == (count, total)
-    scope = "job"
-    if epochs:
-        scope = fields.get("eta_scope", "job")
-        fields.pop("inside_epoch", None)
-        fields.update(epoch=float(count), total_epochs=total, epochs_done=float(count))
-    elif _is_epoch_bar(fields, count):
-        fields["epoch_step"], fields["epoch_steps"], scope = count, total, "epoch"
-    else:
-        fields["step"], fields["total_steps"] = count, total
-    eta = parse_duration(piece[bar.eta]) if total is not None else None
-    fields["eta_seconds"], fields["eta_scope"] = eta, scope if eta is not None else None
-    if not epochs and bar.rate:
-        fields["steps_per_second"] = _steps_per_second(piece[bar.rate], bar)
-    return fields
-
-
-def shows_progress(piece: str, shape: bytes) -> bool:
-    """Whether reading a piece may change what is known of the progress; the same for all pieces of its shape.
-
-    A piece that begins an attempt is one.
-    """
-    return bool(_parts(piece, shape))
-
-
-def find_numbers_in(piece: str) -> Numbers | None:
-    """Return where the numbers stand in a piece that shows progress and tells nothing else.
-
-    None where other pieces of its shape may differ in more than the values of these numbers.
-    """
-    parts = _parts(piece)
-    if len(parts) > 1 or begins_attempt(piece) or len(piece.lower()) != len(piece):
-        return None
-    words, told, bar = parts[0] if parts else (slice(0), None, None)
-    if told:
-        found = find_numbers(told.fields, piece[words].lower()) if told.is_of_fields and not bar else None
-        return found and found.moved(words.start)
-    return _find_numbers_of_bar(piece, bar) if bar else Numbers()
-
-
-def _find_numbers_of_bar(piece: str, bar: _Bar) -> Numbers | None:
-    """Return where the numbers of a bar stand if its name and total, fixed, say what it counts."""
-    in_name, total = _read_name(piece[bar.name].lower(), bar.in_name), parse_count(piece[bar.total])
-    counts_steps = bar.counts == "steps" and not bar.in_name.is_of_epochs and in_name.get("total_epochs") != total
-    noted = find_numbers(bar.in_notes, piece[bar.notes].lower())
-    if noted is None or not counts_steps or not piece[bar.done].isdigit():
-        return None
-    if "step" in in_name or (bar.in_notes and bar.in_notes.counts):
-        return None
-    noted = noted.moved(bar.notes.start)
-    shown = noted.shown | {"steps_per_second"} if bar.rate else noted.shown
-    return noted._replace(fixed=(bar.name, bar.total, *noted.fixed), counter=bar.done, shown=shown)
-
-
-def read_spelled_bar(line: str) -> dict[str, Any]:
-    """Return the step and total of a tqdm_loggable bar; empty without one, or when it counts other work."""
-    found = _SPELLED_BAR.search(line)
-    if not found or OTHER_WORK.search(found[1]) or (count := parse_count(found[2])) is None:
-        return {}
-    return {"step": count, "total_steps": parse_count(found[3])}
-
-
-def _unit_of(unit: str) -> tuple[str, float]:
-    """Return the unit and its factor: `it` for `s/it` and `it/s`; for `kit/s` also the thousand."""
-    over, _, below = unit.lower().partition("/")
-    name = below if over == "s" else over
-    if name not in _STEP_UNITS and name[:1] in _UNIT_SCALES and name[1:] in _STEP_UNITS:
-        return name[1:], _UNIT_SCALES[name[0]]
-    return name, 1.0
-
-
-def _steps_per_second(rate: str, bar: _Bar) -> float | None:
-    number = float(rate.replace(",", "")) * bar.scale if rate != "?" else 0.0
-    if number <= 0:
-        return None
-    return 1.0 / number if bar.is_inverse else number
-
-
-@lru_cache(maxsize=256)
-def _read_name(name: str, places: _Name) -> Mapping[str, Any]:
-    """Return the fields in a bar's name, and whether it counts within the epoch that it names."""
-    if places.tune:
-        epoch_at, step_at, rest_at = places.tune
-        found = read_found(places.fields, name[rest_at]) if places.fields else {}
-        return {**found, "epoch": float(name[epoch_at]), "step": int(name[step_at]), "inside_epoch": True}
-    fields: dict[str, Any] = {}
-    if places.fields:
-        found = read_found(places.fields, name.strip())
-        fields = {key: value for key, value in found.items() if key in _NAME_FIELDS}
-    if places.epoch:
-        epoch, total = name[places.epoch[0]], name[places.epoch[1]]
-        fields["epoch"] = float(epoch)
-        if total:
-            fields["total_epochs"] = int(total)
-    if "epoch" in fields:
-        fields["inside_epoch"] = fields.get("total_epochs") != 1 and not places.is_of_steps
-    return fields
-
-
-def _is_epoch_bar(fields: dict[str, Any], count: int) -> bool:
-    """Whether a bar counts within an epoch: its name says so, or its notes contain a different step of the job."""
-    return bool(fields.pop("inside_epoch", False)) or abs(fields.get("step", count) - count) > 1
 
 
 def parse_progress(text: str) -> Progress:
@@ -350,16 +51,13 @@ def parse_progress(text: str) -> Progress:
 def read_progress(text: str, epochs: EpochCount) -> Progress:
     """Read the next part of a log, using and updating `epochs`, which holds what the parts before showed."""
     reader = ProgressReader(epochs)
-    for piece, shape in shaped_pieces(text):
-        reader.read(piece, shape)
+    repeats = Repeats(reader)
+    for line in shapes_and_lines(text):
+        if not repeats.skip(line):
+            piece, shape, start = clean_line(line[1], line[0])
+            repeats.read(line, piece, shape, start)
+    repeats.finish()
     return reader.progress
-
-
-def read_piece(piece: str, shape: bytes, epochs: EpochCount) -> dict[str, Any]:
-    """Return the fields of `Progress` that one piece shows, using and updating `epochs`."""
-    reader = ProgressReader(epochs)
-    reader.read(piece, shape)
-    return reader.shown
 
 
 def read_samples(samples: Sequence[str]) -> EpochCount:
@@ -384,8 +82,9 @@ class ProgressReader:
 
     def __init__(self, epochs: EpochCount) -> None:
         self.shown: dict[str, Any] = {}
+        self.epochs = epochs
+        self._found: Mapping[str, Any] = {}  # in the newest piece
         self._progress: Progress | None = NOTHING
-        self._epochs = epochs
         self._finished_at: int | None = None
         self._job: _Job | None = None
         self._after_job: tuple[_Job, Mapping[str, Any]] | None = None  # a bar after the full one, and its fields
@@ -401,19 +100,64 @@ class ProgressReader:
             self._progress = Progress(**self.shown)
         return self._progress
 
+    # ------------------------------------------------------------ reading of repetitions: see `repeats.Reader`
+
+    @property
+    def learned(self) -> object:
+        """What decides how later pieces are read."""
+        job = (
+            self._job,
+            self._after_job is None,
+            self._is_full,
+            self._other_begins,
+            self._other_total,
+            self._finished_at,
+        )
+        signs = self._micro, self._counted, self._epochs_drawn, self._columns
+        return self.epochs.learned, lasting(self.shown), job, signs
+
+    @property
+    def most(self) -> float | None:
+        """The greatest step that a piece may show without teaching anything; None if none may."""
+        if self.shown.get("finished") or self._is_full or self._columns:
+            return None
+        return min(self.shown.get("total_steps") or math.inf, self._job.total - 1 if self._job else math.inf)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._job is not None and (self.shown.get("step") or 0) >= self._job.total
+
+    def read_piece(self, piece: str, shape: bytes) -> Mapping[str, Any]:
+        """Read a piece; return the fields of `Progress` that it shows."""
+        self._found = {}
+        self.read(piece, shape)
+        return self._found
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a piece may change."""
+        return {**vars(self), "shown": dict(self.shown), "epochs": replace(self.epochs)}
+
+    def go_back(self, state: dict[str, Any]) -> None:
+        """Return to a former state."""
+        epochs = self.epochs
+        vars(self).update(state, epochs=epochs)
+        vars(epochs).update(vars(state["epochs"]))
+
+    # ------------------------------------------------------------ reading
+
     def read(self, piece: str, shape: bytes | None = None) -> None:
         """Read one piece: its bars, and what other loggers wrote before, between and after them on the same line."""
-        for words_at, told, bar in _parts(piece, shape):
+        for words_at, told, bar in parts_of(piece, shape):
             if told:
                 self._read_words(piece[words_at].lower(), told)
             if bar:
                 self._read_bar(piece, bar)
 
-    def _read_words(self, line: str, told: _Told) -> None:
+    def _read_words(self, line: str, told: Told) -> None:
         if told.restart:
             self._job = self._after_job = self._other_total = None
             self._other_begins = self._epochs_drawn = False
-            self._epochs.restart()
+            self.epochs.restart()
         if told.totals:
             self._read_announced(line)
         self._other_begins = self._other_begins or told.other_begins
@@ -424,10 +168,10 @@ class ProgressReader:
             return
         self._columns = (read_header(line) if told.header else None) or self._columns
         if self._columns and (pairs := row_as_pairs(self._columns, line)):
-            line, told = pairs, _told_by(pairs)
+            line, told = pairs, told_by(pairs)
         self._take(self._line_fields(line[: told.end], told), line, told.signs)
 
-    def _line_fields(self, line: str, told: _Told) -> dict[str, Any]:
+    def _line_fields(self, line: str, told: Told) -> dict[str, Any]:
         fields = read_found(told.fields, line) if told.fields else {}
         if told.spelled_bar:
             fields.update(read_spelled_bar(line))
@@ -435,7 +179,7 @@ class ProgressReader:
             fields.pop("loss", None)
         measured = "loss" in fields or "learning_rate" in fields or "grad_norm" in fields
         if told.save:
-            saved = _saved_step(line)
+            saved = saved_step(line)
             fields = fields if "loss" in fields else {}
             fields.update({"checkpoint_step": saved} if saved is not None else {})
         elif told.other_work and not measured:
@@ -458,17 +202,17 @@ class ProgressReader:
         return (self._micro and counter == "iter") or (self._counted and counter == "total_timesteps")
 
     def _read_announced(self, line: str) -> None:
-        for field, pattern in _ANNOUNCED:
+        for field, pattern in ANNOUNCED:
             found = pattern.search(line)
             if found and not (field == "total_steps" and self._job and self.shown.get("step")):
                 total = int(found[1].replace(",", ""))
-                self._show({field: total, **self._epochs.announce({field: total})})
+                self._show({field: total, **self.epochs.announce({field: total})})
                 if field == "total_steps":
                     self._job = _Job(None, total, False)
 
-    def _read_bar(self, piece: str, bar: _Bar) -> None:
+    def _read_bar(self, piece: str, bar: Bar) -> None:
         name = piece[bar.name].lower()
-        fields = _read_bar(piece, name, bar)
+        fields = read_bar(piece, name, bar)
         fields.pop("counter", None)
         if "total_epochs" in fields and not fields.keys() & {"step", "epoch_step"}:
             self._epochs_drawn = (fields["total_epochs"] or 1) > 1
@@ -490,7 +234,7 @@ class ProgressReader:
                 return False
         found = _Job(key, total, measured)
         if job is not None and not measured:
-            full = (self.shown.get("step") or 0) >= job.total
+            full = self._is_full
             renamed = job.key is not None and key != job.key
             if (total < job.total and (renamed or not key)) or (renamed and job.measured and not full):
                 self._after_job = (found, fields) if full else None
@@ -510,7 +254,8 @@ class ProgressReader:
             self._job = self._job._replace(measured=True)
 
     def _take(self, fields: Mapping[str, Any], text: str, signs: EpochSigns) -> None:
-        self._show(self._epochs.read(fields, text, signs))
+        self._found = self.epochs.read(fields, text, signs)
+        self._show({**self._found})
 
     def _show(self, changes: dict[str, Any]) -> None:
         if not changes:
@@ -525,144 +270,3 @@ class ProgressReader:
     def _change(self, changes: Mapping[str, Any]) -> None:
         self.shown.update(changes)
         self._progress = None
-
-
-class _Told(NamedTuple):
-    """What the words of a line tell, whatever its numbers are.
-
-    Attributes:
-        end: where it stops being about training.
-        fields: where its fields stand, up to there.
-        may_be_row: whether it may be a row of a table.
-    """
-
-    restart: bool
-    totals: bool
-    other_begins: bool
-    finished: bool
-    no_progress: bool
-    header: bool
-    end: int
-    spelled_bar: bool
-    save: bool
-    other_work: bool
-    fields: Finds | None
-    may_be_row: bool
-    signs: EpochSigns
-
-    @property
-    def is_of_fields(self) -> bool:
-        """Whether a line of this shape tells nothing but its fields."""
-        tells = self.restart or self.totals or self.other_begins or self.finished or self.header or self.spelled_bar
-        return not (tells or self.save or self.other_work or self.signs.may_end)
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether reading a line of this shape changes nothing."""
-        if self.restart or self.totals or self.other_begins or self.finished:
-            return False
-        shows = self.fields or self.header or self.spelled_bar or self.save or self.may_be_row or self.signs.may_end
-        return self.no_progress or not shows
-
-
-class _Part(NamedTuple):
-    """A part of a piece: words, unless they tell nothing, and the bar that follows them, if one does."""
-
-    words: slice
-    told: _Told | None
-    bar: _Bar | None
-
-
-@by_shape
-def begins_attempt(piece: str) -> bool:
-    """Whether a piece begins another attempt of the job."""
-    return _NEW_ATTEMPT.search(piece.lower()) is not None
-
-
-@by_shape
-def _parts(piece: str) -> tuple[_Part, ...]:
-    """Return the parts of a piece that tell something."""
-    found, start = [], 0
-    for bar in BAR.finditer(piece):
-        words, name, end = _name_span(piece[start : bar.start()])
-        part = _words_part(piece, start, start + words)
-        found.append(part._replace(bar=_find_bar(piece, slice(start + name, start + end), bar)))
-        start = bar.end()
-    last = _words_part(piece, start, len(piece))
-    return (*found, *((last,) if last.told else ()))
-
-
-def _words_part(piece: str, start: int, end: int) -> _Part:
-    at = _stripped(piece, (start, end))
-    line = piece[at].lower()
-    told = _told_by(line) if _ROW.fullmatch(line) or any(map(line.__contains__, _SIGNS)) else None
-    return _Part(at, None if told is None or told.is_nothing else told, None)
-
-
-@by_shape
-def _told_by(line: str) -> _Told:
-    message = message_start(line)
-    is_end = _FINISHED.search(line) or _FINISHED_MESSAGE.match(line, message)
-    end, no_progress = _training_end(line, message), _NOT_PROGRESS.search(line) is not None
-    fields = None if no_progress else find_fields(line[:end])
-    spelled_bar = _SPELLED_BAR.search(line[:end]) is not None
-    return _Told(
-        restart=_NEW_ATTEMPT.search(line) is not None,
-        totals=any(pattern.search(line) for _, pattern in _ANNOUNCED),
-        other_begins=_OTHER_WORK_BEGINS.fullmatch(line, message) is not None,
-        finished=is_end is not None and not _OTHER_FINISHED.search(line),
-        no_progress=no_progress,
-        header=read_header(line) is not None,
-        end=end,
-        spelled_bar=spelled_bar,
-        save=_SAVE.search(line[:end]) is not None,
-        other_work=_is_other_work(line[:end], message),
-        fields=fields,
-        may_be_row=_ROW.fullmatch(line) is not None,
-        signs=epoch_signs(line, fields is not None or spelled_bar),
-    )
-
-
-def _training_end(line: str, message: int) -> int:
-    """Return where a line stops being about training: 0 for an evaluation line, its length if all of it is."""
-    if _EVALUATION_LINE.match(line, message):
-        return 0
-    for found in _EVALUATION_PART.finditer(line):
-        if not _MEASURED.search(line, 0, found.start()):
-            return 0
-        if not found["value"]:
-            return found.start()
-    return len(line)
-
-
-def _is_other_work(line: str, message: int) -> bool:
-    """Whether a line counts the stages of a script, or reports work other than training."""
-    stage = _NUMBERED_STAGE.search(line) or _STAGE_OF_WORK.match(line, message)
-    return bool(stage or _TRANSFER.search(line) or _OTHER_WORK_BEGINS.match(line, message))
-
-
-def _saved_step(line: str) -> int | None:
-    found = last_match(_SAVED_STEP, line)
-    return int(found[1] or found[2]) if found else None
-
-
-def read_header(line: str) -> tuple[str, ...] | None:
-    """Return the column names if a lower-case line is the header of a table whose first column counts."""
-    if not _HEADER.fullmatch(line) or "loss" not in line:
-        return None
-    apart = tuple(name.strip() for name in _COLUMN_GAP.split(line.strip(" |#")) if name)
-    if apart and _COUNTERS.fullmatch(apart[0]):
-        apart = (*apart[0].split(), *apart[1:])
-    names = apart if len(apart) > 2 else tuple(in_known_words(line).replace("|", " ").split())
-    if not 2 <= len(names) <= MOST_COLUMNS or any(_CELL.match(name) for name in names):
-        return None
-    return tuple(_SHORT_NAMES.get(name, name) for name in names)
-
-
-def row_as_pairs(names: tuple[str, ...], line: str) -> str | None:
-    """Rewrite a row of the table as `name: number` pairs; None for any other line."""
-    cells = line.replace("|", " ").split(maxsplit=MOST_COLUMNS)
-    cells = cells if len(cells) > 1 else line.split(",", MOST_COLUMNS)
-    if len(cells) != len(names) or not cells[0].isdigit() or not all(map(_CELL.fullmatch, cells)):
-        return None
-    return ", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_monitor.logs.training_log import read_header, row_as_pairs
+from training_monitor.logs.parts import read_header, row_as_pairs
 
 
 def test_a_row_gets_the_names_of_its_header(subtests: pytest.Subtests) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from training_monitor.logs import totals as totals_module
+from training_monitor.logs.job_progress import EpochCount
+from training_monitor.logs.text import shaped_pieces
 from training_monitor.logs.totals import LogTotals
+from training_monitor.logs.training_log import ProgressReader, read_progress
 
 KNOWN = [json.loads(line) for line in (Path(__file__).parent / "more_logs.jsonl").read_text().splitlines()]
 Line = Callable[[int, random.Random], str]
@@ -59,6 +61,12 @@ LINES: dict[str, Line] = {
     "noise": lambda n, chance: f"[rank{n % 8}]: INFO worker.py:12 the queue holds {n % 7} batches of 8",
     "colour": lambda n, chance: f"\x1b[32mstep {n}\x1b[0m loss {loss(chance)}",
     "memory": lambda n, chance: f"step {n} loss {loss(chance)} gpu mem {n % 90} / 80 GB",
+    "header": lambda n, chance: "Step | Loss | Time",
+    "row": lambda n, chance: f"{n} | {loss(chance)} | {n % 60}",
+    "another job's bar": bar("", 380, ", loss={loss}"),
+    "bar of another work": bar("Evaluating: ", 40),
+    "evaluation": lambda n, chance: "***** Running evaluation *****",
+    "micro-batch": lambda n, chance: f"iter {n} update {n // 4} loss {loss(chance)}",
     "sample": lambda n, chance: "generating sample" if n % 2 else "sample generated",
     "checkpoint": lambda n, chance: chance.choice(["Saving checkpoint", f"checkpoint saved at step {n}"]),
     "warning": lambda n, chance: f"UserWarning: {n % 5}",
@@ -67,7 +75,7 @@ LINES: dict[str, Line] = {
     "restart": lambda n, chance: "Resuming from checkpoint-5",
     "blank": lambda n, chance: chance.choice(["", "  "]),
 }
-RARE = ("announced", "end", "restart", "inner bar", "checkpoint", "sample", "warning", "blank")
+RARE = ("announced", "end", "restart", "inner bar", "evaluation", "header", "checkpoint", "sample", "warning", "blank")
 
 
 def of_lines(lines: list[str]) -> LogTotals:
@@ -82,6 +90,19 @@ def of_text(lines: list[str]) -> LogTotals:
     totals = LogTotals()
     totals.feed("".join(f"{line}\n" for line in lines))
     return totals
+
+
+def of_pieces(lines: list[str]) -> tuple[object, object]:
+    """The progress in lines of which each is read, and how they count."""
+    reader = ProgressReader(EpochCount())
+    for piece, shape in shaped_pieces("".join(f"{line}\n" for line in lines)):
+        reader.read(piece, shape)
+    return reader.progress, reader.epochs
+
+
+def of_end(lines: list[str]) -> tuple[object, object]:
+    epochs = EpochCount()
+    return read_progress("".join(f"{line}\n" for line in lines), epochs), epochs
 
 
 def shown(totals: LogTotals) -> dict[str, Any]:
@@ -104,6 +125,7 @@ def test_the_totals_are_those_of_every_line(seed: int) -> None:
         kinds = chance.sample([*LINES], chance.randrange(1, 4))
         lines = [*log(chance, kinds, chance.choice([20, 150, 400]))]
         assert repr(shown(of_text(lines))) == repr(shown(of_lines(lines))), (kinds, lines)
+        assert repr(of_end(lines)) == repr(of_pieces(lines)), (kinds, lines)
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=[each["source"] for each in KNOWN])
@@ -115,11 +137,12 @@ def test_the_totals_of_known_logs_are_those_of_every_line(known: dict[str, Any])
         for line in known["lines"]
     ]
     assert repr(shown(of_text(lines))) == repr(shown(of_lines(lines))), lines
+    assert repr(of_end(lines)) == repr(of_pieces(lines)), lines
 
 
 @pytest.mark.parametrize("kind", ["plain", "bar of an epoch", "bar from zero", "dictionary", "noise", "epoch and step"])
 def test_lines_that_repeat_are_not_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, read_piece = [], totals_module.read_piece
-    monkeypatch.setattr(totals_module, "read_piece", lambda *line: read.append(line) or read_piece(*line))
+    read, read_piece = [], ProgressReader.read
+    monkeypatch.setattr(ProgressReader, "read", lambda *line: read.append(line) or read_piece(*line))
     of_text([LINES[kind](step, random.Random(7)) for step in range(2000)])
     assert len(read) < 1000 if kind == "epoch and step" else len(read) < 100

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from training_monitor.judging import failure, failure_table
-from training_monitor.logs import events, fields, pace, shapes, text, training_log
+from training_monitor.logs import events, fields, pace, parts, shapes, text
 
 try:
     from re import _constants as constants, _parser as parser  # type: ignore[attr-defined]
@@ -23,7 +23,7 @@ except ImportError:  # Python 3.10
 
 ASKED = {
     found
-    for module in (text, fields, events, pace, training_log, failure)
+    for module in (text, fields, events, pace, parts, failure)
     for found in vars(module).values()
     if isinstance(found, FunctionType) and found.__code__.co_name == "find_in_line"
 }
@@ -145,7 +145,7 @@ def shown(found: Any) -> Any:
     """What was found, to compare: places in a line are no values."""
     if isinstance(found, tuple):
         return [shown(each) for each in found]
-    is_places = isinstance(found, fields.Finds | training_log._Name)
+    is_places = isinstance(found, fields.Finds | parts._Name)
     return {name: shown(value) for name, value in vars(found).items()} if is_places else found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.test_required_text import parser, ways
-from training_monitor.logs import fields, job_progress, text, training_log
+from training_monitor.logs import fields, job_progress, parts, text
 from training_monitor.logs.shapes import shape_of
 
 FIELD_PATTERNS = ("_RATE", "_EPOCH", "_TIMM_EPOCH", "_ETA", "_TIME_LEFT", "_SPENT_AND_LEFT", "_STEPS_TOOK")
@@ -42,21 +42,21 @@ def test_each_wording_that_brings_a_name_in_contains_a_sign() -> None:
 
 
 def test_each_pattern_of_a_line_contains_a_sign() -> None:
-    found: dict[str, Any] = {name: getattr(training_log, name).pattern for name in LINE_PATTERNS}
-    found |= {f"announced {name}": each.pattern for name, each in training_log._ANNOUNCED}
+    found: dict[str, Any] = {name: getattr(parts, name).pattern for name in LINE_PATTERNS}
+    found |= {f"announced {name}": each.pattern for name, each in parts.ANNOUNCED}
     found["end of an epoch"] = job_progress._KERAS_BAR.pattern
-    assert {name: said for name, each in found.items() if (said := without_sign(each, training_log._SIGNS))} == {}
+    assert {name: said for name, each in found.items() if (said := without_sign(each, parts._SIGNS))} == {}
 
 
 @pytest.mark.parametrize("row", ["| 1 | 0.5 | nan |", "10,1e-05,-inf,45%", "3 no log 1:02:03 2.5h -", " 12  1,234 5s"])
 def test_each_row_of_a_table_is_one_by_its_characters(row: str) -> None:
     assert all(
-        training_log._CELL.fullmatch(cell.strip()) for cell in re.split(r"\||,(?!\d{3})|\s(?!log)", row) if cell.strip()
+        parts._CELL.fullmatch(cell.strip()) for cell in re.split(r"\||,(?!\d{3})|\s(?!log)", row) if cell.strip()
     )
-    assert training_log._ROW.fullmatch(row)
+    assert parts._ROW.fullmatch(row)
 
 
 @pytest.mark.parametrize("piece", ["Resuming from step 5", "Traceback (most recent call last):", "Running training"])
 def test_a_piece_that_begins_an_attempt_shows_progress(piece: str) -> None:
-    assert training_log.begins_attempt(piece)
-    assert training_log.shows_progress(piece, shape_of(piece))
+    assert parts.begins_attempt(piece)
+    assert parts.shows_progress(piece, shape_of(piece))
