@@ -7,12 +7,11 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from training_monitor.core.errors import RestError, SettingsError, last_lines
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.rest import REQUEST_SECONDS, finish_within
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field
 from email.header import Header
 from typing import Annotated, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import asdict, dataclass, field
 from training_monitor.core.mail import MailServer, send_mail
 from training_monitor.core.rest import REQUEST_SECONDS, Response, check_url, request
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, RestError, SettingsError, TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.rest import REQUEST_SECONDS
 from training_monitor.core.store import PLAIN_MESSAGE, Store
 from training_monitor.core.values import PRIORITIES, Delivery, Notice

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event, OnEvent, OnLook, Progress, RunOutcome
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.store import Store

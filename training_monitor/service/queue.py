@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -25,6 +24,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.records import format_record, read_record
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table
