@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
@@ -84,6 +83,8 @@ def _state() -> Iterator[Check]:
 
 
 def _kubectl() -> Iterator[Check]:
+    import shutil
+
     page = "https://kubernetes.io/docs/tasks/tools/"
     if not shutil.which("kubectl"):
         yield Check("kubectl", "missing", "not on PATH", f"install it to reach pods: {page}")
@@ -111,6 +112,8 @@ def _kubectl() -> Iterator[Check]:
 
 
 def _ssh() -> Iterator[Check]:
+    import shutil
+
     program = shutil.which("ssh")
     if not program:
         remedy = "apt-get install openssh-client, to reach ssh:// and vast:// targets"
@@ -128,6 +131,8 @@ def _ssh() -> Iterator[Check]:
 
 
 def _vastai() -> Iterator[Check]:
+    import shutil
+
     if not shutil.which("vastai"):
         yield Check("vastai", "missing", "not on PATH", "pip install vastai, to use vast:// targets")
         return
@@ -163,6 +168,8 @@ def _vast_ssh_key() -> Check:
 
 
 def _gpus() -> Iterator[Check]:
+    import shutil
+
     from training_monitor.health import check_gpu_utilization
 
     if not shutil.which("nvidia-smi"):

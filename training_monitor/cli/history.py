@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import shutil
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from itertools import chain
 from math import isfinite
 from typing import IO, Any
@@ -160,6 +157,8 @@ def _run_cells(run: RunComparison) -> tuple[str, ...]:
 
 def _cells(others: int, lines: int) -> int:
     """Return the width of each of some sparklines beside that many other characters."""
+    import shutil
+
     return max(8, min(WIDEST, (shutil.get_terminal_size((200, 24)).columns - others) // lines))
 
 
@@ -245,6 +244,8 @@ def _opened(option: str, path: str) -> Iterator[IO[str]]:
 
 
 def _row(key: str, sample: FleetSample, fields: Sequence[str]) -> dict[str, Any]:
+    from datetime import datetime, timezone
+
     moment = datetime.fromtimestamp(sample.timestamp, timezone.utc)
     return {
         "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -256,6 +257,8 @@ def _row(key: str, sample: FleetSample, fields: Sequence[str]) -> dict[str, Any]
 
 
 def _begin_csv(file: IO[str], names: Sequence[str]) -> Write:
+    import csv
+
     writer = csv.DictWriter(file, names)
     writer.writeheader()
     return lambda row: writer.writerow({name: _cell(value) for name, value in row.items()})

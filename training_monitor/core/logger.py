@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.settings import LOG_FILE, LOG_LEVEL
+
+if TYPE_CHECKING:
+    import logging
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def get_logger() -> logging.Logger:
     """Return the package's logger; silent until `setup_logging` or the application configures it."""
+    import logging
+
     logger = logging.getLogger("training_monitor")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -33,6 +38,8 @@ def setup_logging(
     Raises:
         SettingsError: the level is unknown, or the file cannot be written.
     """
+    import logging
+
     chosen = level if level is not None else environ.get(LOG_LEVEL) or "INFO"
     number = chosen if isinstance(chosen, int) else logging.getLevelName(chosen.upper())
     if not isinstance(number, int):

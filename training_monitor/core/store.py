@@ -6,20 +6,21 @@ The lock is flock(2): the kernel releases it when its holder dies, however it di
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from training_monitor.core.errors import AlreadySupervised, StateError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import Value, format_record, read_record
 from training_monitor.core.settings import state_dir
 from training_monitor.core.values import Delivery, Notice
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _MIGRATIONS = (
     """CREATE TABLE runs (
@@ -136,6 +137,8 @@ class Store:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        import sqlite3
+
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             database = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
@@ -302,6 +305,8 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough: a forked child may hold a copy until its exec
 
     def _open_lock(self, key: str) -> IO[str]:
+        import hashlib
+
         path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
         try:
             return open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+")

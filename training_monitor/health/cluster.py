@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
@@ -169,6 +168,8 @@ def _code(value: Any) -> int | None:
 
 def _time(value: Any) -> float | None:
     """Return the epoch seconds of a Kubernetes time (`2030-01-01T10:00:00Z`)."""
+    from datetime import datetime, timezone
+
     try:
         return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:

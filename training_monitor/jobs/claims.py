@@ -13,16 +13,12 @@ arrives. `Claiming` takes the claim on a training, renews it while the training 
 
 from __future__ import annotations
 
-import getpass
-import hashlib
 import os
 import re
-import secrets
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any, Literal, TypeVar
-from urllib.parse import quote, unquote
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -141,6 +137,9 @@ class Claims:
 
 def this_owner(state_folder: str, target: Target) -> Owner:
     """Return this process as the owner of claims on a target."""
+    import getpass
+    import hashlib
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
@@ -175,6 +174,8 @@ def take_question(name: str, owner: Owner, token: str, number: int, lease: float
 
     It is ours if it carries `token`. The answer is unknown (CommandFailed) if no claim can be written.
     """
+    from urllib.parse import quote
+
     words = [owner.host, owner.user, str(owner.pid), owner.boot or "-", owner.folder, name]
     line = " ".join(quote(word, safe="", errors="replace")[:_WORD] for word in words)
     script = _call("take", name, new_number=number + 1, new_token=token, new_lease=round(lease), new_owner=line)
@@ -224,6 +225,8 @@ def claim_lost(now: Claim) -> LeaseLost:
 
 
 def _call(function: str, name: str, **variables: str | int) -> str:
+    import hashlib
+
     key = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
     return format_call("claims", function, key=key, width=_LINE, **variables)
 
@@ -235,6 +238,8 @@ def _parse_one(reply: Reply) -> Claim | None:
 
 def _parse_claim(line: str) -> Claim:
     """Parse a claim; a damaged one counts as not held, so that it does not block anyone forever."""
+    from urllib.parse import unquote
+
     number = line.partition(" ")[0]
     if not re.fullmatch("[0-9]{1,9}", number):
         raise ParseError("this is no claim", source="a claim on the target", text=line)
@@ -300,7 +305,7 @@ class Claiming:
         threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
 
     def _take(self) -> Claim:
-        me, token = this_owner(self._store.folder, self.site.target), secrets.token_hex(8)
+        me, token = this_owner(self._store.folder, self.site.target), os.urandom(8).hex()
         first = found = self.site.ask_one(look_question(self.name))
         began, silence = self.site.clock.monotonic(), None
         while True:

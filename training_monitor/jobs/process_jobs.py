@@ -25,10 +25,8 @@ is gone cannot be recognized, and is left alone.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
@@ -175,7 +173,7 @@ def start_question(job_id: str, command: str, env: Mapping[str, str], working_di
         "job_start",
         "start",
         job_id,
-        _starter=secrets.token_hex(8),
+        _starter=os.urandom(8).hex(),
         _command=command,
         _exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items()),
         _folder=os.path.join(".", working_dir or ""),  # ignores CDPATH, and `-` is not the previous folder
@@ -303,6 +301,8 @@ def held_by(site: Site, job_id: str) -> str | None:
 
 def hold_key(job_id: str) -> str:
     """Return the name of the file that holds a job."""
+    import hashlib
+
     return hashlib.sha256(job_id.encode()).hexdigest()[:32]
 
 

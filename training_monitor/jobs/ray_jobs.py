@@ -17,7 +17,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from training_monitor.core.errors import (
     CommandFailed,
@@ -65,6 +64,8 @@ def _ask_rest(method: str, path: str, *command: str, seconds: int = ANSWER_SECON
 
 
 def job_path(job_id: str) -> str:
+    from urllib.parse import quote
+
     return f"/api/jobs/{quote(job_id, safe='')}"
 
 

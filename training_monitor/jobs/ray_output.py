@@ -7,18 +7,20 @@ occur.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from math import inf, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.errors import ParseError
 from training_monitor.core.models import JobStatus, RayJob, RayResources
 from training_monitor.core.regex import regex
 from training_monitor.logs.text import strip_ansi
+
+if TYPE_CHECKING:
+    import ast
 
 REST, CLI = "ray rest", "ray cli"
 
@@ -178,6 +180,8 @@ def parse_ray_list_cli(text: str) -> tuple[RayJob, ...]:
     Raises:
         ParseError: the text contains no such list.
     """
+    import ast
+
     plain = strip_ansi(text)
     start = _LIST_START.search(plain)
     if not start:
@@ -207,6 +211,8 @@ def _as_literals(text: str, start: int) -> Iterator[str]:
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:
+    import ast
+
     values = {}
     for keyword in call.keywords:
         try:

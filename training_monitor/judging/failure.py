@@ -7,7 +7,6 @@ and counts of zero are never evidence. The default is to restart; stopping needs
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -284,6 +283,8 @@ def _read_exception(line: str, ends_traceback: bool) -> _Meaning | None:
 
 def _failure(category: str, error_class: str, action: str, evidence: str, *, sign: str | None = None) -> Failure:
     """Make a failure; `sign` identifies it within its category, by default the stable part of the evidence."""
+    import hashlib
+
     shown = evidence.strip()[:EVIDENCE_LENGTH]
     told = f"{category} {_steady(shown) if sign is None else sign}"
     return Failure(category, error_class, action, shown, fingerprint=hashlib.sha256(told.encode()).hexdigest()[:12])

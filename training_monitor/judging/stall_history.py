@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
-from statistics import median
 
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.median import median
 from training_monitor.core.values import Observation
 from training_monitor.judging.gpu_load import gpu_mode
 

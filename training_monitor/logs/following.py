@@ -22,9 +22,8 @@ A frame counts only with its end, so the connection may break at any point.
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
-import secrets
 from collections.abc import Iterator
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
@@ -130,6 +129,8 @@ class LineCutter:
 
     def _check(self) -> str:
         """Return the checksum for a cursor if the target uses md5, else ""."""
+        import hashlib
+
         if len(self._cursor.check) != _MD5_LENGTH:
             return ""
         return hashlib.md5(self._before, usedforsecurity=False).hexdigest()
@@ -282,7 +283,7 @@ class LogStream:
 
     def follow(self, cursor: LogCursor) -> Iterator[NewLog]:
         """Yield new lines, each with the cursor after them, until the connection ends. Raises ToolNotFound."""
-        nonce = secrets.token_hex(12)
+        nonce = os.urandom(12).hex()
         script = follow_script(self._expression, cursor, nonce)
         self._heard_at = self._site.clock.monotonic()
         self._stream = self._site.stream(script)

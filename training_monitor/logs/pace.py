@@ -6,11 +6,10 @@ Times are those in the log itself: at the beginning of its lines, else the elaps
 from __future__ import annotations
 
 import re
-from datetime import datetime
-from statistics import median
 from typing import NamedTuple
 
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.median import median
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.job_progress import EpochCount, job_progress
@@ -24,7 +23,7 @@ _WINDOW = 5.0  # seconds; logs show whole seconds, so a shorter window is too im
 _MOST_SECONDS = 30 * 86_400.0
 _LOOKED_AT = 160  # characters; a time after them belongs to the message
 _DAY = 86_400.0
-_FIRST_DAY = datetime(2000, 1, 1).toordinal()  # keeps day numbers small, for precise fractions of a second
+_FIRST_DAY = 730_120  # of the year 2000: keeps day numbers small, for precise fractions of a second
 _OUT_OF_ORDER = 5.0  # seconds
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)(?![\d:<])"
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
@@ -235,6 +234,8 @@ def _format_of(head: str) -> int | None:
 
 
 def _seconds(parts: dict[str, str | None]) -> float | None:
+    from datetime import datetime
+
     clock = int(parts["hour"] or 0) * 3600 + int(parts["minute"] or 0) * 60
     seconds = clock + float((parts["second"] or "0").replace(",", "."))
     month, day = parts.get("month"), parts.get("day")

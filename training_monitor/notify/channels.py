@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from email.header import Header
 from typing import Annotated, Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import asdict, dataclass, field
@@ -76,6 +74,8 @@ def _read_url(value: Any, place: Place) -> Any:
 
 def _read_server(value: Any, place: Place) -> Any:
     """Read a mail server given by its URL, or by its URL and its password."""
+    from urllib.parse import unquote, urlsplit
+
     if isinstance(value, MailServer):
         return value
     url, password = value if isinstance(value, tuple) else (value, None)
@@ -338,6 +338,8 @@ def _discord_message(notice: Notice) -> dict[str, Any]:
 
 def _in_ascii(text: str) -> str:
     """Return a header's value; ntfy reads encoded words (RFC 2047)."""
+    from email.header import Header
+
     return text if text.isascii() else Header(text, "utf-8", maxlinelen=10_000).encode(linesep="")
 
 

@@ -8,7 +8,6 @@ says anything about the training. Nothing here blocks the caller, or raises erro
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +23,6 @@ from training_monitor.notify import templates
 
 TRIES = 3
 FIRST_WAIT = 1.0  # seconds between two tries; it doubles
-_LOGGER = logging.getLogger("training_monitor")
-_LOGGER.addHandler(logging.NullHandler())  # without it, Python prints records that have no handler
 
 Tell = Callable[[float, float], object]  # called with the start (epoch seconds) and the duration (seconds)
 
@@ -110,7 +107,7 @@ class Heartbeat:
         return None
 
     def _tell(self, text: str) -> None:
-        _LOGGER.warning("%s", text)
+        get_logger().warning("%s", text)
         if self._on_problem:
             self._on_problem(text)
 

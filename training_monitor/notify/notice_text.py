@@ -6,7 +6,6 @@ are escaped. A text is cut before it is escaped, between characters as people se
 
 from __future__ import annotations
 
-import html
 import re
 import shlex
 from collections.abc import Callable
@@ -75,6 +74,8 @@ class Markup:
 
 
 def _escape_html(piece: str) -> str:
+    import html
+
     return html.escape(piece, quote=False)
 
 

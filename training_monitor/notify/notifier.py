@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import socket
 from collections.abc import Mapping, Sequence
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, RestError, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import replace
+from training_monitor.core.logger import get_logger
 from training_monitor.core.rest import REQUEST_SECONDS
 from training_monitor.core.store import PLAIN_MESSAGE, Store
 from training_monitor.core.values import PRIORITIES, Delivery, Notice
@@ -17,7 +16,6 @@ from training_monitor.targets.transport import LocalTransport, Transport
 
 TRIES = 3
 LONGEST_WAIT = 30.0  # seconds; a channel that asks for more is skipped
-_LOGGER = logging.getLogger("training_monitor")
 
 
 class TrainingNotifier:
@@ -83,6 +81,8 @@ class TrainingNotifier:
         Raises:
             SettingsError: there is no such user.
         """
+        import socket
+
         whom, tries, errors = self.find_user(user), 0, list[str]()
         notice = replace(notice, host=notice.host or socket.gethostname())
         for channel in self.channels:
@@ -95,7 +95,7 @@ class TrainingNotifier:
             if error is None:
                 return Delivery(channel.name, True, tries, "; ".join(errors) or None)
             errors.append(f"{channel.name}: {error.what}")
-            _LOGGER.warning("a notice did not leave by %s: %s", channel.name, error.what)
+            get_logger().warning("a notice did not leave by %s: %s", channel.name, error.what)
         return Delivery("none", False, tries, "; ".join(errors) or "no channel takes this notice for this user")
 
     def try_channel(
@@ -139,7 +139,7 @@ class TrainingNotifier:
         try:
             kept = self._store.has_notice(name, notice) if self._store else False
         except TrainingMonitorError as error:
-            _LOGGER.warning("%s", error)
+            get_logger().warning("%s", error)
             kept = False
         return kept or _key(name, notice) in self._told
 
@@ -151,7 +151,7 @@ class TrainingNotifier:
             if self._store:
                 self._store.save_delivery(name, notice, delivery, now=self._clock.time())
         except TrainingMonitorError as error:
-            _LOGGER.warning("%s", error)
+            get_logger().warning("%s", error)
             return False
         return True
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.logger import get_logger
 from training_monitor.core.store import KeptNotice, Store
 from training_monitor.core.values import Delivery, Notice
 from training_monitor.notify.channels import NotifiedUser
@@ -16,7 +16,6 @@ from training_monitor.notify.notifier import TrainingNotifier
 FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 600.0  # seconds
 GIVEN_UP_AFTER = 24 * 3600.0  # seconds
 _OTHERS_TURN = 2.0  # seconds between checks whether another process still sends
-_LOGGER = logging.getLogger("training_monitor")
 
 
 @dataclass(eq=False, slots=True)
@@ -108,7 +107,7 @@ class Outbox:
             self._write_held()
             return None if self._held else self._store.add_notice(self._user.name, notice, now=self._clock.time())
         except TrainingMonitorError as error:
-            _LOGGER.warning("a notice is not written down: %s", error)
+            get_logger().warning("a notice is not written down: %s", error)
             return None
 
     def send_held(self) -> bool:
@@ -185,7 +184,7 @@ class Outbox:
             wait = self.send_due()
             return wait if is_all_written else FIRST_BACKOFF
         except TrainingMonitorError as error:
-            _LOGGER.warning("notices wait: %s", error)
+            get_logger().warning("notices wait: %s", error)
             return FIRST_BACKOFF
 
 

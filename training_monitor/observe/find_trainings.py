@@ -7,9 +7,9 @@ environment variables are read, by name: the rest of the environment never leave
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 from training_monitor.core.errors import ParseError, redact
@@ -420,7 +420,7 @@ def find_question() -> Question[FoundTrainings]:
 
     It examines MAX_PROCESSES candidates and counts the others.
     """
-    word, spelling = secrets.token_hex(12), spell_path()
+    word, spelling = os.urandom(12).hex(), spell_path()
     script = format_call(
         "find_trainings",
         "find_trainings",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -191,6 +190,8 @@ def _by_pid(there: _There, pid: int) -> MeantTraining:
 
 def _by_name(there: _There, name: str) -> MeantTraining:
     """Return the training that a name means: a job, its latest attempt, or a process with it in its command."""
+    import difflib
+
     if there.is_job(name):
         return _by_job(name, next((each.entrypoint for each in there.ray if each.submission_id == name), None))
     if there.not_seen:

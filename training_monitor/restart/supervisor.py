@@ -8,7 +8,6 @@ count of restarts.
 from __future__ import annotations
 
 import json
-import random
 from contextlib import suppress
 from typing import Any
 
@@ -331,6 +330,8 @@ class Supervisor(Hands):
 
     def fail(self, run: RunState, status: str, reason: str, failure: Failure | None = None) -> RunState:
         """Record the end of an attempt, and plan the next one or give up."""
+        import random
+
         self.exit_watch.close()
         found = self.list_checkpoints(run)
         now = self.clock.time()

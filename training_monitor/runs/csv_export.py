@@ -7,14 +7,11 @@ row; that is cut off before the next append.
 
 from __future__ import annotations
 
-import csv
 import errno
-import hashlib
 import io
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.runs.rows import ADDED, DOCUMENTED, MIB
@@ -127,10 +124,14 @@ def safe_name(name: str) -> str:
 
 
 def _digest(text: str) -> str:
+    import hashlib
+
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:8]
 
 
 def _moment(timestamp: float) -> str:
+    from datetime import datetime, timezone
+
     return datetime.fromtimestamp(timestamp, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -147,6 +148,8 @@ def _cell(title: str, value: Scalar) -> Scalar:
 
 
 def _line(cells: Sequence[Scalar]) -> bytes:
+    import csv
+
     text = io.StringIO()
     csv.writer(text).writerow(cells)
     return text.getvalue().encode()

@@ -9,10 +9,8 @@ by the clock of the file system: putting it in place takes only a moment.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -39,13 +37,13 @@ Mark = TypeVar("Mark")  # identifies a file's content: its text, or its signatur
 def temporary_beside(path: str) -> str:
     """Return an unused name in the folder of this file."""
     me = identify()
-    name = f"{_PREFIX}{_machine(me)}-{me.pid}-{me.start_ticks or 0}-{secrets.token_hex(6)}.tmp"
+    name = f"{_PREFIX}{_machine(me)}-{me.pid}-{me.start_ticks or 0}-{os.urandom(6).hex()}.tmp"
     return os.path.join(os.path.dirname(path), name)
 
 
 def temporary_of_script() -> str:
     """Return such a name for a script on a target; only the age of that file tells that its writer has ended."""
-    return f"{_PREFIX}edit-{secrets.token_hex(6)}.tmp"
+    return f"{_PREFIX}edit-{os.urandom(6).hex()}.tmp"
 
 
 def remove_left_beside(path: str) -> None:
@@ -84,6 +82,8 @@ def _is_writer_alive(machine: str | None, pid: str, start_ticks: str) -> bool | 
 
 
 def _machine(one: Identity) -> str:
+    import hashlib
+
     words = f"{one.hostname} {one.boot_id} {one.pid_namespace}"
     return hashlib.sha256(words.encode(errors="replace")).hexdigest()[:12]
 

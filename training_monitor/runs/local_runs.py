@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -106,7 +104,7 @@ class LocalRuns:
         """
         path = self._files_of(run).control_path
         check_edits(run, values)
-        edit_id, now = secrets.token_hex(8), self._clock.time()
+        edit_id, now = os.urandom(8).hex(), self._clock.time()
         added = {name: Edit(value, edit_id, now) for name, value in values.items()}
         try:
             with _lock(os.path.dirname(path), self._clock):
@@ -131,6 +129,8 @@ class LocalRuns:
         Raises:
             TrainingMonitorError: Its process is or may be alive, or something of it is still there.
         """
+        import shutil
+
         files = self._files_of(run)
         known = _look_at(files, KnownRun(files, None, None, run))
         if known is None or known.run is None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import secrets
 import sys
 from contextlib import suppress
 from enum import Enum, auto
@@ -65,7 +64,7 @@ class Ownership:
     def __init__(self, files: RunFiles, me: Owner, clock: Clock) -> None:
         self.holder: Owner | None = None  # the other process that has the files
         self._files, self._path, self._me, self._clock = files, owner_path(files), me, clock
-        self._text = format_record(encode(me) | {"token": secrets.token_hex(8)})
+        self._text = format_record(encode(me) | {"token": os.urandom(8).hex()})
         self._seen: _Found | None = None
         self._seen_at = 0.0
         self._is_lost = False

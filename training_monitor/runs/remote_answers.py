@@ -16,7 +16,6 @@ either, and one process reads all files.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import math
 import posixpath
@@ -226,6 +225,8 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
     Raises:
         ParseError: It is invalid.
     """
+    import base64
+
     size, start, begin = (_whole(fields.get(name)) for name in ("size", "start", "begin"))
     if size is None or start is None or begin is None:
         raise ParseError("no size in the reply", source="output file", text=data[:200])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -85,7 +84,7 @@ def look_question(folder: str, where: str, threads_of: Iterable[int] | None = No
         where: the display name of the folder.
         threads_of: ask for all processes and the threads of these before the files; None: for the files only.
     """
-    word, spelling = secrets.token_hex(8), spell_path()
+    word, spelling = os.urandom(8).hex(), spell_path()
     name, function, parse, more = "folder", "show_folder", parse_folder, dict[str, str | int]()
     if threads_of is not None:
         pids = sorted(threads_of)[:_MOST_EXPANDED]
@@ -125,7 +124,7 @@ def output_question(path: str, start: int, length: int, target: str) -> Question
 
 def signal_question(processes: Sequence[Identity], number: int) -> Question[tuple[str, ...]]:
     """Signal each process that is still the same, and watch it for up to a second; answers with a sentence each."""
-    word, known = secrets.token_hex(8), {STOP: "STOP", CONTINUE: "CONT"}.get(number, "OTHER")
+    word, known = os.urandom(8).hex(), {STOP: "STOP", CONTINUE: "CONT"}.get(number, "OTHER")
     words = " ".join(map(_format_identity, processes))
     script = format_call("run_signals", "signal_all", word=word, processes=words, number=int(number), signal=known)
 
@@ -137,7 +136,7 @@ def signal_question(processes: Sequence[Identity], number: int) -> Question[tupl
 
 def change_question(name: str, root: str, target: str, **words: str | int) -> Question[Outcome]:
     """Ask a target to change files below `root` by a function of run_changes.sh, and to verify it."""
-    word = secrets.token_hex(8)
+    word = os.urandom(8).hex()
 
     def parse(reply: Reply) -> Outcome:
         parts = split_parts(reply.output, word)
@@ -263,7 +262,7 @@ class RemoteRuns:
         """
         check_edits(run, values)
         known = self._known_of(run, self._known)
-        edit_id, now = secrets.token_hex(8), self._clock.time()
+        edit_id, now = os.urandom(8).hex(), self._clock.time()
         added = {name: Edit(value, edit_id, now) for name, value in values.items()}
         old = known.control or ""
         for _ in range(2):

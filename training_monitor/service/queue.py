@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 from collections.abc import Collection, Mapping
 from functools import partial
 from math import isfinite
@@ -306,7 +305,7 @@ def _new_owner(environ: Mapping[str, str]) -> str:
     """Return USER-HOST- and eight hexadecimal digits: it must be unique within an account."""
     names = (environ.get("USER") or environ.get("LOGNAME") or f"uid{os.getuid()}", os.uname().nodename)
     clean = [re.sub(r"[^A-Za-z0-9._]+", "-", name)[:15].strip("-.") or "unknown" for name in names]
-    return "-".join((*clean, secrets.token_hex(4)))
+    return "-".join((*clean, os.urandom(4).hex()))
 
 
 # ---------------------------------------------------------------- rows
@@ -341,7 +340,7 @@ def _check_holder(execute: Execute, job_id: str, worker: str) -> None:
 
 def _new_id(execute: Execute, name: str) -> str:
     while True:
-        job_id = f"{name[:57]}-{secrets.token_hex(3)}"
+        job_id = f"{name[:57]}-{os.urandom(3).hex()}"
         if not _rows(execute, job_id):
             return job_id
 

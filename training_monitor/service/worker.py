@@ -9,7 +9,6 @@ job ends that.
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Callable
@@ -186,7 +185,7 @@ def run_worker(
     config, stopping = config or load_service_config(), stopping or threading.Event()
     if job_id is not None:
         queue.get(job_id)
-    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"  # unique to this call
+    name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"  # unique to this call
     given = (store, queue, config, name, load_owner(store), clock, stopping, transport)
     service = Service(*given, outbox, on_event, on_line, heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)

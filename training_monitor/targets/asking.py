@@ -11,8 +11,8 @@ lose the output. Every script must therefore be idempotent.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, cast
@@ -75,7 +75,7 @@ class Site:
         reach = connect(self.target, self.transport)
         limit = timeout or max((question.limit for question in questions), default=0.0) + CONNECT_SECONDS
         for attempts_left in reversed(range(ASK_ATTEMPTS)):
-            nonce = secrets.token_hex(12)
+            nonce = os.urandom(12).hex()
             result = reach.run(["sh", "-s"], timeout=limit, input=format_script(questions, nonce))
             frames = read_frames(result.stdout, nonce)
             if frames is not None or result.exit_code != 0 or not attempts_left:

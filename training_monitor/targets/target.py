@@ -10,7 +10,6 @@ vast://ID                                      a rented vast.ai instance (resolv
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass
@@ -44,6 +43,8 @@ class Target:
 
     def __str__(self) -> str:
         if self.kind == "pod":
+            from urllib.parse import quote
+
             container = f"/{self.container}" if self.container else ""
             context = f"?context={quote(self.context, safe='/:@')}" if self.context else ""
             return f"k8s://{self.namespace}/{self.name}{container}{context}"
@@ -75,6 +76,8 @@ def parse_target(text: str | Target, *, namespace: str = "default") -> Target:
 
 
 def _pod(text: str, rest: str) -> Target:
+    from urllib.parse import unquote
+
     path, mark, query = rest.partition("?")
     names = path.split("/")
     if len(names) not in (2, 3) or (mark and not re.fullmatch(r"context=[^&#]+", query)):

@@ -10,15 +10,13 @@ import os
 import re
 import select
 import shlex
-import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from training_monitor.core.errors import (
     AccessDenied,
@@ -34,6 +32,9 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import vast_environment
+
+if TYPE_CHECKING:
+    import subprocess
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _ALARM = (
@@ -132,6 +133,8 @@ class LocalTransport:
     """Runs programs on this machine: an argv list, an own process group, LC_ALL=C, always a time limit."""
 
     def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        import subprocess
+
         started = time.monotonic()
         process = _spawn(argv, stderr=subprocess.PIPE, limit=timeout)
         assert process.stdin and process.stdout and process.stderr
@@ -156,6 +159,8 @@ class LocalTransport:
         return CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
 
     def stream(self, argv: Sequence[str], *, input: str | None = None) -> Stream:
+        import subprocess
+
         process = _spawn(argv, stderr=subprocess.DEVNULL)
         assert process.stdin
         threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
@@ -204,6 +209,8 @@ class _ProcessStream:
 
 
 def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> subprocess.Popen[bytes]:
+    import subprocess
+
     surroundings = {**_ENVIRONMENT.get(argv[0], {}), **os.environ, "LC_ALL": "C"}
     if argv[0] == "vastai":
         surroundings |= vast_environment(os.environ)
@@ -225,6 +232,8 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
 
 def _limited(argv: Sequence[str], limit: float) -> list[str]:
     """Wrap the command in an alarm of its own, so that it ends even when we are killed: it may rent machines."""
+    import shutil
+
     found = shutil.which(argv[0])
     if found is None or not sys.executable:
         return list(argv)
@@ -233,6 +242,8 @@ def _limited(argv: Sequence[str], limit: float) -> list[str]:
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
     """Wait like process.wait, which polls only every 50 ms; a pidfd (Linux) wakes at once."""
+    import subprocess
+
     try:
         exited = os.pidfd_open(process.pid)
     except (AttributeError, OSError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from math import isfinite
 
@@ -107,6 +106,8 @@ def format_date(timestamp: float | None) -> str:
 
 
 def _local(timestamp: float | None, pattern: str) -> str:
+    from datetime import datetime
+
     if timestamp is None:
         return "?"
     try:

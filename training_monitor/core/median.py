@@ -1,0 +1,14 @@
+"""The median, without what else `statistics` brings along: fractions, decimals and random numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the middle of the values, or the mean of the two in the middle. Raises ValueError if there is none."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no median of no values")
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
