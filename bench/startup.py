@@ -4,7 +4,7 @@
 
 Every figure is the processor time of the process itself: what it starts, and the shell that answers it, are not in it.
 The reference is `python3 -c pass`, and what is beside it is how many modules each one ends with. Commands look at this
-machine, at a folder of checkpoints, one of progress files and an empty history. Medians of all rounds are printed.
+machine, one job that runs, a folder of checkpoints, one of progress files, and an empty history. Medians are printed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-REFERENCE = "pass"
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from training_monitor import start_process_job, stop_job
+
+TRAINING = "for step in $(seq 20); do echo \"step $step/1000 loss 0.5 lr 3e-4\"; done; exec sleep 3600"
 # What is measured, in a process of its own; its last line on stderr says how much it took.
 TELL = (
     "import atexit, sys, time; atexit.register(lambda: print("
@@ -59,18 +63,18 @@ def rows() -> Iterator[Row]:
 
 def measure(code: str, arguments: list[str], folder: Path) -> tuple[float, int]:
     """Return milliseconds of processor time, and the modules that were imported."""
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "XDG_CONFIG_HOME": str(folder / "config")}
-    environ["TRAINING_MONITOR_STATE_DIR"] = str(folder / "state")
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    done = subprocess.run(
-        [sys.executable, "-c", TELL + code, *arguments], capture_output=True, text=True, env=environ, cwd=folder
-    )
+    argv = [sys.executable, "-c", TELL + code, *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, cwd=folder)
     seconds, modules = done.stderr.split()[-2:]
     return float(seconds) * 1000, int(modules)
 
 
 def furnish(folder: Path) -> None:
-    """Make what the commands look at."""
+    """Make what the commands look at, and keep what belongs to this user out of sight."""
+    names = {"HOME": "home", "TRAINING_MONITOR_JOBS_DIR": "jobs", "TRAINING_MONITOR_STATE_DIR": "state"}
+    os.environ.update({name: str(folder / place) for name, place in names.items()})
     for step in (100, 200):
         checkpoint = folder / "checkpoints" / f"step_{step}"
         checkpoint.mkdir(parents=True)
@@ -82,7 +86,15 @@ def furnish(folder: Path) -> None:
 
 def main(rounds: int, folder: Path) -> None:
     furnish(folder)
-    cases = [Row("python3 -c pass", REFERENCE, []), *rows()]
+    job = start_process_job("local", TRAINING, "measured")
+    try:
+        compare(rounds, folder)
+    finally:
+        stop_job("local", job)
+
+
+def compare(rounds: int, folder: Path) -> None:
+    cases = [Row("python3 -c pass", "pass", []), *rows()]
     times: dict[str, list[float]] = {row.name: [] for row in cases}
     modules = {}
     for count in range(rounds + 1):

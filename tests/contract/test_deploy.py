@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.cli.main import build_parser
+from training_monitor.cli.parsing import build_parser
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 

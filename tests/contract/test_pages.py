@@ -6,7 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
-from training_monitor.cli.main import GROUPS, build_parser
+from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.parsing import build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "SKILL.md", "CHANGELOG.md")] + sorted((ROOT / "docs").glob("*.md"))

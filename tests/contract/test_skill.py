@@ -6,7 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from training_monitor.cli.main import build_parser
+from training_monitor.cli.parsing import build_parser
 
 TEXT = (Path(__file__).parents[2] / "SKILL.md").read_text()
 KEYS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}

@@ -58,9 +58,8 @@ def read_subject(subject: str) -> tuple[frozenset[str], str]:
 @cache
 def read_file(name: str) -> str:
     """Return the text of one file of `targets/sh/`."""
-    from importlib.resources import files
-
-    return (files(__package__) / "sh" / name).read_text("utf-8")
+    with open(os.path.join(os.path.dirname(__file__), "sh", name), encoding="utf-8") as file:
+        return file.read()
 
 
 def strip_comments(text: str) -> str:

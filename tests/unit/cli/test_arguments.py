@@ -16,7 +16,9 @@ from training_monitor.cli.argument_types import (
     count,
     positive_count,
 )
-from training_monitor.cli.main import GROUPS, build_parser, main
+from training_monitor.cli.command_table import GROUPS
+from training_monitor.cli.main import main
+from training_monitor.cli.parsing import build_parser
 
 COMMANDS = {
     STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
@@ -73,6 +75,36 @@ def test_zero_is_a_count_and_no_positive_one() -> None:
     assert (count("0"), count("999999999"), positive_count("1")) == (0, 999_999_999, 1)
     with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
         positive_count("0")
+
+
+@pytest.mark.parametrize("words", ["--help", "-h", "--version"])
+def test_what_is_answered_without_argparse_is_what_argparse_answers(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main([words]) == 0
+    answered = capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        parse(words)
+    assert not ended.value.code and capsys.readouterr() == answered
+
+
+def test_the_parser_of_one_command_says_what_the_whole_one_says(
+    capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1.75e9)
+    for name in (name for group in GROUPS.values() for name in group):
+        for words in ([name, "--help"], [name, "--no-such-option"], [name, "--json", "a", "b"]):
+            with subtests.test(words=words):
+                said = []
+                for parser in (build_parser(), build_parser(only=name)):
+                    try:
+                        args, unknown = parser.parse_known_args(words)
+                        said.append(({**vars(args), "parser": args.parser.format_help()}, unknown))
+                    except SystemExit as ended:
+                        said.append((ended.code, capsys.readouterr()))
+                one, other = said
+                assert one == other
 
 
 def test_arguments_are_declared_only_for_commands_that_exist() -> None:

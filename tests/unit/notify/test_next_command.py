@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from tests.unit.notify.test_templates import every_notice
-from training_monitor.cli.main import build_parser
+from training_monitor.cli.parsing import build_parser
 from training_monitor.core.values import WatchedJob
 from training_monitor.notify.notice_text import command_line, next_command, word_for
 

@@ -23,7 +23,7 @@ from tests.fakes import (
 )
 from tests.unit.killing import Killed, KillingEverything, KillingTransport
 from tests.unit.watch.test_terminate import FILES, HUB
-from training_monitor.cli.main import build_parser
+from training_monitor.cli.parsing import build_parser
 from training_monitor.core.errors import CommandTimedOut, JobNotFound, SettingsError, TargetUnreachable
 from training_monitor.core.models import Event
 from training_monitor.core.store import Store

@@ -1,0 +1,192 @@
+"""The commands of the command line, and its first page.
+
+Nothing is imported here: `--version` and `--help` are answered from this module.
+"""
+
+from __future__ import annotations
+
+DESCRIPTION = "Watch GPU training from outside and act on it."
+
+
+class Command:
+    """One command: the module with its function, its help, examples, and first positional arguments."""
+
+    __slots__ = ("examples", "help", "module", "takes")
+
+    def __init__(self, module: str, help: str, examples: tuple[str, ...], takes: str = "") -> None:
+        self.module = module
+        self.help = help
+        self.examples = examples
+        self.takes = takes  # TARGET JOB WHAT, in this order; [TARGET]: declared in `options`
+
+
+GROUPS: dict[str, dict[str, Command]] = {
+    "look at trainings": {
+        "check": Command(
+            "commands",
+            "whether trainings make progress, here or on TARGET: all that are found, or one",
+            ("", "ssh://me@gpu1", "my-pod raysubmit_x --json", "local '~/runs/*/train.log'"),
+            "[TARGET]",
+        ),
+        "stall": Command(
+            "commands",
+            "what `check` says, a line each, with a limit of your own for stalls",
+            ("my-pod --stall-after 5m", "local --sample 1m"),
+            "TARGET WHAT",
+        ),
+        "wait": Command(
+            "commands",
+            "wait until a training ends or stalls",
+            ("local 12345 && ./evaluate.sh", "my-pod my-training --timeout 1h"),
+            "TARGET WHAT",
+        ),
+        "status": Command(
+            "commands", "one job's status, or all jobs of a target", ("my-pod", "my-pod my-training"), "TARGET"
+        ),
+        "step": Command("commands", "the current step of a job", ("my-pod my-training",), "TARGET JOB"),
+        "logs": Command("commands", "the end of a job's log", ("my-pod my-training --tail 20",), "TARGET JOB"),
+        "vast": Command(
+            "fleet", "vast.ai instances on one screen: training, GPUs, cost, alerts", ("", "--mock", "--once")
+        ),
+        "fleet": Command(
+            "fleet",
+            "pods, ssh hosts, vast.ai instances and local jobs on one screen",
+            ("my-pod ssh://me@gpu1 vast://30007012", "nightly --notify --once"),
+            "[TARGET]",
+        ),
+        "top": Command(
+            "top",
+            "runs that write progress files: processes, signals, variables, outputs, CSV",
+            ("progress", "ssh://me@gpu1/home/me/progress", "progress --once"),
+        ),
+        "history": Command(
+            "history",
+            "what was seen of the trainings on those screens: trends, tables, CSV",
+            ("", "vast://30007012 --since 24h", "vast://30007012 --csv run.csv"),
+        ),
+    },
+    "supervise and save": {
+        "run": Command(
+            "supervising",
+            "supervise a command: run it and restart it from its checkpoints",
+            (
+                "--checkpoint-dir ./checkpoints --resume-argument=--resume -- python3 train.py",
+                "--target ssh://me@gpu1 --notify -- python3 train.py",
+            ),
+            "[TARGET]",
+        ),
+        "restart": Command(
+            "supervising",
+            "supervise a Ray job and restart it from its checkpoints",
+            ("my-head-pod my-training --checkpoint-dir /checkpoints/my-training",),
+            "TARGET",
+        ),
+        "watch": Command(
+            "watching",
+            "follow a training, send notices, and end it when it stalls, if you say so",
+            ("ssh://me@gpu1 --notify", "my-pod my-training --notify --terminate --upload hf:me/my-lora"),
+            "TARGET",
+        ),
+        "terminate": Command(
+            "watching",
+            "end a training: stop it, upload its newest checkpoint, destroy what was rented",
+            ("vast://30007012 --upload hf:me/my-lora",),
+            "TARGET",
+        ),
+        "upload": Command(
+            "watching",
+            "upload a file or folder from the target, and see that it arrived",
+            ("my-pod /checkpoints/step_500 hf:me/my-lora", "local out/model.safetensors s3://bucket/models"),
+            "TARGET",
+        ),
+        "stop": Command("commands", "stop a job and see it gone", ("my-pod my-training",), "TARGET JOB"),
+    },
+    "read one thing": {
+        "health": Command(
+            "commands",
+            "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
+            ("my-head-pod --pods my-head-pod my-worker-pod",),
+            "TARGET",
+        ),
+        "gpu": Command("commands", "GPU utilisation, memory, power, processes", ("ssh://me@gpu1",), "TARGET"),
+        "efa": Command(
+            "commands", "whether NCCL uses EFA or fell back to TCP", ("my-head-pod --pods my-worker-pod",), "TARGET"
+        ),
+        "resources": Command("commands", "GPUs and CPUs of a Ray cluster", ("my-head-pod",), "TARGET"),
+        "checkpoints": Command(
+            "commands",
+            "checkpoints of a folder, and which are complete",
+            ("my-pod /checkpoints/my-training",),
+            "TARGET",
+        ),
+    },
+    "train on rented machines": {
+        "launch": Command(
+            "service",
+            "train on a rented vast.ai machine: queue it, or do it here with --watch",
+            ("--dataset ./images --name my-lora --trigger mylora --env HF_TOKEN --upload hf:me/my-lora --watch",),
+        ),
+        "queue": Command(
+            "service", "the trainings on rented machines; show or cancel one", ("", "my-lora-123456 --cancel")
+        ),
+        "worker": Command(
+            "service", "work through the queue: rent, train, save, destroy", ("--jobs 4", "--until-empty")
+        ),
+        "sweep": Command(
+            "market",
+            "find rented instances that no training needs; destroy them with --force",
+            ("", "--force", "--every 15m"),
+        ),
+        "instances": Command("market", "what is rented at vast.ai, for which training, and what it costs", ("",)),
+        "offers": Command("market", "what is for rent at vast.ai, best first", ("--gpu 4090",)),
+        "dataset": Command("market", "whether a folder of images is fit to train with", ("./images",)),
+        "keys": Command("market", "whether rented machines will let your ssh key in", ("", "--setup")),
+        "credits": Command("market", "vast.ai's credit and how long it lasts; or an account of the ledger", ("",)),
+    },
+    "set up": {
+        "demo": Command(
+            "supervising", "watch a real training process crash, hang and recover (20 s, needs nothing)", ("",)
+        ),
+        "doctor": Command(
+            "doctor",
+            "which tools, contexts and keys work here, and what to do",
+            ("", "my-pod ssh://me@gpu1"),
+            "[TARGET]",
+        ),
+        "notify": Command(
+            "notifying", "prove the channels that notices go by, send one, or list those sent", ("--test", "--list")
+        ),
+        "config": Command("doctor", "which settings file is read, and what is wrong with it", ("--check",)),
+    },
+}
+
+
+def format_help() -> str:
+    """Return what argparse would print for `--help`."""
+    return f"""\
+usage: training-monitor [-h] [--version] COMMAND ...
+
+{DESCRIPTION}
+
+positional arguments:
+  COMMAND     see below
+
+options:
+  -h, --help  show this help message and exit
+  --version   show program's version number and exit
+
+{format_groups()}
+"""
+
+
+def format_groups() -> str:
+    """Return the commands by group, and what is to be known of all."""
+    groups = (
+        f"{title}:\n" + "".join(f"  {name:<12} {command.help}\n" for name, command in group.items())
+        for title, group in GROUPS.items()
+    )
+    return (
+        "\n".join(groups)
+        + "\n`training-monitor COMMAND --help` shows its options and examples. Exit status: 0 ok, 1 unhealthy or\n"
+        "failed, 2 wrong use, 3 unknown, 4 taken over by another supervisor."
+    )

@@ -1,0 +1,77 @@
+"""Parse the command line: options and arguments of each command are declared in `options`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+
+from training_monitor import __version__
+from training_monitor.cli import options
+from training_monitor.cli.argument_types import WHAT, CommandParser, some_name
+from training_monitor.cli.command_table import DESCRIPTION, GROUPS, Command, format_groups
+
+_TARGET = "local | POD | k8s://namespace/pod[/container][?context=C] | ssh://[user@]host[:port] | vast://ID"
+
+
+def build_parser(only: str = "") -> CommandParser:
+    """Build the parser of the whole command line, or of one command of it."""
+    parser = CommandParser(
+        prog="training-monitor",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=DESCRIPTION,
+        epilog=format_groups(),
+    )
+    parser.add_argument("--version", action="version", version=f"training-monitor {__version__}")
+    commands = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True, help="see below")
+    for group in GROUPS.values():
+        for name, command in group.items():
+            if only in ("", name):
+                _add_command(commands.add_parser, name, command)
+    return parser
+
+
+def _add_command(add: Callable[..., CommandParser], name: str, command: Command) -> None:
+    examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
+    target = f"TARGET is {_TARGET}.\n\n" if "TARGET" in command.takes or command.takes == "[TARGET]" else ""
+    parser = add(
+        name,
+        description=command.help,
+        epilog=f"{target}examples:\n{examples}",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(parser=parser)
+    parser.flag("--json", "print JSON")
+    takes = command.takes.split()
+    if "TARGET" in takes:
+        parser.value("target", "TARGET", "see below")
+    if "TARGET" in takes or name == "run":
+        parser.namespace()
+    if "JOB" in takes:
+        parser.value("job", "JOB", "a Ray submission id, or process:NAME", type=some_name)
+    if "WHAT" in takes:
+        parser.value("what", "WHAT", WHAT, nargs="?")
+    if declare := getattr(options, f"add_{name}", None):
+        declare(parser)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; an unknown command or option ends it, with the one that was probably meant."""
+    names = [name for group in GROUPS.values() for name in group]
+    parser = build_parser(only=argv[0] if argv and argv[0] in names else "")
+    if argv and not argv[0].startswith("-") and argv[0] not in names:
+        parser.error(f"there is no command {argv[0]!r}{_meant_instead(argv[0], names)}; see training-monitor --help")
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        known = re.findall(r"--[\w-]+", args.parser.format_help())
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant_instead(unknown[0], known)}")
+    return args
+
+
+def _meant_instead(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
