@@ -26,7 +26,8 @@ from training_monitor.jobs import stop_job
 from training_monitor.jobs.jobs import find_jobs_named
 from training_monitor.judging.limits import OUTAGE_AFTER
 from training_monitor.observe.training_command import folders_of_arguments
-from training_monitor.restart.restart import RestartNotices, auto_restart, find_run
+from training_monitor.restart.notices import RestartNotices
+from training_monitor.restart.restart import auto_restart, find_run
 from training_monitor.restart.state import RunState
 from training_monitor.targets.asking import Site
 from training_monitor.targets.target import parse_target

@@ -10,31 +10,12 @@ from contextlib import suppress
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
-from training_monitor.core.errors import RestError, SettingsError, last_lines
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.addresses import REQUEST_SECONDS, MailServer
+from training_monitor.core.errors import RestError, last_lines
 from training_monitor.core.regex import regex
-from training_monitor.core.rest import REQUEST_SECONDS, finish_within
+from training_monitor.core.rest import finish_within
 
-SECURITY = ("starttls", "ssl", "plain")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CONTROL = regex(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-
-
-@dataclass(frozen=True, slots=True)
-class MailServer:
-    """A mail server. security: starttls | ssl | plain; a password is never sent in plain text to another host."""
-
-    host: str
-    port: int
-    security: str = "starttls"
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.security not in SECURITY:
-            raise SettingsError("security", self.security, ", ".join(SECURITY))
-        if self.security == "plain" and self.password and self.host not in _LOOPBACK:
-            raise SettingsError("security", "plain", "starttls or ssl where there is a password")
 
 
 def send_mail(

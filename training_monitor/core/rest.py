@@ -20,17 +20,15 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.error import URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.errors import RestError
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.regex import regex
 
-REQUEST_SECONDS = 10.0
 MAX_BODY_BYTES = 1024 * 1024
 _SHOWN_CHARACTERS = 200
 _SECRET_CHARACTERS = 12  # a part of a path of this length may be a token
-_PRINTABLE_URL = regex(r"https?://[!-~]+", re.IGNORECASE)
 _Result = TypeVar("_Result")
 
 
@@ -81,21 +79,6 @@ def request(
         retry_after=_retry_after(answer),
         hint="give the address it redirects to" if 300 <= answer.status < 400 else None,
     )
-
-
-def check_url(url: str) -> str:
-    """Check a URL and return its scheme://host, the only part that may be shown.
-
-    Raises:
-        RestError: the URL is not http or https, contains a user or password, or has invalid characters.
-    """
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-        if _PRINTABLE_URL.fullmatch(url) and parts.hostname and not parts.username and not parts.password:
-            host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-            return f"{parts.scheme}://{host}{port}"
-    raise RestError("this is not an http or https URL (its text is not shown)", temporary=False)
 
 
 def finish_within(seconds: float, work: Callable[[], _Result], break_off: Callable[[], None]) -> _Result:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import asdict, dataclass, field
-from training_monitor.core.mail import MailServer, send_mail
-from training_monitor.core.rest import REQUEST_SECONDS, Response, check_url, request
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
 from training_monitor.core.values import PRIORITIES, Notice
 from training_monitor.notify.notice_text import (
@@ -30,6 +29,9 @@ from training_monitor.notify.notice_text import (
     render_body,
 )
 from training_monitor.targets.transport import Transport
+
+if TYPE_CHECKING:
+    from training_monitor.core.rest import Response
 
 TELEGRAM_API = "https://api.telegram.org"
 DISCORD_API = "https://discord.com/api/v10"
@@ -237,6 +239,8 @@ class Ntfy(_Settings):
     token: Annotated[str, _TOKEN] | None = field(default=None, repr=False)
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        from training_monitor.core.rest import request
+
         headers = {
             "Title": _in_ascii(one_line(notice)),
             "Priority": _NTFY_PRIORITY[notice.priority],
@@ -273,6 +277,8 @@ class Email(_Settings):
         return None if user.email or self.recipients else "no e-mail address of the user and no recipients"
 
     def send(self, notice: Notice, user: NotifiedUser, doors: Doors) -> None:
+        from training_monitor.core.mail import send_mail
+
         recipients = [user.email] if user.email else self.recipients
         text = render(notice, PLAIN)
         send_mail(self.server, self.sender, recipients, one_line(notice), text, timeout=doors.timeout)
@@ -328,6 +334,8 @@ CHANNELS: Mapping[str, tuple[type, ...]] = {
 
 
 def _post(url: str, message: object, doors: Doors, headers: dict[str, str] | None = None) -> Response:
+    from training_monitor.core.rest import request
+
     return request("POST", url, json_body=message, headers=headers, timeout=doors.timeout)
 
 

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import RestError, SettingsError, StateError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
-from training_monitor.core.rest import REQUEST_SECONDS, check_url, request
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 from training_monitor.notify import templates
@@ -98,6 +98,8 @@ class Heartbeat:
             self._tell(f"heartbeat: {problem}" if problem else f"heartbeat: {self._origin} takes pings again")
 
     def _try(self) -> RestError | None:
+        from training_monitor.core.rest import request
+
         try:
             request("GET", self._url, timeout=self._timeout)
         except RestError as error:

@@ -1,32 +1,25 @@
-"""auto_restart: one call that keeps a job going until it is done, and the notices about its restarts and its end."""
+"""auto_restart: one call that keeps a job going until it is done.
+
+What it needs is imported by the call: scripts import this function at their top, and often never come to call it.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import replace
-from training_monitor.core.models import Event, OnEvent, OnLook, Progress, RunOutcome
-from training_monitor.core.reports import RestartReport
-from training_monitor.core.store import Store
-from training_monitor.core.values import Notice
-from training_monitor.jobs.attempts import check_job_config
-from training_monitor.judging.restart import RestartPolicy
-from training_monitor.logs.job_progress import job_progress
-from training_monitor.notify import templates
-from training_monitor.notify.notice_text import command_line, next_command
-from training_monitor.restart.state import RunState, load_run_state
-from training_monitor.restart.supervisor import Supervisor
-from training_monitor.targets.asking import Site
-from training_monitor.targets.target import Target, parse_target
-from training_monitor.targets.transport import Transport
 
 if TYPE_CHECKING:
-    from training_monitor.notify.outbox import Outbox
+    from collections.abc import Mapping
+
+    from training_monitor.core.models import OnEvent, OnLook
+    from training_monitor.core.reports import RestartReport
+    from training_monitor.core.store import Store
+    from training_monitor.restart.state import RunState
+    from training_monitor.restart.supervisor import Supervisor
+    from training_monitor.targets.target import Target
+    from training_monitor.targets.transport import Transport
 
 
 def auto_restart(
@@ -82,6 +75,12 @@ def auto_restart(
         SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
         KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
     """
+    from training_monitor.core.store import Store
+    from training_monitor.judging.restart import RestartPolicy
+    from training_monitor.restart.state import RunState
+    from training_monitor.restart.supervisor import Supervisor
+    from training_monitor.targets.asking import Site
+
     waits = (retry_delay, max_delay, 0.1, stagnation_threshold, check_interval)
     policy = RestartPolicy(max_retries, *waits, fresh_start, keep_attempts)
     _check(job_name, job_config)
@@ -96,6 +95,8 @@ def auto_restart(
 
 def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None) -> RestartReport:
     """Run to the end, continuing from where an earlier supervisor stopped."""
+    from training_monitor.restart.state import load_run_state
+
     kept = load_run_state(supervisor.store, new.key)
     run = supervisor.go_on(kept, new) if kept else supervisor.begin(new, initial_job_id)
     while run.phase != "done":
@@ -105,6 +106,11 @@ def _supervise(supervisor: Supervisor, new: RunState, initial_job_id: str | None
 
 def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
     """Raise SettingsError for a job that cannot be supervised."""
+    import re
+
+    from training_monitor.core.errors import SettingsError
+    from training_monitor.jobs.attempts import check_job_config
+
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job_name):
         raise SettingsError("job_name", job_name, "letters, digits, '.', '_' and '-'")
     if job_config is not None:
@@ -113,61 +119,12 @@ def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
 
 def find_run(head_pod: str | Target, job_name: str, namespace: str = "default") -> RunState | None:
     """Return this machine's unfinished run that `auto_restart` would continue."""
+    from training_monitor.core.store import Store
+    from training_monitor.restart.state import load_run_state
+    from training_monitor.targets.target import parse_target
+
     return load_run_state(Store(), _key(parse_target(head_pod, namespace=namespace), job_name))
 
 
 def _key(target: Target, job_name: str) -> str:
     return f"{target} {job_name}"
-
-
-class RestartNotices:
-    """An `on_event` of `auto_restart` that posts notices, if there is an outbox.
-
-    Notices are deduplicated by the attempt's job id, which no other run on this target gets. `about` replaces the
-    target in that name. `command` is the command that a notice suggests; default: the one that shows the log.
-    """
-
-    def __init__(
-        self, outbox: Outbox | None, target: str, job_name: str, *, about: str | None = None, command: str | None = None
-    ) -> None:
-        self._outbox, self._target, self._job_name = outbox, target, job_name
-        self._about, self._command = about or target, command
-        self._reason = "its supervisor went on with it"
-        self._progress = Progress()
-
-    def show(self, event: Event) -> None:
-        """Process one event."""
-        if event.view:
-            self._progress = event.view.progress
-        if event.kind == "detected":
-            self._reason = event.text
-        if self._outbox and (notice := self._notice(event)):
-            about, command = f"{self._about} {event.job_id or self._job_name}", self._command or self._next(event)
-            self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
-
-    def post(self, notice: Notice) -> None:
-        """Post a notice about the run as a whole."""
-        if self._outbox is None:
-            return
-        command = next_command(notice.kind, self._target)
-        about = f"{self._about} {self._job_name}"
-        self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
-
-    def _next(self, event: Event) -> str:
-        if event.job_id is None:
-            return command_line("check", self._target)
-        return command_line("logs", self._target, event.job_id)
-
-    def _notice(self, event: Event) -> Notice | None:
-        job = job_progress(self._progress)
-        where: dict[str, Any] = {"step": job.step, "total_steps": job.total_steps}
-        if event.kind == "started" and event.attempt > 1:
-            source = event.checkpoint or "the start"
-            return templates.restarted(self._job_name, reason=self._reason, resumes_from=source, attempt=event.attempt)
-        if event.outcome is RunOutcome.COMPLETED:
-            return templates.finished(self._job_name, **where)
-        if event.outcome is RunOutcome.STOPPED:
-            return templates.ended(self._job_name, reason=event.text, **where)
-        if event.outcome is not None:
-            return templates.failed(self._job_name, reason=event.text, **where)
-        return None

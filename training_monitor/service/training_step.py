@@ -21,7 +21,7 @@ from training_monitor.core.values import LogUpdate, TrainingStatus, WatchedJob
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.judging.restart import RestartPolicy, why_none_is_complete
 from training_monitor.logs.job_progress import job_progress
-from training_monitor.restart.restart import RestartNotices
+from training_monitor.restart.notices import RestartNotices
 from training_monitor.restart.state import RunState, load_run_state
 from training_monitor.restart.supervisor import Supervisor
 from training_monitor.service.instance_steps import give_up_instance, tell_copying

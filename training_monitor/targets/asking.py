@@ -193,7 +193,6 @@ def quote_path(path: str) -> Quoted:
 
 def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R | TrainingMonitorError]:
     """Run the calls in threads and return, in order, the result of each or the error it raised."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def guarded(call: Callable[[], R]) -> R | TrainingMonitorError:
         try:
@@ -201,7 +200,11 @@ def side_by_side(calls: Sequence[Callable[[], R]]) -> list[R | TrainingMonitorEr
         except TrainingMonitorError as error:
             return error
 
-    with ThreadPoolExecutor(max(1, min(MAX_THREADS, len(calls)))) as pool:
+    if len(calls) < 2:
+        return [guarded(call) for call in calls]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(MAX_THREADS, len(calls))) as pool:
         return list(pool.map(guarded, calls))
 
 

@@ -11,7 +11,7 @@ from tests.unit.restart.test_auto_restart import Bench
 from training_monitor.core.store import Store
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
-from training_monitor.restart.restart import RestartNotices
+from training_monitor.restart.notices import RestartNotices
 
 
 @pytest.fixture

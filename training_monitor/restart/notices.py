@@ -1,0 +1,68 @@
+"""The notices about the restarts and the end of a supervised training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from training_monitor.core.frozen import replace
+from training_monitor.core.models import Event, Progress, RunOutcome
+from training_monitor.core.values import Notice
+from training_monitor.logs.job_progress import job_progress
+from training_monitor.notify import templates
+from training_monitor.notify.notice_text import command_line, next_command
+
+if TYPE_CHECKING:
+    from training_monitor.notify.outbox import Outbox
+
+
+class RestartNotices:
+    """An `on_event` of `auto_restart` that posts notices, if there is an outbox.
+
+    Notices are deduplicated by the attempt's job id, which no other run on this target gets. `about` replaces the
+    target in that name. `command` is the command that a notice suggests; default: the one that shows the log.
+    """
+
+    def __init__(
+        self, outbox: Outbox | None, target: str, job_name: str, *, about: str | None = None, command: str | None = None
+    ) -> None:
+        self._outbox, self._target, self._job_name = outbox, target, job_name
+        self._about, self._command = about or target, command
+        self._reason = "its supervisor went on with it"
+        self._progress = Progress()
+
+    def show(self, event: Event) -> None:
+        """Process one event."""
+        if event.view:
+            self._progress = event.view.progress
+        if event.kind == "detected":
+            self._reason = event.text
+        if self._outbox and (notice := self._notice(event)):
+            about, command = f"{self._about} {event.job_id or self._job_name}", self._command or self._next(event)
+            self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
+
+    def post(self, notice: Notice) -> None:
+        """Post a notice about the run as a whole."""
+        if self._outbox is None:
+            return
+        command = next_command(notice.kind, self._target)
+        about = f"{self._about} {self._job_name}"
+        self._outbox.post(replace(notice, job_id=about, target=self._target, command=command))
+
+    def _next(self, event: Event) -> str:
+        if event.job_id is None:
+            return command_line("check", self._target)
+        return command_line("logs", self._target, event.job_id)
+
+    def _notice(self, event: Event) -> Notice | None:
+        job = job_progress(self._progress)
+        where: dict[str, Any] = {"step": job.step, "total_steps": job.total_steps}
+        if event.kind == "started" and event.attempt > 1:
+            source = event.checkpoint or "the start"
+            return templates.restarted(self._job_name, reason=self._reason, resumes_from=source, attempt=event.attempt)
+        if event.outcome is RunOutcome.COMPLETED:
+            return templates.finished(self._job_name, **where)
+        if event.outcome is RunOutcome.STOPPED:
+            return templates.ended(self._job_name, reason=event.text, **where)
+        if event.outcome is not None:
+            return templates.failed(self._job_name, reason=event.text, **where)
+        return None
