@@ -5,21 +5,20 @@ What it needs is imported by the call: scripts import this function at their top
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.models import OnEvent, OnLook
+from training_monitor.core.reports import RestartReport
+from training_monitor.core.store import Store
+from training_monitor.targets.target import Target, parse_target
+from training_monitor.targets.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from training_monitor.core.models import OnEvent, OnLook
-    from training_monitor.core.reports import RestartReport
-    from training_monitor.core.store import Store
     from training_monitor.restart.state import RunState
     from training_monitor.restart.supervisor import Supervisor
-    from training_monitor.targets.target import Target
-    from training_monitor.targets.transport import Transport
 
 
 def auto_restart(
@@ -75,7 +74,6 @@ def auto_restart(
         SettingsError, CommandError: an argument is wrong; the target could not be asked at the very start.
         KeyboardInterrupt: passed on; the job keeps running; call again to continue supervising it.
     """
-    from training_monitor.core.store import Store
     from training_monitor.judging.restart import RestartPolicy
     from training_monitor.restart.state import RunState
     from training_monitor.restart.supervisor import Supervisor
@@ -119,9 +117,7 @@ def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
 
 def find_run(head_pod: str | Target, job_name: str, namespace: str = "default") -> RunState | None:
     """Return this machine's unfinished run that `auto_restart` would continue."""
-    from training_monitor.core.store import Store
     from training_monitor.restart.state import load_run_state
-    from training_monitor.targets.target import parse_target
 
     return load_run_state(Store(), _key(parse_target(head_pod, namespace=namespace), job_name))
 
