@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any
 
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.units import parse_duration
 
 WHAT = "a PID, a log file or pattern, a Ray job, process:NAME or a name (default: what is found there)"
@@ -102,8 +103,18 @@ def _number(text: str) -> float:
         return nan
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """The help of a command; argparse makes one for each argument, and each would read the terminal by `shutil`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=terminal_columns() - 2)
+
+
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, with short calls for the usual kinds of arguments and those of several commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=_Help, **options)
 
     def flag(self, name: str, help: str) -> None:
         """Declare an option without a value."""

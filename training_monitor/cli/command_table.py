@@ -103,18 +103,18 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "read one thing": {
         "health": Command(
-            "commands",
+            "readings",
             "one report and verdict on GPUs, network, checkpoints, Ray, pods, disks",
             ("my-head-pod --pods my-head-pod my-worker-pod",),
             "TARGET",
         ),
-        "gpu": Command("commands", "GPU utilisation, memory, power, processes", ("ssh://me@gpu1",), "TARGET"),
+        "gpu": Command("readings", "GPU utilisation, memory, power, processes", ("ssh://me@gpu1",), "TARGET"),
         "efa": Command(
-            "commands", "whether NCCL uses EFA or fell back to TCP", ("my-head-pod --pods my-worker-pod",), "TARGET"
+            "readings", "whether NCCL uses EFA or fell back to TCP", ("my-head-pod --pods my-worker-pod",), "TARGET"
         ),
-        "resources": Command("commands", "GPUs and CPUs of a Ray cluster", ("my-head-pod",), "TARGET"),
+        "resources": Command("readings", "GPUs and CPUs of a Ray cluster", ("my-head-pod",), "TARGET"),
         "checkpoints": Command(
-            "commands",
+            "readings",
             "checkpoints of a folder, and which are complete",
             ("my-pod /checkpoints/my-training",),
             "TARGET",

@@ -12,6 +12,7 @@ from itertools import chain
 from math import isfinite
 from typing import IO, Any
 
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import OK, hint, print_json, print_table, printable, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import asdict
@@ -157,9 +158,7 @@ def _run_cells(run: RunComparison) -> tuple[str, ...]:
 
 def _cells(others: int, lines: int) -> int:
     """Return the width of each of some sparklines beside that many other characters."""
-    import shutil
-
-    return max(8, min(WIDEST, (shutil.get_terminal_size((200, 24)).columns - others) // lines))
+    return max(8, min(WIDEST, (terminal_columns(200) - others) // lines))
 
 
 def _sparkline(samples: Sequence[FleetSample], field: str, width: int, end: float) -> str:

@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
+from training_monitor.cli.columns import terminal_columns
 from training_monitor.core.errors import (
     AlreadySupervised,
     CheckpointNotFound,
@@ -74,9 +75,7 @@ def can_show_screen() -> bool:
 
 def table_width(piped: int) -> int:
     """Return the width of the terminal, or `piped` where stdout is none."""
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else piped
+    return terminal_columns() if sys.stdout.isatty() else piped
 
 
 def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
@@ -152,11 +151,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, gives_w
 
     Output to a file or another program is not cut, unless COLUMNS is set.
     """
-    import shutil
-
     lines = [tuple(one_line(cell) for cell in row) for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size((UNCUT, 24)).columns
+    over = sum(widths) + 2 * (len(widths) - 1) - terminal_columns(UNCUT)
     for place in gives_way:
         less = max(0, min(over, widths[place] - max(LEAST_WIDTH, len(header[place]))))
         widths[place], over = widths[place] - less, over - less

@@ -18,8 +18,6 @@ def build_parser(only: str = "") -> CommandParser:
     """Build the parser of the whole command line, or of one command of it."""
     parser = CommandParser(
         prog="training-monitor",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=DESCRIPTION,
         epilog=format_groups(),
     )
@@ -39,8 +37,6 @@ def _add_command(add: Callable[..., CommandParser], name: str, command: Command)
         name,
         description=command.help,
         epilog=f"{target}examples:\n{examples}",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(parser=parser)
     parser.flag("--json", "print JSON")

@@ -87,8 +87,12 @@ OPTIONS: list[dict[str, bool]] = [
 ]
 
 
+@pytest.mark.parametrize("uncompiled", [0, frozen.UNCOMPILED])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_class_answers_as_one_of_the_standard_library(options: dict[str, bool]) -> None:
+def test_a_class_answers_as_one_of_the_standard_library(
+    options: dict[str, bool], uncompiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training_monitor.core.frozen.UNCOMPILED", uncompiled)
     ours, theirs = (make(library, **options) for library in LIBRARIES)
     assert ours.__match_args__ == theirs.__match_args__
     assert ours.__dataclass_params__.frozen is theirs.__dataclass_params__.frozen
@@ -115,6 +119,21 @@ def test_a_class_answers_as_one_of_the_standard_library(options: dict[str, bool]
         else:
             value.first = 2
             assert value.first == 2
+
+
+def test_every_value_of_a_class_is_made_alike() -> None:
+    ours, theirs = (make(library, slots=True) for library in LIBRARIES)
+    kept: list[object] = []
+    for number in range(3 * frozen.UNCOMPILED):
+        one, other = (cls(number, hidden="y", kept=kept) for cls in (ours, theirs))
+        assert repr(one) == repr(other) and one == ours(number, (), "y", kept) and one.kept is kept
+        assert ours(number).kept is not ours(number).kept
+        for words, names in [((), {}), ((1, 2, 3, 4, 5), {}), ((1,), {"first": 2}), ((1,), {"made": ()})]:
+            with pytest.raises(TypeError) as mine:
+                ours(*words, **names)
+            with pytest.raises(TypeError) as his:
+                theirs(*words, **names)
+            assert str(mine.value) == str(his.value)
 
 
 def test_classes_and_values_are_made_without_the_standard_library_s_module() -> None:
