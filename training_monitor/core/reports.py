@@ -1,9 +1,9 @@
 """The dicts that public functions return: plain and JSON-ready; keys are only ever added. Pure.
 
 An unknown reading is None, never 0; an `error` text tells "could not ask" from "asked, and bad".
-"""
 
-from __future__ import annotations
+The annotations here are no strings, each of which would be compiled at import.
+"""
 
 from typing import Any, TypedDict
 
@@ -177,6 +177,17 @@ class MonitorReport(TypedDict):
     reason: str
 
 
+class FailureReport(TypedDict):
+    """The fields of `Failure`."""
+
+    category: str
+    error_class: str
+    action: str
+    evidence: str
+    rank: int | None
+    fingerprint: str
+
+
 class AttemptReport(TypedDict):
     """One attempt: its checkpoint, how far it came, how it ended and on what evidence.
 
@@ -201,17 +212,6 @@ class AttemptReport(TypedDict):
     node: str | None
     first_step_at: float | None
     last_step_at: float | None
-
-
-class FailureReport(TypedDict):
-    """The fields of `Failure`."""
-
-    category: str
-    error_class: str
-    action: str
-    evidence: str
-    rank: int | None
-    fingerprint: str
 
 
 class RestartReport(TypedDict):
