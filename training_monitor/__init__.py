@@ -122,9 +122,9 @@ def export_names(
     def get(name: str) -> object:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        import importlib
-
-        value = getattr(importlib.import_module(f"training_monitor.{module_of[name]}"), name)
+        home = f"training_monitor.{module_of[name]}"
+        __import__(home)
+        value = getattr(sys.modules[home], name)
         setattr(sys.modules[package], name, value)
         return value
 

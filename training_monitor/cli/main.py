@@ -19,13 +19,12 @@ _JOB_COMMANDS = ("status", "step", "logs", "stop")
 
 
 def _function(name: str) -> Callable[[Namespace], int]:
-    import importlib
-
     from training_monitor.cli.command_table import GROUPS
 
     [command] = [group[name] for group in GROUPS.values() if name in group]
-    module = importlib.import_module(f"training_monitor.cli.{command.module}")
-    found: Callable[[Namespace], int] = getattr(module, name)
+    module = f"training_monitor.cli.{command.module}"
+    __import__(module)
+    found: Callable[[Namespace], int] = getattr(sys.modules[module], name)
     return found
 
 

@@ -52,6 +52,8 @@ _OUT, _ERR = threading.Lock(), threading.Lock()  # two locks: a blocked reader o
 
 def printable(text: str) -> str:
     """Return untrusted text without control sequences."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
     return _CONTROL.sub("?", TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 

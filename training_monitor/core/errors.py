@@ -44,12 +44,20 @@ _SECRET = regex(
     | \b (?: hf_[A-Za-z0-9]{{8,}} | sk-[A-Za-z0-9_-]{{8,}} | gh[pousr]_[A-Za-z0-9]{{8,}} )
     """
 )
+# Each match of the pattern holds one of these.
+_SIGNS = "authorization bearer key token secret passw :// hf_ sk- ghp_ gho_ ghu_ ghs_ ghr_".split()
 _SECRET_OPTION = regex(rf"--?(?:[a-z0-9]+[_-])*{_NAMES}", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
     """Replace everything that looks like a key, token or password by ***."""
+    if text.isascii() and not _may_hold_secret(text.lower()):
+        return text
     return _SECRET.sub(lambda found: f"{found[1] or found[2] or found[3] or ''}***", text)
+
+
+def _may_hold_secret(text: str) -> bool:
+    return any(sign in text for sign in _SIGNS)
 
 
 def _redact_argv(argv: Sequence[str]) -> tuple[str, ...]:

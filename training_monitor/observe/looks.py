@@ -31,7 +31,6 @@ from training_monitor.health.host import gpu_question
 from training_monitor.jobs.jobs import is_process_job, look_questions, read_look, said_by
 from training_monitor.jobs.process_jobs import ProcessView, log_expression as process_log, process_question
 from training_monitor.jobs.ray_jobs import log_expression as ray_log, pids_of_ray_job
-from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.gpu_load import gpu_load
 from training_monitor.logs.events import find_phase
 from training_monitor.logs.following import FIRST_BYTES, LIMIT_BYTES, epochs_question, log_question_of
@@ -120,7 +119,9 @@ def observe_log(
     utilization, power = gpu_load(gpus)
     is_old = log_age is not None and log_age > FRESH_SECONDS
     unwritten = is_old or (evidence is not None and evidence.processes == 0)
-    ended = is_running is False or (is_running is None and unwritten)
+    failure = None
+    if is_running is False or (is_running is None and unwritten):
+        failure = _classify(text)
     return Observation(
         now,
         done.step,
@@ -136,7 +137,7 @@ def observe_log(
         total_epochs=done.total_epochs,
         is_running=is_running,
         finished=progress.finished,
-        failure=classify_failure(text) if ended else None,
+        failure=failure,
         log_age=log_age,
         step_age=log_age + pace.step_lag if log_age is not None and pace.step_lag is not None else None,
         step_interval=pace.step_interval,
@@ -148,11 +149,17 @@ def observe_log(
 
 def failure_of(view: JobView) -> Failure:
     """Return why a job failed: by its log and exit status, or else by the target's message."""
-    failure = classify_failure(view.log_tail, exit_code=view.exit_code)
+    failure = _classify(view.log_tail, view.exit_code)
     if failure.category in ("none", "unknown"):
         failure = replace(failure, category="unknown", error_class="ambiguous", action="restart")
         return replace(failure, evidence=f"{view.message or 'no reason given'}; {failure.evidence}".rstrip("; "))
     return failure
+
+
+def _classify(text: str, exit_code: int | None = None) -> Failure:
+    from training_monitor.judging.failure import classify_failure  # most trainings run
+
+    return classify_failure(text, exit_code=exit_code)
 
 
 def speed_of(samples: Sequence[Observation]) -> float | None:

@@ -18,7 +18,6 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.values import Observation, Verdict
-from training_monitor.judging.failure import classify_failure
 from training_monitor.judging.judge import judge
 from training_monitor.judging.stall_history import thin_looks
 from training_monitor.runs.rows import judge_look, loss_of, without_outlook
@@ -154,6 +153,8 @@ def _epochs_done(run: Run) -> float | None:
 
 def _failure(row: RunRow) -> Failure | None:
     """Return why it failed, by its exit and its script's last message; None if unknown, or if it was killed."""
+    from training_monitor.judging.failure import classify_failure  # most runs do not fail
+
     failure = classify_failure(row.run.error_message or "", exit_code=row.run.exit_code)
     return None if failure.category == "none" else failure
 

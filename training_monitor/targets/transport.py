@@ -10,7 +10,6 @@ import os
 import re
 import select
 import shlex
-import signal
 import sys
 import threading
 import time
@@ -265,6 +264,8 @@ def _feed(pipe: IO[bytes], text: str | None) -> None:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    import signal
+
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
