@@ -29,18 +29,18 @@ RUN = "from training_monitor.cli.main import main; main({words!r})"
 # for other versions and for trainings that happen to run on this machine.
 SCRIPTS: dict[str, tuple[int, int]] = {
     "import training_monitor": (1, 4),
-    "from training_monitor import auto_restart": (17, 55),
+    "from training_monitor import auto_restart": (20, 55),
 }
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (3, 15),
     "--help": (4, 15),
-    "gpu local": (40, 70),
-    "checkpoints local .": (31, 70),
+    "gpu local": (43, 70),
+    "checkpoints local .": (34, 70),
     "health local": (84, 95),
-    "history": (37, 70),
-    "top . --once --json": (57, 75),
-    "config --check": (57, 75),
-    "status local": (80, 80),
+    "history": (41, 70),
+    "top . --once --json": (61, 75),
+    "config --check": (61, 75),
+    "status local": (82, 80),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.
 HEAVY = frozenset(
