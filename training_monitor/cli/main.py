@@ -71,8 +71,10 @@ def _answer_at_once(words: list[str]) -> bool:
 
 
 def _run_interruptibly(words: list[str]) -> int:
+    import gc
     import signal
 
+    gc.set_threshold(10_000)  # most objects are made by imports, and stay
     from training_monitor.cli.parsing import parse
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # they end a command like Ctrl-C does; nohup still works

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from math import inf
 from typing import Any
 
+from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus
 from training_monitor.core.regex import regex
@@ -18,7 +19,6 @@ from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
 from training_monitor.fleet.values import FleetSummary, MemberSpec, TargetReading
-from training_monitor.health.verdict import average
 from training_monitor.judging.judge import ENDS, NOBODY_LOOKED
 from training_monitor.logs.job_progress import job_progress
 from training_monitor.logs.text import strip_ansi

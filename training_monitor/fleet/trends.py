@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, isfinite, nan
 
+from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.median import median
 from training_monitor.fleet.values import FleetSample
 
 HOUR = 3600.0

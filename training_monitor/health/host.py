@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from training_monitor.core.averages import average
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import GpuProcess, GpuTable, Question, Reply
@@ -14,7 +15,6 @@ from training_monitor.health.nvidia_smi import (
     parse_gpu_processes,
     parse_gpus,
 )
-from training_monitor.health.verdict import average
 from training_monitor.judging.gpu_load import mode_of
 from training_monitor.targets.asking import Site
 from training_monitor.targets.scripts import Quoted, format_call

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus, PodState, RayResources
 from training_monitor.core.reports import HealthReport
@@ -48,12 +49,6 @@ class NodeGpus:
 def worst_verdict(findings: Iterable[Finding]) -> str:
     """Return the worst verdict: failed, unknown, warning, ok."""
     return max((finding.verdict for finding in findings), key=VERDICTS.index, default="ok")
-
-
-def average(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the known values; None without any."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 # ---------------------------------------------------------------- GPUs

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.median import median
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.job_progress import EpochCount, job_progress

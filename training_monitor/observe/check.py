@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from training_monitor.checkpoints.checkpoints import newest_complete
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import asdict, dataclass, replace
@@ -19,7 +18,6 @@ from training_monitor.core.reports import CheckReport, JobCheckReport
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
 from training_monitor.core.values import NotSeen, Verdict, WatchedJob
-from training_monitor.health.cluster import find_siblings
 from training_monitor.health.host import gpu_question
 from training_monitor.jobs.jobs import get_job_listing
 from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
@@ -185,6 +183,8 @@ class _Siblings:
         self._unread: list[str] = []
 
     def find(self) -> None:
+        from training_monitor.health.cluster import find_siblings
+
         pods = find_siblings(self._site)
         self._pods = tuple(replace(self._site.target, name=pod.name, container=None) for pod in pods)
 
@@ -243,6 +243,8 @@ def _judge(site: Site, seen: _Seen, store: Store | None, threshold: float | None
 
 
 def _report(seen: _Seen, verdict: Verdict) -> JobCheckReport:
+    from training_monitor.checkpoints.checkpoints import newest_complete
+
     look, progress, meant = seen.look or Look(), seen.progress, seen.meant
     done, newest = job_progress(progress), newest_complete(look.checkpoints or ())
     identity = look.process.identity if look.process else None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import checkpoints_question
+from training_monitor.core.averages import average
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TargetNotFound, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
@@ -31,7 +32,6 @@ from training_monitor.health.nccl import EfaReading, combine_efa_reports, efa_qu
 from training_monitor.health.verdict import (
     Finding,
     NodeGpus,
-    average,
     format_training_health,
     judge_disk,
     judge_efa,

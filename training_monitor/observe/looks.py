@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.checkpoints.checkpoints import checkpoints_question
 from training_monitor.core.errors import JobNotFound
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import (
@@ -307,6 +306,8 @@ def watch_questions(
         limit = LIMIT_BYTES if cursor else FIRST_BYTES
         questions.append(log_question_of(log_expression(job, cursor), path, cursor, limit))
     if with_checkpoints and job.output_dir is not None:
+        from training_monitor.checkpoints.checkpoints import checkpoints_question
+
         questions.append(checkpoints_question(job.output_dir))
     if job.job_id is not None:
         asked = look_questions(job.job_id)

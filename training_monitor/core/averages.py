@@ -1,4 +1,4 @@
-"""The median, without what else `statistics` brings along: fractions, decimals and random numbers. Pure."""
+"""Averages, without what `statistics` brings along: fractions, decimals and random numbers. Pure."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ def median(values: Iterable[float]) -> float:
         raise ValueError("no median of no values")
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def average(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values; None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
