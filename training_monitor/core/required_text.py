@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 _TOKEN = (
-    r"(?P<group>\((?!\?)|\(\?:|\(\?P<\w+>)|(?P<other>\(\?)|(?P<end>\))|(?P<or>\|)"
+    r"(?P<some>[\w ]+(?![*+?{]))|(?P<group>\((?!\?)|\(\?:|\(\?P<\w+>)|(?P<other>\(\?)|(?P<end>\))|(?P<or>\|)"
     r"|(?P<often>\+\??|\{[1-9]\d*(?:,\d*)?\}\??)|(?P<maybe>[*?]\??|\{\d*,?\d*\}\??)|(?P<edge>[\^$]|\\[bBAZ])"
     r"|(?P<any>\[\^?\]?(?:\\.|[^\]\\])*\]|\\x..|\\u....|\\[a-zA-Z0-9]|\.)|\\?(?P<one>.)"
 )
@@ -33,8 +33,8 @@ def _of_group(tokens: Iterator[re.Match[str]]) -> frozenset[str]:
     kind: str | None = None
     for token in tokens:
         before, kind = kind, token.lastgroup
-        if kind == "one":
-            text += token["one"]
+        if kind in ("one", "some"):
+            text += token[kind]
         elif kind in ("often", "maybe") and before == "one":
             required.append(frozenset({text if kind == "often" else text[:-1]}))
             text = ""
