@@ -9,6 +9,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,6 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural

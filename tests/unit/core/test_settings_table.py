@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Any
 
 import pytest
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.frozen import dataclass
 from training_monitor.core.settings_table import (
     MISFIT,
     SWITCH,
