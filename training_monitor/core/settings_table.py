@@ -146,6 +146,8 @@ def settings_of(made: Any) -> Mapping[str, Setting]:
 
 def check_fields(made: Any) -> None:
     """Raise SettingsError for the first invalid field, and convert others to their final form (`15m` to seconds)."""
+    if all(getattr(made, each.name) is each.default for each in fields(made)):
+        return  # defaults are valid as they are
     described: Any = type(made)
     place = Place()
     for key, setting in settings_of(described).items():

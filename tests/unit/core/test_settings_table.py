@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import MISSING, field, fields
+from importlib import import_module
 from typing import Annotated, Any
 
 import pytest
@@ -182,3 +183,18 @@ def test_a_kind_may_say_more_than_its_usual_words_and_a_secret_stays_one() -> No
     place = Place("a")
     assert place.read(Kind("a thing", refuse), 1) is MISFIT is place.read(Kind("a thing", refuse, is_secret=True), 2)
     assert [(each.value, each.expected) for each in place.faults] == [(1, "something else"), ("***", "something else")]
+
+
+def test_every_default_is_valid_in_its_final_form(subtests: pytest.Subtests) -> None:
+    names = ["judging.limits", "judging.restart", "notify.channels", "logs.patterns", "vast.training_request"]
+    modules = [import_module(f"training_monitor.{name}") for name in [*names, "vast.offers", "service.config"]]
+    kinds = {kind for module in modules for kind in vars(module).values() if hasattr(kind, "__post_init__")}
+    assert len(kinds) > 8
+    for kind in kinds:
+        settings = settings_of(kind)
+        for each in fields(kind):
+            [setting] = [setting for setting in settings.values() if setting.field == each.name] or [None]
+            if setting and each.default is not MISSING and not (each.default is None and setting.may_be_none):
+                with subtests.test(kind=kind, field=each.name):
+                    place = Place()
+                    assert place.read(setting.kind, each.default) is each.default and not place.faults
