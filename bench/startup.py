@@ -3,7 +3,7 @@
     python3 bench/startup.py [--rounds 20]
 
 Every figure is the processor time of the process itself: what it starts, and the shell that answers it, are not in it.
-The reference is `python3 -c pass`, and what is beside it is how many modules each one ends with. Commands look at this
+The reference is `python3 -c pass`; in parentheses is how many modules a process ends with. Commands look at this
 machine, one job that runs, a folder of checkpoints, one of progress files, and an empty history. Medians are printed.
 """
 
@@ -18,10 +18,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.table import Row, as_table
 from training_monitor import start_process_job, stop_job
 
 TRAINING = "for step in $(seq 20); do echo \"step $step/1000 loss 0.5 lr 3e-4\"; done; exec sleep 3600"
@@ -42,23 +42,13 @@ ONE_LOOK = {
 }
 
 
-class Row(NamedTuple):
-    """One goal: at most `ratio` times the reference, or at most `above` milliseconds more."""
-
-    name: str
-    code: str
-    arguments: list[str]
-    ratio: float | None = None
-    above: float | None = None
-
-
-def rows() -> Iterator[Row]:
-    yield Row("import training_monitor", "import training_monitor", [], ratio=1.3)
-    yield Row("from training_monitor import auto_restart", "from training_monitor import auto_restart", [], ratio=3)
-    yield Row("training-monitor --version", COMMAND, ["--version"], ratio=2)
-    yield Row("training-monitor --help", COMMAND, ["--help"], ratio=2)
-    for name, arguments in ONE_LOOK.items():
-        yield Row(f"training-monitor {name}", COMMAND, arguments, above=60)
+CASES = {
+    "import training_monitor": ("import training_monitor", [], "1.3x"),
+    "from training_monitor import auto_restart": ("from training_monitor import auto_restart", [], "3x"),
+    "training-monitor --version": (COMMAND, ["--version"], "2x"),
+    "training-monitor --help": (COMMAND, ["--help"], "2x"),
+    **{f"training-monitor {name}": (COMMAND, words, "60 ms") for name, words in ONE_LOOK.items()},
+}
 
 
 def measure(code: str, arguments: list[str], folder: Path) -> tuple[float, int]:
@@ -84,34 +74,35 @@ def furnish(folder: Path) -> None:
     (folder / "progress" / "run_progress.json").write_text(json.dumps(document))
 
 
-def main(rounds: int, folder: Path) -> None:
-    furnish(folder)
-    job = start_process_job("local", TRAINING, "measured")
-    try:
-        compare(rounds, folder)
-    finally:
-        stop_job("local", job)
+def rows(rounds: int = 10) -> Iterator[Row]:
+    """Measure what `python3 -m bench` shows of start-up."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        furnish(folder)
+        job = start_process_job("local", TRAINING, "measured")
+        try:
+            yield from compare(rounds, folder)
+        finally:
+            stop_job("local", job)
 
 
-def compare(rounds: int, folder: Path) -> None:
-    cases = [Row("python3 -c pass", "pass", []), *rows()]
-    times: dict[str, list[float]] = {row.name: [] for row in cases}
-    modules = {}
-    for count in range(rounds + 1):
-        for row in cases:
-            took, modules[row.name] = measure(row.code, row.arguments, folder)
-            if count:  # the first round writes byte code
-                times[row.name].append(took)
-    bare = statistics.median(times[cases[0].name])
-    print(f"{'processor time of the process itself':<42}     ms   bare  ratio  above  modules  goal")
-    for row in cases:
-        own = statistics.median(times[row.name])
-        goal = f"ratio {row.ratio:g}" if row.ratio else f"above {row.above:g} ms" if row.above else ""
-        print(f"{row.name:<42}{own:7.1f}{bare:7.1f}{own / bare:7.2f}{own - bare:7.1f}{modules[row.name]:9}  {goal}")
+def compare(rounds: int, folder: Path) -> Iterator[Row]:
+    bare: list[float] = []
+    taken: dict[str, list[float]] = {name: [] for name in CASES}
+    for _ in range(rounds + 1):
+        bare.append(measure("pass", [], folder)[0])
+        for name, (code, words, _) in CASES.items():
+            taken[name].append(measure(code, words, folder)[0])
+    for name, (code, words, goal) in CASES.items():
+        modules = measure(code, words, folder)[1]
+        own, reference = statistics.median(taken[name][1:]), statistics.median(bare)  # the first one writes byte code
+        if goal.endswith("x"):
+            yield Row(f"{name} ({modules} modules)", own, "ms", reference, "`python3 -c pass`", goal)
+        else:
+            yield Row(f"{name} ({modules} modules)", own - reference, "ms", None, "more than `python3 -c pass`", goal)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    with tempfile.TemporaryDirectory() as name:
-        main(parser.parse_args().rounds, Path(name))
+    print("\n".join(as_table(rows(parser.parse_args().rounds))))
