@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from training_monitor.core.errors import CommandTimedOut, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.models import CommandResult
+from training_monitor.targets.replies import parse_fields
 
 EPOCH = 1_750_000_000.0
 MOST_WAITS = 5_000
@@ -372,6 +373,8 @@ class FakeJobs:
             ("holds", "hold"): self._hold,
             ("holds", "show"): lambda given: self.held.get(given["key"], ""),
         }
+        if call and (call.subject, call.function) == ("job", "look_at_all"):
+            return self._look_at_all(read_arguments(script)), 0
         if call and (act := acts.get((call.subject, call.function))):
             return act(call.given), 0
         raise AssertionError(f"unexpected script: {script[-400:]}")
@@ -455,6 +458,18 @@ class FakeJobs:
         size = 0 if job.behaviour.quiet else job.step(self.now) * 20
         fields += [f"log_size={size}", f"log_time={int(written)}", "log"]
         return "\n".join(fields) + f"\n{said}"
+
+    def _look_at_all(self, names: list[str]) -> str:
+        said, more = "", f"now={int(self.now)}\n"
+        for name in names:
+            fields, _ = parse_fields(self._look({"_name": name}))
+            kept = ("state", "exit_code", "ended", "stopped_by")
+            said += f"job={name}\n" + "".join(f"{key}={fields[key]}\n" for key in kept if key in fields)
+            more += f"member={name}\n" * int(fields.get("members", 0))
+            if "started" in fields:
+                more += f"file={name}/command {fields['started']} 1\n"
+                more += f"file={name}/log {fields['log_time']} {fields['log_size']}\n"
+        return f"{said}{more}end\n"
 
     def _write_checkpoints(self) -> None:
         for job in self.jobs.values():

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.integration.conftest import Place, wait_until
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import auto_restart
-from training_monitor.core.models import Event
+from training_monitor.core.errors import TargetUnreachable
+from training_monitor.core.models import Event, JobStatus, JobView, Progress
 from training_monitor.core.store import Store
-from training_monitor.jobs.attempts import OLD_SECONDS, Removed, remove_question
-from training_monitor.jobs.jobs import look_at_job, start_job
-from training_monitor.jobs.process_jobs import hold_key, hold_question, start_process_job
+from training_monitor.jobs.attempts import MOST_REMOVED, OLD_SECONDS, Removed, remove_question
+from training_monitor.jobs.jobs import find_jobs_named, look_at_job, start_job
+from training_monitor.jobs.process_jobs import (
+    hold_key,
+    hold_question,
+    look_question,
+    start_process_job,
+    states_question,
+)
 from training_monitor.jobs.stopping import stop_job
 from training_monitor.targets.asking import Site, ask
 
@@ -169,3 +183,73 @@ def test_a_supervised_run_keeps_as_many_former_attempts_as_it_was_told_and_says_
     assert names_in(local) == {"run-attempt-2", "run-attempt-3"}
     [removed] = [event.text for event in events if event.kind == "removed"]
     assert removed.endswith(": run-attempt-1")
+
+
+def test_a_restart_starts_as_many_programs_after_many_attempts_as_after_two(local: Place) -> None:
+    counts = []
+    for name, attempts in (("few", 2), ("many", 40)):
+        make(local, f"{name}-attempt-1")
+        for number in range(2, attempts + 1):
+            shutil.copytree(local.jobs / f"{name}-attempt-1", local.jobs / f"{name}-attempt-{number}")
+        with counted_programs(local) as programs:
+            found = find_jobs_named(Site.of("local"), name, process=True)
+            assert remove(local, f"process:{name}-attempt-{attempts + 1}", keep=1).left == ()
+        assert [view.status for view, _ in found] == [JobStatus.SUCCEEDED] * attempts
+        removed = min(attempts - 1, MOST_REMOVED)
+        # a folder, its new name, its end
+        counts.append(Counter(programs()) - Counter({"mkdir": removed, "mv": removed, "rm": removed}))
+    few, many = counts
+    assert few == many and few["grep"] and few.total() < 40
+
+
+@contextmanager
+def counted_programs(place: Place) -> Iterator[Callable[[], list[str]]]:
+    """Every program that a script starts by its name is written down."""
+    folder, said = place.folder / "counted", place.folder / "programs"
+    folder.mkdir(exist_ok=True)
+    said.unlink(missing_ok=True)
+    for name in ("awk", "cat", "date", "find", "grep", "head", "ls", "mkdir", "mv", "ps", "readlink", "rm", "sed",
+                 "sha256sum", "sort", "stat", "tail", "tr", "xargs"):  # fmt: skip
+        real = shutil.which(name, path=os.defpath)
+        (folder / name).write_text(f"#!/bin/sh\necho {name} >>'{said}'\nexec {real} \"$@\"\n")
+        (folder / name).chmod(0o755)
+    before = os.environ["PATH"]
+    place.set_environment({"PATH": f"{folder}{os.pathsep}{before}"})
+    yield lambda: said.read_text().split()
+    place.set_environment({"PATH": before})
+
+
+def test_one_look_at_many_jobs_tells_the_same_as_a_look_at_each(target: Place) -> None:
+    make(target, "ended", "left", "stopped", "failed-1", command="exit 3")
+    start_process_job(target.address, "setsid sleep 300 & sleep 0.1; exit 0", "leaves")
+    start_process_job(target.address, "sleep 300", "runs")
+    start_process_job(target.address, "sleep 300", "killed")
+    start_process_job(target.address, "sleep 300", "hidden")
+    start_process_job(target.address, "sleep 300", "to-stop")
+    stop_job(target.address, "process:to-stop", by="a person\tand more")
+    assert wait_until(lambda: (target.jobs / "hidden" / "pid").exists() and (target.jobs / "killed" / "pid").exists())
+    os.kill(int((target.jobs / "killed" / "pid").read_text().split()[0]), signal.SIGKILL)
+    assert wait_until(lambda: look_at_job(target.address, "process:leaves").status.is_terminal)
+    assert wait_until(lambda: look_at_job(target.address, "process:killed").status.is_terminal)
+    (target.jobs / "made").mkdir()
+    (target.jobs / "ended" / "log").unlink()
+    (target.jobs / "left" / "pid").write_text(". .* damaged")
+    names = ["ended", "left", "failed-1", "leaves", "runs", "killed", "to-stop", "made", "missing"]
+    job_ids = [f"process:{name}" for name in names]
+    site = Site.of(target.address)
+    together = site.ask_one(states_question(job_ids))
+    for job_id, view in zip(job_ids, together):
+        [alone] = site.ask(look_question(job_id))
+        assert seen(view) == seen(alone.value), job_id
+    assert [view.job_id for view in together if view and view.survivors] == ["process:leaves", "process:killed"]
+    assert together[names.index("missing")] is None
+    (target.jobs / "hidden").rename(target.folder / "elsewhere")
+    for question in (look_question("process:hidden"), states_question(["process:hidden"])):
+        with pytest.raises(TargetUnreachable, match="its run directory is not there"):
+            site.ask_one(question)
+    (target.folder / "elsewhere").rename(target.jobs / "hidden")
+
+
+def seen(view: JobView | None) -> JobView | None:
+    """What does not change from one look to the next, without the log."""
+    return view and replace(view, log_tail="", log_known=True, progress=Progress(), log_age=None, age=None)

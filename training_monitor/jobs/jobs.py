@@ -43,6 +43,7 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 AT_ONCE = 20  # jobs per round trip
+STATES_AT_ONCE = 200  # the same without their logs
 _RECENT_SECONDS = 60.0
 # The metadata key under which a Ray job carries the configuration that it was made from.
 _KEPT = "training_monitor"
@@ -290,16 +291,25 @@ def submit_job_with_resume(
 
 
 def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[JobView, dict[str, Any] | None]]:
-    """Return the jobs called NAME or NAME-attempt-N, oldest first, each with the configuration recorded by Ray."""
+    """Return the jobs called NAME or NAME-attempt-N, oldest first, each with the configuration recorded by Ray.
+
+    The logs of process jobs are read where anything of them runs.
+    """
     if not process:
         jobs = site.ask_one(ray_jobs.jobs_question())
         return [(_view_of(job), _config_of(job)) for job in jobs if is_attempt_of(job.submission_id, job_name)]
     found = site.ask_one(process_jobs.jobs_question())
     named = [name for name in found if is_attempt_of(name, job_name)]
     names = sorted(named, key=lambda name: (name != job_name, attempt_number(name)))
-    questions = [process_jobs.look_question(process_jobs.PREFIX + name) for name in names]
-    answers = _ask_in_batches(site, questions)
-    return [(view, None) for view in (answer.get() for answer in answers) if view is not None]
+    job_ids = [process_jobs.PREFIX + name for name in names]
+    views: dict[str, JobView | None] = {}
+    for first in range(0, len(job_ids), STATES_AT_ONCE):
+        batch = job_ids[first : first + STATES_AT_ONCE]
+        views |= dict(zip(batch, site.ask_one(process_jobs.states_question(batch))))
+    active = [job_id for job_id, view in views.items() if view and (not view.status.is_terminal or view.survivors)]
+    questions = [process_jobs.look_question(job_id) for job_id in active]
+    views |= {job_id: answer.get() for job_id, answer in zip(active, _ask_in_batches(site, questions))}
+    return [(view, None) for view in views.values() if view is not None]
 
 
 def _config_of(job: RayJob) -> dict[str, Any] | None:

@@ -28,7 +28,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 
 from training_monitor.core.errors import (
@@ -63,7 +65,10 @@ _KEYS = {words: key for key, words in _STOPPERS.items()}  # earlier versions wro
 
 def parse_process_job(text: str, job_id: str) -> JobView | None:
     """Parse one look at a process job; None if the target has no such job. Raises ParseError, TargetUnreachable."""
-    fields, log = parse_fields(text)
+    return _read_job(*parse_fields(text), job_id)
+
+
+def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | None:
     state = fields.get("state")
     if state == "missing":
         return None
@@ -74,7 +79,7 @@ def parse_process_job(text: str, job_id: str) -> JobView | None:
         )
     status = _status(fields)
     if status is None:
-        raise ParseError("no state in the reply", source="process job", text=text)
+        raise ParseError("no state in the reply", source="process job", text=str(fields))
     now, log_time, started = (_number(fields, name) for name in ("now", "log_time", "started"))
     return JobView(
         job_id=job_id,
@@ -163,6 +168,30 @@ def look_question(job_id: str) -> Question[JobView | None]:
         return parse_process_job(reply.output, job_id)
 
     return Question("job", _call("job", "look", job_id, _bytes=LOG_BYTES), parse)
+
+
+def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
+    """Ask for the same of many jobs, without their logs, in one pass over the processes of the target."""
+    names = [process_name(job_id) for job_id in job_ids]
+
+    def parse(reply: Reply) -> list[JobView | None]:
+        blocks = [parse_fields(block)[0] for block in f"\n{reply.output}".split("\njob=")[1:]]
+        if len(blocks) != len(names) or not reply.output.endswith("end\n"):
+            raise ParseError("the look at the jobs did not come to its end", source="process jobs", text=reply.output)
+        members = Counter(re.findall(r"^member=(.*)$", reply.output, re.MULTILINE))
+        files = {name: more for name, *more in re.findall(r"^file=(\S+) (\d+) (\d+)$", reply.output, re.MULTILINE)}
+        views = list[JobView | None]()
+        for job_id, name, fields in zip(job_ids, names, blocks):
+            fields |= {"now": blocks[-1]["now"], "members": str(members[name])}
+            fields["started"] = files.get(f"{name}/command", files.get(name, [""]))[0]
+            fields |= dict(zip(("log_time", "log_size"), files.get(f"{name}/log", ())))
+            if fields["state"] == "missing" and members[name]:
+                fields["state"] = "hidden"
+            view = _read_job(fields, "", job_id)
+            views.append(view and replace(view, log_known=False))
+        return views
+
+    return Question("jobs", format_call("job", "look_at_all", *names), parse)
 
 
 def start_question(job_id: str, command: str, env: Mapping[str, str], working_dir: str | None) -> Question[str]:

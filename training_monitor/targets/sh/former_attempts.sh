@@ -28,7 +28,7 @@ is_ours() { # RUN-DIRECTORY
 has_ended() { # RUN-DIRECTORY
   _dir=$1 _booted='' _boot=-; is_alive && return 1
   [ -s "$_dir/exit_code" ] || [ "$_booted" = "$_boot" ] || is_older "$_dir/log" "$old" || return 1
-  [ -z "$(list_members)" ]
+  case $members in *" ${_dir##*/} "*) return 1 ;; esac
 }
 
 is_untidy() { [ -e "$1/pid.new" ] || [ -e "$1/exit_code.new" ] || [ -e "$1/stopped.new" ]; }
@@ -46,32 +46,44 @@ remove() { # NAME
   count=$((count + 1))
 }
 
-# Those before attempt $number, of which the newest $keep stay; they lose what they had not put in place.
-remove_attempts() {
+# Print `SURPLUS NAME` of those before attempt $number, the newest first: the newest $keep stay (SURPLUS is 0), of which
+# only those are printed that have not put everything in place.
+list_attempts() {
   for dir in "$_base/$_name"-attempt-*; do
     [ -d "$dir" ] && [ ! -L "$dir" ] || continue
     n=${dir#"$_base/$_name"-attempt-}
     case $n in '' | 0* | *[!0-9]* | ??????????*) ;; *) [ "$n" -ge "$number" ] || echo "$n" ;; esac
   done | sort -rn | {
     place=0
-    while read -r n && [ $count -lt "$most" ]; do
+    while read -r n; do
       each=$_name-attempt-$n place=$((place + 1))
-      [ $place -gt "$keep" ] || is_untidy "$_base/$each" || continue
-      has_ended "$_base/$each" || continue
-      if [ $place -le "$keep" ] || has_hold "$each"; then tidy
-      elif is_ours "$_base/$each"; then remove "$each"
-      else tidy; echo "left=$each"; fi
+      if [ $place -gt "$keep" ]; then echo "1 $each"
+      elif is_untidy "$_base/$each"; then echo "0 $each"; fi
     done
   }
 }
 
-remove_tries() {
+remove_attempts() { # SURPLUS NAME...
+  while [ $# -gt 0 ] && [ $count -lt "$most" ]; do
+    surplus=$1 each=$2; shift 2
+    has_ended "$_base/$each" || continue
+    if [ "$surplus" = 0 ] || has_hold "$each"; then tidy
+    elif is_ours "$_base/$each"; then remove "$each"
+    else tidy; echo "left=$each"; fi
+  done
+}
+
+list_tries() {
   for dir in "$_base"/upload-*-* "$_base"/samples-*-*; do
     each=${dir##*/} n=${dir##*-}; hash=${each%-*}; hash=${hash#*-}
     case $n in '' | *[!0-9]*) continue ;; esac
     case $hash in *[!0-9a-f]*) continue ;; ????????????????) ;; *) continue ;; esac
-    [ $count -lt "$most" ] && is_older "$dir/exit_code" "$old" && is_ours "$dir" && has_ended "$dir" && remove "$each"
+    is_older "$dir/exit_code" "$old" && is_ours "$dir" && echo "$each"
   done
+}
+
+remove_tries() { # NAME...
+  for each; do [ $count -ge "$most" ] || ! has_ended "$_base/$each" || remove "$each"; done
 }
 
 # Only Ray knows which of its jobs are gone: the old holds of these are printed.
@@ -97,8 +109,11 @@ remove_temporary_files() {
 remove_all() {
   [ -d "$_base" ] || { echo state=done; return; }
   [ -L "$_base/.former" ] || rm -rf "$_base"/.former/*
-  remove_attempts
-  remove_tries
+  attempts=$(list_attempts) tries=$(list_tries)
+  # shellcheck disable=SC2086
+  members=" $(find_members $(echo "$attempts" | sed 's/^. //') $tries | sed 's/.* //' | tr '\n' ' ')"
+  # shellcheck disable=SC2086
+  { remove_attempts $attempts; count=0; remove_tries $tries; }
   remove_holds
   remove_temporary_files
   echo state=done
