@@ -3,11 +3,11 @@
 # uses: process process_tree log_writers stopping
 # needs: pid file written was_pid was_start was_boot
 
-# Print the pids of a process and of all that belongs to it, without those that have ended.
-list_family() { # PID...
-  all=$(read_stats /proc/[0-9]*/stat)
+# Set $family to the pids of a process and of all that belongs to it, without those that have ended.
+find_family() { # PID...
+  all=$(read_kinship) family=''
   find_tree "$@"
-  for each in $tree; do runs "$each" && echo "$each"; done
+  for each in $tree; do ! runs "$each" || family="$family$each "; done
 }
 
 is_known() { is_same "$was_pid" "$was_start" "$was_boot"; }
@@ -22,7 +22,7 @@ show_running() { # PID START
   read_boot
   echo state=running; echo "pid=$1"; echo "start=$2"; echo "boot=$_boot"; echo "age=$(show_age "$2")"
   echo "command=$(head -c 120 "/proc/$1/cmdline" | tr '\0\n' '  ')"
-  echo "pids=$(list_family "$1" | tr '\n' ' ')"
+  find_family "$1"; echo "pids=$family"
 }
 
 show_reason() { echo "state=$1"; echo "reason=$2"; } # STATE REASON
@@ -73,7 +73,7 @@ by_log() {
 
 stop() {
   is_known || { echo state=missing; return; }
-  roots=$(list_family "$was_pid") above=$$
+  find_family "$was_pid"; roots=$family above=$$
   while [ "$above" -gt 1 ] && read_stat "$above"; do
     for each in $roots; do [ "$each" != "$above" ] || { echo state=own; return; }; done
     above=$_parent
@@ -85,7 +85,9 @@ stop() {
 
 # What belongs to $roots, also what has come since; a pid of which another start is known is another process by now.
 list_remaining() {
-  for each in $(list_family $roots); do
+  # shellcheck disable=SC2086
+  find_family $roots
+  for each in $family; do
     read_stat "$each"
     case $known in *" $each:$_start "*) ;; *" $each:"*) continue ;; esac
     echo "$each"
