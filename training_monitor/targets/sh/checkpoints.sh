@@ -186,11 +186,13 @@ list_checkpoints() {
 }
 
 _list_files() {
-  _cut=''
-  _some=$(find . -type f ! -path "*$_newline*" | head -n $((_most_files + 1)) |
-    _each stat -c 'file %s %Y %b %n' | head -c $((_most_bytes + 1)))
-  _count
-  _fits || _cut=1
+  _cut=1
+  _some=$(find . -type f ! -path "*$_newline*" | head -n $((_most_files + 1)))
+  _lines=$(_say "$_some" | wc -l)
+  if _fits; then
+    _some=$(_say "$_some" | grep . | _each stat -c 'file %s %Y %b %n' | head -c $((_most_bytes + 1)))
+    ! _fits || _cut=''
+  fi
   if [ $_cut ]; then echo cut; else _say "$_some"; fi
 }
 
@@ -207,9 +209,9 @@ _look_at_unnumbered() {
 
 # Folders that may not be read, and links that lead nowhere.
 _list_closed() {
-  find . -type d ! -name lost+found ! -path "*$_newline*" -exec sh -c '
-    for _folder; do [ -r "$_folder" ] && [ -x "$_folder" ] || printf "shut %s\n" "$_folder"; done' sh {} +
-  find . -type l -name 'latest-rank*' ! -path "*$_newline*" | while IFS= read -r _file; do
-    [ -e "$_file" ] || printf 'link %s\n' "$(ls -ld "$_file" | tr '\n' ' ')"
-  done
+  find . ! -path "*$_newline*" \( -type d ! -name lost+found -o -type l -name 'latest-rank*' \) -exec sh -c '
+    for _file; do
+      if [ ! -L "$_file" ]; then [ -r "$_file" ] && [ -x "$_file" ] || printf "shut %s\n" "$_file"
+      else [ -e "$_file" ] || printf "link %s\n" "$(ls -ld "$_file" | tr "\n" " ")"; fi
+    done' sh {} +
 }
