@@ -110,7 +110,7 @@ remove_all() {
   [ -d "$_base" ] || { echo state=done; return; }
   [ -L "$_base/.former" ] || rm -rf "$_base"/.former/*
   attempts=$(list_attempts) tries=$(list_tries)
-  # shellcheck disable=SC2086
+  # shellcheck disable=SC2046,SC2086
   members=" $(find_members $(echo "$attempts" | sed 's/^. //') $tries | sed 's/.* //' | tr '\n' ' ')"
   # shellcheck disable=SC2086
   { remove_attempts $attempts; count=0; remove_tries $tries; }
