@@ -2,9 +2,10 @@
 
     python3 bench/health.py [--rounds 15]
 
-Real kubectl, a loopback Kubernetes API and Ray dashboard, pods that are folders of this machine. Pairs are measured
-in turn, so that noise hits both alike; printed are medians, the ratio of medians, and the number of execs per report
-(goal: 4 execs, ratio at most 3.5 on two cores).
+Real kubectl, a loopback Kubernetes API and Ray dashboard, pods that are folders of this machine. All are measured in
+turn, so that noise hits them alike; printed are medians, ratios of medians, and the number of execs per report (goal: 4
+execs, ratio at most 3.0 on two cores). The programs that a report needs, started at once with nothing to do, are what
+it cannot be faster than.
 """
 
 from __future__ import annotations
@@ -36,22 +37,32 @@ def measure(rounds: int, folder: Path) -> None:
         checkpoints = folder / PODS[0] / "checkpoints"
         (checkpoints / "step_100").mkdir(parents=True)
         (checkpoints / "step_100" / "optimizer.json").write_text("{}")
-        bare, health, execs = [], [], []
+        bare, programs, health, execs = [], [], [], []
         for _ in range(rounds + 1):
             started = time.perf_counter()
             subprocess.run(["kubectl", "exec", PODS[0], "--", "true"], check=True)
             bare.append(time.perf_counter() - started)
+            started = time.perf_counter()
+            words = [["exec", name, "--", "true"] for name in PODS] + [["get", "pods", "-o", "json"]]
+            at_once = [subprocess.Popen(["kubectl", *each], stdout=subprocess.DEVNULL) for each in words]
+            for process in at_once:
+                process.wait()
+            programs.append(time.perf_counter() - started)
             before = len(api.execs)
             started = time.perf_counter()
             report = get_training_health(PODS[0], str(checkpoints), PODS)
             health.append(time.perf_counter() - started)
             execs.append(len(api.execs) - before)
             assert report["checkpoints"]["latest_step"] == 100, report
-    one, all_four = statistics.median(bare[1:]), statistics.median(health[1:])
-    for name, times in (("kubectl exec POD -- true", bare), ("get_training_health, 4 pods", health)):
+    one = statistics.median(bare[1:])
+    for name, times, goal in (
+        ("kubectl exec POD -- true", bare, ""),
+        ("4 of them and get pods at once", programs, ""),
+        ("get_training_health, 4 pods", health, "   goal 3.0"),
+    ):
         median, best = statistics.median(times[1:]), min(times[1:])
-        print(f"{name:<28}{median * 1000:7.1f} ms (median of {rounds}, {best * 1000:.1f} at best)")
-    print(f"ratio {all_four / one:.2f} (goal 3.5)   execs per report {statistics.mode(execs)} (goal 4)")
+        print(f"{name:<32}{median * 1000:7.1f} ms ({best * 1000:.1f} at best)  ratio {median / one:.2f}{goal}")
+    print(f"execs per report {statistics.mode(execs)} (goal 4)")
 
 
 if __name__ == "__main__":

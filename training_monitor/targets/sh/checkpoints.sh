@@ -9,7 +9,16 @@ _newline='
 export _newline
 _blanks=$IFS
 
-_each() { tr '\n' '\0' | xargs -0 -r "$@"; }
+# Run a program with these lines as its last arguments.
+_on_each() { # LINES PROGRAM...
+  _given=$1; shift
+  case $_given in
+  '') ;;
+  *"$_newline"*) _say "$_given" | tr '\n' '\0' | xargs -0 -r "$@" ;;
+  *) "$@" "$_given" ;;
+  esac
+}
+_has() { case $_newline$2 in *"$_newline$1"*) ;; *) return 1 ;; esac; } # BEGIN-OF-A-LINE LINES
 _say() { printf '%s\n' "$@"; }
 _bad() { printf 'bad %s %s\n' "$1" "$_file"; }
 # 8 bytes of header length (little endian), a JSON header, and data up to the largest end in data_offsets: 8 + length +
@@ -105,15 +114,18 @@ _fits() { [ $_lines -le "$_most_files" ] && [ ${#_some} -le "$_most_bytes" ]; }
 _rank() {
   _open=.
   while [ "$_open" ]; do
-    _found=$(_say "$_open" | _each sh -c '
+    _found=$(_on_each "$_open" sh -c '
       find "$@" -mindepth 1 ! -path "*$_newline*" \( \
         -type d -name "*[0-9]*" -prune -exec printf "d %s\n" {} + -o -type f -exec printf "f %s\n" {} + \)' sh |
       grep -v '^f .*/[0-9]\{1,12\}/\|^f .*-[0-9]\{5\}-of-[0-9]\{5\}[.]' |
       grep -e '^d ' -e "[.]\($_endings\)\([.]tmp\|[.]part\|[.]incomplete\)*\$" -e '_steps[.]pkl$' -e '-unfinished$' \
         -e "/\($_trackers\)\$" |
       sed -nE "$_ranking")
-    _say "$_found" | grep -v '^open/'
-    _open=$(_say "$_found" | sed -n 's|^open/||p')
+    _open=''
+    if _has open/ "$_found"; then
+      _say "$_found" | grep -v '^open/'
+      _open=$(_say "$_found" | sed -n 's|^open/||p')
+    elif [ "$_found" ]; then _say "$_found"; fi
   done
 }
 
@@ -158,7 +170,9 @@ _steps() {
   [ ! "$_rest" ] || echo "rest $_rest $_at"
 }
 
-_newest() { grep . | _each stat -c '%Y %n' | sort -k 1,1nr | head -n "$1" | sed 's/^[0-9]* //'; }
+_newest() { # COUNT LINES
+  [ -z "$2" ] || _on_each "$2" stat -c '%Y %n' | sort -k 1,1nr | head -n "$1" | sed 's/^[0-9]* //'
+}
 _start() { _looked=0; _left=$_most_files; _room=$_most_bytes; }
 
 list_checkpoints() {
@@ -176,11 +190,11 @@ list_checkpoints() {
   set -f
   _list_files
   _all=$(_rank)
-  _named=$(_say "$_all" | grep '^[0-9]' | grep -v '/[0-9]*$')
+  _named=$(_say "$_all" | sed -n '/^[0-9]/{/\/[0-9]*$/!p;}')
   _look_at_unnumbered
   _start
   _say "$_all" | grep '^[0-9]' | sort -t / -k 1,1nr -k 2 | _steps
-  _say "$_all" | sed -n 's|^tracker/||p' | while IFS= read -r _file; do _tracker; done
+  ! _has tracker/ "$_all" || _say "$_all" | sed -n 's|^tracker/||p' | while IFS= read -r _file; do _tracker; done
   _list_closed
   return 0
 }
@@ -188,9 +202,10 @@ list_checkpoints() {
 _list_files() {
   _cut=1
   _some=$(find . -type f ! -path "*$_newline*" | head -n $((_most_files + 1)))
-  _lines=$(_say "$_some" | wc -l)
+  # shellcheck disable=SC2086
+  { IFS=$_newline; set -- $_some; IFS=$_blanks; _lines=$#; }
   if _fits; then
-    _some=$(_say "$_some" | grep . | _each stat -c 'file %s %Y %b %n' | head -c $((_most_bytes + 1)))
+    _some=$(_on_each "$_some" stat -c 'file %s %Y %b %n' | head -c $((_most_bytes + 1)))
     ! _fits || _cut=''
   fi
   if [ $_cut ]; then echo cut; else _say "$_some"; fi
@@ -198,12 +213,17 @@ _list_files() {
 
 # Files whose header may say another step than their name: those without a number, and the newest ones by time.
 _look_at_unnumbered() {
-  _plain=$(_say "$_all" | sed -n 's|^-/||p')
-  _lines=$(_say "$_plain" | grep -c .)
-  [ "$_lines" -le "$_most_unnumbered" ] || echo "unnumbered $((_lines - _most_unnumbered))"
+  _plain=''
+  if _has -/ "$_all"; then
+    _plain=$(_say "$_all" | sed -n 's|^-/||p')
+    _lines=$(_say "$_plain" | grep -c .)
+    [ "$_lines" -le "$_most_unnumbered" ] || echo "unnumbered $((_lines - _most_unnumbered))"
+  fi
   [ "$_up_to" ] || {
-    _say "$_plain" | _newest "$_most_unnumbered"
-    _say "$_named" | sed -n 's|^[0-9]*/\(.*[.]safetensors\)$|\1|p' | _newest 10
+    _newest "$_most_unnumbered" "$_plain"
+    case $_named in *.safetensors*)
+      _newest 10 "$(_say "$_named" | sed -n 's|^[0-9]*/\(.*[.]safetensors\)$|\1|p')" ;;
+    esac
   } | while IFS= read -r _file; do _start; _step "$_file"; done
 }
 
