@@ -16,7 +16,7 @@ import pytest
 
 NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome")}  # where they are not the tool's own
 MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
-TOOLS = ("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "chromium", "hf", "moto_server")
+TOOLS = ("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "chromium", "hf", "moto_server", "busybox")
 
 
 def require(name: str, path: str | None = None) -> str:

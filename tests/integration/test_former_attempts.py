@@ -7,14 +7,12 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place, wait_until
+from tests.integration.conftest import Place, counted_programs, wait_until
 from tests.loopback.ray_dashboard import RayDashboard
 from training_monitor import auto_restart
 from training_monitor.core.errors import TargetUnreachable
@@ -200,23 +198,6 @@ def test_a_restart_starts_as_many_programs_after_many_attempts_as_after_two(loca
         counts.append(Counter(programs()) - Counter({"mkdir": removed, "mv": removed, "rm": removed}))
     few, many = counts
     assert few == many and few["grep"] and few.total() < 40
-
-
-@contextmanager
-def counted_programs(place: Place) -> Iterator[Callable[[], list[str]]]:
-    """Every program that a script starts by its name is written down."""
-    folder, said = place.folder / "counted", place.folder / "programs"
-    folder.mkdir(exist_ok=True)
-    said.unlink(missing_ok=True)
-    for name in ("awk", "cat", "date", "find", "grep", "head", "ls", "mkdir", "mv", "ps", "readlink", "rm", "sed",
-                 "sha256sum", "sort", "stat", "tail", "tr", "xargs"):  # fmt: skip
-        real = shutil.which(name, path=os.defpath)
-        (folder / name).write_text(f"#!/bin/sh\necho {name} >>'{said}'\nexec {real} \"$@\"\n")
-        (folder / name).chmod(0o755)
-    before = os.environ["PATH"]
-    place.set_environment({"PATH": f"{folder}{os.pathsep}{before}"})
-    yield lambda: said.read_text().split()
-    place.set_environment({"PATH": before})
 
 
 def test_one_look_at_many_jobs_tells_the_same_as_a_look_at_each(target: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Place, kill, wait_until
+from tests.integration.conftest import Place, counted_programs, kill, wait_until
 from training_monitor.jobs.process_jobs import ProcessView, process_question, stop_process_question
-from training_monitor.targets.asking import ask, quote_path
+from training_monitor.targets.asking import Site, ask, quote_path
 
 # A training with a child, a child that ignores TERM, and one in a process group of its own.
 TREE = """
@@ -149,3 +150,39 @@ def test_a_pid_that_runs_no_more_is_gone(local: Place, tmp_path: Path) -> None:
     (tmp_path / "pid").write_text(f"{done.pid}\n")
     view = look(local, tmp_path)
     assert view.running is False and view.reason == f"no process {done.pid}"
+
+
+def test_a_look_starts_as_many_programs_beside_many_processes_as_beside_few(local: Place) -> None:
+    site, counts, others = Site.of("local"), [], list[subprocess.Popen[bytes]]()
+    with subprocess.Popen(["sh", "-c", "sleep 300 & sleep 301; true"], start_new_session=True) as process:
+        look = process_question(None, None, pid=process.pid)
+        assert wait_until(lambda: len(site.ask_one(look).pids) == 3)
+        for _ in range(2):
+            with counted_programs(local) as programs:
+                assert len(site.ask_one(look).pids) == 3
+            counts.append(sorted(programs()))
+            others += [subprocess.Popen(["sleep", "300"]) for _ in range(60)]
+        for each in (*others, process):
+            os.killpg(process.pid, signal.SIGKILL) if each is process else each.kill()
+            each.wait()
+    assert counts[0] == counts[1] and len(counts[0]) <= 8, counts
+
+
+def test_a_process_whose_name_looks_like_a_line_of_another_one_is_itself(local: Place) -> None:
+    script = "echo ready; read -r _; printf '%b' \"$1\" >/proc/$$/comm; echo named; read -r _"
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
+        for name in (f") S 1 {process.pid}", f"\\n{process.pid} (x) S 1 ", f"a\\n1 (x) S {process.pid}", ") ((\\n)"):
+            with subprocess.Popen(
+                ["sh", "-c", script, "sh", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as other:
+                assert other.stdin and other.stdout
+                assert other.stdout.readline() == "ready\n"
+                other.stdin.write("\n")
+                other.stdin.flush()
+                assert other.stdout.readline() == "named\n"
+                view = Site.of("local").ask_one(process_question(None, None, pid=process.pid))
+                assert set(view.pids) <= {process.pid, other.pid}, "it can name no other process"
+                view = Site.of("local").ask_one(process_question(None, None, pid=other.pid))
+                assert view.pids[0] == other.pid and 1 not in view.pids
+                other.kill()
+        process.kill()

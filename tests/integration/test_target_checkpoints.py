@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 import zipfile
@@ -12,7 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Place
-from training_monitor.checkpoints.checkpoints import ENOUGH, find_latest_checkpoint, list_checkpoints
+from tests.requirements import require
+from training_monitor.checkpoints.checkpoints import (
+    ENOUGH,
+    checkpoints_question,
+    find_latest_checkpoint,
+    list_checkpoints,
+)
 from training_monitor.core.errors import CheckpointNotFound
 
 
@@ -325,3 +332,24 @@ class TestCheckpoints:
         for step in range(ENOUGH + 20):
             (local.folder / f"step_{step}.pt").write_bytes(b"\x80\x02K\x01.")
         assert "zip end record" in (problems(local, local.folder)[100000] or "")
+
+
+def test_the_tools_of_busybox_list_the_same(tmp_path: Path) -> None:
+    busybox, folder = require("busybox"), tmp_path / "runs"
+    for step in range(3):
+        write_checkpoint(folder / f"checkpoint-{step}")
+    write_safetensors(folder / "1234" / "ckpt-7" / "model.safetensors", ss_steps="7")
+    write_safetensors(folder / "lora.safetensors", ss_steps="9")
+    (folder / "latest").write_text("checkpoint-2")
+    (folder / "latest-rank0").symlink_to("nowhere")
+    (tmp_path / "bin").mkdir()
+    for name in subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        (tmp_path / "bin" / name).symlink_to(busybox)
+    said = []
+    for tools in (os.defpath, str(tmp_path / "bin")):
+        script = checkpoints_question(str(folder)).script
+        environment = {"PATH": tools, "LC_ALL": "C"}
+        shell = shutil.which("sh", path=tools)
+        found = subprocess.run([str(shell), "-s"], input=script, capture_output=True, text=True, env=environment)
+        said.append(sorted(line for line in found.stdout.splitlines() if not line.startswith(("now ", "link "))))
+    assert said[0] == said[1] and any(line.startswith("looked ") for line in said[0])

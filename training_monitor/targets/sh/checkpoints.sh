@@ -110,13 +110,14 @@ _count() {
 _fits() { [ $_lines -le "$_most_files" ] && [ ${#_some} -le "$_most_bytes" ]; }
 
 # STEP/./PATH of everything that may be a checkpoint: at first all that is not below a folder with a number in its name,
-# then what is below those of these folders that are no checkpoints.
+# then what is below those of these folders that are no checkpoints. (The find of busybox forgets `-exec {} +` within
+# parentheses.)
 _rank() {
   _open=.
   while [ "$_open" ]; do
     _found=$(_on_each "$_open" sh -c '
-      find "$@" -mindepth 1 ! -path "*$_newline*" \( \
-        -type d -name "*[0-9]*" -prune -exec printf "d %s\n" {} + -o -type f -exec printf "f %s\n" {} + \)' sh |
+      find "$@" -mindepth 1 ! -path "*$_newline*" -type d -name "*[0-9]*" -prune -exec printf "d %s\n" {} + \
+        -o ! -path "*$_newline*" -type f -exec printf "f %s\n" {} +' sh |
       grep -v '^f .*/[0-9]\{1,12\}/\|^f .*-[0-9]\{5\}-of-[0-9]\{5\}[.]' |
       grep -e '^d ' -e "[.]\($_endings\)\([.]tmp\|[.]part\|[.]incomplete\)*\$" -e '_steps[.]pkl$' -e '-unfinished$' \
         -e "/\($_trackers\)\$" |
