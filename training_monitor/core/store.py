@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -162,14 +162,24 @@ class Store:
     def transaction(self, *, durable: bool = True) -> Iterator[Execute]:
         """Yield a function that runs a statement and returns its rows; all of its statements commit, or none.
 
-        Other writers wait. A transaction that is not `durable` is faster, and may be lost in a power failure.
+        Given `each`, it runs the statement once for each of these tuples of values, and returns nothing. Other writers
+        wait. A transaction that is not `durable` is faster, and may be lost in a power failure.
         """
+
+        def execute(
+            statement: str, values: Sequence[object] = (), *, each: Iterable[Sequence[object]] | None = None
+        ) -> list[tuple[Any, ...]]:
+            if each is None:
+                return database.execute(statement, values).fetchall()
+            database.executemany(statement, each)
+            return []
+
         with self._open() as database:
             if not durable:
                 database.execute("PRAGMA synchronous=NORMAL")
             database.execute("BEGIN IMMEDIATE")
             try:
-                yield lambda statement, values=(): database.execute(statement, values).fetchall()
+                yield execute
             except BaseException:
                 database.execute("ROLLBACK")
                 raise

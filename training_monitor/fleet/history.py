@@ -6,10 +6,14 @@ a killed process loses and duplicates nothing.
 
 A row is a JSON array: the status, then the values in the order of FIELDS, which may only grow at its end.
 
-A chunk is a JSON object compressed by zlib: `layout`; `times` in milliseconds since the epoch, delta-encoded; `status`
-run-length-encoded as pairs of text and count; and `columns` by name. A column is its number of decimals, then its
-values as integers in that unit, delta-encoded against the previous known one. null is unknown; NaN and the infinities
-stand for themselves. A column without known values is left out.
+A chunk is a JSON object compressed by zlib, its head, and a compressed body. The head holds `layout`; `status`
+run-length-encoded as pairs of text and count; `times`, how many bytes a time takes in the body; and `columns` by name:
+their number of decimals, how many bytes a value takes, and pairs of index and value for null (unknown), NaN and the
+infinities, which are 0 in the body. The body holds the times in milliseconds since the epoch, then the columns in the
+order of the head as integers in the unit of their decimals: each as its difference from the one before, doubled, and
+inverted if it is negative; the lowest bytes of all, then the next higher ones. A column without known values is left
+out, and one with numbers that are too large or small for this is in `rare`: its number of decimals, then its
+differences, as all columns of the first layout were.
 
 Stored precision: 6 significant digits, integers below 2**53 exactly, and milliseconds.
 """
@@ -17,7 +21,9 @@ Stored precision: 6 significant digits, integers below 2**53 exactly, and millis
 from __future__ import annotations
 
 import json
+import sys
 import zlib
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
@@ -29,7 +35,7 @@ from training_monitor.core.store import Execute, Store
 from training_monitor.core.units import known_number
 from training_monitor.fleet.values import FleetSample
 
-LAYOUT = 1
+LISTS, LAYOUT = 1, 2  # of chunks: the first one, which is only read, and the one that is written
 BUCKET = 300.0  # seconds; thinning leaves one sample of each
 LONGEST_STATUS = 40
 FIELDS = (
@@ -54,6 +60,7 @@ FIELDS = (
 _LAST = {"step", "epoch", "learning_rate", "eta_seconds", "cost_per_hour", "total_cost", "runtime_seconds"}
 _UNKNOWN: Mapping[str, float | None] = dict.fromkeys(FIELDS)
 _EXACT = 2.0**53
+MOST_DECIMALS = 16  # of a column of integers
 _SOURCE = "the history"
 HOUR, DAY = 3600.0, 86_400.0
 QUARTER = 6 * HOUR  # thinned at once, of one member
@@ -74,13 +81,15 @@ def rounded(sample: FleetSample) -> FleetSample:
 
 
 def _rounded(value: object) -> float | None:
+    if type(value) is float:  # as nearly all are
+        number = value if value.is_integer() and abs(value) < _EXACT else float(f"{value:.6g}")
+        return int(number) if number.is_integer() and abs(number) < _EXACT else number
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    if abs(value) < _EXACT and value == int(value):
+        return int(value)
     try:
-        if not isfinite(value):
-            return float(value)
-        number = value if value == int(value) and abs(value) < _EXACT else float(f"{value:.6g}")
-        return int(number) if abs(number) < _EXACT and number == int(number) else number
+        return _rounded(float(value))
     except OverflowError:
         return None
 
@@ -108,15 +117,23 @@ def parse_row(timestamp: float, text: str) -> FleetSample:
 
 def pack_chunk(samples: Sequence[FleetSample]) -> bytes:
     """Pack rounded samples of one member, oldest first."""
-    times = [round(sample.timestamp * 1000) for sample in samples]
-    columns = {name: [sample.values[name] for sample in samples] for name in FIELDS}
-    chunk = {
+    head: dict[str, Any] = {
         "layout": LAYOUT,
-        "times": [after - before for before, after in zip([0, *times], times)],
         "status": [(text, len(list(group))) for text, group in groupby(sample.status for sample in samples)],
-        "columns": {name: _pack_column(column) for name, column in columns.items() if set(column) != {None}},
     }
-    return zlib.compress(json.dumps(chunk, separators=(",", ":")).encode())
+    head["times"], packed = _pack_numbers([round(sample.timestamp * 1000) for sample in samples])
+    bodies, columns, rare = [packed], {}, {}
+    for name in FIELDS:
+        column = [sample.values[name] for sample in samples]
+        if column.count(None) == len(column):
+            continue
+        if found := _pack_column(column):
+            columns[name], packed = found
+            bodies.append(packed)
+        else:
+            rare[name] = _list_column(column)
+    head |= {"columns": columns, "rare": rare}
+    return zlib.compress(json.dumps(head, separators=(",", ":")).encode()) + zlib.compress(b"".join(bodies))
 
 
 def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetSample]:
@@ -130,25 +147,94 @@ def unpack_chunk(packed: bytes, fields: Collection[str] = FIELDS) -> list[FleetS
         ParseError: it is invalid, or a later version wrote it.
     """
     try:
-        chunk = json.loads(zlib.decompress(packed))
+        reader = zlib.decompressobj()
+        chunk = json.loads(reader.decompress(packed) + reader.flush())
         if (layout := chunk["layout"]) == LAYOUT:
-            return _read_chunk(chunk, fields)
+            return _read_chunk(chunk, zlib.decompress(reader.unused_data), fields)
+        if layout == LISTS:
+            return _read_lists(chunk, fields)
     except (zlib.error, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ParseError(f"samples that cannot be read ({type(error).__name__}: {error})", source=_SOURCE) from error
     raise ParseError(f"samples in layout {layout!r} of a later version; update training_monitor", source=_SOURCE)
 
 
-def _read_chunk(chunk: Mapping[str, Any], fields: Collection[str]) -> list[FleetSample]:
+def _read_chunk(chunk: Mapping[str, Any], body: bytes, fields: Collection[str]) -> list[FleetSample]:
+    states = [text for text, count in chunk["status"] for _ in range(count)]
+    width = chunk["times"]
+    times, begin = _unpack_numbers(body[: width * len(states)], width), width * len(states)
+    columns: dict[str, Sequence[float | None]] = dict.fromkeys(FIELDS, [None] * len(states))
+    for name, (decimals, width, special) in chunk["columns"].items():
+        end = begin + width * len(states)
+        if name in fields and name in columns:
+            columns[name] = _unpack_column(_unpack_numbers(body[begin:end], width), decimals, special)
+        begin = end
+    if begin != len(body):
+        raise ValueError("another length")
+    columns |= {name: _unlist_column(column) for name, column in chunk["rare"].items() if name in fields}
+    return [
+        FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
+        for time, state, *values in zip(times, states, *(columns[name] for name in FIELDS), strict=True)
+    ]
+
+
+def _read_lists(chunk: Mapping[str, Any], fields: Collection[str]) -> list[FleetSample]:
     states = [text for text, count in chunk["status"] for _ in range(count)]
     there, unknown = chunk["columns"], [None] * len(states)
-    columns = [_unpack_column(there[name]) if name in there and name in fields else unknown for name in FIELDS]
+    columns = [_unlist_column(there[name]) if name in there and name in fields else unknown for name in FIELDS]
     return [
         FleetSample(time / 1000, dict(zip(FIELDS, values)), state)
         for time, state, *values in zip(accumulate(chunk["times"]), states, *columns, strict=True)
     ]
 
 
-def _pack_column(values: Sequence[float | None]) -> list[Any]:
+def _pack_column(column: Sequence[float | None]) -> tuple[list[Any], bytes] | None:
+    """Return the head and the body of a column; None for one with numbers too large or small for it."""
+    special = [(at, value) for at, value in enumerate(column) if value is None or not isfinite(value)]
+    values = [value if value is not None and isfinite(value) else 0 for value in column]
+    largest = max(map(abs, values))
+    for decimals in range(MOST_DECIMALS):
+        unit = 10**decimals
+        if largest * unit >= _EXACT:
+            return None
+        if all(round(value * unit) / unit == value for value in values):
+            width, body = _pack_numbers([round(value * unit) for value in values])
+            return [decimals, width, special], body
+    return None
+
+
+def _unpack_column(
+    numbers: Sequence[int], decimals: int, special: Sequence[tuple[int, float | None]]
+) -> list[float | None]:
+    unit = 10**decimals
+    values: list[float | None] = [number / unit for number in numbers] if decimals else list(numbers)
+    for at, value in special:
+        values[at] = value
+    return values
+
+
+def _pack_numbers(numbers: Sequence[int]) -> tuple[int, bytes]:
+    """Return how many bytes a difference takes, and the differences: their lowest bytes first, the sign in bit 0."""
+    steps = [after - before for before, after in zip((0, *numbers), numbers)]
+    folded = array("Q", [step << 1 if step >= 0 else ~(step << 1) for step in steps])
+    width = max(1, (max(folded, default=0).bit_length() + 7) // 8)
+    if sys.byteorder == "big":
+        folded.byteswap()
+    octets = folded.tobytes()
+    return width, b"".join(octets[place::8] for place in range(width))
+
+
+def _unpack_numbers(body: bytes, width: int) -> list[int]:
+    count = len(body) // width
+    octets = bytearray(8 * count)
+    for place in range(width):
+        octets[place::8] = body[place * count : (place + 1) * count]
+    folded = array("Q", bytes(octets))
+    if sys.byteorder == "big":
+        folded.byteswap()
+    return list(accumulate((step >> 1) ^ -(step & 1) for step in folded))
+
+
+def _list_column(values: Sequence[float | None]) -> list[Any]:
     decimals = max([0, *map(_decimals, values)])
     packed: list[Any] = [decimals]
     before = 0
@@ -170,7 +256,7 @@ def _decimals(value: float | None) -> int:
     return len(digits.partition(".")[2]) - int(exponent or 0)
 
 
-def _unpack_column(packed: Sequence[Any]) -> list[float | None]:
+def _unlist_column(packed: Sequence[Any]) -> list[float | None]:
     decimals, *parts = packed
     unit, number = 10**decimals, 0
     values: list[float | None] = []
@@ -333,10 +419,11 @@ class History:
             now: epoch seconds.
         """
         self._tidied = now
-        for work in (self._pack, self._thin):
+        for work in (_pack_oldest, _thin_oldest):
             done = 0
-            while done < BATCH and (more := work(now)):
-                done += more
+            with self._store.transaction() as execute:
+                while done < BATCH and (more := work(execute, now)):
+                    done += more
             self._is_behind = done > 0
             if self._is_behind:
                 return
@@ -363,61 +450,61 @@ class History:
                 (before,),
             )
 
-    def _pack(self, now: float) -> int:
-        """Pack the oldest completed hour of some members, or a part of it. Returns the amount of work in samples."""
-        with self._store.transaction() as execute:
-            oldest = execute(
-                "SELECT (SELECT min(timestamp) FROM history_samples WHERE shard = each.shard) AS oldest, shard "
-                f"FROM (SELECT DISTINCT number / {SHARD} AS shard FROM history_members) each "
-                "WHERE oldest < ? ORDER BY oldest LIMIT 1",
-                (_floor(now, HOUR),),
-            )
-            if not oldest:
-                return 0
-            [(begin, shard)] = oldest
-            end = _end_of_batch(execute, shard, begin)
-            members: dict[int, list[FleetSample]] = {}
-            chosen = "FROM history_samples WHERE shard = ? AND timestamp < ?"
-            rows = execute(f"SELECT member, timestamp, sample {chosen} ORDER BY timestamp", (shard, end))
-            for member, timestamp, row in rows:
-                members.setdefault(member, []).append(parse_row(timestamp, row))
-            for member, samples in members.items():
-                there = _take(execute, member, FULL, _floor(begin, HOUR), end, last=samples[0].timestamp)
-                _put(execute, member, FULL, _merged([*samples, *there]))
-            execute(f"DELETE {chosen}", (shard, end))
-        return sum(len(samples) + PER_CHUNK for samples in members.values())
 
-    def _thin(self, now: float) -> int:
-        """Thin six hours of a member that are older than a day. Returns the amount of work in samples."""
-        due = _floor(now - DAY, QUARTER)
-        with self._store.transaction() as execute:
-            oldest = execute(
-                "SELECT (SELECT min(first) FROM history_chunks WHERE member = each.number AND kind = ?) AS oldest, "
-                "number FROM history_members each WHERE oldest < ? ORDER BY oldest LIMIT 1",
-                (FULL, due),
-            )
-            if not oldest:
-                return 0
-            [(begin, member)] = oldest
-            day = _floor(begin, DAY)
-            samples = _take(execute, member, THINNED, day, day + DAY)
-            samples += _take(execute, member, FULL, begin, _floor(begin, QUARTER) + QUARTER)
-            if samples:
-                _put(execute, member, THINNED, thin(_merged(samples)))
-        return len(samples) + PER_CHUNK
+def _pack_oldest(execute: Execute, now: float) -> int:
+    """Pack the oldest completed hour of some members, or a part of it. Returns the amount of work in samples."""
+    oldest = execute(
+        "SELECT (SELECT min(timestamp) FROM history_samples WHERE shard = each.shard) AS oldest, shard "
+        f"FROM (SELECT DISTINCT number / {SHARD} AS shard FROM history_members) each "
+        "WHERE oldest < ? ORDER BY oldest LIMIT 1",
+        (_floor(now, HOUR),),
+    )
+    if not oldest:
+        return 0
+    [(begin, shard)] = oldest
+    end = _end_of_batch(execute, shard, begin)
+    members: dict[int, list[FleetSample]] = {}
+    chosen = "FROM history_samples WHERE shard = ? AND timestamp < ?"
+    rows = execute(f"SELECT member, timestamp, sample {chosen} ORDER BY timestamp", (shard, end))
+    for member, timestamp, row in rows:
+        members.setdefault(member, []).append(parse_row(timestamp, row))
+    for member, samples in members.items():
+        there = _take(execute, member, FULL, _floor(begin, HOUR), end, last=samples[0].timestamp)
+        _put(execute, member, FULL, _merged([*samples, *there]))
+    execute(f"DELETE {chosen}", (shard, end))
+    return sum(len(samples) + PER_CHUNK for samples in members.values())
+
+
+def _thin_oldest(execute: Execute, now: float) -> int:
+    """Thin six hours of a member that are older than a day. Returns the amount of work in samples."""
+    due = _floor(now - DAY, QUARTER)
+    oldest = execute(
+        "SELECT (SELECT min(first) FROM history_chunks WHERE member = each.number AND kind = ?) AS oldest, "
+        "number FROM history_members each WHERE oldest < ? ORDER BY oldest LIMIT 1",
+        (FULL, due),
+    )
+    if not oldest:
+        return 0
+    [(begin, member)] = oldest
+    day = _floor(begin, DAY)
+    samples = _take(execute, member, THINNED, day, day + DAY)
+    samples += _take(execute, member, FULL, begin, _floor(begin, QUARTER) + QUARTER)
+    if samples:
+        _put(execute, member, THINNED, thin(_merged(samples)))
+    return len(samples) + PER_CHUNK
 
 
 def _insert(execute: Execute, samples: Mapping[str, FleetSample]) -> None:
-    for key, sample in samples.items():
-        execute(
-            "INSERT INTO history_members (key, first, last) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
-            "first = min(first, excluded.first), last = max(last, excluded.last)",
-            (key, sample.timestamp, sample.timestamp),
-        )
-    numbers: dict[str, int] = dict(execute("SELECT key, number FROM history_members"))
-    for key, sample in samples.items():
-        values = (numbers[key] // SHARD, sample.timestamp, numbers[key], format_row(sample))
-        execute("INSERT OR IGNORE INTO history_samples VALUES (?, ?, ?, ?)", values)
+    execute(
+        "INSERT INTO history_members (key, first, last) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "first = min(first, excluded.first), last = max(last, excluded.last)",
+        each=[(key, sample.timestamp, sample.timestamp) for key, sample in samples.items()],
+    )
+    execute(
+        f"INSERT OR IGNORE INTO history_samples SELECT number / {SHARD}, ?, number, ? FROM history_members "
+        "WHERE key = ?",
+        each=[(sample.timestamp, format_row(sample), key) for key, sample in samples.items()],
+    )
 
 
 def _end_of_batch(execute: Execute, shard: int, begin: float) -> float:

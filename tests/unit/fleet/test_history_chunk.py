@@ -158,6 +158,39 @@ def test_a_chunk_of_the_first_layout_is_read_for_ever() -> None:
     assert math.isnan(second.values["loss"] or 0.0)
 
 
+def test_a_chunk_of_the_second_layout_is_read_for_ever() -> None:
+    head = (
+        '{"layout":2,"status":[["running",1],[null,1]],"times":6,'
+        '"columns":{"step":[0,1,[]],"loss":[2,1,[[1,NaN]]]},"rare":{"grad_norm":[0,5,null]}}'
+    )
+    times = [2 * 1_750_000_000_000, 2 * 10_000]  # differences, doubled
+    body = bytes(time >> place & 255 for place in range(0, 48, 8) for time in times)
+    body += bytes([14, 5, 250, 249])  # 7, then -3; 1.25, then 0
+    first, second = unpack_chunk(zlib.compress(head.encode()) + zlib.compress(body))
+    assert (first.timestamp, first.status, first.values["loss"], first.values["step"]) == (NOW, "running", 1.25, 7)
+    assert (second.timestamp, second.status, second.values["step"]) == (NOW + 10, None, 4)
+    assert math.isnan(second.values["loss"] or 0.0)
+    assert (first.values["grad_norm"], second.values["grad_norm"]) == (5, None)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (0, 0), (0, None), (math.nan, 0.5), (1e300, 1e-300), (2**53 - 1, 1 - 2**53), (1e-9, 1), (1e15, 0.1),
+        (123456, 0.000123456), (-0.5, 0.25), (math.inf, -math.inf), (1.0e-16, 3),
+    ],
+)  # fmt: skip
+def test_any_pair_of_numbers_comes_back_from_a_chunk(values: tuple[float | None, float | None]) -> None:
+    samples = [sample(NOW + at, loss=value, step=at) for at, value in enumerate(values)]
+    assert all(map(same, unpack_chunk(pack_chunk(samples)), samples))
+
+
+def test_a_thinned_day_of_a_noisy_training_takes_few_bytes_a_sample() -> None:
+    chance = random.Random(0)
+    seen = [sample(NOW + 300 * at, **{name: chance.gauss(90, 0.5) for name in FIELDS}) for at in range(288)]
+    assert len(pack_chunk(seen)) < 288 * 40
+
+
 def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subtests) -> None:
     for packed in [
         b"",
@@ -170,6 +203,12 @@ def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subt
         zlib.compress(b'{"layout":1,"times":["x"],"status":[["a",1]],"columns":{}}'),
         zlib.compress(b'{"layout":1,"times":[1],"status":5,"columns":[]}'),
         pack_chunk([sample()])[:-3],
+        pack_chunk([sample()])[: len(pack_chunk([sample()])) // 2],
+        zlib.compress(b'{"layout":2}'),
+        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":1,"columns":{},"rare":{}}') + zlib.compress(b""),
+        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":1,"columns":{},"rare":{}}') + zlib.compress(b"ab"),
+        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":0,"columns":{},"rare":{}}') + zlib.compress(b""),
+        zlib.compress(b'{"layout":2,"status":[["a",1]],"times":9,"columns":{},"rare":{}}') + zlib.compress(b"x" * 9),
     ]:
         with subtests.test(packed=packed):
             with pytest.raises(ParseError, match="cannot be read"):
@@ -177,8 +216,8 @@ def test_what_is_no_chunk_is_an_error_and_never_no_samples(subtests: pytest.Subt
 
 
 def test_a_chunk_of_a_later_version_says_so() -> None:
-    with pytest.raises(ParseError, match="layout 2 of a later version; update"):
-        unpack_chunk(zlib.compress(b'{"layout":2}'))
+    with pytest.raises(ParseError, match="layout 3 of a later version; update"):
+        unpack_chunk(zlib.compress(b'{"layout":3}'))
 
 
 # ---------------------------------------------------------------- thinned
