@@ -10,13 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
-from training_monitor.core.store import Store
+from training_monitor.core.store import Execute, Store
 from training_monitor.fleet.history import DAY, HOUR, SHARD, History, _insert, rounded
 from training_monitor.fleet.values import FleetSample
 
@@ -177,6 +179,33 @@ def test_members_tell_how_much_there_is_of_each(history: History) -> None:
     assert {(each.first, each.last, each.samples) for each in found if each.key != "later"} == {
         (BEGIN, BEGIN + 3 * HOUR - 600, 18)
     }
+
+
+def test_no_query_reads_all_samples_or_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tidying and forgetting may go through the members, a row of each; `members`, not asked here, counts all."""
+    history, plans = History(store), dict[str, list[str]]()
+    transaction = Store.transaction
+
+    @contextmanager
+    def noted(self: Store, **options: bool) -> Iterator[Execute]:
+        with transaction(self, **options) as execute:
+
+            def note(statement: str, values: Sequence[object] = (), *, each: Any = None) -> list[tuple[Any, ...]]:
+                given = list(each or ())
+                plan = execute(f"EXPLAIN QUERY PLAN {statement}", given[0] if given else values)
+                plans[statement] = [row[-1] for row in plan]
+                return execute(statement, values) if each is None else execute(statement, each=given)
+
+            yield note
+
+    monkeypatch.setattr(Store, "transaction", noted)
+    watch(history, BEGIN, BEGIN + 3 * DAY, 3600.0)
+    assert history.read(KEY, 0.0)
+    history.forget(BEGIN + 60 * DAY)
+    lines = [line for plan in plans.values() for line in plan]
+    assert len(plans) >= 12 and any("INDEX history_chunks_of_members" in line for line in lines)
+    scanned = {line for line in lines if line.startswith("SCAN") and "CONSTANT ROW" not in line}
+    assert not [line for line in scanned if "history_samples" in line or "history_chunks" in line], scanned
 
 
 # ---------------------------------------------------------------- less of what is old
