@@ -30,12 +30,18 @@ def format_call(subject: str, function: str, *arguments: str | float, **variable
 
     Raises TypeError for a variable that the subject does not need.
     """
-    needed, text = read_subject(subject)
+    needed, _ = read_subject(subject)
     if unknown := variables.keys() - needed:
         raise TypeError(f"{subject}.sh needs no {', '.join(sorted(unknown))}")
     values = "".join(f"{name}={_word(value)}\n" for name, value in variables.items())
     call = " ".join([function, *map(_word, arguments)])
-    return f": {subject} {function}\n{values}{strip_comments(text)}{call}\n"
+    return f": {subject} {function}\n{values}{_program(subject)}{call}\n"
+
+
+@cache
+def _program(subject: str) -> str:
+    """Return what a target needs of `read_subject`."""
+    return strip_comments(read_subject(subject)[1])
 
 
 @cache
