@@ -1,4 +1,4 @@
-"""`dataclass`, as the standard library's, at a tenth of its cost at import where values are frozen. Pure.
+"""`dataclass`, as the standard library's, at a tenth of its cost at import. Pure.
 
 The standard library compiles six methods of every frozen class, half a millisecond each class, while most programs use
 few of the classes that they import. Here `__init__` is compiled for the first value of a class and nothing else is.
@@ -15,22 +15,20 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(cls: type | None = None, *, frozen: bool = False, **options: bool) -> Any:
-        """Return what `dataclasses.dataclass` returns; a frozen class is not told from one of the standard library."""
-        if not frozen:
-            return dataclasses.dataclass(cls, **options)
+    def dataclass(cls: type | None = None, *, frozen: bool = False, eq: bool = True, **options: bool) -> Any:
+        """Return what `dataclasses.dataclass` returns; a class is not told from one of the standard library."""
 
-        def freeze(cls: type) -> type:
+        def make(cls: type) -> type:
             made = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
-            for name, method in _methods(made).items():
+            for name, method in _methods(made, frozen, eq).items():
                 if name not in made.__dict__:
                     setattr(made, name, method)
             return made
 
-        return freeze
+        return make if cls is None else make(cls)
 
 
-def _methods(cls: Any) -> dict[str, Any]:
+def _methods(cls: Any, frozen: bool, eq: bool) -> dict[str, Any]:
     fields = dataclasses.fields(cls)
     every = [field.name for field in fields]
     shown = [field.name for field in fields if field.repr]
@@ -57,12 +55,13 @@ def _methods(cls: Any) -> dict[str, Any]:
         for name, value in zip(every, state, strict=True):
             object.__setattr__(self, name, value)
 
-    return {
-        **{each.__name__: each for each in (__init__, __repr__, __eq__, __hash__, __getstate__, __setstate__)},
-        "__setattr__": _refuse,
-        "__delattr__": _refuse,
-        "__signature__": _Signature(cls),
-    }
+    methods: dict[str, Any] = {"__init__": __init__, "__repr__": __repr__, "__signature__": _Signature(cls)}
+    if eq:
+        methods |= {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
+    if frozen:
+        methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+        methods |= {"__getstate__": __getstate__, "__setstate__": __setstate__}
+    return methods
 
 
 def _getter(names: list[str]) -> Callable[[Any], Any]:
@@ -92,10 +91,11 @@ class _Factory:
 
 
 def _compile_init(cls: Any) -> None:
-    """Give a class the `__init__` that the standard library would write; every field is an argument.
+    """Give a class the `__init__` that the standard library would write.
 
     A code object is executed, not a text: after the text, Python ends a script that was interrupted with exit status 1.
     """
+    put = "_put(self, {!r}, {})" if cls.__setattr__ is _refuse else "self.{} = {}"
     names: dict[str, Any] = {"_put": object.__setattr__, "_FACTORY": _Factory()}
     arguments, named, lines = ["self"], ["*"], []
     for field in dataclasses.fields(cls):
@@ -106,13 +106,17 @@ def _compile_init(cls: Any) -> None:
         elif field.default_factory is not dataclasses.MISSING:
             names[f"_make_{name}"] = field.default_factory
             argument, value = f"{name}=_FACTORY", f"_make_{name}() if {name} is _FACTORY else {name}"
-        (named if field.kw_only else arguments).append(argument)
-        lines.append(f"_put(self, {name!r}, {value})")
+        if field.init:
+            (named if field.kw_only else arguments).append(argument)
+        else:
+            value = f"_make_{name}()" if field.default is dataclasses.MISSING else f"_default_{name}"
+        lines.append(put.format(name, value))
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     head = ", ".join(arguments + (named if len(named) > 1 else []))
     exec(compile("\n ".join([f"def __init__({head}):", *lines, "return"]), f"<{cls.__qualname__}>", "exec"), names)
     init = names["__init__"]
-    init.__annotations__ = {**{field.name: field.type for field in dataclasses.fields(cls)}, "return": None}
+    taken = {field.name: field.type for field in dataclasses.fields(cls) if field.init}
+    init.__annotations__ = {**taken, "return": None}
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     cls.__init__ = init

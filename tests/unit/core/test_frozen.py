@@ -1,4 +1,4 @@
-"""Frozen classes against those of the standard library, and patterns against compiled ones."""
+"""Classes of values against those of the standard library, and patterns against compiled ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Empty:
     pass
 
 
-def make(decorate: Callable[..., Any]) -> Any:
+def make(decorate: Callable[..., Any], **options: bool) -> Any:
     """Return a class of the same name and fields for either decorator."""
 
     class Pair:
@@ -65,7 +65,40 @@ def make(decorate: Callable[..., Any]) -> Any:
         hidden: str = field(default="x", repr=False)
 
     Pair.__annotations__ = {"first": "int", "second": "tuple[int, ...]", "hidden": "str"}
-    return decorate(frozen=True, slots=True)(Pair)
+    return decorate(**(options or {"frozen": True, "slots": True}))(Pair)
+
+
+def make_changeable(decorate: Callable[..., Any], **options: bool) -> Any:
+    class Count:
+        first: int
+        seen: list[int] = field(default_factory=list)
+        made: tuple[int, ...] = field(default_factory=lambda: (7,), init=False)
+        state: str = field(default="new", init=False, compare=False)
+
+    return decorate(**options)(Count)
+
+
+@pytest.mark.parametrize("options", [{}, {"slots": True}, {"slots": True, "eq": False}, {"kw_only": True}])
+def test_a_class_that_is_not_frozen_answers_as_one_of_the_standard_library(options: dict[str, bool]) -> None:
+    ours, theirs = (make_changeable(each, **options) for each in (frozen.dataclass, dataclasses.dataclass))
+    one, other = ours(first=1), theirs(first=1)
+    for cls, value in ((ours, one), (theirs, other)):
+        assert value.seen is not cls(first=1).seen
+        assert (value == cls(first=1)) is options.get("eq", True)
+        value.first, value.state = 2, "old"
+        value.seen.append(3)
+        assert value == copy.deepcopy(value) or not options.get("eq", True)
+    assert repr(one) == repr(other)
+    assert dataclasses.asdict(one) == dataclasses.asdict(other)
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+    assert ours.__match_args__ == theirs.__match_args__
+    assert (ours.__hash__ is None) is (theirs.__hash__ is None)
+    assert hasattr(one, "__dict__") is hasattr(other, "__dict__")
+    with pytest.raises(TypeError) as mine:
+        ours(first=1, made=())
+    with pytest.raises(TypeError) as his:
+        theirs(first=1, made=())
+    assert str(mine.value) == str(his.value)
 
 
 def test_a_frozen_class_answers_as_one_of_the_standard_library() -> None:
