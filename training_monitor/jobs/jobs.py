@@ -305,7 +305,8 @@ def find_jobs_named(site: Site, job_name: str, *, process: bool) -> list[tuple[J
     views: dict[str, JobView | None] = {}
     for first in range(0, len(job_ids), STATES_AT_ONCE):
         batch = job_ids[first : first + STATES_AT_ONCE]
-        views |= dict(zip(batch, site.ask_one(process_jobs.states_question(batch))))
+        seen = site.ask_one(process_jobs.states_question(batch))
+        views |= dict(zip(batch, seen))
     active = [job_id for job_id, view in views.items() if view and (not view.status.is_terminal or view.survivors)]
     questions = [process_jobs.look_question(job_id) for job_id in active]
     views |= {job_id: answer.get() for job_id, answer in zip(active, _ask_in_batches(site, questions))}
