@@ -18,16 +18,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from training_monitor.checkpoints.checkpoints import get_checkpoint_listing  # noqa: E402
-from training_monitor.jobs.jobs import find_jobs_named, look_at_job, start_job  # noqa: E402
-from training_monitor.jobs.process_jobs import process_question, start_process_job  # noqa: E402
-from training_monitor.targets.asking import Site  # noqa: E402
+from bench.table import Row, as_table
+from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
+from training_monitor.core.models import Question
+from training_monitor.jobs.jobs import find_jobs_named, look_at_job, start_job
+from training_monitor.jobs.process_jobs import process_question, start_process_job
+from training_monitor.targets.asking import Site
 
 SITE = Site.of("local")
 SCAN = "cat /proc/[0-9]*/stat; grep -lsF NOBODY=1 /proc/[0-9]*/environ; ls -ln /proc/[0-9]*/fd/1"
@@ -73,19 +75,21 @@ def measure(act: Callable[[], object], rounds: int) -> tuple[float, int]:
     return statistics.median(times), most[0]
 
 
-def show(name: str, own: tuple[float, int], reference: float, goal: str) -> None:
+def row_of(name: str, own: tuple[float, int], reference: float, beside: str, goal: str) -> Row:
     seconds, most = own
-    ratio = f"{seconds / reference:6.1f}x of {reference * 1000:.1f} ms"
-    print(f"{name:<44}{seconds * 1000:9.1f} ms {ratio:>22}   {most:>4} at once   goal {goal}")
+    return Row(f"{name} ({most} processes at once)", seconds * 1000, "ms", reference * 1000, beside, goal)
 
 
 def run_sh(script: str) -> None:
     subprocess.run(["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
-def measure_restarts(rounds: int, folder: Path) -> None:
-    """What a supervisor asks of a target between the end of an attempt and its successor."""
+def restarts(rounds: int, folder: Path) -> Iterator[Row]:
+    """Measure what a supervisor asks of a target between the end of an attempt and its successor."""
     scan, _ = measure(partial(run_sh, SCAN), rounds)
+    nothing = Question("nothing", ":", lambda reply: None)
+    beside = "three scans of `/proc`"
+    yield row_of("two questions of nothing", measure(partial(SITE.ask, nothing, nothing), rounds), scan, beside, "")
     for attempts in (2, 20, 200):
         os.environ["TRAINING_MONITOR_JOBS_DIR"] = str(folder / f"jobs {attempts}")
         start_process_job("local", "true", "run-attempt-1")
@@ -99,37 +103,45 @@ def measure_restarts(rounds: int, folder: Path) -> None:
             find_jobs_named(SITE, "run", process=True)
             start_job(SITE, f"process:run-attempt-{attempts}", {"command": "true"}, None, keep_attempts=attempts)
 
-        goal = "150 ms, 5 at once" if attempts == 20 else "as for 20"
-        show(f"restart after {attempts} former attempts", measure(restart, rounds), scan, goal)
+        goal = "150 ms, 5 processes more" if attempts == 20 else "as for 20"
+        yield row_of(f"a restart after {attempts} former attempts", measure(restart, rounds), scan, beside, goal)
 
 
-def measure_look(rounds: int) -> None:
+def looks(rounds: int) -> Iterator[Row]:
     raw, _ = measure(partial(run_sh, "cat /proc/[0-9]*/stat"), rounds)
     with subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300"], start_new_session=True) as process:
         time.sleep(0.1)
         look = partial(SITE.ask_one, process_question(None, None, pid=process.pid))
-        show("look at a process", measure(look, rounds), raw, "25 ms")
+        yield row_of("a look at a process", measure(look, rounds), raw, "`cat /proc/[0-9]*/stat`", "25 ms")
         os.killpg(process.pid, 9)
 
 
-def measure_checkpoints(rounds: int, count: int, folder: Path) -> None:
+def listings(rounds: int, count: int, folder: Path) -> Iterator[Row]:
     for number in range(count):
         checkpoint = folder / "checkpoints" / f"checkpoint-{number}"
         checkpoint.mkdir(parents=True)
         (checkpoint / "trainer_state.json").write_text("{}")
     find, _ = measure(lambda: run_sh(f"find '{folder}/checkpoints' -type f"), rounds)
     listed = partial(get_checkpoint_listing, str(folder / "checkpoints"))
-    show(f"list {count:,} checkpoints", measure(listed, min(rounds, 3)), find, "1500 ms")
-    found = listed()
-    print(f"{'':<44}{found.count if found else 0:,} listed")
+    own, found = measure(listed, min(rounds, 3)), listed()
+    yield row_of(f"list {count:,} checkpoints: {found.count if found else 0:,} found", own, find, "`find`", "1,500 ms")
+
+
+def rows(rounds: int = 9, checkpoints: int = 20_000) -> Iterator[Row]:
+    """Measure what `python3 -m bench` shows of the scripts."""
+    with tempfile.TemporaryDirectory() as name:
+        before = os.environ.get("TRAINING_MONITOR_JOBS_DIR")
+        yield from restarts(rounds, Path(name))
+        os.environ.pop("TRAINING_MONITOR_JOBS_DIR")
+        if before is not None:
+            os.environ["TRAINING_MONITOR_JOBS_DIR"] = before
+        yield from looks(rounds)
+        yield from listings(rounds, checkpoints, Path(name))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--checkpoints", type=int, default=20_000)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        measure_restarts(args.rounds, Path(name))
-        measure_look(args.rounds)
-        measure_checkpoints(args.rounds, args.checkpoints, Path(name))
+    print("\n".join(as_table(rows(args.rounds, args.checkpoints))))
