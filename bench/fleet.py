@@ -17,20 +17,23 @@ import argparse
 import gc
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.table import Row  # noqa: E402
 from tests.integration.conftest import SshServer  # noqa: E402
 from tests.loopback.vast import VastApi  # noqa: E402
 from tests.unit.fleet.fleet_world import World  # noqa: E402
+from training_monitor.core.models import CommandResult
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.screens.fleet.app import APP
@@ -46,7 +49,8 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def measure_listing(listed: int, rounds: int, api: VastApi) -> None:
+def measure_listing(listed: int, rounds: int, api: VastApi) -> tuple[float, float]:
+    """Return the seconds of one bare listing, and of one refresh."""
     for number in range(1, listed + 1):
         api.add_instance(number, actual_status="loading")
     fleet = FleetMonitor(whole_account=True)
@@ -58,8 +62,8 @@ def measure_listing(listed: int, rounds: int, api: VastApi) -> None:
         refresh.append(seconds(fleet.update_all_metrics))
     assert len(fleet.snapshot().rows) == listed
     one, ours = statistics.median(bare), statistics.median(refresh)
-    print(f"vastai show instances --raw, {listed} instances  {one:6.2f} s")
-    print(f"one refresh of {listed} instances                {ours:6.2f} s   ratio {ours / one:.2f}")
+    fleet.close()
+    return one, ours
 
 
 def measure_processor(running: int, length: float, api: VastApi, sshd: SshServer, folder: Path) -> None:
@@ -115,6 +119,86 @@ def measure_memory(running: int) -> None:
             print(f"after {number:3} refreshes of {running} instances  {ours / MB:6.1f} MB")
 
 
+# ---------------------------------------------------------------- for python3 -m bench
+
+
+class SlowWorld(World):
+    """Machines in memory that answer after 50 ms. `seconds` is the CPU time of making up the answers."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(*numbers)
+        self.seconds = 0.0
+
+    def run(self, argv: Sequence[str], *, timeout: float, input: str | None = None) -> CommandResult:
+        time.sleep(0.05)
+        started = time.thread_time()
+        try:
+            return super().run(argv, timeout=timeout, input=input)
+        finally:
+            self.seconds += time.thread_time() - started  # approximately: threads add to it side by side
+
+
+def measure_looks(members: int, rounds: int = 5) -> float:
+    """Return the CPU seconds of a look at one member, in rounds of all, without those of making up the answers."""
+    world = SlowWorld(*range(1, members + 1))
+    fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
+    taken = []
+    for number in range(rounds + 2):
+        world.clock.sleep(10.0)
+        for machine in world.machines.values():
+            machine.log += f"step {number + 1}/100000 loss {2 / (number + 1):.4f}\n"
+        before = time.process_time() - world.seconds
+        fleet.update_all_metrics()
+        taken.append(time.process_time() - world.seconds - before)
+    fleet.close()
+    return statistics.median(taken[2:]) / members
+
+
+def measure_member(members: int = 50, looks: int = 60) -> float:
+    """Return the bytes of a member after so many looks, all that the made-up machines keep left out."""
+    world = World(*range(1, members + 1))
+    tracemalloc.start()
+    fleet = FleetMonitor(whole_account=True, transport=world, clock=world.clock)
+    for number in range(looks):
+        world.clock.sleep(10.0)
+        for machine in world.machines.values():
+            machine.log += f"step {number + 1}/100000 loss {2 / (number + 1):.4f}\n"
+            machine.scripts.clear()
+        world.said.clear()
+        fleet.update_all_metrics()
+    gc.collect()
+    logs = sum(len(machine.log) for machine in world.machines.values())
+    ours = tracemalloc.get_traced_memory()[0] - logs
+    tracemalloc.stop()
+    fleet.close()
+    return ours / members
+
+
+def rows() -> list[Row]:
+    found = [
+        Row(
+            "fleet: own CPU of a look, 100 members",
+            1e3 * measure_looks(100),
+            "ms",
+            None,
+            "answers after 50 ms",
+            "0.5 ms",
+        ),
+        Row("fleet: memory of a member after 60 looks", measure_member() / 1e3, "kB", None, "", "40 kB"),
+    ]
+    if shutil.which("vastai"):
+        with tempfile.TemporaryDirectory() as folder, VastApi() as served:
+            os.environ.update(served.environ, XDG_RUNTIME_DIR=folder, TRAINING_MONITOR_STATE_DIR=f"{folder}/state")
+            one, ours = measure_listing(500, 3, served)
+        found.append(Row("fleet: refresh of 500 instances", ours, "s", one, "`vastai show instances --raw`", "1x"))
+    return found
+
+
+def growth() -> list[str]:
+    lines = ["| members | own CPU of a look |", "| ---: | ---: |"]
+    return [*lines, *(f"| {members} | {1e3 * measure_looks(members, 3):.2f} ms |" for members in (10, 100, 1000))]
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--listed", type=int, default=500)
@@ -132,7 +216,9 @@ if __name__ == "__main__":
         )
         with VastApi() as served:
             os.environ.update(served.environ)
-            measure_listing(arguments.listed, arguments.rounds, served)
+            one, ours = measure_listing(arguments.listed, arguments.rounds, served)
+        print(f"vastai show instances --raw, {arguments.listed} instances  {one:6.2f} s")
+        print(f"one refresh of {arguments.listed} instances                {ours:6.2f} s   ratio {ours / one:.2f}")
         server = SshServer(Path(name) / "sshd")
         server.set_environment({"SHLVL": "2"})
         server.write_client(tools)

@@ -28,6 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.table import Row, in_turn  # noqa: E402
 from training_monitor.core.store import Store
 from training_monitor.fleet.history import DAY, FIELDS, HOUR, THINNED, History, pack_chunk, rounded, thin
 from training_monitor.fleet.values import FleetSample
@@ -189,6 +190,103 @@ def report(what: str, ours: list[float], theirs: list[float]) -> None:
         f"{what}: {1000 * one:.0f} ms (median; {1000 * max(ours):.0f} ms at worst), plain table {1000 * other:.0f} ms, "
         f"ratio {one / other:.1f}"
     )
+
+
+# ---------------------------------------------------------------- for python3 -m bench
+
+
+def rows() -> list[Row]:
+    members, hours = 500, 1.2
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = added(folder, members, hours, 60.0)
+    with tempfile.TemporaryDirectory() as folder:
+        size, reference = thinned_size(folder, 5, 10)
+    return [
+        Row(
+            f"history: CPU of adding a sample, {members} members, packing included",
+            *(1e6 * ours, "µs"),
+            *(1e6 * theirs, "one row of a batch into a plain table"),
+            goal="25 µs",
+        ),
+        Row("history: a thinned sample", size, "B", reference, "a row of a plain table", goal="40 B"),
+    ]
+
+
+def growth() -> list[str]:
+    lines = ["| members | CPU of adding a sample | in a plain table |", "| ---: | ---: | ---: |"]
+    for members in (10, 100, 1000):
+        with tempfile.TemporaryDirectory() as folder:
+            ours, theirs = added(folder, members, 1.2, 60.0)
+        lines.append(f"| {members} | {1e6 * ours:.0f} µs | {1e6 * theirs:.1f} µs |")
+    with tempfile.TemporaryDirectory() as folder:
+        return [*lines, "", *month(folder, 500, 30)]
+
+
+def added(folder: str, members: int, hours: float, interval: float) -> tuple[float, float]:
+    """Return the CPU seconds of a sample that is added, and of one in a plain table."""
+    history, database = History(Store(folder)), plain_table(os.path.join(folder, "plain.db"), ())
+    ours = theirs = 0.0
+    count = 0
+    for samples in at_once(members, START, START + hours * HOUR, interval):
+        started = time.process_time()
+        history.add(samples)
+        ours += time.process_time() - started
+        batch = [plain_row(member, sample) for member, sample in enumerate(samples.values())]
+        started = time.process_time()
+        database.execute("BEGIN")
+        database.executemany(INSERT, batch)
+        database.execute("COMMIT")
+        theirs += time.process_time() - started
+        count += members
+    database.close()
+    return ours / count, theirs / count
+
+
+def thinned_size(folder: str, members: int, days: int) -> tuple[float, float]:
+    """Return the bytes that a thinned sample takes in the file, and in one with a plain table."""
+    store = Store(folder)
+    history = History(store, keep_days=days + 3)
+    history.add({key(member): FleetSample(START + days * DAY, {}, None) for member in range(members)})
+    before = os.path.getsize(store.path)
+    put_thinned(store, members, START, days)
+    kept = [(member, history.read(key(member), 0.0, START + days * DAY - 1)) for member in range(members)]
+    count = sum(len(samples) for _, samples in kept)
+    whole = [
+        (member, [FleetSample(each.timestamp, {**dict.fromkeys(FIELDS), **each.values}, None) for each in samples])
+        for member, samples in kept
+    ]
+    plain_table(os.path.join(folder, "plain.db"), whole).close()
+    return (os.path.getsize(store.path) - before) / count, os.path.getsize(os.path.join(folder, "plain.db")) / count
+
+
+def month(folder: str, members: int, days: int) -> list[str]:
+    """Return what a thinned month takes; the members have the same few histories, each its own copy."""
+    store = Store(folder)
+    history = History(store, keep_days=days + 3)
+    now = {key(member): FleetSample(START + days * DAY, {"step": 1}, "running") for member in range(members)}
+    history.add(now)
+    made = [list(thinned_days(seed, START, days)) for seed in range(2)]
+    packed = [
+        [(samples[0].timestamp, samples[-1].timestamp, len(samples), pack_chunk(samples)) for samples in each]
+        for each in made
+    ]
+    with store.transaction() as execute:
+        execute(
+            "INSERT INTO history_chunks (member, kind, first, last, samples, packed) "
+            f"SELECT number, {THINNED}, ?, ?, ?, ? FROM history_members WHERE key = ?",
+            each=[(*chunk, key(member)) for member in range(members) for chunk in packed[member % 2]],
+        )
+    later = {name: FleetSample(each.timestamp + 10, each.values, each.status) for name, each in now.items()}
+    calls = {
+        "add a sample of each": lambda: history.add(later),
+        "read a member's month": lambda: history.read(key(7), 0.0),
+        "read a member's last hour": lambda: history.read(key(7), START + days * DAY - HOUR),
+        "list the members": history.members,
+    }
+    lines = [f"| {members} members, {days} days thinned | |", "| --- | ---: |"]
+    lines.append(f"| size of the file | {os.path.getsize(store.path) / 1e6:.0f} MB |")
+    taken = in_turn(calls, 5)
+    return [*lines, *(f"| {name} | {1000 * seconds:.1f} ms |" for name, seconds in taken.items())]
 
 
 if __name__ == "__main__":
