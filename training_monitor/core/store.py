@@ -140,7 +140,8 @@ class Store:
         import sqlite3
 
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            with suppress(FileExistsError):  # closing one that exists would drop the locks of this process on it
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             database = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise StateError(
