@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from training_monitor.core.errors import JobNotFound
@@ -262,9 +263,14 @@ def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
 
 def _newest_of(patterns: Sequence[str], cursor: LogCursor | None) -> str:
     """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins."""
-    words = [Quoted(word) for each in patterns for word in (_quote_pattern(each, ""), _quote_pattern(each), "''")]
     inode = cursor.inode if cursor else ""
+    words = _pattern_words(tuple(patterns))
     return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
+
+
+@lru_cache(maxsize=64)  # the members of a fleet have the same patterns, at every look
+def _pattern_words(patterns: tuple[str, ...]) -> tuple[Quoted, ...]:
+    return tuple(Quoted(word) for each in patterns for word in (_quote_pattern(each, ""), _quote_pattern(each), "''"))
 
 
 def _quote_pattern(pattern: str, active: str = _ACTIVE.pattern) -> str:
