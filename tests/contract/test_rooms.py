@@ -39,7 +39,7 @@ ONLY_IMPORTER = {
     "sqlite3": "core.store",
     "curses": "screens.kit.terminal",
     "http.server": "web",
-    "dataclasses.dataclass": "core.frozen",  # the other one costs half a millisecond a class
+    "dataclasses": "core.frozen",  # its own classes cost a tenth of it at import
 }
 IO_MODULES = ("subprocess", "socket", "urllib", "sqlite3", "http", "shutil", "tempfile", "smtplib")
 NO_IO_BUT_TEXT = "urllib.parse"

@@ -29,22 +29,22 @@ RUN = "from training_monitor.cli.main import main; main({words!r})"
 # for other versions and for trainings that happen to run on this machine.
 SCRIPTS: dict[str, tuple[int, int]] = {
     "import training_monitor": (1, 4),
-    "from training_monitor import auto_restart": (20, 62),
+    "from training_monitor import auto_restart": (20, 55),
 }
 COMMANDS: dict[str, tuple[int, int]] = {
     "--version": (3, 15),
     "--help": (4, 15),
-    "gpu local": (43, 76),
-    "checkpoints local .": (34, 76),
+    "gpu local": (43, 70),
+    "checkpoints local .": (34, 70),
     "health local": (84, 95),
-    "history": (41, 76),
+    "history": (41, 70),
     "top . --once --json": (61, 75),
     "config --check": (61, 75),
     "status local": (82, 80),
 }
 # Nothing above needs these: values, tables of results and addresses are made without them.
 HEAVY = frozenset(
-    "statistics decimal fractions random hashlib secrets shutil urllib.request http.client ssl"
+    "dataclasses inspect statistics decimal fractions random hashlib secrets shutil urllib.request http.client ssl"
     " smtplib email html curses difflib importlib.resources pathlib tempfile xml asyncio multiprocessing".split()
 )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from math import prod
 
 from training_monitor.checkpoints.listing import (
@@ -26,7 +25,7 @@ from training_monitor.checkpoints.listing import (
     file_step,
     step_of,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Checkpoint, CheckpointFile
 from training_monitor.core.regex import regex
 from training_monitor.core.values import CheckpointListing

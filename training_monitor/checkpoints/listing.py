@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import field, replace
 from functools import lru_cache
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import CheckpointFile
 from training_monitor.core.regex import regex
 

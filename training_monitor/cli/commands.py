@@ -6,7 +6,6 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from training_monitor.cli.output import (
     say,
 )
 from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNotFound, TrainingMonitorError
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.reports import CheckReport, JobCheckReport
 from training_monitor.core.units import format_bytes, format_duration

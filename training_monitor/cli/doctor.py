@@ -11,13 +11,12 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import BAD, OK, paint, print_json, printable, put, say
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest, last_lines, redact
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.models import Question
 from training_monitor.core.settings import state_dir
 from training_monitor.core.store import Store

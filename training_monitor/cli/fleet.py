@@ -7,12 +7,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, UNKNOWN, can_show_screen, complain, print_json, put_lines, table_width
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.logger import setup_logging
 from training_monitor.core.settings import LOG_FILE
 from training_monitor.core.store import Store

@@ -8,7 +8,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import chain
 from math import isfinite
 from typing import IO, Any
@@ -16,6 +15,7 @@ from typing import IO, Any
 from training_monitor.cli.columns import terminal_columns
 from training_monitor.cli.output import OK, hint, print_json, print_table, printable, say
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.frozen import asdict
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
 from training_monitor.fleet.history import FIELDS, HistoryMember

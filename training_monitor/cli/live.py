@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
 from training_monitor.cli.output import hint, paint, print_json, printable, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event, JobView, Progress
 from training_monitor.core.reports import RestartReport
 from training_monitor.core.units import format_duration, plural

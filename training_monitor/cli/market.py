@@ -9,7 +9,6 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event
 from training_monitor.core.settings import vast_key_path
 from training_monitor.core.units import format_bytes, format_duration, known_number, plural

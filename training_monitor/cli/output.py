@@ -9,7 +9,6 @@ import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
@@ -23,6 +22,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import asdict, is_dataclass
 from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
 from training_monitor.core.units import plural
 

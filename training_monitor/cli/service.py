@@ -10,7 +10,6 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.cli.live import LiveLine, Waiting, progress_parts, view_parts
@@ -26,6 +25,7 @@ from training_monitor.core.errors import (
     ToolNotFound,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from argparse import Namespace
-from dataclasses import asdict
 from typing import Any
 
 from training_monitor.cli.output import (
@@ -21,6 +20,7 @@ from training_monitor.cli.output import (
 )
 from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import asdict
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.csv_export import RunCsv

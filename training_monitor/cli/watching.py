@@ -7,7 +7,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from training_monitor.cli.output import (
     say,
 )
 from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TargetUnreachable
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.settings_file import load_table
 from training_monitor.core.store import Store

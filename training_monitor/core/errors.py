@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from training_monitor.core.frozen import replace
 from training_monitor.core.regex import regex
 
 if TYPE_CHECKING:

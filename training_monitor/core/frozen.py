@@ -1,46 +1,185 @@
-"""`dataclass`, as the standard library's, at a tenth of its cost at import. Pure.
+"""`dataclass` and its friends, as the standard library's, at a tenth of their cost at import. Pure.
 
 The standard library compiles six methods of every frozen class, half a millisecond each class, while most programs use
-few of the classes that they import. Here `__init__` is compiled for the first value of a class and nothing else is.
+few of the classes that they import, and make few values of most of them; and it brings `inspect`. Here `__init__` is
+compiled for classes of many values and nothing else is. `dataclasses` is imported for those who ask a class for what
+only it can tell.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
+_FIELDS = "__own_fields__"
+_TOLD = ("default", "default_factory", "init", "repr", "compare", "kw_only")
+UNCOMPILED = 16  # values of a class
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass
+    from dataclasses import (
+        MISSING as MISSING,
+        asdict as asdict,
+        dataclass as dataclass,
+        field as field,
+        fields as fields,
+        is_dataclass as is_dataclass,
+        replace as replace,
+    )
 else:
 
-    def dataclass(cls: type | None = None, *, frozen: bool = False, eq: bool = True, **options: bool) -> Any:
-        """Return what `dataclasses.dataclass` returns; a class is not told from one of the standard library."""
+    class MISSING:
+        """No default."""
 
-        def make(cls: type) -> type:
-            made = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
-            for name, method in _methods(made, frozen, eq).items():
-                if name not in made.__dict__:
-                    setattr(made, name, method)
-            return made
+    class field:
+        """What a class says of one of its fields."""
+
+        __slots__ = ("name", "type", *_TOLD)
+
+        def __init__(self, *, default=MISSING, default_factory=MISSING, init=True, repr=True, compare=True):
+            self.default, self.default_factory = default, default_factory
+            self.init, self.repr, self.compare = init, repr, compare
+
+    def dataclass(cls=None, *, frozen=False, slots=False, eq=True, kw_only=False):
+        """Return the class with fields and methods, as `dataclasses.dataclass` does."""
+
+        def make(cls):
+            inherited = getattr(cls, _FIELDS, {})
+            own = _own_fields(cls, kw_only)
+            if slots:
+                cls = _with_slots(cls, own, [name for name in own if name not in inherited])
+            else:
+                _put_defaults(cls, own)
+            _put_methods(cls, {**inherited, **own}, frozen, eq)
+            return cls
 
         return make if cls is None else make(cls)
 
+    def fields(value):
+        """Return the fields of a class or value, with the names that `dataclasses.Field` has."""
+        return tuple(getattr(value, _FIELDS).values())
 
-def _methods(cls: Any, frozen: bool, eq: bool) -> dict[str, Any]:
-    fields = dataclasses.fields(cls)
-    every = [field.name for field in fields]
-    shown = [field.name for field in fields if field.repr]
-    compared = _getter([field.name for field in fields if field.compare])
+    def is_dataclass(value):
+        return hasattr(value, _FIELDS)
+
+    def replace(value, /, **changes):
+        """Return a value of the same class with these fields changed."""
+        given = {name: getattr(value, name) for name, each in getattr(value, _FIELDS).items() if each.init}
+        return type(value)(**{**given, **changes})
+
+    def asdict(value):
+        """Return the fields of a value by name, and those of the values in it; everything else is copied."""
+        return {name: _copy(getattr(value, name)) for name in getattr(value, _FIELDS)}
+
+
+def _copy(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if hasattr(kind, _FIELDS):
+        return asdict(value)
+    if isinstance(value, (list, tuple)):
+        copied = [_copy(each) for each in value]
+        return kind(*copied) if hasattr(value, "_fields") else kind(copied)
+    if kind is dict:
+        return {_copy(key): _copy(each) for key, each in value.items()}
+    import copy
+
+    return copy.deepcopy(value)
+
+
+# ---------------------------------------------------------------- making a class
+
+
+def _own_fields(cls: Any, kw_only: bool) -> dict[str, Any]:
+    own = {}
+    for name, kind in cls.__annotations__.items():
+        if not str(kind).startswith(("ClassVar", "typing.ClassVar")):
+            given = cls.__dict__.get(name, MISSING)
+            own[name] = each = given if isinstance(given, field) else field(default=given)  # type: ignore[arg-type]
+            each.name, each.type, each.kw_only = name, kind, kw_only
+    return own
+
+
+def _with_slots(cls: type, own: dict[str, Any], slots: list[str]) -> type:
+    names = {name: value for name, value in cls.__dict__.items() if name not in own}
+    names.pop("__dict__", None)
+    names.pop("__weakref__", None)
+    made = type(cls)(cls.__name__, cls.__bases__, {**names, "__slots__": tuple(slots)})
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _put_defaults(cls: type, own: dict[str, Any]) -> None:
+    for name, each in own.items():
+        if each.default is not MISSING:
+            setattr(cls, name, each.default)
+        elif name in cls.__dict__:
+            delattr(cls, name)
+
+
+def _put_methods(cls: Any, every: dict[str, Any], frozen: bool, eq: bool) -> None:
+    arguments = tuple([name for name, each in every.items() if each.init and not each.kw_only])
+    methods = {
+        "__init__": _first_init(cls),
+        "__repr__": _repr,
+        "__replace__": replace,
+        "__match_args__": arguments,
+        "__signature__": _Signature(cls),
+    }
+    if eq:
+        methods |= _comparing([name for name, each in every.items() if each.compare], frozen)
+    if frozen:
+        methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+        methods |= {"__getstate__": _get_state, "__setstate__": _set_state}
+    for name, method in methods.items():
+        if name not in cls.__dict__:
+            setattr(cls, name, method)
+    setattr(cls, _FIELDS, every)
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        setattr(cls, name, _Told(cls, name))
+
+
+def _first_init(cls: Any) -> Callable[..., None]:
+    """Return the `__init__` for a few values: compiling one takes as long as making dozens without."""
+    left = UNCOMPILED
 
     def __init__(self: Any, *args: Any, **values: Any) -> None:
-        _compile_init(cls)
-        cls.__init__(self, *args, **values)
+        nonlocal left
+        left -= 1
+        if left < 0 or not _fill(self, cls, args, values):
+            _compile_init(cls)  # which also says what is wrong with the arguments
+            cls.__init__(self, *args, **values)
 
-    def __repr__(self: Any) -> str:
-        inner = ", ".join([f"{name}={getattr(self, name)!r}" for name in shown])
-        return f"{type(self).__qualname__}({inner})"
+    return __init__
+
+
+def _fill(self: Any, cls: Any, args: tuple[Any, ...], values: dict[str, Any]) -> bool:
+    """Set the fields of a new value; False if the arguments do not fit."""
+    given = dict(zip(cls.__match_args__, args))
+    if len(given) < len(args) or not given.keys().isdisjoint(values):
+        return False
+    given.update(values)
+    for name, each in getattr(cls, _FIELDS).items():
+        if each.init and name in given:
+            value = given.pop(name)
+        elif each.default is not MISSING:
+            value = each.default
+        elif each.default_factory is not MISSING:
+            value = each.default_factory()
+        else:
+            return False
+        object.__setattr__(self, name, value)
+    if given:
+        return False
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
+
+
+def _comparing(names: list[str], frozen: bool) -> dict[str, Any]:
+    compared: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
     def __eq__(self: Any, other: object) -> Any:
         return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
@@ -48,28 +187,27 @@ def _methods(cls: Any, frozen: bool, eq: bool) -> dict[str, Any]:
     def __hash__(self: Any) -> int:
         return hash(compared(self))
 
-    def __getstate__(self: Any) -> list[Any]:
-        return [getattr(self, name) for name in every]
-
-    def __setstate__(self: Any, state: list[Any]) -> None:
-        for name, value in zip(every, state, strict=True):
-            object.__setattr__(self, name, value)
-
-    methods: dict[str, Any] = {"__init__": __init__, "__repr__": __repr__, "__signature__": _Signature(cls)}
-    if eq:
-        methods |= {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
-    if frozen:
-        methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
-        methods |= {"__getstate__": __getstate__, "__setstate__": __setstate__}
-    return methods
+    return {"__eq__": __eq__, "__hash__": __hash__ if frozen else None}
 
 
-def _getter(names: list[str]) -> Callable[[Any], Any]:
-    return attrgetter(*names) if names else lambda _: ()
+def _repr(self: Any) -> str:
+    shown = [f"{name}={getattr(self, name)!r}" for name, each in getattr(self, _FIELDS).items() if each.repr]
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, name) for name in getattr(self, _FIELDS)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for name, value in zip(getattr(self, _FIELDS), state, strict=True):
+        object.__setattr__(self, name, value)
 
 
 def _refuse(self: Any, name: str, *_: object) -> NoReturn:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
 
 class _Signature:
@@ -81,6 +219,28 @@ class _Signature:
     def __get__(self, value: object, cls: type) -> NoReturn:
         _compile_init(self._cls)
         raise AttributeError("__signature__")
+
+
+class _Told:
+    """An attribute of classes of the standard library, which makes it when somebody asks."""
+
+    def __init__(self, cls: type, name: str) -> None:
+        self._cls = cls
+        self._name = name
+
+    def __get__(self, value: object, cls: type) -> Any:
+        import dataclasses
+
+        def told(each: Any) -> Any:
+            given = {name: getattr(each, name) for name in _TOLD}
+            return dataclasses.field(**{name: value for name, value in given.items() if value is not MISSING})
+
+        frozen = self._cls.__setattr__ is _refuse
+        every = [(each.name, each.type, told(each)) for each in getattr(self._cls, _FIELDS).values()]
+        made = dataclasses.make_dataclass(self._cls.__name__, every, init=False, repr=False, eq=False, frozen=frozen)
+        for name in ("__dataclass_fields__", "__dataclass_params__"):
+            setattr(self._cls, name, getattr(made, name))
+        return getattr(made, self._name)
 
 
 class _Factory:
@@ -95,28 +255,28 @@ def _compile_init(cls: Any) -> None:
 
     A code object is executed, not a text: after the text, Python ends a script that was interrupted with exit status 1.
     """
+    every = getattr(cls, _FIELDS).values()
     put = "_put(self, {!r}, {})" if cls.__setattr__ is _refuse else "self.{} = {}"
     names: dict[str, Any] = {"_put": object.__setattr__, "_FACTORY": _Factory()}
     arguments, named, lines = ["self"], ["*"], []
-    for field in dataclasses.fields(cls):
-        name = value = argument = field.name
-        if field.default is not dataclasses.MISSING:
-            names[f"_default_{name}"] = field.default
+    for each in every:
+        name = value = argument = each.name
+        if each.default is not MISSING:
+            names[f"_default_{name}"] = each.default
             argument = f"{name}=_default_{name}"
-        elif field.default_factory is not dataclasses.MISSING:
-            names[f"_make_{name}"] = field.default_factory
+        elif each.default_factory is not MISSING:
+            names[f"_make_{name}"] = each.default_factory
             argument, value = f"{name}=_FACTORY", f"_make_{name}() if {name} is _FACTORY else {name}"
-        if field.init:
-            (named if field.kw_only else arguments).append(argument)
+        if each.init:
+            (named if each.kw_only else arguments).append(argument)
         else:
-            value = f"_make_{name}()" if field.default is dataclasses.MISSING else f"_default_{name}"
+            value = f"_make_{name}()" if each.default is MISSING else f"_default_{name}"
         lines.append(put.format(name, value))
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     head = ", ".join(arguments + (named if len(named) > 1 else []))
     exec(compile("\n ".join([f"def __init__({head}):", *lines, "return"]), f"<{cls.__qualname__}>", "exec"), names)
     init = names["__init__"]
-    taken = {field.name: field.type for field in dataclasses.fields(cls) if field.init}
-    init.__annotations__ = {**taken, "return": None}
+    init.__annotations__ = {**{each.name: each.type for each in every if each.init}, "return": None}
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     cls.__init__ = init

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 
 T = TypeVar("T")
 

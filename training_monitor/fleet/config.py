@@ -38,13 +38,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import lru_cache, partial
 from math import isfinite, isnan
 from typing import Annotated, Any, TypeAlias
 
 from training_monitor.core.errors import SettingsError, closest
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import (
     MISFIT,

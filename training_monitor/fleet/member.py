@@ -14,10 +14,10 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
 from training_monitor.core.regex import regex

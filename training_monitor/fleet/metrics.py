@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from datetime import timedelta
 from math import isfinite
 from typing import Annotated
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.models import Progress
 from training_monitor.core.settings_table import Kind, check_fields, number
 from training_monitor.core.units import format_duration

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import ParseError, TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import PodState, RayResources
 from training_monitor.core.regex import regex
 from training_monitor.core.reports import RayResourcesReport

@@ -18,7 +18,6 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from training_monitor.core.errors import (
@@ -30,7 +29,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.settings import LEASE

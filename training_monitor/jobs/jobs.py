@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -20,6 +19,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.core.values import JobListing, NotSeen
 from training_monitor.jobs import process_jobs, ray_jobs

@@ -30,7 +30,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import isfinite
 
 from training_monitor.core.errors import (
@@ -41,7 +40,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TargetUnreachable,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.logs.training_log import parse_progress

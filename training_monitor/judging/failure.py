@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Failure, PodState
 from training_monitor.core.regex import regex
 from training_monitor.core.required_text import required_texts

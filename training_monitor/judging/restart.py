@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Checkpoint, Failure, RunOutcome
 from training_monitor.core.values import CheckpointListing
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from math import exp, gcd, inf, log
 
 from training_monitor.core.averages import median
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration
 from training_monitor.judging.limits import StallPolicy
 from training_monitor.judging.stall_history import Advance, Run

@@ -14,9 +14,9 @@ was watched again for a while. A falling step is a restart: its start-up and war
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import Observation, StallAnalysis
 from training_monitor.judging.limits import (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
 from typing import NamedTuple, TypeVar
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.logs.shapes import by_shape
 from training_monitor.logs.text import last_match

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
 from typing import Any
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, fields, replace
 from training_monitor.core.models import Progress
 from training_monitor.core.regex import regex
 from training_monitor.logs.events import (

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import asdict, dataclass, field
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
 from training_monitor.core.values import PRIORITIES, Notice
 from training_monitor.notify.notice_text import (

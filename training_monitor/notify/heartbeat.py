@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import RestError, SettingsError, StateError, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice

@@ -6,8 +6,7 @@ same event is reported once. Steps that are None are unknown: '?' if the other o
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, plural
 from training_monitor.core.values import Notice
 from training_monitor.notify.notice_text import next_command

@@ -7,13 +7,12 @@ training, one is enough. The sibling pods of a pod are asked at the same time, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Answer, Gpu, JobView, Progress, Question
 from training_monitor.core.reports import CheckReport, JobCheckReport
 from training_monitor.core.store import Store

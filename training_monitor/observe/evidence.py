@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import asdict, dataclass
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script

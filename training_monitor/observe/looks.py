@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from training_monitor.core.errors import JobNotFound
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import (
     Answer,
     Checkpoint,

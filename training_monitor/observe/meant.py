@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import IncompleteAnswer, JobNotFound, SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, RayJob
 from training_monitor.core.units import name_some
 from training_monitor.core.values import NotSeen, WatchedJob

@@ -7,12 +7,12 @@ processes that still write checkpoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import SUPERVISOR, Checkpoint, Event, JobStatus, JobView, OnEvent, Question
 from training_monitor.core.store import Store

@@ -11,10 +11,9 @@ why it failed, and whether it came further than all before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
 from typing import Any
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import asdict, dataclass, field, replace
 from training_monitor.core.models import Checkpoint, Failure, JobView, RunOutcome
 from training_monitor.core.reports import AttemptReport, RestartReport
 from training_monitor.core.store import Store

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, replace
 from typing import Any
 
 from training_monitor.core.errors import (
@@ -23,6 +22,7 @@ from training_monitor.core.errors import (
     TargetNotFound,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural

@@ -14,12 +14,11 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from training_monitor.core.errors import redact, text_of
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED
 
 MOST_MESSAGE = 2000

@@ -14,11 +14,11 @@ import itertools
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from enum import Enum, auto
 
 from training_monitor.core.clock import Clock
 from training_monitor.core.errors import ParseError
+from training_monitor.core.frozen import replace
 from training_monitor.core.records import encode, format_record
 from training_monitor.runs.files import (
     SUFFIX,

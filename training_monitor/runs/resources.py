@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, ToolNotFound, TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable
 from training_monitor.health.nvidia_smi import GPU_FIELDS_MINIMAL, PROCESS_FIELDS, parse_gpu_processes, parse_gpus
 from training_monitor.runs.values import OwnResources

@@ -12,10 +12,9 @@ exits. Otherwise the age of its file is all that tells.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration
 from training_monitor.runs.values import (
     FINISHED,

@@ -6,10 +6,9 @@ None is unknown, never zero. Only its run writes a progress file: readers never 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Protocol
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.values import Verdict
 from training_monitor.targets.proc_stat import Identity, MachineSample

@@ -12,13 +12,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.service.file_lists import find_name_problem, list_folder

@@ -15,7 +15,6 @@ import os
 import posixpath
 import shlex
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +31,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
     last_lines,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Gpu, GpuProcess, GpuTable, Question
 from training_monitor.core.units import format_bytes, plural
 from training_monitor.health.host import Disk, disk_question, gpu_question

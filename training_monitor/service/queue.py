@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -24,6 +23,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.records import format_record, read_record
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_file import load_table

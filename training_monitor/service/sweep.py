@@ -10,10 +10,9 @@ The records of a sweep's report are here as well; they are JSON-ready.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set as AbstractSet
-from dataclasses import field, replace
 from typing import Any, TypedDict
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import known_number
 from training_monitor.service.config import ServiceConfig
 from training_monitor.vast.cost import forecast_burn

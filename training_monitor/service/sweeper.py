@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -22,7 +21,7 @@ from training_monitor.core.errors import (
     JobNotFound,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store

@@ -12,7 +12,6 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import field
 from typing import Literal
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +23,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_bytes, name_some, plural
 from training_monitor.service.file_lists import (

@@ -13,11 +13,10 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import IO, cast
 
 from training_monitor.core.errors import last_lines
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult, Question
 from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
 from training_monitor.targets.asking import read_text

@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.store import Store

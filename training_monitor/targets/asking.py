@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -26,7 +25,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, Reply
 from training_monitor.targets.connect import connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call

@@ -6,10 +6,10 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.errors import InstanceNotFound, SettingsError, TargetUnreachable
+from training_monitor.core.frozen import replace
 from training_monitor.core.models import CommandResult
 from training_monitor.core.settings import VAST_KEY_PATH, runtime_dir, state_dir, vast_key_path
 from training_monitor.targets.target import Target, parse_target

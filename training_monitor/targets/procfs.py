@@ -10,11 +10,10 @@ import re
 import signal
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.regex import regex
 from training_monitor.targets.proc_stat import (
     ENDED_STATES,

@@ -10,12 +10,11 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from datetime import datetime, timezone
 from urllib.parse import quote, urlencode, urlsplit
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 
 DEFAULT_EXPIRES = 900

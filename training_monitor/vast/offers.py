@@ -11,13 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from math import ceil, inf
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError, TargetUnreachable, closest
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.settings_table import SWITCH, Place, check_fields, choice, items, number, text, whole
 from training_monitor.core.units import format_duration, known_number, name_some, plural
 from training_monitor.targets.transport import LocalTransport, Transport

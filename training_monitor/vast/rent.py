@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -33,7 +32,7 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     ToolNotFound,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, known_number

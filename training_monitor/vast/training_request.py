@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from typing import Annotated, Any
 
 from training_monitor.core.errors import SettingsError
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.settings_table import (
     MISFIT,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import JobNotFound, TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import JobStatus, JobView, Progress
 from training_monitor.core.reports import MonitorReport

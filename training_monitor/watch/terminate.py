@@ -9,7 +9,6 @@ is destroyed only after its upload was verified, unless the plan says otherwise.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training_monitor.checkpoints.checkpoints import newest_complete
@@ -21,7 +20,7 @@ from training_monitor.core.errors import (
     SettingsError,
     TrainingMonitorError,
 )
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Checkpoint, Event, OnEvent
 from training_monitor.core.units import format_bytes, format_duration, plural

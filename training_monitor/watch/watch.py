@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import (
@@ -18,6 +17,7 @@ from training_monitor.core.errors import (
     StateError,
     TrainingMonitorError,
 )
+from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Event, OnEvent
 from training_monitor.core.units import format_duration

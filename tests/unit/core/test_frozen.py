@@ -11,14 +11,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError, field
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
 from training_monitor.core import frozen
+from training_monitor.core.frozen import field
 from training_monitor.core.regex import regex
 
 
@@ -56,53 +57,101 @@ class Empty:
     pass
 
 
-def make(decorate: Callable[..., Any], **options: bool) -> Any:
-    """Return a class of the same name and fields for either decorator."""
+class Point(NamedTuple):
+    x: int
+    labels: dict[str, list[int]]
+
+
+def make(library: Any, **options: bool) -> Any:
+    """Return a class of the same name and fields, of either library."""
 
     class Pair:
         first: int
         second: tuple[int, ...] = ()
-        hidden: str = field(default="x", repr=False)
+        hidden: str = library.field(default="x", repr=False)
+        kept: Any = library.field(default_factory=list, compare=False)
+        made: tuple[int, ...] = library.field(default_factory=lambda: (7,), init=False)
+        KIND: ClassVar[str] = "pair"
 
-    Pair.__annotations__ = {"first": "int", "second": "tuple[int, ...]", "hidden": "str"}
-    return decorate(**(options or {"frozen": True, "slots": True}))(Pair)
-
-
-def make_changeable(decorate: Callable[..., Any], **options: bool) -> Any:
-    class Count:
-        first: int
-        seen: list[int] = field(default_factory=list)
-        made: tuple[int, ...] = field(default_factory=lambda: (7,), init=False)
-        state: str = field(default="new", init=False, compare=False)
-
-    return decorate(**options)(Count)
+    return library.dataclass(**options)(Pair)
 
 
-@pytest.mark.parametrize("options", [{}, {"slots": True}, {"slots": True, "eq": False}, {"kw_only": True}])
-def test_a_class_that_is_not_frozen_answers_as_one_of_the_standard_library(options: dict[str, bool]) -> None:
-    ours, theirs = (make_changeable(each, **options) for each in (frozen.dataclass, dataclasses.dataclass))
-    one, other = ours(first=1), theirs(first=1)
-    for cls, value in ((ours, one), (theirs, other)):
-        assert value.seen is not cls(first=1).seen
-        assert (value == cls(first=1)) is options.get("eq", True)
-        value.first, value.state = 2, "old"
-        value.seen.append(3)
-        assert value == copy.deepcopy(value) or not options.get("eq", True)
-    assert repr(one) == repr(other)
-    assert dataclasses.asdict(one) == dataclasses.asdict(other)
-    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+LIBRARIES = (frozen, dataclasses)
+OPTIONS: list[dict[str, bool]] = [
+    {"frozen": True, "slots": True},
+    {"frozen": True},
+    {"slots": True},
+    {},
+    {"eq": False, "slots": True},
+    {"frozen": True, "kw_only": True},
+]
+
+
+@pytest.mark.parametrize("uncompiled", [0, frozen.UNCOMPILED])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_class_answers_as_one_of_the_standard_library(
+    options: dict[str, bool], uncompiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training_monitor.core.frozen.UNCOMPILED", uncompiled)
+    ours, theirs = (make(library, **options) for library in LIBRARIES)
     assert ours.__match_args__ == theirs.__match_args__
+    assert ours.__dataclass_params__.frozen is theirs.__dataclass_params__.frozen
+    assert (ours.__slots__ == theirs.__slots__) if "slots" in options else not hasattr(ours, "__slots__")
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
     assert (ours.__hash__ is None) is (theirs.__hash__ is None)
-    assert hasattr(one, "__dict__") is hasattr(other, "__dict__")
-    with pytest.raises(TypeError) as mine:
-        ours(first=1, made=())
-    with pytest.raises(TypeError) as his:
-        theirs(first=1, made=())
-    assert str(mine.value) == str(his.value)
+    for told, other in zip(dataclasses.fields(ours), dataclasses.fields(theirs), strict=True):
+        for name in ("name", "type", "default", "init", "repr", "compare", "kw_only"):
+            assert getattr(told, name) == getattr(other, name)
+    one, other = (cls(first=1, kept=[Point(2, {"a": [3]}), (4,), {5}, {"six": cls(first=6)}]) for cls in (ours, theirs))
+    assert repr(one) == repr(other)
+    assert frozen.asdict(one) == dataclasses.asdict(one) == dataclasses.asdict(other)
+    assert frozen.asdict(one)["kept"][0].labels["a"] is not one.kept[0].labels["a"]
+    assert (one == ours(first=1)) is (other == theirs(first=1))
+    assert one != 1
+    assert one.made == other.made
+    changed, expected = dataclasses.replace(one, second=(2,)), dataclasses.replace(other, second=(2,))
+    assert frozen.asdict(frozen.replace(one, second=(2,))) == frozen.asdict(changed) == dataclasses.asdict(expected)
+    assert frozen.is_dataclass(ours) and dataclasses.is_dataclass(one) and not frozen.is_dataclass(Point)
+    for value in (one, other):
+        if options.get("frozen"):
+            with pytest.raises(FrozenInstanceError, match="cannot assign to field 'first'"):
+                value.first = 2
+        else:
+            value.first = 2
+            assert value.first == 2
+
+
+def test_every_value_of_a_class_is_made_alike() -> None:
+    ours, theirs = (make(library, slots=True) for library in LIBRARIES)
+    kept: list[object] = []
+    for number in range(3 * frozen.UNCOMPILED):
+        one, other = (cls(number, hidden="y", kept=kept) for cls in (ours, theirs))
+        assert repr(one) == repr(other) and one == ours(number, (), "y", kept) and one.kept is kept
+        assert ours(number).kept is not ours(number).kept
+        for words, names in [((), {}), ((1, 2, 3, 4, 5), {}), ((1,), {"first": 2}), ((1,), {"made": ()})]:
+            with pytest.raises(TypeError) as mine:
+                ours(*words, **names)
+            with pytest.raises(TypeError) as his:
+                theirs(*words, **names)
+            assert str(mine.value) == str(his.value)
+
+
+def test_classes_and_values_are_made_without_the_standard_library_s_module() -> None:
+    script = """
+        import sys
+        from training_monitor.core.frozen import asdict, dataclass, fields, replace
+        @dataclass(frozen=True, slots=True)
+        class Value:
+            size: int = 1
+        assert asdict(replace(Value(), size=2)) == {"size": 2} and fields(Value)[0].name == "size"
+        print(*{"dataclasses", "inspect"} & set(sys.modules))
+    """
+    done = subprocess.run([sys.executable, "-S", "-c", textwrap.dedent(script)], capture_output=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"", b"")
 
 
 def test_a_frozen_class_answers_as_one_of_the_standard_library() -> None:
-    ours, theirs = make(frozen.dataclass), make(dataclasses.dataclass)
+    ours, theirs = (make(library, frozen=True, slots=True) for library in LIBRARIES)
     for arguments, names in [((1,), {}), ((1, (2,)), {}), ((), {"first": 3, "hidden": "y"})]:
         one, other = ours(*arguments, **names), theirs(*arguments, **names)
         assert repr(one) == repr(other)
@@ -110,9 +159,7 @@ def test_a_frozen_class_answers_as_one_of_the_standard_library() -> None:
         assert one == ours(*arguments, **names) != ours(99)
         assert hash(one) == hash(other)
         assert one != other  # classes differ
-    assert inspect.signature(ours) == inspect.signature(theirs)
-    assert ours.__match_args__ == theirs.__match_args__
-    for wrong in [(), (1, 2, 3, 4)]:
+    for wrong in [(), (1, 2, 3, 4, 5)]:
         with pytest.raises(TypeError) as mine:
             ours(*wrong)
         with pytest.raises(TypeError) as his:
@@ -121,8 +168,8 @@ def test_a_frozen_class_answers_as_one_of_the_standard_library() -> None:
 
 
 def test_the_signature_is_there_before_the_first_value() -> None:
-    signature = inspect.signature(make(frozen.dataclass))
-    assert list(signature.parameters) == ["first", "second", "hidden"]
+    signature = inspect.signature(make(frozen, frozen=True))
+    assert list(signature.parameters) == ["first", "second", "hidden", "kept"]
 
 
 def test_the_signature_tells_made_defaults_and_named_arguments() -> None:

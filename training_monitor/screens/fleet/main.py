@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
+from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.metrics import KEPT_LOGS, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from typing import Any, Generic
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.screens.kit.text import Line
 from training_monitor.screens.kit.view import Do, Frame, S, Table, V, cancel, go_back, opened, said
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 from math import isfinite
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
 from training_monitor.core.units import format_bytes, known_number
 

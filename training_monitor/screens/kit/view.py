@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import plural
 from training_monitor.screens.kit.text import UNICODE, Glyphs, Line, Piece, cells, fit, fit_line, safe
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.engine import Engine
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.output_pages import OutputPages

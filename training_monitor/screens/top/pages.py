@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
+from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
 from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot, Variable
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from training_monitor.core.frozen import dataclass
+from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration, format_sparkline, known_number, plural
 from training_monitor.runs.rows import COLUMNS as VALUES, MIB, filter_rows, loss_of, sort_rows
 from training_monitor.runs.values import (
