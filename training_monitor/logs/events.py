@@ -16,6 +16,13 @@ _WEIGHTS = r"\.(?:safetensors|pth?|ckpt|bin|distcp|msgpack|h\d|keras|nemo|gguf|n
 _BAR = regex(r"%\||\d/\d{1,12} \[\d")
 
 
+# Texts of which a line contains one if it tells of an event
+_SIGNS = tuple(
+    "sav writ stor wrot sampl image error warn exception fatal critical mem segmentation dumped traceback loss grad gpu"
+    " mib vram cuda".split()
+)
+
+
 class Events(NamedTuple):
     """What a line may tell of by its words, whatever its numbers are."""
 
@@ -26,9 +33,14 @@ class Events(NamedTuple):
     gpu_memory: bool
 
 
+_NO_EVENTS = Events(False, False, False, False, False)
+
+
 @by_shape
 def events_in(line: str) -> Events:
     """Return which readers of this module have to look at a line."""
+    if line.isascii() and not any(map(line.lower().__contains__, _SIGNS)):
+        return _NO_EVENTS
     return Events(
         save=_SAVE.search(line) is not None,
         sample=_SAMPLE.search(line) is not None,

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from tests.unit.core.test_required_text import parser, ways
-from training_monitor.logs import fields, job_progress, parts, text
+from training_monitor.logs import events, fields, job_progress, parts, text
 from training_monitor.logs.shapes import shape_of
 
 FIELD_PATTERNS = ("_RATE", "_EPOCH", "_TIMM_EPOCH", "_ETA", "_TIME_LEFT", "_SPENT_AND_LEFT", "_STEPS_TOOK")
 NAME_PATTERNS = ("_FIRST_RATE", "_STEP_TIME", "_STEP_RATE")
 LINE_PATTERNS = ("_NEW_ATTEMPT", "_OTHER_WORK_BEGINS", "_FINISHED", "_FINISHED_MESSAGE", "_SPELLED_BAR", "_SAVE")
+
+
+EVENT_PATTERNS = ("_SAVE", "_SAMPLE", "_HINT", "_UTILIZATION", "_GPU_MEMORY")
 
 
 def without_sign(pattern: str, signs: tuple[str, ...]) -> list[set[str]]:
@@ -46,6 +49,11 @@ def test_each_pattern_of_a_line_contains_a_sign() -> None:
     found |= {f"announced {name}": each.pattern for name, each in parts.ANNOUNCED}
     found["end of an epoch"] = job_progress._KERAS_BAR.pattern
     assert {name: said for name, each in found.items() if (said := without_sign(each, parts._SIGNS))} == {}
+
+
+@pytest.mark.parametrize("name", EVENT_PATTERNS)
+def test_each_pattern_of_an_event_contains_a_sign(name: str) -> None:
+    assert without_sign(getattr(events, name).pattern, events._SIGNS) == []
 
 
 @pytest.mark.parametrize("row", ["| 1 | 0.5 | nan |", "10,1e-05,-inf,45%", "3 no log 1:02:03 2.5h -", " 12  1,234 5s"])
