@@ -30,6 +30,20 @@ def script(tmp_path: Path) -> Script:
 # ---------------------------------------------------------------- every end
 
 
+def test_no_thread_executes_text(script: Script) -> None:
+    """Python ends an interrupted script with exit status 1 if text was executed since, as `namedtuple` does."""
+    watch = """
+    import sys, threading
+    def hook(event, values):
+        if event == "compile" and values[1] == "<string>" and threading.current_thread() is not threading.main_thread():
+            print(threading.current_thread().name, values[0])
+    sys.addaudithook(hook)
+    """
+    begin = "\n".join(line.removeprefix("    ") for line in watch.splitlines()) + BEGIN
+    code, out, err = script.run("monitor.start_batch(); time.sleep(1.5)", begin=begin)
+    assert (code, out) == (0, ""), err
+
+
 @pytest.mark.parametrize(
     ("body", "code", "status", "message"),
     [

@@ -7,6 +7,7 @@ memory and busiest threads from /proc.
 from __future__ import annotations
 
 import os
+import selectors as selectors  # what starts nvidia-smi needs it, and must not import it in a thread: it executes text
 import threading
 from collections.abc import Mapping, Sequence
 
