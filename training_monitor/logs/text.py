@@ -210,15 +210,10 @@ def log_pieces(text: str) -> Iterator[str]:
     A longer piece keeps its head (metric lines of several thousand characters name the step first) and its tail (of
     many redraws on one line, the newest is last).
     """
-    return (piece for piece, _ in shaped_pieces(text))
-
-
-def shaped_pieces(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the pieces of a log as `log_pieces` does, and their shapes."""
     for shape, raw in shapes_and_lines(text):
-        piece, shape, _ = clean_line(raw, shape)
+        piece, _, _ = clean_line(raw, shape)
         if piece:
-            yield piece, shape
+            yield piece
 
 
 def clean_line(raw: str, shape: bytes) -> tuple[str, bytes, int | None]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from training_monitor.logs.job_progress import EpochCount
-from training_monitor.logs.text import shaped_pieces
+from training_monitor.logs.text import log_pieces
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import ProgressReader, read_progress
 
@@ -95,8 +95,8 @@ def of_text(lines: list[str]) -> LogTotals:
 def of_pieces(lines: list[str]) -> tuple[object, object]:
     """The progress in lines of which each is read, and how they count."""
     reader = ProgressReader(EpochCount())
-    for piece, shape in shaped_pieces("".join(f"{line}\n" for line in lines)):
-        reader.read(piece, shape)
+    for piece in log_pieces("".join(f"{line}\n" for line in lines)):
+        reader.read(piece)
     return reader.progress, reader.epochs
 
 
