@@ -34,16 +34,14 @@ class Row(NamedTuple):
         return self.reference / self.ours if self.unit.endswith("/s") else self.ours / self.reference
 
 
-def in_turn(
-    calls: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
+def in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Run the calls in turn, so that other load of the machine meets all of them; return the median seconds of each."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            started = clock()
+            started = time.perf_counter()
             call()
-            taken[name].append(clock() - started)
+            taken[name].append(time.perf_counter() - started)
     return {name: statistics.median(times) for name, times in taken.items()}
 
 

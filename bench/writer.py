@@ -45,9 +45,14 @@ def bare(folder: Path) -> Made:
     return Bare().call, lambda: None
 
 
-def ours(folder: Path) -> Made:
-    monitor = TrainingMonitor(folder / "ours.json", handle_signals=False)
+def begin(path: Path) -> TrainingMonitor:
+    monitor = TrainingMonitor(path, handle_signals=False)
     monitor.start_epoch(1, 10**7, 1)
+    return monitor
+
+
+def ours(folder: Path) -> Made:
+    monitor = begin(folder / "ours.json")
     start_batch, update_metrics = monitor.start_batch, monitor.update_metrics
 
     def step(loss: float) -> None:
@@ -58,8 +63,7 @@ def ours(folder: Path) -> Made:
 
 
 def ours_with_a_mapping(folder: Path) -> Made:
-    monitor = TrainingMonitor(folder / "mapping.json", handle_signals=False)
-    monitor.start_epoch(1, 10**7, 1)
+    monitor = begin(folder / "mapping.json")
     start_batch, update_metrics = monitor.start_batch, monitor.update_metrics
 
     def step(loss: float) -> None:
