@@ -32,7 +32,7 @@ def build_parser(only: str = "") -> CommandParser:
 
 def _add_command(add: Callable[..., CommandParser], name: str, command: Command) -> None:
     examples = "\n".join(f"  training-monitor {name} {words}".rstrip() for words in command.examples)
-    target = f"TARGET is {_TARGET}.\n\n" if "TARGET" in command.takes or command.takes == "[TARGET]" else ""
+    target = f"TARGET is {_TARGET}.\n\n" if "TARGET" in command.takes else ""
     parser = add(
         name,
         description=command.help,
