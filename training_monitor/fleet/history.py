@@ -58,7 +58,6 @@ FIELDS = (
 )
 # A thinned sample has the last value of these and the mean of all others.
 _LAST = {"step", "epoch", "learning_rate", "eta_seconds", "cost_per_hour", "total_cost", "runtime_seconds"}
-_UNKNOWN: Mapping[str, float | None] = dict.fromkeys(FIELDS)
 _EXACT = 2.0**53
 MOST_DECIMALS = 16  # of a column of integers
 _SOURCE = "the history"
@@ -71,13 +70,6 @@ PER_CHUNK = 20  # overhead of a chunk, in samples
 FORGETTING = 1800.0  # seconds between two deletions of old chunks
 LAST_TIME = 1e11  # epoch seconds; later timestamps are invalid
 FULL, THINNED, UNREADABLE = range(3)
-
-
-def rounded(sample: FleetSample) -> FleetSample:
-    """Return the sample at stored precision. Values that are not numbers become unknown; other fields are dropped."""
-    status = sample.status[:LONGEST_STATUS] if isinstance(sample.status, str) else None
-    values = {name: _rounded(sample.values.get(name)) for name in FIELDS}
-    return FleetSample(round(sample.timestamp, 3), values, status)
 
 
 def _rounded(value: object) -> float | None:
@@ -98,8 +90,20 @@ def _rounded(value: object) -> float | None:
 
 
 def format_row(sample: FleetSample) -> str:
-    """Format one rounded sample as a row; the timestamp is stored beside it."""
-    return json.dumps([sample.status, *(sample.values[name] for name in FIELDS)], separators=(",", ":"))
+    """Format a sample as a row, at stored precision; the timestamp is stored beside it.
+
+    Values that are not numbers become unknown; other fields are dropped.
+    """
+    values = sample.values
+    parts = [json.dumps(sample.status[:LONGEST_STATUS] if isinstance(sample.status, str) else None)]
+    for name in FIELDS:
+        value = values.get(name)
+        if type(value) is float and "." in (text := f"{value:.6g}") and "e" not in text:
+            parts.append(text)  # finite, and six digits were enough for what stands before the point
+        else:
+            number = _rounded(value)
+            parts.append(str(number) if type(number) is int else json.dumps(number))
+    return f"[{','.join(parts)}]"
 
 
 def parse_row(timestamp: float, text: str) -> FleetSample:
@@ -109,7 +113,8 @@ def parse_row(timestamp: float, text: str) -> FleetSample:
     except (ValueError, TypeError):
         status, values = None, []
     known = [value if type(value) in (int, float) else None for value in values]
-    return FleetSample(timestamp, {**_UNKNOWN, **dict(zip(FIELDS, known))}, status if type(status) is str else None)
+    known += [None] * (len(FIELDS) - len(known))
+    return FleetSample(timestamp, dict(zip(FIELDS, known)), status if type(status) is str else None)
 
 
 # ---------------------------------------------------------------- chunks
@@ -196,8 +201,11 @@ def _pack_column(column: Sequence[float | None]) -> tuple[list[Any], bytes] | No
         unit = 10**decimals
         if largest * unit >= _EXACT:
             return None
-        if all(round(value * unit) / unit == value for value in values):
-            width, body = _pack_numbers([round(value * unit) for value in values])
+        if round(values[0] * unit) / unit != values[0]:
+            continue  # before all of them are tried
+        numbers = [round(value * unit) for value in values]
+        if [number / unit for number in numbers] == values:
+            width, body = _pack_numbers(numbers)
             return [decimals, width, special], body
     return None
 
@@ -357,10 +365,9 @@ class History:
         for key, sample in samples.items():
             if (time := known_number(sample.timestamp)) is None or not 0 <= time < LAST_TIME:
                 raise SettingsError(f"timestamp of {key[:100]!r}", sample.timestamp, "epoch seconds")
-        kept = {_storable(key): rounded(sample) for key, sample in samples.items()}
         with self._store.transaction() as execute:
-            _insert(execute, kept)
-        now = max(sample.timestamp for sample in kept.values())
+            _insert(execute, samples)
+        now = max(sample.timestamp for sample in samples.values())
         if self._is_behind or not 0 <= now - self._tidied < PAUSE:
             self.tidy(now)
         if not 0 <= now - self._forgotten < FORGETTING:
@@ -412,8 +419,8 @@ class History:
             )
         return [HistoryMember(*row) for row in rows]
 
-    def tidy(self, now: float) -> None:
-        """Pack or thin for a fraction of a second; `add` repeats it until all is done.
+    def tidy(self, now: float) -> bool:
+        """Pack or thin for a fraction of a second, and return whether there may be more; `add` repeats it until all is done.
 
         Args:
             now: epoch seconds.
@@ -426,7 +433,8 @@ class History:
                     done += more
             self._is_behind = done > 0
             if self._is_behind:
-                return
+                return True
+        return False
 
     def forget(self, now: float) -> None:
         """Delete the oldest chunk of each member if it is too old; `add` calls it twice an hour.
@@ -495,15 +503,16 @@ def _thin_oldest(execute: Execute, now: float) -> int:
 
 
 def _insert(execute: Execute, samples: Mapping[str, FleetSample]) -> None:
+    rows = [(round(sample.timestamp, 3), format_row(sample), _storable(key)) for key, sample in samples.items()]
     execute(
         "INSERT INTO history_members (key, first, last) VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "first = min(first, excluded.first), last = max(last, excluded.last)",
-        each=[(key, sample.timestamp, sample.timestamp) for key, sample in samples.items()],
+        each=[(key, time, time) for time, _, key in rows],
     )
     execute(
         f"INSERT OR IGNORE INTO history_samples SELECT number / {SHARD}, ?, number, ? FROM history_members "
         "WHERE key = ?",
-        each=[(sample.timestamp, format_row(sample), key) for key, sample in samples.items()],
+        each=rows,
     )
 
 

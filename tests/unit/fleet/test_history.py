@@ -19,7 +19,7 @@ import pytest
 
 from training_monitor.core.errors import ParseError, SettingsError, TrainingMonitorError
 from training_monitor.core.store import Execute, Store
-from training_monitor.fleet.history import DAY, HOUR, SHARD, History, _insert, rounded
+from training_monitor.fleet.history import DAY, HOUR, SHARD, History, _insert
 from training_monitor.fleet.values import FleetSample
 
 BEGIN = 1_749_945_600.0  # a midnight
@@ -61,7 +61,7 @@ def fill(store: Store, begin: float, end: float, interval: float = 60.0, keys: t
     times = [begin + interval * number for number in range(int((end - begin) / interval))]
     with store.transaction() as execute:
         for now in times:
-            _insert(execute, {key: rounded(seen_at(now)) for key in keys})
+            _insert(execute, {key: seen_at(now) for key in keys})
     return times
 
 

@@ -16,7 +16,6 @@ from training_monitor.fleet.history import (
     format_row,
     pack_chunk,
     parse_row,
-    rounded,
     thin,
     unpack_chunk,
 )
@@ -26,7 +25,8 @@ NOW = 1_750_000_000.0  # five minutes and 100 seconds after an hour began
 
 
 def sample(timestamp: float = NOW, status: str | None = "running", **values: object) -> FleetSample:
-    return rounded(FleetSample(timestamp, values, status))  # type: ignore[arg-type]
+    """A sample as it comes back."""
+    return parse_row(round(timestamp, 3), format_row(FleetSample(timestamp, values, status)))  # type: ignore[arg-type]
 
 
 def same(left: FleetSample, right: FleetSample) -> bool:
@@ -70,7 +70,7 @@ def test_nan_stays_nan_and_names_that_are_not_reported_go() -> None:
 
 def test_a_status_is_a_short_text_or_not_known() -> None:
     assert sample(status="x" * 500).status == "x" * LONGEST_STATUS
-    assert rounded(FleetSample(NOW, {}, 5)).status is None  # type: ignore[arg-type]
+    assert sample(status=5).status is None  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- rows
