@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.table import Row, as_table, in_turn
 from training_monitor.judging.failure import classify_failure
+from training_monitor.logs.following import get_log_progress
 from training_monitor.logs.totals import LogTotals
 from training_monitor.logs.training_log import parse_progress
 
@@ -107,6 +110,7 @@ def rows() -> Iterator[Row]:
     for kind in ("tqdm", "HF Trainer"):
         yield _of_an_end("parse_progress", parse_progress, kind, texts[kind][-END:], "5 ms")
         yield _of_an_end("classify_failure", classify_failure, kind, texts[kind][-END:], "10 ms")
+    yield from _steps(texts["tqdm"].encode())
 
 
 def _speed(text: str) -> float:
@@ -119,6 +123,20 @@ def _of_an_end(name: str, read: Callable[[str], object], kind: str, text: str, g
     calls = {"ours": partial(read, text), "reference": partial(_STEP.findall, text)}
     ours, reference = (1e3 * seconds for seconds in in_turn(calls, 4 * ROUNDS).values())
     return Row(f"{name}, 64 KiB of {kind}", ours, "ms", reference, "one regular expression", goal)
+
+
+def _steps(text: bytes) -> Iterator[Row]:
+    """Ask this machine for the step in logs that end in `text`; what comes before it is a hole in the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, size in (("20 KB", 20_000), ("2 MB", 2_000_000), ("2 GB", 2_000_000_000)):
+            path = Path(folder, "train.log")
+            with path.open("wb") as file:
+                file.seek(max(0, size - len(text)))
+                file.write(text[-size:])
+            tail = partial(subprocess.run, ["tail", "-c", str(END), path], stdout=subprocess.DEVNULL, check=True)
+            calls = {"ours": partial(get_log_progress, "local", str(path)), "reference": tail}
+            ours, reference = (1e3 * seconds for seconds in in_turn(calls, 4 * ROUNDS).values())
+            yield Row(f"current step, log of {name}", ours, "ms", reference, f"`tail -c {END}`", "2x")
 
 
 def growth() -> Iterator[str]:
