@@ -420,7 +420,7 @@ class History:
         return [HistoryMember(*row) for row in rows]
 
     def tidy(self, now: float) -> bool:
-        """Pack or thin for a fraction of a second, and return whether there may be more; `add` repeats it until all is done.
+        """Pack or thin for a fraction of a second; `add` repeats it until this returns False: nothing is left.
 
         Args:
             now: epoch seconds.
