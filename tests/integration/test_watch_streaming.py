@@ -241,18 +241,29 @@ def test_what_was_streamed_is_not_streamed_again_by_the_next_process(local: Plac
     assert lines == ["one", "two", "three"]
 
 
-def followers(log: Path) -> list[int]:
-    """The shells that follow a log: it is their file 4."""
+def followers(log: Path, program: str) -> list[int]:
+    """The processes that follow a log on the target: `tail -s …`, or `sh -s` with it as its file 4."""
     found = []
     for pid in pids():
         with suppress(OSError):
-            if os.readlink(f"/proc/{pid}/fd/4") == str(log) and Path(f"/proc/{pid}/comm").read_text() == "sh\n":
+            files = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.name in "34"]
+            if str(log) in files and f"{program}\0-s\0" in Path(f"/proc/{pid}/cmdline").read_text():
                 found.append(pid)
     return found
 
 
+@pytest.fixture(params=["tail", "sh"])
+def waits_by(request: pytest.FixtureRequest, local: Place, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What waits on the target for what is written: GNU tail, or a shell where another tail is."""
+    if request.param != "tail":
+        tool = local.surroundings.tools / "tail"
+        tool.write_text('#!/bin/sh\n[ "$1" != --version ] || exit 1\nexec /usr/bin/tail "$@"\n')
+        tool.chmod(0o755)
+    return str(request.param)
+
+
 def test_a_silent_connection_is_given_up_and_opened_again(
-    local: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: Place, tmp_path: Path, waits_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training_monitor.logs.following.SILENT_SECONDS", 1.0)
     monkeypatch.setattr("training_monitor.watch.watcher.TICK_SECONDS", 0.1)
@@ -260,11 +271,38 @@ def test_a_silent_connection_is_given_up_and_opened_again(
     log.write_text("one\n")
     with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
         assert wait_until(lambda: lines == ["one"])
-        assert wait_until(lambda: followers(log))
-        os.kill(followers(log)[0], signal.SIGSTOP)
+        for number in range(3):
+            assert wait_until(lambda: followers(log, waits_by))
+            os.kill(followers(log, waits_by)[0], signal.SIGSTOP)
+            with log.open("a") as opened:
+                opened.write(f"{number}\n")
+            assert wait_until(lambda number=number: lines[-1] == f"{number}", 20)
+    assert lines == ["one", "0", "1", "2"]
+
+
+def test_a_silent_log_is_read_by_one_connection(local: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training_monitor.logs.following.SILENT_SECONDS", 0.3)
+    monkeypatch.setattr("training_monitor.watch.watcher.TICK_SECONDS", 0.1)
+    log, lines = tmp_path / "log", list[str]()
+    log.write_text("one\n")
+    with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: lines.append(update.line)):
+        assert wait_until(lambda: followers(log, "tail"))
+        before = followers(log, "tail")
+        time.sleep(1.5)
+        assert followers(log, "tail") == before
+
+
+def test_on_the_target_one_program_waits_and_none_is_started(local: Place, tmp_path: Path) -> None:
+    log, heard = tmp_path / "log", list[str]()
+    log.write_text("one\n")
+    with streaming(TrainingWatcher("local", {"log_file": str(log)}), lambda update: heard.append(update.line)):
+        assert wait_until(lambda: followers(log, "tail"))
+        before = {pid for pid, line in local.surroundings.processes().items() if "tail" in line}
         with log.open("a") as opened:
             opened.write("two\n")
-        assert wait_until(lambda: lines == ["one", "two"], 20)
+        assert wait_until(lambda: heard == ["one", "two"])
+        after = {pid: line for pid, line in local.surroundings.processes().items() if "tail" in line}
+    assert after.keys() == before and len(after) == 2, after  # the other is `timeout`
 
 
 def test_a_process_job_is_polled_and_stopped(target: Place) -> None:

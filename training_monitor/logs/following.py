@@ -9,10 +9,15 @@ A file that was emptied and refilled past the cursor between two reads is detect
 the cursor, unless it was rewritten with the same bytes up to there.
 
 A held connection delivers whole lines from a cursor on, once each and in order, until the connection ends or the file
-is rotated, truncated or rewritten. Neither is an event of the job: the caller reads on from the last cursor. The target
-prints frames of counted bytes, with NONCE a random word:
+is rotated, truncated or rewritten. Neither is an event of the job: the caller reads on from the last cursor. Nothing
+tells a silent log from a lost connection: after SILENT_SECONDS the caller reads again. NONCE is a random word; where
+GNU `tail` is, it waits for what is written:
 
-    NONCE alive                     nothing new
+    NONCE tail OFFSET PROGRAMS      then all bytes of the file from OFFSET on, until PROGRAMS, a randomly spelled path:
+                                    with it begins what `tail` says, for instance of a truncated or renamed file
+
+Elsewhere, and after such a message, the target looks for itself, and prints frames of counted bytes:
+
     NONCE OFFSET COUNT              COUNT bytes of the file from OFFSET on, and then a line:
     NONCE end
     NONCE moved                     the file was rotated, truncated or rewritten: nothing more comes
@@ -33,7 +38,7 @@ from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
 from training_monitor.targets.asking import MAX_ANSWER_BYTES, Site, quote_path
 from training_monitor.targets.replies import parse_fields
-from training_monitor.targets.scripts import Quoted, format_call
+from training_monitor.targets.scripts import Quoted, format_call, spell_path
 from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Stream, Transport
 
@@ -56,21 +61,30 @@ class Frame:
 
 
 class FrameReader:
-    """Splits a stream of bytes into frames."""
+    """Splits a stream of bytes into frames.
+
+    Attributes:
+        moved: the file was rotated, truncated or rewritten, nothing more comes.
+        interrupted: `tail` has said something, what follows may be of another file.
+    """
 
     def __init__(self, nonce: str) -> None:
-        self._header = re.compile(rb"\n?%s (?:(\d{1,18}) (\d{1,9})|alive|(moved))\n" % nonce.encode())
+        self._header = re.compile(
+            rb"\n?%s (?:(\d{1,18}) (\d{1,9})|(moved)|tail (\d{1,18}) (/[^\n]{1,4096}))\n" % nonce.encode()
+        )
         self._end = b"\n" + nonce.encode() + b" end\n"
         self._buffer = bytearray()
-        self.moved = False
+        self._offset, self._programs = 0, b""
+        self.moved = self.interrupted = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """Return the frames that `chunk` completes. Raises ParseError for malformed input."""
         self._buffer += chunk
         frames: list[Frame] = []
-        while not self.moved and (header := self._header.match(self._buffer)):
+        while not self.moved and not self._programs and (header := self._header.match(self._buffer)):
             if header[1] is None:
                 self.moved = header[3] is not None
+                self._offset, self._programs = int(header[4] or 0), header[5] or b""
                 del self._buffer[: header.end()]
                 continue
             begin, count = header.end(), int(header[2])
@@ -83,9 +97,23 @@ class FrameReader:
                 raise ParseError("a frame without its end: the file changed while it was read", source="log stream")
             frames.append(Frame(int(header[1]), bytes(self._buffer[begin : begin + count])))
             del self._buffer[:end]
+        if self._programs:
+            return self._read_tail()
         if len(self._buffer) > _HEADER_BYTES and not self._header.match(self._buffer):
             raise ParseError("no frame", source="log stream", text=self._buffer[:200].decode("utf-8", "replace"))
         return frames
+
+    def _read_tail(self) -> list[Frame]:
+        """Return all bytes but those of a message, and those that may be the beginning of one."""
+        end = self._buffer.find(self._programs)
+        self.interrupted = self.interrupted or end >= 0
+        if end < 0:
+            begun = (size for size in range(len(self._programs) - 1, 0, -1))
+            end = len(self._buffer) - next((n for n in begun if self._buffer.endswith(self._programs[:n])), 0)
+        data = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        self._offset += len(data)
+        return [Frame(self._offset - len(data), data)] if data else []
 
 
 class LineCutter:
@@ -143,8 +171,8 @@ def _text(data: bytes) -> str:
     return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
-def follow_script(expression: str, cursor: LogCursor, nonce: str) -> str:
-    """Return a script that prints a log from a cursor on in frames, as it grows."""
+def follow_script(expression: str, cursor: LogCursor, nonce: str, *, spelling: str) -> str:
+    """Return a script that prints a log from a cursor on, as it grows: by `tail` with a `spelling` of its path."""
     return format_call(
         "log_follow",
         "follow",
@@ -152,6 +180,7 @@ def follow_script(expression: str, cursor: LogCursor, nonce: str) -> str:
         offset=LineCutter.begin(cursor),
         known=cursor.offset,
         nonce=nonce,
+        spelling=spelling,
         most_bytes=MOST_BYTES,
         file=Quoted(expression),
     )
@@ -283,31 +312,47 @@ class LogStream:
 
     def follow(self, cursor: LogCursor) -> Iterator[NewLog]:
         """Yield new lines, each with the cursor after them, until the connection ends. Raises ToolNotFound."""
-        nonce = os.urandom(12).hex()
-        script = follow_script(self._expression, cursor, nonce)
-        self._heard_at = self._site.clock.monotonic()
-        self._stream = self._site.stream(script)
-        frames, lines = FrameReader(nonce), LineCutter(cursor)
+        for spelling in (spell_path(), ""):
+            frames = FrameReader(nonce := os.urandom(12).hex())
+            for new in self._read(cursor, frames, follow_script(self._expression, cursor, nonce, spelling=spelling)):
+                cursor = new.cursor or cursor
+                yield new
+            if self._closed or not frames.interrupted:
+                return
+
+    def _read(self, cursor: LogCursor, frames: FrameReader, script: str) -> Iterator[NewLog]:
+        self.heard()
+        self._stream, lines = self._site.stream(script), LineCutter(cursor)
         try:
             if self._closed:
                 return
             for chunk in self._stream.chunks():
-                self._heard_at = self._site.clock.monotonic()
+                self.heard()
                 for frame in frames.feed(chunk):
                     yield lines.cut(frame)
+                if frames.interrupted:
+                    return
         except ParseError:
             return  # the file changed while it was read: what was yielded is right, the rest is read again
         finally:
             self._stream.close()
             self._stream = None
 
-    def drop_if_silent(self) -> None:
-        """Close a silent connection; the target sends something at least every ten seconds."""
-        if (stream := self._stream) and self._site.clock.monotonic() - self._heard_at > SILENT_SECONDS:
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has come for SILENT_SECONDS: the log may be silent, or the connection lost."""
+        return self._stream is not None and self._site.clock.monotonic() - self._heard_at > SILENT_SECONDS
+
+    def heard(self) -> None:
+        """Count the silence from now on."""
+        self._heard_at = self._site.clock.monotonic()
+
+    def drop(self) -> None:
+        """End the connection, from any thread; `follow` returns."""
+        if stream := self._stream:
             stream.close()
 
     def close(self) -> None:
         """Close the stream for good, from any thread."""
         self._closed = True
-        if stream := self._stream:
-            stream.close()
+        self.drop()

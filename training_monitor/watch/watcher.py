@@ -227,7 +227,7 @@ class TrainingWatcher:
     # ------------------------------------------------------------ following
 
     def start_streaming(self, callback: Callback) -> Callable[[], None]:
-        """Follow the log: `callback` gets each new line once, in order, within a second while the connection holds.
+        """Follow the log: `callback` gets each new line once, in order, as it is written while the connection holds.
 
         A lost connection is reopened, and bridged by polls meanwhile; that neither loses nor repeats lines, nor does a
         rotation (the rest of FILE.1 is read) or a truncation. After a kill, the process that continues may get the last
@@ -280,7 +280,7 @@ class TrainingWatcher:
 
 
 class _Streaming:
-    """Two threads: one reads the log, the other keeps its connection alive and polls the rest."""
+    """Two threads: one reads the log, the other looks whether its connection is lost, and polls the rest."""
 
     def __init__(self, watcher: TrainingWatcher, callback: Callback, *, polls: bool) -> None:
         self._watcher, self._callback, self._polls = watcher, callback, polls
@@ -372,7 +372,7 @@ class _Streaming:
             get_logger().exception("%s: the callback of the stream failed", self._watcher.job.label)
 
     def _tend(self) -> None:
-        """Poll every `poll_interval`, and drop a connection that has gone silent."""
+        """Poll every `poll_interval`, and read a log that has gone silent."""
         watcher, due = self._watcher, 0.0
         while not self._stopping.is_set():
             if self._polls and watcher.clock.monotonic() >= due:
@@ -381,6 +381,19 @@ class _Streaming:
                     watcher.poll()
                 except TrainingMonitorError as error:
                     get_logger().info("%s: cannot ask: %s", watcher.job.label, error)
-            if self._log:
-                self._log.drop_if_silent()
+            if self._log and self._log.is_silent:
+                self._check(self._log)
             watcher.clock.wait(self._stopping, min(TICK_SECONDS, watcher.config.poll_interval))
+
+    def _check(self, log: LogStream) -> None:
+        """Read the log: if it is not as silent as its connection, drop that."""
+        watcher = self._watcher
+        before = watcher.state.cursor
+        try:
+            is_all = self._read()
+        except TrainingMonitorError as error:
+            get_logger().info("%s: cannot ask: %s", watcher.job.label, error)
+            return
+        if not is_all or watcher.state.cursor != before:
+            log.drop()
+        log.heard()

@@ -18,10 +18,6 @@ def frame(offset: int, data: bytes) -> bytes:
     return b"%s %d %d\n%s\n%s end\n" % (NONCE.encode(), offset, len(data), data, NONCE.encode())
 
 
-def alive() -> bytes:
-    return NONCE.encode() + b" alive\n"
-
-
 def cursor_at(file: bytes, offset: int) -> LogCursor:
     before = file[max(0, offset - 256) : offset]
     return LogCursor(offset, 7, hashlib.md5(before).hexdigest())
@@ -48,7 +44,7 @@ def test_every_line_comes_once_however_frames_and_chunks_are_cut(subtests: pytes
             cursor, wire, at = cursor_at(file, start), b"", LineCutter.begin(cursor_at(file, start))
             while at < len(file):
                 data = file[at : at + chance.randrange(1, 500)]
-                wire += alive() * chance.randrange(2) + frame(at, data)
+                wire += frame(at, data)
                 at += len(data)
             cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
             text, end = read(cursor, wire, cuts)
@@ -84,7 +80,7 @@ def test_without_md5_on_the_target_the_cursor_carries_no_check() -> None:
 def test_a_frame_whose_bytes_are_missing_is_no_frame() -> None:
     short = frame(0, b"only four").replace(b"only four", b"only")
     with pytest.raises(ParseError, match="changed while it was read"):
-        FrameReader(NONCE).feed(short + alive() * 5)
+        FrameReader(NONCE).feed(short + b"x" * 99)
 
 
 def test_what_a_log_says_cannot_pass_for_a_frame() -> None:
@@ -112,3 +108,38 @@ def test_an_endless_line_is_given_in_parts() -> None:
     held = lines.cut(first)
     assert (held.text, len(held.partial), held.cursor) == ("", HELD_BYTES - 1, LogCursor(0, 7, ""))
     assert len(lines.cut(second).text) == HELD_BYTES + 2
+
+
+PROGRAMS = b"/usr/bin/./././//./"
+
+
+def tailed(offset: int, data: bytes) -> bytes:
+    return b"%s tail %d %s\n%s" % (NONCE.encode(), offset, PROGRAMS, data)
+
+
+def test_what_tail_prints_is_read_as_it_comes_however_it_is_cut(subtests: pytest.Subtests) -> None:
+    for seed in range(30):
+        with subtests.test(seed=seed):
+            chance = random.Random(seed)
+            paths = ["/usr/bin/./\n", PROGRAMS[:-1].decode() + "\n"]
+            choices = ["step 1\n", f"\n{NONCE} moved\n", "x" * 500 + "\n", *paths]
+            file = "".join(chance.choice(choices) for _ in range(200)).encode()
+            start = chance.choice([0, 7, 300])
+            start = file.find(b"\n", start) + 1
+            cursor = cursor_at(file, start)
+            wire = tailed(LineCutter.begin(cursor), file[LineCutter.begin(cursor) :])
+            cuts = sorted(chance.randrange(len(wire)) for _ in range(60))
+            text, end = read(cursor, wire, cuts)
+            assert text == file[start:].decode()
+            assert end == cursor_at(file, len(file))
+
+
+def test_nothing_counts_after_tail_has_said_something(subtests: pytest.Subtests) -> None:
+    message = PROGRAMS + b"tail: log: file truncated\n"
+    wire = tailed(0, b"step 1\nstep 2\nste" + message + b"step 3\n")
+    for cut in range(len(wire)):
+        with subtests.test(cut=cut):
+            frames, lines = FrameReader(NONCE), LineCutter(LogCursor(0, 7, ""))
+            news = [lines.cut(each) for part in (wire[:cut], wire[cut:]) for each in frames.feed(part)]
+            assert "".join(new.text for new in news) == "step 1\nstep 2\n" and news[-1].partial == "ste"
+            assert frames.interrupted and not frames.moved
