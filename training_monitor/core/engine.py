@@ -214,7 +214,8 @@ class Engine:
             answered = self._look(key)
             with self._idle:
                 self._schedule.end(key, self.clock.monotonic(), answered=answered)
-                self._idle.notify_all()
+                if self._schedule.is_idle:
+                    self._idle.notify_all()
             self._note_change()
 
     def _look(self, key: str) -> bool:

@@ -9,6 +9,7 @@ only it can tell.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -65,12 +66,20 @@ else:
 
     def replace(value, /, **changes):
         """Return a value of the same class with these fields changed."""
-        given = {name: getattr(value, name) for name, each in getattr(value, _FIELDS).items() if each.init}
-        return type(value)(**{**given, **changes})
+        cls = type(value)
+        names, read = _reader(cls)
+        return cls(**{**dict(zip(names, read(value))), **changes})
 
     def asdict(value):
         """Return the fields of a value by name, and those of the values in it; everything else is copied."""
         return {name: _copy(getattr(value, name)) for name in getattr(value, _FIELDS)}
+
+
+@cache
+def _reader(cls: type) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
+    """Return the arguments of a class, and what reads all of them from a value."""
+    names = [name for name, each in getattr(cls, _FIELDS).items() if each.init]
+    return names, attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
 
 
 def _copy(value: Any) -> Any:

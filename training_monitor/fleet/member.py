@@ -21,7 +21,7 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
 from training_monitor.core.regex import regex
-from training_monitor.core.store import Store
+from training_monitor.core.store import MOST_LOOKS, Store
 from training_monitor.core.values import TrainingStatus, WatchedJob
 from training_monitor.fleet.alerts import ToldMember
 from training_monitor.fleet.config import DEFAULT_LOG_PATHS, FleetConfig
@@ -31,6 +31,7 @@ from training_monitor.fleet.values import MOST_RUN, REPORTED, FleetSample, Membe
 from training_monitor.health.host import LogHost, log_host_question
 from training_monitor.judging.limits import WatchConfig
 from training_monitor.logs.patterns import LogPattern, parse_metrics
+from training_monitor.observe.kept_looks import Looks
 from training_monitor.observe.looks import (
     FRESH_SECONDS,
     Look,
@@ -51,7 +52,8 @@ JUDGE_SECONDS = 30.0
 FIRST_PARSED, PARSED = 8192, 2048  # at the first look, and later
 FIND_SECONDS = 300.0  # between two searches for a training that was not found
 READ_AGAIN = 400
-KEPT_SAMPLES = 720
+KEPT_SAMPLES, KEPT_SECONDS = 240, 6 * 3600.0
+KEPT_LOOKS = MOST_LOOKS  # judged by fewer, a training that stays slow may seem well again
 ROW_SECONDS = 5.0
 _NOT_KNOWN = -sys.float_info.max  # nan is a valid value of a loss
 LINE_LENGTH = 1000
@@ -95,8 +97,9 @@ class FleetMember:
         self._log_path: str | None = None
         self._lock = threading.Lock()
         self._row: tuple[Seen, Listed, float, TrainingMetrics] | None = None
-        self._past = LastSamples(KEPT_SAMPLES)
+        self._past = LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         self._sampled_at: float | None = None
+        self._address: tuple[tuple[object, object], Target] | None = None  # as listed, and read
 
     @property
     def instance(self) -> int | None:
@@ -121,7 +124,12 @@ class FleetMember:
         row = self.listed.row
         if self.listed.lost or row is None or row.get("actual_status") != "running":
             return None
-        return read_address(self.target, row) if row.get("ssh_host") and row.get("ssh_port") else None
+        listed = row.get("ssh_host"), row.get("ssh_port")
+        if not all(listed):
+            return None
+        if self._address is None or self._address[0] != listed:
+            self._address = listed, read_address(self.target, row)
+        return self._address[1]
 
     @property
     def is_asked(self) -> bool:
@@ -170,7 +178,7 @@ class FleetMember:
 
     def _new_state(self) -> WatchState:
         state = WatchState(read_again=READ_AGAIN)
-        state.looks.store = self._store
+        state.looks = Looks(self._store, most=KEPT_LOOKS)
         return state
 
     def fail(self, error: str, now: float) -> None:
@@ -214,7 +222,7 @@ class FleetMember:
         status = self._state.take_look(look, now, WATCH, judge_every=JUDGE_SECONDS)
         return TargetReading(
             timestamp=now,
-            status=self._shorten(status, absent),
+            status=self._complete(status, absent),
             gpus=look.gpus,
             disk_percent=host.disk_percent,
             ram_percent=host.ram_percent,
@@ -230,13 +238,13 @@ class FleetMember:
             return "no log found"
         return "its process and its log are gone" if look.is_running is False else "its log is there no more"
 
-    def _shorten(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
-        """Return the status without what is not shown: a thousand losses per member should not be kept twice."""
+    def _complete(self, status: TrainingStatus, absent: str | None) -> TrainingStatus:
+        """Return the status with the speed, if the log does not tell it, and why the training is absent."""
         progress = status.progress
         if progress.steps_per_second is None:
             progress = replace(progress, steps_per_second=speed_of(self._state.looks.all()))
         message = status.message if absent is None else absent
-        return replace(status, progress=progress, totals={}, recent_output="", message=message)
+        return replace(status, progress=progress, message=message)
 
     def _run_number(self, look: Look) -> int:
         """Return a number for the process or job, the same in every monitor; 0: unknown."""
@@ -269,6 +277,7 @@ class FleetMember:
         text = _end_of(drawn, PARSED if self._state.cursor else FIRST_PARSED)
         short = replace(new, text=text, partial=new.partial[-LINE_LENGTH:])
         lines = self._state.take_log(short, tail)
+        self._state.totals.losses.clear()  # samples and observations have them
         text = _end_of(drawn, KEPT_LOGS * LINE_LENGTH) or "".join(f"{line}\n" for line, _ in lines)
         with self._lock:
             self._lines.add(text, short.partial)
@@ -317,7 +326,7 @@ class FleetMember:
 
     def remember(self, samples: Sequence[FleetSample]) -> None:
         """Prepend earlier samples, read from the history."""
-        here, past = self._past.all(), LastSamples(KEPT_SAMPLES)
+        here, past = self._past.all(), LastSamples(KEPT_SAMPLES, KEPT_SECONDS)
         for each in (*(each for each in samples if not here or each.timestamp < here[0].timestamp), *here):
             past.add(each)
         self._past = past
@@ -342,24 +351,56 @@ def _end_of(text: str, length: int) -> str:
 
 
 class LastSamples:
-    """The newest `size` samples."""
+    """Samples of the last `seconds`, at most `size`; of more, every second one is dropped, but never the newest.
 
-    def __init__(self, size: int) -> None:
-        self._rows: deque[tuple[str | None, array[float]]] = deque(maxlen=size)
+    There is a column for each value that was ever known, so that a member takes some 20 kB.
+    """
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self._size, self._seconds, self._gap = size, seconds, 0.0
+        self._times, self._status = array("d"), list[str | None]()
+        self._columns: dict[str, array[float]] = {}
+        self._lock = threading.Lock()
 
     def add(self, sample: FleetSample) -> None:
         """Add the newest sample."""
-        values = (sample.values.get(name) for name in REPORTED)
-        row = array("d", (sample.timestamp, *(_NOT_KNOWN if each is None else each for each in values)))
-        self._rows.append((sample.status, row))
+        with self._lock:
+            times = self._times
+            if len(times) > 1 and 0.0 <= times[-1] - times[-2] < self._gap:
+                self._keep(slice(len(times) - 1))
+            self._append(sample)
+            oldest = sample.timestamp - self._seconds
+            self._keep(slice(next(at for at, each in enumerate(self._times) if each >= oldest), None))
+            if len(self._times) > self._size:
+                self._keep(slice((len(self._times) - 1) % 2, None, 2))
+                self._gap = 0.75 * (self._times[-1] - self._times[0]) / len(self._times)
+
+    def _append(self, sample: FleetSample) -> None:
+        values = {name: sample.values.get(name) for name in REPORTED}
+        for name, value in values.items():
+            if value is not None and name not in self._columns:
+                self._columns[name] = array("d", [_NOT_KNOWN]) * len(self._times)
+        for name, column in self._columns.items():
+            value = values[name]
+            column.append(_NOT_KNOWN if value is None else value)
+        self._times.append(sample.timestamp)
+        self._status.append(sample.status and sys.intern(sample.status))
+
+    def _keep(self, kept: slice) -> None:
+        if kept == slice(0, None):
+            return
+        self._times, self._status = self._times[kept], self._status[kept]
+        self._columns = {name: column[kept] for name, column in self._columns.items()}
 
     def all(self) -> tuple[FleetSample, ...]:
         """Return the samples, oldest first."""
-        found = []
-        for status, (at, *numbers) in self._rows.copy():
-            values = [None if each == _NOT_KNOWN else each for each in numbers]
-            found.append(FleetSample(at, dict(zip(REPORTED, values)), status))
-        return tuple(found)
+        with self._lock:
+            times, status = self._times[:], self._status[:]
+            rows = [dict.fromkeys(REPORTED) for _ in times]
+            for name, column in self._columns.items():
+                for row, value in zip(rows, column):
+                    row[name] = None if value == _NOT_KNOWN else value
+        return tuple(map(FleetSample, times, rows, status))
 
 
 class LastLines:

@@ -17,7 +17,7 @@ from training_monitor.core.units import format_duration
 from training_monitor.core.values import Notice
 from training_monitor.fleet.alerts import ToldAccount, decide_account_alerts, decide_fleet_alerts
 from training_monitor.fleet.config import FleetConfig
-from training_monitor.fleet.member import FleetMember
+from training_monitor.fleet.member import KEPT_SECONDS, FleetMember
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.notify.heartbeat import OutageRecord
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
 
 KEPT_ALERTS = 200
-REMEMBERED_SECONDS = 2 * 3600.0
 _Words = tuple[tuple[str, str, str], tuple[str, str, str]]  # kind, level and text of an outage, and of its end
 _REACH = ("unreachable", "error", "no answer for"), ("reached", "warning", "it answers again after")
 _STATE = (
@@ -110,7 +109,7 @@ class FleetRecord:
             return
         member.remembered = True
         try:
-            member.remember(self._history.read(member.key, now - REMEMBERED_SECONDS))
+            member.remember(self._history.read(member.key, now - KEPT_SECONDS))
         except TrainingMonitorError as error:
             get_logger().info("%s: no history: %s", member.key, error)
 

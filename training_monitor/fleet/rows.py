@@ -97,7 +97,10 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
 
 def clean_text(text: str, length: int = MOST_WORDS) -> str:
     """Return a foreign text without colours and control characters, at most `length` characters of it."""
-    plain = strip_ansi(text[: 4 * length])
+    plain = text[: 4 * length]
+    if plain.isprintable():
+        return plain.rstrip()[:length]
+    plain = strip_ansi(plain)
     if not plain.isprintable():
         plain = "".join(each if each.isprintable() else " " for each in plain)
     return plain.rstrip()[:length]

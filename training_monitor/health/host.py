@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from training_monitor.core.averages import average
 from training_monitor.core.errors import ParseError, ToolNotFound, TrainingMonitorError
@@ -24,6 +25,7 @@ from training_monitor.targets.transport import Transport
 _SEPARATOR = "-- processes --"
 
 
+@lru_cache(maxsize=4)  # a fleet asks the same of each member
 def gpu_question(limit: float = 10.0) -> Question[tuple[GpuTable, tuple[GpuProcess, ...]]]:
     """Ask for all GPUs and their processes: two nvidia-smi calls under one time limit."""
     script = format_call("gpu", "show", fields=",".join(GPU_FIELDS), minimal_fields=",".join(GPU_FIELDS_MINIMAL))

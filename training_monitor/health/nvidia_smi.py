@@ -9,7 +9,6 @@ Sources: `nvidia-smi --help-query-gpu` and the driver's messages ([N/A] on MIG a
 
 from __future__ import annotations
 
-import math
 import re
 
 from training_monitor.core.errors import ParseError
@@ -55,7 +54,7 @@ _DRIVER_ERRORS = regex(
 _NO_GPU = regex(r"No devices were found", re.IGNORECASE)
 
 
-_NUMBER = regex(r"[+-]?\d{1,12}(?:\.\d{1,9})?")
+_NUMBER = regex(r"([+-]?\d{1,12}(?:\.\d{1,9})?)\s?(?:%|W|MiB|MB|C)?", re.ASCII)
 
 
 _ERROR_WORD = regex(r"\[?(?:Unknown Error|GPU requires reset|GPU is lost|ERR!|Unable to .{0,80})\]?", re.IGNORECASE)
@@ -169,11 +168,8 @@ def _gpu(row: dict[str, str]) -> Gpu:
 
 def _number(text: str) -> float | None:
     """Parse `35`, `35 %`, `300.00 W` or `81920 MiB`; None for `[N/A]`, `[Not Supported]`, an error or nothing."""
-    found = _NUMBER.match(text.strip())
-    if not found or not re.fullmatch(r"\s?(?:%|W|MiB|MB|C)?", text.strip()[found.end() :]):
-        return None
-    number = float(found[0])
-    return number if math.isfinite(number) else None
+    found = _NUMBER.fullmatch(text.strip())
+    return float(found[1]) if found else None
 
 
 def _word(text: str) -> str | None:

@@ -133,6 +133,8 @@ class LogTotals:
         return read_progress(text, replace(self.epochs))
 
     def _read_all(self, text: str) -> None:
+        if not text:
+            return
         newest = _Newest({name: getattr(self.progress, name) for name in _FIELDS}, self.epochs, self.job_bar)
         repeats, losses, passed = Repeats(newest), list[StepAndLoss](), 0
         for line in shapes_and_lines(text):

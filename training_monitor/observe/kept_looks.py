@@ -7,8 +7,9 @@ one training again and again, each time in one round trip, and adds to that hist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
@@ -30,12 +31,20 @@ from training_monitor.targets.target import Target
 WINDOW = 720  # observations that are judged at most
 KEEP_SECONDS = 10.0  # least time between two observations in the store; those in between stay in memory
 KNOWN_SECONDS = 600.0  # after a longer gap, the age of the newest step is read from the log again
+_NAMES = tuple(each.name for each in fields(Observation))
+_values = attrgetter(*_NAMES)
 _DEFAULTS = {each.name: each.default for each in fields(Observation)}
 
 
 def _known(observation: Observation) -> dict[str, Any]:
     """Return the fields of an observation that are known: most are not, and many observations are kept."""
     return {name: value for name, value in encode(observation).items() if value != _DEFAULTS[name]}
+
+
+def _sharing(new: Observation, last: Sequence[Observation]) -> Observation:
+    """Return the observation with the very values of the last one where they are equal, since most stay the same."""
+    same = {name: before for name, before in zip(_NAMES, _values(last[0])) if before is not None} if last else {}
+    return replace(new, **{name: value for name, value in same.items() if value == getattr(new, name)})
 
 
 def _readable(texts: Iterable[str]) -> Iterator[Observation]:
@@ -54,11 +63,12 @@ def look_key(target: Target, job: WatchedJob, path: str | None) -> str:
 class Looks:
     """The observations of one training, oldest first; with a store and a key, including those made by other commands.
 
-    `problem` is why they can no longer be kept in the store; then they are kept in memory only.
+    At most `most` are judged, see `thin_looks`. `problem` is why they can no longer be kept in the store; then they are
+    kept in memory only.
     """
 
-    def __init__(self, store: Store | None = None, key: str = "") -> None:
-        self.store, self.key = store, key
+    def __init__(self, store: Store | None = None, key: str = "", most: int = WINDOW) -> None:
+        self.store, self.key, self.most = store, key, most
         self.problem: str | None = None
         self._seen = self._stored()
         self._kept = self._seen[-2:]  # the newest in the store
@@ -70,7 +80,7 @@ class Looks:
         """Add an observation; those with a later time are dropped: the clock was set back since."""
         self._seen = [each for each in self._seen if each.timestamp < observation.timestamp]
         self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
-        self._seen = thin_looks([*self._seen, observation], WINDOW)
+        self._seen = thin_looks([*self._seen, _sharing(observation, self._seen[-1:])], self.most)
         if self.store and self.key and self._is_worth_keeping(observation):
             try:
                 self._keep(self.store, observation)

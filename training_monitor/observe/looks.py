@@ -252,7 +252,7 @@ _ACTIVE = regex(r"([*?\[\]!^-]+)")  # stays unquoted in a pattern; `!`, `^` and 
 def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
     """Return the job's log file as a shell expression; `cursor` is its reader's position."""
     if job.log_paths:
-        return _newest_of(job.log_paths, cursor)
+        return _newest_of(tuple(job.log_paths), cursor.inode if cursor else "")
     if job.log_file is not None:
         return quote_path(job.log_file)
     if job.job_id is None:
@@ -260,10 +260,10 @@ def log_expression(job: WatchedJob, cursor: LogCursor | None = None) -> str:
     return process_log(job.job_id) if is_process_job(job.job_id) else ray_log(job.job_id)
 
 
-def _newest_of(patterns: Sequence[str], cursor: LogCursor | None) -> str:
+@lru_cache(maxsize=256)  # several questions of one look are about the same log
+def _newest_of(patterns: tuple[str, ...], inode: int | str) -> str:
     """Return the newest regular file that matches, or nothing; a file literally named like a pattern wins."""
-    inode = cursor.inode if cursor else ""
-    words = _pattern_words(tuple(patterns))
+    words = _pattern_words(patterns)
     return f'"$({format_call("watched_log", "show_newest", *words, inode=inode, stays=STAYS_SECONDS)})"'
 
 

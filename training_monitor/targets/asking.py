@@ -12,9 +12,9 @@ lose the output. Every script must therefore be idempotent.
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
@@ -119,11 +119,12 @@ def ask(
 def format_script(questions: Sequence[Question[Any]], nonce: str) -> str:
     """Return the program for `sh -s` that asks all questions and prints a frame for each."""
     words = [word for question in questions for word in (question.limit, question.script)]
-    ends = _format_ends({question.limit for question in questions})
+    ends = _format_ends(frozenset(question.limit for question in questions))
     return format_call("ask", "ask_all", *words, _nonce=nonce, _most=MAX_ANSWER_BYTES, _ends=ends)
 
 
-def _format_ends(limits: Collection[float]) -> str:
+@cache
+def _format_ends(limits: frozenset[float]) -> str:
     """Format when to kill what: at each limit the question's processes, a second later their reader."""
     ends = sorted([(limit, "TM_ASK", limit) for limit in limits] + [(limit + 1, "TM_READ", limit) for limit in limits])
     words, now = [], 0.0
@@ -136,7 +137,7 @@ def _format_ends(limits: Collection[float]) -> str:
 def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
     """Return the replies by question number, None for one without an end; None when the closing mark is missing."""
     replies: dict[int, Reply | None] = {}
-    parts = re.split(rf"^{nonce} ", text, flags=re.MULTILINE)[1:]
+    parts = f"\n{text}".split(f"\n{nonce} ")[1:]
     if not parts or parts[-1].strip() != "close":
         return None
     for part, following in zip(parts, parts[1:]):
@@ -146,7 +147,7 @@ def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
         _, number, begin, end = head.split(" ")
         exit_code = int(following.split()[1]) if following.startswith("exit ") else None
         duration = max(0.0, float(end) - float(begin))
-        replies[int(number)] = None if exit_code is None else Reply(body.removesuffix("\n"), exit_code, duration)
+        replies[int(number)] = None if exit_code is None else Reply(body, exit_code, duration)
     return replies
 
 

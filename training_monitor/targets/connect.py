@@ -140,8 +140,11 @@ def _vast_options(target: Target) -> list[str]:
 def _private_folder(path: str) -> str | None:
     """Create a folder and return it; None if that fails or others can write to it."""
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        seen = os.stat(path, follow_symlinks=False)
+        try:
+            seen = os.lstat(path)
+        except FileNotFoundError:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            seen = os.lstat(path)
     except OSError:
         return None
     ours = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o022

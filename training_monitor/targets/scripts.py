@@ -83,4 +83,8 @@ def _listed(title: str, text: str) -> list[str]:
 
 
 def _word(value: str | float) -> str:
-    return value if isinstance(value, Quoted) else shlex.quote(f"{value:g}" if isinstance(value, float) else str(value))
+    if isinstance(value, Quoted):
+        return value
+    if isinstance(value, str):
+        return shlex.quote(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -276,10 +276,10 @@ class WatchState:
         if path or not self.look_key:
             self.look_key = look_key(target, job, path)
         if self.looks.key != self.look_key:
-            self.looks = Looks(self.looks.store, self.look_key)
+            self.looks = Looks(self.looks.store, self.look_key, self.looks.most)
 
     def take_look(self, look: Look, now: float, config: WatchConfig, *, judge_every: float = 0.0) -> TrainingStatus:
-        """Add one look, judge the run by all of them, and return its status.
+        """Add one look, judge the run by all of them, and return its status, but for the totals and output of its log.
 
         Looks less than `judge_every` seconds apart keep the verdict: judging costs as much as a long log. A look that
         does not find the log that was read before is not an observation: it cannot tell whether the run makes steps.
@@ -323,7 +323,7 @@ class WatchState:
             stall=self.verdict.stall or NOT_STALLING,
             checkpoints=look.checkpoints,
             unlisted_checkpoints=look.unlisted_checkpoints,
-            recent_output="\n".join((self.output + self.partial).replace("\r", "\n").split("\n")[-OUTPUT_LINES:]),
+            recent_output="",
             timestamp=now,
             status=look.view.status if look.view else JobStatus.RUNNING if look.is_running else JobStatus.UNKNOWN,
             exit_code=look.view.exit_code if look.view else None,
@@ -331,11 +331,16 @@ class WatchState:
             loss=self.loss,
             generation=self.generation,
             runtime=_runtime(look, now),
-            totals=self.totals.as_dict(),
+            totals={},
             errors=look.errors,
             step=step,
             verdict=self.verdict,
         )
+
+    def with_log(self, status: TrainingStatus) -> TrainingStatus:
+        """Add the totals of the log and its last lines to a status."""
+        lines = (self.output + self.partial).replace("\r", "\n").split("\n")
+        return replace(status, recent_output="\n".join(lines[-OUTPUT_LINES:]), totals=self.totals.as_dict())
 
     def judge(self, now: float, config: WatchConfig) -> Verdict:
         """Judge the run by all observations so far."""

@@ -118,7 +118,7 @@ class TrainingWatcher:
             if look.log:
                 self.state.take_log(look.log, look.log_tail)
             self.state.open_looks(self.target, self.job, look)
-            status = self.state.take_look(look, self.clock.time(), self.config)
+            status = self.state.with_log(self.state.take_look(look, self.clock.time(), self.config))
             self.save()
         return status
 

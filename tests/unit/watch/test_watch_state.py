@@ -54,7 +54,7 @@ class Watched:
     def look(self, look: Look | None = None, after: float = 60) -> TrainingStatus:
         self.again()
         self.now += after
-        return self.state.take_look(look or running(), self.now, CONFIG)
+        return self.state.with_log(self.state.take_look(look or running(), self.now, CONFIG))
 
 
 # ---------------------------------------------------------------- keeping
