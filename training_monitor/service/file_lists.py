@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -15,6 +16,7 @@ from training_monitor.core.errors import CommandFailed, ParseError, SettingsErro
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Question
 from training_monitor.core.regex import regex
+from training_monitor.core.units import format_bytes
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 
@@ -22,7 +24,9 @@ PARTIAL = ".training_monitor_partial"
 INCOMING = f"{PARTIAL}/incoming"  # temporary files being written; the leftovers of a killed writer are never resumed
 MOST_FILES = 20_000
 LIST_SECONDS = 120.0
-MOST_NAME_BYTES = 4096
+SPARE_BYTES = 64 * 1024 * 1024  # what is copied leaves so much free on the disk of this machine
+MOST_BYTES = 16 * 1024**4  # of all files of a folder
+MOST_NAME_BYTES, MOST_PART_BYTES = 4096, 255  # of a path, and of one name in it: no Linux file system has more
 _FILE = regex(r"([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)", re.DOTALL)
 
 
@@ -65,7 +69,7 @@ def find_name_problem(name: str) -> str | None:
         return "a newline in its name"
     if "\ufffd" in name or any("\ud800" <= character <= "\udfff" for character in name):
         return "a name that is no UTF-8"
-    if len(name.encode()) > MOST_NAME_BYTES:
+    if len(name.encode()) > MOST_NAME_BYTES or any(len(part.encode()) > MOST_PART_BYTES for part in name.split("/")):
         return "a name that is too long"
     return None
 
@@ -101,10 +105,10 @@ def parse_file_list(text: str) -> FileList | None:
                 continue
             if f"/{PARTIAL}/" in f"/{name}":
                 partial += file.size
-            elif find_name_problem(name):
+            elif find_name_problem(_inside(name)):
                 refused.append(ascii(name[:200]))
             else:
-                files[_inside(name)] = file
+                files[name] = file
         elif kind == "other":
             others.add(_inside(rest.removeprefix("./")))
         elif kind == "refused":
@@ -148,9 +152,11 @@ def _inside(name: str) -> str:
 
 
 def _check_tree(files: Mapping[str, ListedFile]) -> None:
-    """Check that no file is also the folder of another file. Raises ParseError."""
+    """Check that there are not too many files, and that none is also the folder of another. Raises ParseError."""
     if len(files) > MOST_FILES:
         raise ParseError(f"more than {MOST_FILES} files", source="folder")
+    if sum(file.size for file in files.values()) > MOST_BYTES:
+        raise ParseError(f"more than {format_bytes(MOST_BYTES)}", source="folder")
     for name in files:
         if any(above in files for above in folders_above(name)):
             raise ParseError("a file inside of a file", source="folder", text=ascii(name[:200]))
@@ -279,13 +285,52 @@ def _look(path: str) -> ListedFile | None:
 
 def check_no_links(folder: str, names: Iterable[str]) -> None:
     """Raise CommandFailed where writing `names` into a folder of this machine would follow or replace a link."""
-    ways = {way for name in names for way in (name, *folders_above(name))} | {PARTIAL}
+    ways = {way for name in names for way in (name, *folders_above(name))} | {PARTIAL, INCOMING}
     for way in sorted(ways):
         if os.path.islink(os.path.join(folder, way)):
             raise CommandFailed(
                 f"{os.path.join(folder, way)!r} is a link on this machine, nothing is written there",
                 hint="remove the link, or copy into another folder",
             )
+
+
+def check_no_twins(folder: str, names: Iterable[str]) -> None:
+    """Raise CommandFailed where a folder of this machine takes two of `names` for the same, as on macOS.
+
+    Our own folder below it (INCOMING) is there.
+    """
+    if not os.path.exists(os.path.join(folder, INCOMING.upper())):
+        return
+    if twins := find_twins(names):
+        raise CommandFailed(
+            f"{ascii(twins[0][:200])} and {ascii(twins[1][:200])} are one name in {folder!r}",
+            hint="rename one of them there, or copy into a folder that tells upper and lower case apart",
+        )
+
+
+def find_twins(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that differ only in case or in how their accents are written; None without any."""
+    import unicodedata
+
+    seen: dict[str, str] = {}
+    for name in names:
+        for way in (name, *folders_above(name)):
+            known = seen.setdefault(unicodedata.normalize("NFC", way).casefold(), way)
+            if known != way:
+                return known, way
+    return None
+
+
+def check_fits(folder: str, there: FileList, files: Mapping[str, ListedFile]) -> None:
+    """Raise CommandFailed where the disk of this machine has no space for those of `files` that are not `there`."""
+    needed = sum(file.size for name, file in files.items() if there.files.get(name) != file) - there.partial_bytes
+    disk = shutil.disk_usage(folder)
+    if disk.total and needed > 0 and needed + SPARE_BYTES > disk.free:
+        raise CommandFailed(
+            f"the disk of {folder!r} has no space for it: {format_bytes(needed)} are to come,"
+            f" {format_bytes(disk.free)} are free",
+            hint="free some space, or copy into another folder",
+        )
 
 
 def check_no_others(there: FileList, files: Mapping[str, ListedFile], target: str) -> None:

@@ -30,8 +30,10 @@ from training_monitor.service.file_lists import (
     INCOMING,
     FileList,
     ListedFile,
+    check_fits,
     check_no_links,
     check_no_others,
+    check_no_twins,
     find_name_problem,
     is_inside,
     list_arrived,
@@ -315,7 +317,7 @@ def fetch_folder(
     Raises:
         SettingsError: `local` cannot be created, or `only` names something outside of `remote`.
         CommandFailed: there is no such folder, file or name, or files did not arrive in three tries without progress,
-            or the disk here is full, or a link is in the way here.
+            or the disk here is full or has no space for what is listed, or a link is in the way here.
         CommandTimedOut: not everything was copied in time; call again to resume.
         CommandError: the target could not be asked.
     """
@@ -327,13 +329,18 @@ def fetch_folder(
     def look() -> _Look:
         source = _existing(list_remote(site, remote, names), remote, names, str(site))
         check_no_links(folder, source.files)
-        return _Look(source, list_arrived(folder, source.files), _usable(source, site.target))
+        there = list_arrived(folder, source.files)
+        check_fits(folder, there, source.files)
+        return _Look(source, there, _usable(source, site.target))
 
     def send(seen: _Look, batch: list[str], tool: Tool, limit: float) -> Sent:
         _make_folder(os.path.join(folder, INCOMING))
+        check_no_twins(folder, seen.wanted)
+        files = {name: seen.wanted[name] for name in batch}
         if tool == "rsync":
-            return send_by_rsync(reach, batch, seen.source.root, folder, push=False, limit=limit)
-        return fetch_by_tar(reach, {name: seen.wanted[name] for name in batch}, seen.source.root, folder, limit=limit)
+            largest = max(file.size for file in files.values())
+            return send_by_rsync(reach, batch, seen.source.root, folder, push=False, limit=limit, largest=largest)
+        return fetch_by_tar(reach, files, seen.source.root, folder, limit=limit)
 
     def clear(seen: _Look) -> None:
         clear_here(folder, seen.wanted)
@@ -382,7 +389,7 @@ def _existing(found: FileList | None, remote: str, names: tuple[str, ...], targe
     absent = [each for each in wanted if not any(_is_below(name, each) for name in files)]
     problem = ""
     if found.refused:
-        problem = f"names with newlines, or that are no UTF-8: {', '.join(found.refused[:_SHOWN])}"
+        problem = f"names that are too long, have newlines, or are no UTF-8: {', '.join(found.refused[:_SHOWN])}"
     elif found.complaint:
         problem = f"it cannot be listed completely: {found.complaint}"
     elif len(files) < len(found.files):

@@ -1,7 +1,8 @@
 """Copy one batch of files to a target or back: by rsync, or by tar where one side has no rsync.
 
 Names travel as arguments or on stdin and are quoted once. Only requested regular files are written from what a target
-sends, and they get their names when they are complete.
+sends, and they get their names when they are complete. Of an archive, only what tar makes of regular files is read:
+links, devices, holes (sparse files) and compression are refused.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, cast
 
-from training_monitor.core.errors import last_lines
+from training_monitor.core.errors import ToolNotFound, last_lines
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import CommandResult, Question
 from training_monitor.service.file_lists import INCOMING, PARTIAL, ListedFile
@@ -24,9 +24,12 @@ from training_monitor.targets.scripts import format_call
 from training_monitor.targets.transport import KubectlTransport, SshTransport, Stream, Transport
 
 STALL_SECONDS = 60
-_COPY_BYTES = 1024 * 1024
-_HEADER_BYTES = 256 * 1024  # no archive of ours has more than this before a file
+_COPY_BYTES = 64 * 1024
+_HEADER_BYTES = 128 * 1024  # the most before a file: its long name, its attributes
+_END_BYTES = 64 * 1024  # the most after the last file: zeros, and what tar said
 _SAID_BYTES = 2000
+_GROWTH_BYTES = 64 * 1024 * 1024  # by which a file may have grown since it was listed
+_LIMITED = 'ulimit -f "$1"; shift; exec "$@"'  # in blocks of 512 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,19 @@ class Sent:
 
 
 def send_by_rsync(
-    reach: Transport, names: Sequence[str], source: str, destination: str, *, push: bool, limit: float
+    reach: Transport,
+    names: Sequence[str],
+    source: str,
+    destination: str,
+    *,
+    push: bool,
+    limit: float,
+    largest: int | None = None,
 ) -> Sent:
     """Copy files between a folder here and one behind `reach`, either way.
 
     A partly copied file is kept beside its destination for the next try; under its own name a file is always complete.
+    No file here grows far beyond `largest` bytes, whatever the other side sends.
 
     Raises:
         ToolNotFound: there is no rsync here.
@@ -66,8 +77,16 @@ def send_by_rsync(
             argv += [f"--rsync-path=mkdir -p {shlex.quote(incoming)} && rsync"]
         far = 1 if push else 0
         ends[far] = f"{_bracketed(reach.destination)}:{ends[far]}"
-    result = runner.run([*argv, "--", *ends], timeout=limit, input="\0".join(f"./{name}" for name in names))
+    words = [*_limited(largest), *argv, "--", *ends]
+    result = runner.run(words, timeout=limit, input="\0".join(f"./{name}" for name in names))
+    if result.exit_code == 127 and largest is not None:
+        raise ToolNotFound("rsync is not installed here", argv=tuple(words))
     return _sent(result)
+
+
+def _limited(largest: int | None) -> list[str]:
+    """Return the words before a command that may not write larger files."""
+    return [] if largest is None else ["sh", "-c", _LIMITED, "sh", str((largest + _GROWTH_BYTES) // 512)]
 
 
 def _rsh_word(word: str) -> str:
@@ -130,38 +149,44 @@ def fetch_by_tar(
     alarm.start()
     archive = _Archive(stream.chunks())
     try:
-        left = _unpack(archive, dict(files), destination)
+        _unpack(archive, dict(files), destination)
         archive.drain()
-    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
-        return Sent(False, archive.said() or str(error) or type(error).__name__)
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+        return Sent(False, "; ".join(filter(None, (archive.said(), str(error) or type(error).__name__))))
     finally:
         alarm.cancel()
         stream.close()
-    said = archive.said()
-    return Sent(False, said or "the archive ended early") if left else Sent(True, said)
+    return Sent(True, archive.said())
 
 
 class _Archive:
-    """A stream as a readable file; raises ValueError when it sends more than `allowed` bytes."""
+    """The bytes of a stream in order; raises ValueError when it sends more than `allowed` of them."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._rest, self._last = chunks, b"", b""
         self.allowed = _HEADER_BYTES
 
-    def read(self, size: int) -> bytes:
+    def _read(self, size: int) -> bytes:
         while len(self._rest) < size and (chunk := next(self._chunks, b"")):
             self._rest += chunk
         piece, self._rest = self._rest[:size], self._rest[size:]
         self.allowed -= len(piece)
         if self.allowed < 0:
             raise ValueError("it sends more than it said")
-        self._last = (self._last + piece)[-_SAID_BYTES:]
+        self._last = (self._last + piece[-_SAID_BYTES:])[-_SAID_BYTES:]
+        return piece
+
+    def take(self, size: int) -> bytes:
+        """Return exactly so many bytes. Raises ValueError."""
+        piece = self._read(size)
+        if len(piece) < size:
+            raise ValueError("the archive ended early")
         return piece
 
     def drain(self) -> None:
         """Read the rest of the stream."""
-        self.allowed = _HEADER_BYTES
-        while self.read(_SAID_BYTES):
+        self.allowed = _END_BYTES
+        while self._read(_SAID_BYTES):
             pass
 
     def said(self) -> str:
@@ -170,38 +195,73 @@ class _Archive:
         return last_lines(text.decode("utf-8", "replace")) if zeros or not before else ""
 
 
-def _unpack(source: _Archive, left: dict[str, ListedFile], folder: str) -> dict[str, ListedFile]:
-    """Write the requested files that have their listed size; return those that did not come."""
-    with tarfile.open(
-        fileobj=cast(IO[bytes], source), mode="r|", encoding="utf-8", errors="surrogateescape"
-    ) as archive:
-        while left:
-            source.allowed = _HEADER_BYTES
-            member = archive.next()
-            if member is None:
-                break
-            name = member.name.removeprefix("./")
-            file = left.get(name)
-            if file is None or not member.isreg() or member.size != file.size:
-                raise ValueError(f"{name[:200]!r} is not what was listed: it changed, or was never asked for")
-            source.allowed += member.size
-            content = archive.extractfile(member)
-            assert content is not None, "a regular file has content"
-            _write(content, os.path.join(folder, name), file, os.path.join(folder, INCOMING))
-            del left[name]
-    return left
+def _unpack(source: _Archive, left: dict[str, ListedFile], folder: str) -> None:
+    """Write the requested files, all of which must come, once and in their listed sizes. Raises ValueError."""
+    while (found := _next_file(source)) is not None:
+        name, size = found
+        file = left.pop(name.removeprefix("./"), None)
+        if file is None or size != file.size:
+            raise ValueError(f"{name[:200]!r} is not what was listed: it changed, or was never asked for")
+        source.allowed = size + tarfile.BLOCKSIZE
+        _write(source, os.path.join(folder, name.removeprefix("./")), file, os.path.join(folder, INCOMING))
+        source.take(-size % tarfile.BLOCKSIZE)
+    if left:
+        raise ValueError("the archive ended early")
 
 
-def _write(content: IO[bytes], path: str, file: ListedFile, incoming: str) -> None:
+def _next_file(source: _Archive) -> tuple[str, int] | None:
+    """Return the name and size of the file whose content comes next; None at the end of the archive.
+
+    Raises ValueError or HeaderError for anything but a regular file. TarFile is not used: it follows what a hostile
+    header says for minutes, or to the end of the disk.
+    """
+    source.allowed, more = _HEADER_BYTES, dict[bytes, bytes]()
+    while (block := source.take(tarfile.BLOCKSIZE)) != bytes(tarfile.BLOCKSIZE):
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        if header.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            name, size = more.get(b"path"), more.get(b"size")
+            return _text(name) if name else header.name, header.size if size is None else _number(size)
+        if header.type not in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
+            raise ValueError(f"{header.name[:200]!r} is no regular file without holes ({header.type!r})")
+        if not 0 < header.size <= _HEADER_BYTES:
+            raise ValueError("a header of its archive is too long")
+        content = source.take(header.size)
+        source.take(-header.size % tarfile.BLOCKSIZE)
+        is_name = header.type == tarfile.GNUTYPE_LONGNAME
+        more |= {b"path": content.partition(b"\0")[0]} if is_name else _read_records(content)
+    return None
+
+
+def _read_records(content: bytes) -> dict[bytes, bytes]:
+    """Return the records of an extended header, each `LENGTH KEY=VALUE` and a newline. Raises ValueError."""
+    records, begin = dict[bytes, bytes](), 0
+    while begin < len(content):
+        space = content.find(b" ", begin, begin + 8)
+        end = begin + _number(content[begin : max(space, begin)])
+        key, equals, value = content[space + 1 : end - 1].partition(b"=")
+        if not equals or content[end - 1 : end] != b"\n" or key.startswith(b"GNU.sparse"):
+            raise ValueError("a header of its archive is damaged, or of a file with holes")
+        records[key], begin = value, end
+    return records
+
+
+def _number(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 18:
+        raise ValueError("a number in its archive is none")
+    return int(text)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _write(source: _Archive, path: str, file: ListedFile, incoming: str) -> None:
     """Write to a temporary file and move it into place when it is complete."""
     number, temporary = tempfile.mkstemp(dir=incoming)
     try:
         with open(number, "wb") as out:
-            while piece := content.read(_COPY_BYTES):
-                out.write(piece)
-            size = out.tell()
-        if size != file.size:
-            raise ValueError("the archive ended early")
+            for begin in range(0, file.size, _COPY_BYTES):
+                out.write(source.take(min(_COPY_BYTES, file.size - begin)))
         os.utime(temporary, (file.mtime, file.mtime))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.replace(temporary, path)
