@@ -1,10 +1,14 @@
 """State that survives the supervisor: one sqlite file for all rooms, and one lock file per supervised job.
 
 The lock is flock(2): the kernel releases it when its holder dies, however it dies.
+
+A folder or file that others can write to is refused, and so are links in place of files, and a file of a later version.
+A damaged file is renamed to NAME.corrupt-N, and the rows that can still be read go on in a new one.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,6 +21,17 @@ from training_monitor.core.errors import AlreadySupervised, StateError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.records import Value, format_record, read_record
 from training_monitor.core.settings import state_dir
+from training_monitor.core.store_files import (
+    ELSEWHERE,
+    check_file,
+    check_state_file,
+    copy_rows,
+    explain_failure,
+    make_private,
+    move_aside,
+    names_aside,
+    tell,
+)
 from training_monitor.core.values import Delivery, Notice
 
 if TYPE_CHECKING:
@@ -100,6 +115,7 @@ PLAIN_MESSAGE = "message"  # the kind of a notice that is only a text
 MOST_NOTICES = 1000
 # Looks kept per training, and in total; the least recently seen trainings go first. About 300 bytes a look: a few MB.
 MOST_LOOKS, ALL_LOOKS = 240, 12_000
+BUSY_SECONDS = 30.0  # how long to wait for other writers
 _NOT_TRIED = Delivery("none", False)
 
 
@@ -123,14 +139,8 @@ class Store:
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or state_dir()
-        try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            os.makedirs(os.path.join(self.folder, "locks"), mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise StateError(
-                f"the state folder {self.folder} cannot be made: {error.strerror}",
-                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
-            ) from error
+        make_private(self.folder)
+        make_private(os.path.join(self.folder, "locks"))
         self.path = os.path.join(self.folder, "training_monitor.db")
         with self._open() as database:
             _migrate(database)
@@ -139,25 +149,91 @@ class Store:
     def _open(self) -> Iterator[sqlite3.Connection]:
         import sqlite3
 
+        database, number = self._connect()
+        try:
+            yield database
+        except sqlite3.Error as error:
+            if not _is_damage(error):
+                raise explain_failure(self.path, "used", error) from error
+            database.close()
+            raise StateError(self._set_aside(number, error), hint="ask again: a new file goes on") from error
+        finally:
+            database.close()
+
+    def _connect(self, *, is_new: bool = False) -> tuple[sqlite3.Connection, int]:
+        """Return a connection to the file, and its inode; a damaged file is set aside first."""
+        import sqlite3
+
         try:
             with suppress(FileExistsError):  # closing one that exists would drop the locks of this process on it
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            database = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
+            number = check_state_file(self.path)
+            database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise StateError(
-                f"the state file {self.path} cannot be opened: {error}",
-                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
-            ) from error
+            raise explain_failure(self.path, "opened", error) from error
         try:
-            database.execute("PRAGMA journal_mode=WAL")
-            yield database
+            self._begin(database)
+            return database, number
         except sqlite3.Error as error:
-            raise StateError(
-                f"the state file {self.path} cannot be used: {error}",
-                hint="look at the disk's free space, or move the file away",
-            ) from error
-        finally:
             database.close()
+            if is_new or not _is_damage(error):
+                raise explain_failure(self.path, "used", error) from error
+            tell(self._set_aside(number, error))
+            return self._connect(is_new=True)
+        except BaseException:
+            database.close()
+            raise
+
+    def _begin(self, database: sqlite3.Connection) -> None:
+        """Read the schema, and prepare for writing. Raises StateError for a file of a later version."""
+        [(version,)] = database.execute("PRAGMA user_version")
+        if not 0 <= version <= len(_MIGRATIONS):
+            raise StateError(
+                f"a later version of training_monitor wrote the state file {self.path}"
+                f" (layout {version}, this version knows {len(_MIGRATIONS)}); nothing was changed",
+                hint="update this package, or set TRAINING_MONITOR_STATE_DIR to another folder",
+            )
+        database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+        database.execute("PRAGMA journal_mode=WAL")
+
+    def _set_aside(self, number: int, error: Exception) -> str:
+        """Rename the damaged file of this inode, go on with a new one, and return what was done."""
+        with self._open_lock("set aside") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                if os.lstat(self.path).st_ino != number:
+                    return f"the state file {self.path} was damaged, and another process has set it aside"
+                new, rescued = self._rescue()
+                kept = move_aside(self.path)
+                os.rename(new, self.path)
+            except OSError as failure:
+                raise explain_failure(self.path, "set aside, although it is damaged", failure) from error
+            finally:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+        return f"the state file {self.path} was damaged ({error}): it is now {kept}, and {rescued} of its rows go on"
+
+    def _rescue(self) -> tuple[str, int]:
+        """Copy what can be read of the damaged file to a new one beside it; return its name and the number of rows."""
+        import sqlite3
+        from urllib.parse import quote
+
+        name, is_whole = f"{self.path}.new", not os.path.exists(f"{self.path}-wal")
+        address = f"file:{quote(self.path)}?mode=ro{'&immutable=1' if is_whole else ''}"
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        new, old = sqlite3.connect(name, isolation_level=None), sqlite3.connect(address, uri=True)
+        try:
+            _migrate(new)
+            new.execute("BEGIN IMMEDIATE")
+            copy_rows(old, new)
+            new.execute("COMMIT")
+            return name, new.total_changes
+        except sqlite3.Error as error:
+            raise explain_failure(self.path, "written anew", error) from error
+        finally:
+            new.close()
+            old.close()
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Execute]:
@@ -182,7 +258,8 @@ class Store:
             try:
                 yield execute
             except BaseException:
-                database.execute("ROLLBACK")
+                if database.in_transaction:  # sqlite may have ended it: its error is the one to tell
+                    database.execute("ROLLBACK")
                 raise
             database.execute("COMMIT")
 
@@ -200,8 +277,10 @@ class Store:
     ) -> Value | None:
         """Return the state of an unfinished or finished run as a `kind` (see `decode`); None without one.
 
+        One that was cut is kept under another key, and None is returned.
+
         Raises:
-            StateError: it is damaged.
+            StateError: it is whole, and the state of something else.
             TrainingMonitorError: a later version wrote it.
         """
         with self._open() as database:
@@ -211,10 +290,21 @@ class Store:
         try:
             return read_record(kind, row[0], name=f"the state of {key}", drop_unknown=drop_unknown)
         except ValueError as error:
-            raise StateError(
-                f"the state file {self.path} holds something else than the state of {key}: {error}",
-                hint="move the file away",
-            ) from error
+            if _is_json(row[0]):
+                raise StateError(
+                    f"the state file {self.path} holds something else than the state of {key}: {error}",
+                    hint="install the version again that wrote it, or move the file away",
+                ) from error
+            self._set_run_aside(key, row[0], error)
+            return None
+
+    def _set_run_aside(self, key: str, damaged: object, error: Exception) -> None:
+        with self.transaction() as execute:
+            for name in names_aside(key):
+                if not execute("SELECT 1 FROM runs WHERE key = ?", (name,)):
+                    break
+            execute("UPDATE runs SET key = ?, finished = 1 WHERE key = ? AND state IS ?", (name, key, damaged))
+        tell(f"the state of {key} in {self.path} is damaged ({error}): it is now {name}, and a new one begins")
 
     def add_notice(self, user: str, notice: Notice, *, now: float) -> bool:
         """Queue a notice; it is on disk when this returns. Return False for a duplicate."""
@@ -257,12 +347,19 @@ class Store:
         columns = "number, user, notice, state, channel, attempts, error, created_at, changed_at"
         with self._open() as database:
             rows = database.execute(f"SELECT {columns} FROM notices {chosen}", values).fetchall()
-        try:
-            return [KeptNotice(row[0], row[1], read_record(Notice, row[2]), *row[3:]) for row in rows]
-        except ValueError as error:
-            raise StateError(
-                f"the state file {self.path} holds something else than notices: {error}", hint="move the file away"
-            ) from error
+        found = list[KeptNotice]()
+        for number, user, text, *rest in rows:
+            try:
+                found.append(KeptNotice(number, user, read_record(Notice, text), *rest))
+            except ValueError as error:
+                self._set_notice_aside(number, rest[0], error)
+        return found
+
+    def _set_notice_aside(self, number: int, state: str, error: Exception) -> None:
+        if state != "damaged":
+            with self.transaction() as execute:
+                execute("UPDATE notices SET state = 'damaged' WHERE number = ?", (number,))
+            tell(f"notice {number} in {self.path} is damaged and left out: {error}")
 
     def add_look(self, key: str, timestamp: float, observation: object, *, replaces: float | None = None) -> int:
         """Save a look at a training, replacing the one at `replaces`; return how many looks the training has.
@@ -320,12 +417,30 @@ class Store:
 
         path = os.path.join(self.folder, "locks", hashlib.sha256(key.encode()).hexdigest()[:32])
         try:
-            return open(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+")
+            number = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
-            raise StateError(
-                f"the lock file {path} cannot be opened: {error.strerror}",
-                hint="set TRAINING_MONITOR_STATE_DIR to a folder you can write to",
-            ) from error
+            why = "it is a link" if error.errno == errno.ELOOP else error.strerror
+            raise StateError(f"the lock file {path} cannot be opened: {why}", hint=ELSEWHERE) from error
+        try:
+            check_file(path, os.fstat(number), names=1)
+        except StateError:
+            os.close(number)
+            raise
+        return open(number, "r+")
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Return whether a file is no database or a malformed one: all other errors have classes of their own."""
+    import sqlite3
+
+    return type(error) is sqlite3.DatabaseError
+
+
+def _is_json(text: str) -> bool:
+    with suppress(ValueError, TypeError, RecursionError):
+        json.loads(text)
+        return True
+    return False
 
 
 def _insert(

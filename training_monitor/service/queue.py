@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import (
@@ -40,8 +40,9 @@ _OWNER_NAME = regex(r"[A-Za-z0-9._-]{1,40}")
 _OWNER_KEY = "owner of rented instances"
 _ENDS = (JobState.CANCELLED, JobState.FAILED)
 _COLUMNS = "id, state, request, work, created_at, changed_at, progressed_at, worker, lease_until, to_end"
-_UNFINISHED = tuple(str(state) for state in JobState if not state.is_terminal)
-_FREE = f"state IN ({', '.join('?' * len(_UNFINISHED))}) AND (worker IS NULL OR lease_until <= ?)"
+_KNOWN = tuple(str(state) for state in JobState)
+_OVER = tuple(str(state) for state in JobState if state.is_terminal)
+_FREE = f"state NOT IN ({', '.join('?' * len(_OVER))}) AND (worker IS NULL OR lease_until <= ?)"
 # A job that fails or is cancelled always leaves through DESTROYING, even without a machine: on this single way out,
 # nothing that costs money or was charged can be forgotten.
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
@@ -63,6 +64,16 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
 }
+
+
+class UnknownState(str):
+    """The state of a job that this version does not know, as it is in the store: it may be one of a later version."""
+
+    is_terminal = False
+
+    @property
+    def value(self) -> str:
+        return str(self)
 
 
 class TrainingQueue:
@@ -111,14 +122,22 @@ class TrainingQueue:
     ) -> list[QueuedJob]:
         """Return the jobs, newest first: all, or those in one of `states` whose state changed at `since` or later.
 
-        `limit` is how many of the newest to return (None: all). Raises when one of them cannot be read.
+        `limit` is how many of the newest to return (None: all). A job in an `UnknownState` is listed with the
+        unfinished ones. Raises when one of them cannot be read.
         """
-        wanted = [str(state) for state in (JobState if states is None else states)]
-        chosen = f"AND state IN ({', '.join('?' * len(wanted))})" if states is not None else ""
+        wanted = {str(state) for state in (JobState if states is None else states)}
+        if {*_KNOWN} - wanted <= {*_OVER}:
+            chosen, words = "NOT IN", {*_KNOWN} - wanted
+        else:
+            chosen, words = "IN", wanted
+        places = ", ".join("?" * len(words))
         with self._store.transaction() as execute:
-            query = f"SELECT {_COLUMNS} FROM training_jobs WHERE changed_at >= ? {chosen} ORDER BY number DESC LIMIT ?"
-            rows = execute(query, (since, *(wanted if states is not None else ()), -1 if limit is None else limit))
-        return [self._read(row) for row in rows]
+            query = (
+                f"SELECT {_COLUMNS} FROM training_jobs WHERE changed_at >= ? AND state {chosen} ({places})"
+                " ORDER BY number DESC LIMIT ?"
+            )
+            rows = execute(query, (since, *words, -1 if limit is None else limit))
+        return [self._read(row, of_any_state=True) for row in rows]
 
     def claim(self, worker: str, lease_seconds: float, job_id: str | None = None) -> QueuedJob | None:
         """Claim an unfinished job that no worker holds: the oldest that is in progress, else the oldest queued.
@@ -133,7 +152,7 @@ class TrainingQueue:
 
         Raises:
             JobNotFound: there is no `job_id`.
-            TrainingMonitorError: the only free jobs were written by a later version.
+            TrainingMonitorError: the only free jobs were written by a later version, or are in a state it made.
         """
         now = self._clock.time()
         until = now + _lease(worker, lease_seconds)
@@ -148,7 +167,7 @@ class TrainingQueue:
         """Return the first free job that can be read: one of a later version must not block the others."""
         query = f"SELECT number FROM training_jobs WHERE {_FREE} AND id = coalesce(?, id) ORDER BY state = ?, number"
         problem: TrainingMonitorError | None = None
-        for (number,) in execute(query, (*_UNFINISHED, now, job_id, str(JobState.QUEUED))):
+        for (number,) in execute(query, (*_OVER, now, job_id, str(JobState.QUEUED))):
             [row] = execute(f"SELECT {_COLUMNS} FROM training_jobs WHERE number = ?", (number,))
             try:
                 return self._read(row)
@@ -257,13 +276,13 @@ class TrainingQueue:
             raise _not_found(job_id)
         return self._read(rows[0])
 
-    def _read(self, row: tuple[Any, ...]) -> QueuedJob:
+    def _read(self, row: tuple[Any, ...], *, of_any_state: bool = False) -> QueuedJob:
         job_id, state, request, work, created_at, changed_at, progressed_at, worker, lease_until, to_end = row
         name = f"job {job_id} in {self._store.path}"
         try:
             return QueuedJob(
                 id=job_id,
-                state=JobState(state),
+                state=cast(JobState, UnknownState(state)) if of_any_state and state not in _KNOWN else JobState(state),
                 request=read_record(TrainingRequest, request, name=name),
                 work=read_record(JobWork, work, name=name),
                 created_at=created_at,

@@ -152,14 +152,33 @@ def half_a_state(path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("damage", [garbage, zeroed_pages, another_table, half_a_state])
-def test_a_damaged_state_file_is_a_clear_error(folder: str, damage: Callable[[Path], None]) -> None:
+def test_a_state_file_without_its_table_is_a_clear_error(folder: str) -> None:
     store = Store(folder)
-    store.save_run("local run", {"phase": "watching"}, finished=False)
-    damage(Path(store.path))
+    another_table(Path(store.path))
     with pytest.raises(TrainingMonitorError) as caught:
         Store(folder).load_run("local run", dict)
     assert store.path in caught.value.what and "move the file away" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("damage", [garbage, zeroed_pages])
+def test_a_damaged_state_file_is_set_aside_and_a_new_one_begins(folder: str, damage: Callable[[Path], None]) -> None:
+    store = Store(folder)
+    store.save_run("local run", {"phase": "watching"}, finished=False)
+    damage(Path(store.path))
+    left = Path(store.path).read_bytes()
+    assert Store(folder).load_run("local run", dict) is None
+    assert Path(f"{store.path}.corrupt-1").read_bytes() == left
+
+
+def test_a_damaged_state_of_a_run_is_kept_beside_the_new_one(folder: str) -> None:
+    store = Store(folder)
+    store.save_run("local run", {"phase": "watching"}, finished=False)
+    half_a_state(Path(store.path))
+    assert store.load_run("local run", dict) is None
+    store.save_run("local run", {"phase": "starting"}, finished=False)
+    assert store.load_run("local run", dict) == {"phase": "starting"}
+    with store.transaction() as execute:
+        assert execute("SELECT state FROM runs WHERE key = 'local run.corrupt-1'") == [('{"phase": ',)]
 
 
 # ---------------------------------------------------------------- locks

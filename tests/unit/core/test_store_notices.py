@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.store import MOST_NOTICES, PLAIN_MESSAGE, Store
 from training_monitor.core.values import Delivery, Notice
 
@@ -112,10 +111,14 @@ def test_a_file_of_the_first_layout_gains_the_table(tmp_path: Path) -> None:
     assert Store(str(tmp_path)).load_run("local run", dict) == {"phase": "watching"}
 
 
-def test_a_damaged_notice_is_a_clear_error(store: Store) -> None:
+def test_a_damaged_notice_does_not_keep_the_others(store: Store) -> None:
     store.add_notice("", FAILED, now=1.0)
     with sqlite3.connect(store.path) as database:
         database.execute("UPDATE notices SET notice = '{}'")
     database.close()
-    with pytest.raises(TrainingMonitorError, match="something else than notices"):
-        store.pending_notices("")
+    other = Notice("milestone", "half")
+    store.add_notice("", other, now=2.0)
+    assert [kept.notice for kept in store.pending_notices("")] == [other]
+    assert [kept.notice for kept in store.recent_notices()] == [other]
+    with store.transaction() as execute:
+        assert execute("SELECT notice, state FROM notices ORDER BY number")[0] == ("{}", "damaged")

@@ -325,9 +325,10 @@ def _reads(history: History, key: str) -> bool:
         return False
 
 
-def test_a_file_that_is_none_is_an_error_of_ours(store: Store) -> None:
+def test_a_file_that_cannot_be_used_is_an_error_of_ours(store: Store) -> None:
     history = History(store)
-    Path(store.path).write_bytes(b"no database" * 100)
+    Path(store.path).unlink()
+    Path(store.path).mkdir()
     for call in (lambda: history.add({KEY: sample(BEGIN)}), lambda: history.read(KEY, 0.0), history.members):
         with pytest.raises(TrainingMonitorError, match="state file"):
             call()

@@ -213,7 +213,6 @@ def test_what_a_later_version_wrote_is_refused_and_named(
 @pytest.mark.parametrize(
     ("assignment", "value"),
     [
-        ("state = ?", "PAUSED"),
         ("work = ?", "5"),
         ("work = ?", "{"),
         ("work = ?", "[]"),
