@@ -1,6 +1,7 @@
 """Make HTTP requests: one request, one answer of bounded size, and every failure a RestError.
 
-A URL may be a secret (a webhook's is), so errors show only its scheme and host. Redirects are never followed.
+A URL may be a secret (a webhook's is), so errors show only its scheme and host. Redirects are never followed. The proxy
+of the environment is used for https, which it cannot read, and not for http.
 """
 
 from __future__ import annotations
@@ -113,7 +114,10 @@ class _Exchange:
         self._connections: list[http.client.HTTPConnection] = []
 
     def ask(self) -> Response:
-        opener = urllib.request.build_opener(_Connecting(self._connections), _EveryStatus())
+        # A proxy of the environment reads the headers of http requests; those of https are hidden from it.
+        proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
+        handlers = urllib.request.ProxyHandler(proxies), _Connecting(self._connections), _EveryStatus()
+        opener = urllib.request.build_opener(*handlers)
         with opener.open(self._asked, timeout=self._timeout) as response:
             body = b"".join(self._chunks(response)).decode("utf-8", "replace")
             return Response(response.status, {key.lower(): value for key, value in response.headers.items()}, body)

@@ -131,10 +131,15 @@ def _ssh(target: Target, inner: Transport) -> SshTransport:
 
 
 def _vast_options(target: Target) -> list[str]:
-    """Bind the host key (and control socket) to the instance, because vast.ai reuses addresses."""
+    """Bind the host key (and control socket) to the instance, because vast.ai reuses addresses.
+
+    The machine is a stranger's: the user's own configuration, which may forward an agent, X11 or variables, is not
+    read, and of the keys only that for rented machines is offered, or without one those with the usual names.
+    """
     key = vast_key_path()
     known = os.environ.get(VAST_KEY_PATH) or os.path.isfile(key)
-    return ["-o", f"HostKeyAlias=vast-{target.name}", *(["-i", key] if known else [])]
+    alone = ["-F", "none", "-a", "-x", "-o", "IdentitiesOnly=yes", "-o", "ClearAllForwardings=yes"]
+    return [*alone, "-o", f"HostKeyAlias=vast-{target.name}", *(["-i", key] if known else [])]
 
 
 def _private_folder(path: str) -> str | None:
