@@ -46,7 +46,7 @@ READERS = {
     "a traceback of Python's": ("targets/transport.py:without_frames",),
     "DeepSpeed, for the name of a file": ("checkpoints/completeness.py:_tracker_problem",),
     "earlier versions, whose states have no outcome": ("restart/state.py:load_run_state",),
-    "no words: marks of our scripts": ("targets/asking.py:read_frames",),
+    "OpenSSL, for the first and the last line of a key": ("core/masking.py",),
     "no words: the name of a key": ("screens/kit/keys.py:_answered",),
     "no words: whole texts, each kept once": ("service/job_context.py:warn",),
 }

@@ -19,7 +19,6 @@ from training_monitor.cli.output import (
     hint,
     paint,
     print_json,
-    printable,
     put,
     refuse,
     say,
@@ -28,6 +27,7 @@ from training_monitor.core.errors import CommandFailed, IncompleteAnswer, JobNot
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Answer, JobStatus, JobView
 from training_monitor.core.reports import CheckReport, JobCheckReport
+from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_bytes, format_duration
 from training_monitor.core.values import NotSeen, Verdict, WatchedJob
 from training_monitor.jobs.attempts import training_name
@@ -89,9 +89,9 @@ def show(report: CheckReport) -> None:
     else:
         put("".join(f"{_line(job)}\n" for job in jobs))
     if not jobs:
-        put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {printable(report['reason'])}\n")
+        put(f"{paint('UNKNOWN', _COLOURS['unknown'], sys.stdout):<9} {shown(report['reason'])}\n")
     for each in report["not_seen"]:
-        put(f"? {printable(str(NotSeen(**each)))}\n")
+        put(f"? {_indented(str(NotSeen(**each)), 2)}\n")
     for remedy in report["remedies"]:
         hint(f"try: {remedy}")
 
@@ -103,8 +103,8 @@ def _verdict(job: JobCheckReport) -> str:
 def _line(job: JobCheckReport) -> str:
     """Format one training on one line: position, reason of the verdict, and log."""
     said = ", ".join(_numbers(job)) if job["state"] == "running" and job["verdict"] == "ok" else job["reason"]
-    text = printable(f"{job['name']:<22} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
-    return f"{_verdict(job)} {' '.join(text.splitlines()).rstrip()}"
+    text = shown(f"{job['name']:<22} {_reached(job):<18} {said}" + (f" ({job['log']})" if job["log"] else ""))
+    return f"{_verdict(job)} {text.rstrip()}"
 
 
 def _reached(job: JobCheckReport) -> str:
@@ -114,13 +114,18 @@ def _reached(job: JobCheckReport) -> str:
 
 
 def _block(job: JobCheckReport) -> Iterator[str]:
-    yield f"{_verdict(job)} {printable(job['reason'])}"
+    yield f"{_verdict(job)} {_indented(job['reason'], 10)}"
     for label, text in _facts(job):
-        yield f"  {label:<{_LABEL}}{printable(text)}"
+        yield f"  {label:<{_LABEL}}{_indented(text)}"
     for remedy in job["remedies"]:
-        yield f"  {'try':<{_LABEL}}{printable(remedy)}"
+        yield f"  {'try':<{_LABEL}}{_indented(remedy)}"
     for error in job["errors"]:
-        yield f"  {'not known':<{_LABEL}}{printable(error)}"
+        yield f"  {'not known':<{_LABEL}}{_indented(error)}"
+
+
+def _indented(text: str, width: int = _LABEL + 2) -> str:
+    """Return what is shown of a text; its further lines are indented, so that none looks like one of ours."""
+    return shown_lines(text).replace("\n", f"\n{' ' * width}")
 
 
 def _facts(job: JobCheckReport) -> Iterator[tuple[str, str]]:
@@ -174,13 +179,13 @@ def status(args: Namespace) -> int:
 def _list_jobs(args: Namespace) -> int:
     from training_monitor.observe.check import judge_jobs
 
-    judged, not_seen = judge_jobs(args.target, args.namespace)
+    judged, listing = judge_jobs(args.target, args.namespace)
     claims = _ask_claims(args) if judged else Answer("claims", None)
     if args.json:
         print_json(
             [{**_job_dict(view), **_verdict_dict(verdict), **_claim_dict(claims, view)} for view, verdict in judged]
         )
-    elif not judged and not not_seen:
+    elif not judged and not listing.not_seen:
         say(f"{args.target}: no jobs")
         hint("`training-monitor check TARGET` also finds trainings that are no jobs")
     for view, verdict in [] if args.json else judged:
@@ -188,9 +193,11 @@ def _list_jobs(args: Namespace) -> int:
         say(f"{view.job_id:<40} {view.status:<10} {verdict.state:<9} {_position(view)}  {said}".rstrip())
         if not view.status.is_terminal:
             _say_supervisor(claims, view)
-    for each in not_seen:
+    for each in listing.odd:
+        hint(f"{args.target}: passed over: {each}")
+    for each in listing.not_seen:
         complain(f"{args.target}: not listed: {each}")
-    return UNKNOWN if not_seen else OK
+    return UNKNOWN if listing.not_seen else OK
 
 
 def _show_job(args: Namespace) -> int:

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from training_monitor.cli.output import BAD, OK, paint, print_json, printable, put, say
-from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest, last_lines, redact
+from training_monitor.cli.output import BAD, OK, paint, print_json, put, say
+from training_monitor.core.errors import SettingsError, TrainingMonitorError, closest, last_lines
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Question
 from training_monitor.core.settings import state_dir
+from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.store import Store
 from training_monitor.core.units import plural
 from training_monitor.targets.asking import ask, read_text, side_by_side
@@ -27,6 +29,7 @@ from training_monitor.targets.transport import LocalTransport
 if TYPE_CHECKING:
     from training_monitor.core.settings_table import Fault
 
+MOST_SAID = 200  # characters of an answer
 TIMEOUT = 15.0
 _WIDTH = 60
 
@@ -55,9 +58,9 @@ def doctor(args: Namespace) -> int:
     else:
         for check in checks:
             colour = {"ok": "green", "missing": "yellow", "broken": "red"}[check.state]
-            put(f"{paint(f'{check.state:<8}', colour, sys.stdout)} {check.name:<18} {printable(check.found)}\n")
+            put(f"{paint(f'{check.state:<8}', colour, sys.stdout)} {check.name:<18} {shown_lines(check.found)}\n")
             if check.remedy and check.state != "ok":
-                put(f"{'':<8} {'':<18} -> {check.remedy}\n")
+                put(f"{'':<8} {'':<18} -> {shown(check.remedy)}\n")
     return BAD if any(check.state == "broken" for check in checks) else OK
 
 
@@ -183,7 +186,7 @@ def _gpus() -> Iterator[Check]:
 def _target(target: str) -> Iterator[Check]:
     try:
         [answer] = ask(target, Question("hello", "uname -sr", read_text))
-        yield Check(target, "ok", (answer.get() or "").strip())
+        yield Check(target, "ok", (answer.get() or "").strip()[:MOST_SAID])
     except TrainingMonitorError as error:
         yield Check(target, "broken", error.what, error.hint or "")
 
@@ -364,5 +367,5 @@ def _one_line(file: str, problem: SettingsProblem) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a name as it is, or quoted if it has unprintable characters."""
-    return text if text.isprintable() else ascii(text)
+    """Return a name as it is, or quoted if that is not what would be shown."""
+    return text if shown(text) == text else ascii(text)

@@ -13,9 +13,10 @@ from math import isfinite
 from typing import IO, Any
 
 from training_monitor.cli.columns import terminal_columns
-from training_monitor.cli.output import OK, hint, print_json, print_table, printable, say
+from training_monitor.cli.output import OK, hint, print_json, print_table, say
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import asdict
+from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
 from training_monitor.fleet.history import FIELDS, HistoryMember
@@ -27,7 +28,6 @@ RECENT = 300.0  # seconds
 SILENT = 3600.0  # seconds without a sample, after which a projection makes no sense
 WIDEST = 40  # cells of a sparkline
 _DURATIONS = {"eta_seconds", "runtime_seconds"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets take for a formula
 Write = Callable[[dict[str, Any]], object]
 NAMED = 5  # candidates
 
@@ -265,10 +265,7 @@ def _begin_csv(file: IO[str], names: Sequence[str]) -> Write:
 
 def _cell(value: object) -> object:
     """Return a text that no spreadsheet takes for a formula; numbers and None unchanged."""
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return shown_cell(value) if isinstance(value, str) else value
 
 
 def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:

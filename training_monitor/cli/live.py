@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from training_monitor.cli.output import hint, paint, print_json, printable, put, say
+from training_monitor.cli.output import hint, paint, print_json, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event, JobView, Progress
 from training_monitor.core.reports import RestartReport
+from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import format_duration, plural
 from training_monitor.logs.job_progress import format_position, job_progress
 
@@ -54,11 +55,13 @@ class LiveLine:
     def draw(self, *parts: str) -> None:
         line = "  ".join((self._elapsed(), *parts))
         if self._terminal:
+            from training_monitor.screens.kit.text import begin
+
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            put(f"{_REDRAW}{printable(line)[: width - 1]}")
+            put(_REDRAW + begin(shown(line), width - 1))
         elif self._clock.monotonic() - self._printed_at >= self._plain_seconds:
             self._printed_at = self._clock.monotonic()
-            put(f"{printable(line)}\n")
+            put(f"{shown(line)}\n")
 
     def clear(self) -> None:
         if self._terminal:
@@ -67,7 +70,7 @@ class LiveLine:
     def print_event(self, event: Event) -> None:
         """Print the event's kind and text in place of the live line."""
         kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
-        line = f"{self._elapsed()}  {kind} {printable(event.text)}\n"
+        line = f"{self._elapsed()}  {kind} {shown_lines(event.text)}\n"
         put(_REDRAW + line if self._terminal else line)
 
 
@@ -138,7 +141,7 @@ def progress_parts(progress: Progress, speed: float | None, *, stalled: bool = F
 def print_summary(report: RestartReport, logs_call: str) -> None:
     """Print the result of a supervised training; for a failed one, `logs_call` shows its log."""
     verdict = paint("finished", "green", sys.stdout) if report["success"] else paint("NOT finished", "red", sys.stdout)
-    put(f"\nTraining {verdict}: {printable(report['reason'])}\n")
+    put(f"\nTraining {verdict}: {shown_lines(report['reason'])}\n")
     for attempt in report["attempts"]:
         parts = [f"from {attempt['checkpoint']}" if attempt["checkpoint"] else "from the start"]
         parts.append("no step seen" if attempt["final_step"] is None else f"reached step {attempt['final_step']}")

@@ -86,7 +86,9 @@ def _run_interruptibly(words: list[str]) -> int:
 def _run(args: Namespace) -> int:
     from training_monitor.cli.output import exit_status, hint, refuse
     from training_monitor.core.errors import TrainingMonitorError
+    from training_monitor.core.masking import keep_secret, secrets_of_environment
 
+    keep_secret(*secrets_of_environment(os.environ))
     try:
         if os.environ.get("TRAINING_MONITOR_LOG_FILE"):
             from training_monitor.core.logger import setup_logging

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.output import BAD, OK, hint, print_json, say
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.masking import keep_secret
 from training_monitor.core.units import plural
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def typed_or_variable(option: str, text: str) -> str:
         return text
     if not os.environ.get(name):
         raise SettingsError(option, text, "env:NAME of a variable that is set here")
+    keep_secret(os.environ[name])
     return os.environ[name]
 
 

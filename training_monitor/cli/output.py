@@ -23,7 +23,8 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, is_dataclass
-from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
+from training_monitor.core.masking import redact
+from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.units import plural
 
 OK, BAD, USAGE, UNKNOWN, TAKEN_OVER = 0, 1, 2, 3, 4
@@ -46,15 +47,7 @@ _COLOUR_OF = {  # by style of a screen's lines
     "dim": "dim",
     "bold": "bold",
 }
-_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _OUT, _ERR = threading.Lock(), threading.Lock()  # two locks: a blocked reader of stdout must not block stderr
-
-
-def printable(text: str) -> str:
-    """Return untrusted text without control sequences."""
-    if text.isascii() and text.replace("\n", "").isprintable():
-        return text
-    return _CONTROL.sub("?", TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def wants_colour(stream: IO[str]) -> bool:
@@ -66,8 +59,8 @@ def paint(text: str, colour: str | None, stream: IO[str]) -> str:
 
 
 def put(text: str) -> None:
-    """Write `text` to stdout unchanged and flush; writes of several threads do not mix."""
-    _write(sys.stdout, _OUT, text)
+    """Write `text` to stdout with secrets masked, and flush; writes of several threads do not mix."""
+    _write(sys.stdout, _OUT, redact(text))
 
 
 def can_show_screen() -> bool:
@@ -83,7 +76,7 @@ def table_width(piped: int) -> int:
 def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
     """Print the lines of a screen, each of (text, style) pieces; in colour on a terminal."""
     for line in lines:
-        text = "".join(paint(printable(text), _COLOUR_OF.get(style), sys.stdout) for text, style in line)
+        text = "".join(paint(shown(text), _COLOUR_OF.get(style), sys.stdout) for text, style in line)
         put(f"{text.rstrip()}\n")
 
 
@@ -95,17 +88,17 @@ def _write(stream: IO[str], lock: threading.Lock, text: str) -> None:
 
 def say(text: str) -> None:
     """Print a result to stdout."""
-    put(f"{printable(text)}\n")
+    put(f"{shown_lines(text)}\n")
 
 
 def complain(text: str) -> None:
     """Print an error to stderr."""
-    _write(sys.stderr, _ERR, f"{paint('error:', 'red', sys.stderr)} {printable(text)}\n")
+    _write(sys.stderr, _ERR, f"{paint('error:', 'red', sys.stderr)} {redact(shown_lines(text))}\n")
 
 
 def hint(text: str) -> None:
     """Print a remark to stderr."""
-    _write(sys.stderr, _ERR, f"{printable(text)}\n")
+    _write(sys.stderr, _ERR, f"{redact(shown_lines(text))}\n")
 
 
 def interrupted_status(error: KeyboardInterrupt) -> int:
@@ -114,8 +107,8 @@ def interrupted_status(error: KeyboardInterrupt) -> int:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on one line of stdout; NaN and infinities become null."""
-    put(f"{json.dumps(_plain(value), ensure_ascii=True)}\n")
+    """Print one JSON document on one line of stdout; NaN and infinities become null, secrets are masked."""
+    _write(sys.stdout, _OUT, f"{json.dumps(_plain(value), ensure_ascii=True)}\n")
 
 
 def _plain(value: Any) -> Any:
@@ -125,6 +118,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return redact(value)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
@@ -169,8 +164,8 @@ def cut(text: str, width: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return untrusted text on one line."""
-    return " ".join(printable(text).split())
+    """Return untrusted text on one line, its words one space apart."""
+    return " ".join(shown(text).split())
 
 
 def number(value: float | None, digits: int = 0, unit: str = "") -> str:

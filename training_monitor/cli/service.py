@@ -26,6 +26,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.masking import MASK
 from training_monitor.core.models import Event
 from training_monitor.core.regex import regex
 from training_monitor.core.settings import VAST_KEY_PATH, vast_key_path
@@ -438,7 +439,12 @@ def _upload_line(upload: UploadReport) -> str:
 
 
 def _as_json(job: QueuedJob) -> dict[str, Any]:
-    return {**asdict(job), "cost": _cost(job)}
+    """Return a job with its cost; of its variables only the names are shown, and which variable has the value."""
+    shown = asdict(job)
+    shown["request"]["env"] = {
+        name: value if value.startswith("env:") else MASK for name, value in job.request.env.items()
+    }
+    return {**shown, "cost": _cost(job)}
 
 
 # ---------------------------------------------------------------- worker

@@ -23,7 +23,6 @@ from training_monitor.cli.output import (
     interrupted_status,
     paint,
     print_json,
-    printable,
     put,
     say,
 )
@@ -31,6 +30,7 @@ from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, Sett
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.settings_file import load_table
+from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_bytes, format_duration, plural
 from training_monitor.core.values import (
@@ -132,7 +132,8 @@ def upload(args: Namespace) -> int:
     """Upload a file or folder from a target, and verify that it arrived."""
     progress = None if args.json else hint
     target = parse_target(args.target, namespace=args.namespace)
-    report = upload_checkpoint(target, args.path, args.destination, on_progress=progress)
+    destination = typed_or_variable("destination", args.destination)
+    report = upload_checkpoint(target, args.path, destination, on_progress=progress)
     if args.json:
         print_json(report)
     elif report.verified:
@@ -266,7 +267,7 @@ def _show_end(report: WatchReport, args: Namespace) -> int:
     else:
         said, more = _end_and_rest(report)
         colour = "green" if report.end == "finished" else "red"
-        put(paint(printable(said), colour, sys.stdout) + printable(f"{more}\n"))
+        put(paint(shown(said), colour, sys.stdout) + shown_lines(f"{more}\n"))
         if report.termination:
             _print_termination(report.termination)
     if report.termination and not report.termination.success:

@@ -22,49 +22,14 @@ TrainingMonitorError
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from training_monitor.core.frozen import replace
-from training_monitor.core.regex import regex
+from training_monitor.core.masking import redact, redact_argv
 
 if TYPE_CHECKING:
     from training_monitor.core.models import CommandResult
-
-_NAMES = r"(?:api[_-]?key|access[_-]?key|token|secret|password|passwd)"
-_SECRET = regex(
-    rf"""(?ix)
-    ( authorization \\?["']? \s* [:=] \s* \\?["']? (?: (?:bearer|basic|token) \s+ )?
-    | {_NAMES} \\?["']? \s* [:=] \s* \\?["']?
-    | (?<![\w-]) --? (?: [a-z0-9]+ [_-] )* {_NAMES} \s+ ["']?
-    ) [^\s"'&,;\\]{{4,}}
-    | (\b bearer \s+) [^\s"'&,;\\]{{8,}}
-    | (:// [^\s/:@]{{0,200}} :) [^\s/]{{1,500}} (?=@)
-    | \b (?: hf_[A-Za-z0-9]{{8,}} | sk-[A-Za-z0-9_-]{{8,}} | gh[pousr]_[A-Za-z0-9]{{8,}} )
-    """
-)
-# Each match of the pattern holds one of these.
-_SIGNS = "authorization bearer key token secret passw :// hf_ sk- ghp_ gho_ ghu_ ghs_ ghr_".split()
-_SECRET_OPTION = regex(rf"--?(?:[a-z0-9]+[_-])*{_NAMES}", re.IGNORECASE)
-
-
-def redact(text: str) -> str:
-    """Replace everything that looks like a key, token or password by ***."""
-    if text.isascii() and not _may_hold_secret(text.lower()):
-        return text
-    return _SECRET.sub(lambda found: f"{found[1] or found[2] or found[3] or ''}***", text)
-
-
-def _may_hold_secret(text: str) -> bool:
-    return any(sign in text for sign in _SIGNS)
-
-
-def _redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """Redact each word, and replace the whole word after an option such as --token."""
-    before = ("", *argv)
-    return tuple("***" if _SECRET_OPTION.fullmatch(last) else redact(word) for last, word in zip(before, argv))
-
 
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
     """Return the last non-empty lines of a tool's output, shortened and joined into one line."""
@@ -113,10 +78,10 @@ class CommandError(TrainingMonitorError):
         result: CommandResult | None = None,
         target: str | None = None,
     ) -> None:
-        self.argv = _redact_argv(argv)
+        self.argv = redact_argv(argv)
         if result:
             result = replace(
-                result, argv=_redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
+                result, argv=redact_argv(result.argv), stdout=redact(result.stdout), stderr=redact(result.stderr)
             )
         self.result, self.target = result, target
         self.answered = False

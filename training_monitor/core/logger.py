@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from training_monitor.core.errors import SettingsError
+from training_monitor.core.masking import redact
 from training_monitor.core.settings import LOG_FILE, LOG_LEVEL
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ def setup_logging(
         handler = logging.FileHandler(path, encoding="utf-8") if path else logging.StreamHandler(sys.stdout)
     except OSError as error:
         raise SettingsError(LOG_FILE, path, f"a file that can be written ({error.strerror})") from error
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    class Masking(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return redact(super().format(record))
+
+    handler.setFormatter(Masking(_FORMAT))
     logger = logging.getLogger("training_monitor")
     for old in list(logger.handlers):
         logger.removeHandler(old)

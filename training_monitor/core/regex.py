@@ -53,7 +53,3 @@ class _Regex:
             return method(text, *bounds)
 
         return find
-
-
-# Colours, moves of the cursor and titles (ECMA-48: CSI and OSC); a title without an end takes no more than this with it
-TERMINAL_SEQUENCE = regex(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)?)")

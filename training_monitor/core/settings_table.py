@@ -26,6 +26,7 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.frozen import MISSING, dataclass, fields, replace
+from training_monitor.core.masking import keep_secret
 from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number, parse_duration
 
@@ -96,6 +97,8 @@ class Place:
             return self.note("***" if kind.is_secret else error.value, error.expected)
         if found is MISFIT and len(self.faults) == before:
             self.note("***" if kind.is_secret else value, kind.expected)
+        if kind.is_secret and isinstance(found, str):
+            keep_secret(found)
         return found
 
     def make(self, made: type, given: Mapping[str, Any], **others: Any) -> Any:

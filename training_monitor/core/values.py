@@ -7,6 +7,7 @@ from typing import Any
 
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import dataclass, field
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Checkpoint, Failure, JobStatus, JobView, Progress
 
 
@@ -140,6 +141,7 @@ class LossAnalysis:
 
 
 PRIORITIES = ("low", "normal", "high", "urgent")
+_TOLD = ("title", "text", "training", "target", "command")  # of a notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +199,14 @@ class NotSeen:
 
 @dataclass(frozen=True, slots=True)
 class JobListing:
-    """The jobs of a target, oldest first; a kind of jobs named in `not_seen` could not be listed."""
+    """The jobs of a target, oldest first; a kind of jobs named in `not_seen` could not be listed.
+
+    `odd` names what the jobs folder holds besides jobs.
+    """
 
     jobs: tuple[JobView, ...]
     not_seen: tuple[NotSeen, ...] = ()
+    odd: tuple[NotSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +302,10 @@ class Notice:
     def __post_init__(self) -> None:
         if self.priority not in PRIORITIES:
             raise SettingsError("priority", self.priority, ", ".join(PRIORITIES))
+        masked: dict[str, object] = {"fields": tuple((redact(name), redact(value)) for name, value in self.fields)}
+        masked |= {name: redact(text) for name in _TOLD if (text := getattr(self, name))}
+        for name, value in masked.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from training_monitor.core.averages import average
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus
 from training_monitor.core.regex import regex
+from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
 from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import KEPT_LOGS, STARTING, Thresholds, TrainingMetrics, is_finished
@@ -96,14 +97,8 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
 
 
 def clean_text(text: str, length: int = MOST_WORDS) -> str:
-    """Return a foreign text without colours and control characters, at most `length` characters of it."""
-    plain = text[: 4 * length]
-    if plain.isprintable():
-        return plain.rstrip()[:length]
-    plain = strip_ansi(plain)
-    if not plain.isprintable():
-        plain = "".join(each if each.isprintable() else " " for each in plain)
-    return plain.rstrip()[:length]
+    """Return what is shown of a foreign text, at most `length` characters of it."""
+    return shown(strip_ansi(text[: 4 * length])).rstrip()[:length]
 
 
 def _words(value: object, length: int = MOST_WORDS) -> str | None:

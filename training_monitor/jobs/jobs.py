@@ -20,6 +20,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import replace
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, JobStatus, JobView, Question, RayJob
 from training_monitor.core.values import JobListing, NotSeen
 from training_monitor.jobs import process_jobs, ray_jobs
@@ -43,6 +44,7 @@ from training_monitor.targets.target import Target
 from training_monitor.targets.transport import Transport
 
 AT_ONCE = 20  # jobs per round trip
+MOST_JOBS = 1000  # that are looked at to list all
 STATES_AT_ONCE = 200  # the same without their logs
 _RECENT_SECONDS = 60.0
 # The metadata key under which a Ray job carries the configuration that it was made from.
@@ -78,7 +80,7 @@ def _with_log(view: JobView, log: Answer[Any]) -> JobView:
 
 def said_by(view: JobView) -> str:
     """Return the end of a job's log without the command that Ray prints, since a script may mention steps."""
-    return view.log_tail.replace(f"Running entrypoint for job {view.job_id}: {view.command}", "", 1)
+    return view.log_tail.replace(redact(f"Running entrypoint for job {view.job_id}: {view.command}"), "", 1)
 
 
 def _view_of(job: RayJob) -> JobView:
@@ -129,16 +131,16 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
         IncompleteAnswer: one of the two kinds could not be listed; `get_job_listing` returns the other one.
         CommandError: the target could not be asked.
     """
-    found = get_job_listing(target, namespace, transport=transport)
-    if found.not_seen:
-        raise IncompleteAnswer(f"{target}: not all jobs could be listed: {'; '.join(map(str, found.not_seen))}")
-    return list(found.jobs)
+    jobs, not_seen, _ = _list_all(Site.of(target, namespace, transport))
+    if not_seen:
+        raise IncompleteAnswer(f"{target}: not all jobs could be listed: {'; '.join(map(str, not_seen))}")
+    return jobs
 
 
 def get_job_listing(
     target: str | Target, namespace: str = "default", *, transport: Transport | None = None
 ) -> JobListing:
-    """Return the Ray jobs and process jobs of a target, oldest first, and which kind could not be listed.
+    """Return the Ray jobs and process jobs of a target, oldest first, and what could not be listed.
 
     All are looked at, in as many round trips as needed; one that could not be looked at is UNKNOWN. The logs of process
     jobs are read, and those of Ray jobs that have not ended.
@@ -146,12 +148,21 @@ def get_job_listing(
     Raises:
         CommandError: the target could not be asked.
     """
-    site = Site.of(target, namespace, transport)
+    jobs, not_seen, odd = _list_all(Site.of(target, namespace, transport))
+    return JobListing(tuple(jobs), tuple(not_seen), tuple(odd))
+
+
+def _list_all(site: Site) -> tuple[list[JobView], list[NotSeen], list[NotSeen]]:
+    """Return all jobs, the kinds that could not be listed, and what the jobs folder holds besides jobs."""
     ray, signs, names = site.ask(ray_jobs.jobs_question(), ray_jobs.signs_question(), process_jobs.jobs_question())
     not_seen = [missed] if (missed := ray_jobs.why_not_listed(ray, signs)) else []
     if names.failure:
         not_seen.append(NotSeen("process jobs", names.failure.what))
     listed = [process_jobs.PREFIX + name for name in names.value or []]
+    if len(listed) > MOST_JOBS:
+        why = f"only the newest {MOST_JOBS} are looked at; remove old run directories"
+        not_seen.append(NotSeen("older process jobs", why, len(listed) - MOST_JOBS))
+        del listed[MOST_JOBS:]
     active = [job.submission_id for job in ray.value or () if ray_jobs.is_active(job)]
     questions: list[Question[Any]] = [process_jobs.look_question(job_id) for job_id in listed]
     questions += [ray_jobs.log_question(job_id) for job_id in active]
@@ -160,7 +171,8 @@ def get_job_listing(
     views = [_view_of(job) for job in ray.value or ()]
     views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
     views += [view for job_id, answer in zip(listed, answers) if (view := _view_in(job_id, answer)) is not None]
-    return JobListing(tuple(sorted(views, key=lambda view: view.started_at or 0.0)), tuple(not_seen))
+    odd = [NotSeen("entry of the jobs folder", each) for each in (names.value.odd if names.value else ())]
+    return sorted(views, key=lambda view: view.started_at or 0.0), not_seen, odd
 
 
 def _ask_in_batches(site: Site, questions: list[Question[Any]]) -> list[Answer[Any]]:

@@ -39,8 +39,10 @@ from training_monitor.core.errors import (
     ParseError,
     SettingsError,
     TargetUnreachable,
+    TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.masking import keep_secret, redact, secrets_of
 from training_monitor.core.models import SUPERVISOR, TIME_LIMIT, JobStatus, JobView, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.logs.training_log import parse_progress
@@ -55,6 +57,8 @@ PREFIX = "process:"
 LOG_BYTES = 65536
 START_SECONDS = 30.0
 STOP_GRACE_SECONDS = 10.0
+MOST_ODD = 5  # entries of the jobs folder that are no jobs: so many are named
+_NO_NAME = "a name that no job has"
 WRITTEN_SECONDS = 60  # a process that began this long after its pid file was written is another one
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -76,6 +80,10 @@ def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | Non
             f"processes of {job_id} run, and its run directory is not there",
             hint="look whether the file system of TRAINING_MONITOR_JOBS_DIR is mounted",
         )
+    if state == "closed":
+        raise AccessDenied(
+            f"{job_id}: no permission to look into its run directory", hint="another user, or the folder's permissions"
+        )
     status = _status(fields)
     if status is None:
         raise ParseError("no state in the reply", source="process job", text=str(fields))
@@ -88,7 +96,7 @@ def _read_job(fields: Mapping[str, str], log: str, job_id: str) -> JobView | Non
         progress=parse_progress(log),
         log_size=_whole(fields, "log_size"),
         log_age=max(0.0, now - log_time) if now is not None and log_time is not None else None,
-        log_tail=log,
+        log_tail=redact(log),
         started_at=started,
         survivors=_whole(fields, "members") or 0,
         stopped_by=_stopper(fields) if status is JobStatus.STOPPED else None,
@@ -193,10 +201,18 @@ def states_question(job_ids: Sequence[str]) -> Question[list[JobView | None]]:
     return Question("jobs", format_call("job", "look_at_all", *names), parse)
 
 
+def no_state(reply: Reply, what: str, source: str) -> TrainingMonitorError:
+    """Return the error for an answer without a state: a failure if the script failed, else unknown."""
+    if reply.exit_code != 0:
+        return CommandFailed(f"{what}: {reply.output.strip()[:300] or 'it said nothing'}")
+    return ParseError("the answer has no state", source=source, text=reply.output[-2000:])
+
+
 def start_question(job_id: str, command: str, env: Mapping[str, str], working_dir: str | None) -> Question[str]:
     """Start the job unless its name is taken; the answer is `started`, also when repeated, or `exists`."""
     if bad := [name for name in env if not _VARIABLE.fullmatch(name)]:
         raise SettingsError("env", bad[0], "a variable name")
+    keep_secret(*secrets_of(env))
     script = _call(
         "job_start",
         "start",
@@ -210,8 +226,10 @@ def start_question(job_id: str, command: str, env: Mapping[str, str], working_di
 
     def parse(reply: Reply) -> str:
         fields, _ = parse_fields(reply.output)
+        if said := fields.get("error"):
+            raise CommandFailed(said)
         if "state" not in fields:
-            raise CommandFailed(fields.get("error") or f"the job could not be started: {reply.output.strip()[:300]}")
+            raise no_state(reply, "the job could not be started", "start")
         return fields["state"]
 
     return Question("start", script, parse, limit=30.0)
@@ -223,7 +241,7 @@ def stop_question(job_id: str, by: str, grace: float) -> Question[list[str]]:
     def parse(reply: Reply) -> list[str]:
         fields, _ = parse_fields(reply.output)
         if "state" not in fields:
-            raise CommandFailed(f"the job could not be stopped: {reply.output.strip()[:300]}")
+            raise no_state(reply, "the job could not be stopped", "stop")
         return processes_left(reply)
 
     script = _call("job_stop", "stop", job_id, _by=by, _grace=hundredths(grace))
@@ -263,15 +281,29 @@ def _call(subject: str, function: str, job_id: str, **variables: str | int) -> s
     return format_call(subject, function, _name=process_name(job_id), **variables)
 
 
-def jobs_question() -> Question[list[str]]:
+class JobNames(list[str]):
+    """The names of process jobs, newest first; `odd` says what else their folder holds, escaped: no jobs of ours."""
+
+    def __init__(self, names: Iterable[str] = (), odd: Iterable[str] = ()) -> None:
+        super().__init__(dict.fromkeys(names))
+        self.odd = tuple(odd)
+
+
+def jobs_question() -> Question[JobNames]:
     """Ask for the names of all process jobs of a target, newest first; none if no job was ever started."""
 
-    def parse(reply: Reply) -> list[str]:
+    def parse(reply: Reply) -> JobNames:
         if reply.exit_code != 0:
             raise AccessDenied(f"process jobs cannot be listed: {reply.output.strip()[-300:]}")
-        return reply.output.split()
+        lines = [line for line in reply.output.split("\n") if line]
+        odd = [line.removeprefix("? ") if line.startswith("? ") else f"{_NO_NAME}: {line}" for line in lines]
+        is_job = [_NAME.fullmatch(line) is not None for line in lines]
+        return JobNames(
+            [line for line, fits in zip(lines, is_job) if fits],
+            [ascii(each[:200])[1:-1] for each, fits in zip(odd, is_job) if not fits][: MOST_ODD + 1],
+        )
 
-    return Question("jobs", format_call("jobs", "list"), parse)
+    return Question("jobs", format_call("jobs", "list", most_odd=MOST_ODD), parse)
 
 
 def start_process_job(
@@ -381,7 +413,7 @@ def _parse_process(fields: Mapping[str, str], pid_file: str | None, known: Ident
     if state == "running":
         pids = tuple(int(word) for word in fields.get("pids", "").split() if word.isdigit())
         identity = Identity(int(fields["pid"]), int(fields["start"]), boot_id=fields["boot"])
-        age, command = fields.get("age", ""), fields.get("command", "").strip() or None
+        age, command = fields.get("age", ""), redact(fields.get("command", "").strip()) or None
         return ProcessView(True, identity, float(age) if age.isdigit() else None, pids, command)
     if state == "gone":
         return ProcessView(False, known, reason=reason)
@@ -402,7 +434,7 @@ def stop_process_question(identity: Identity, grace: float) -> Question[list[str
         if fields.get("state") == "own":
             raise SettingsError("pid_file", identity.pid, "a training: this command runs under that process itself")
         if "state" not in fields:
-            raise CommandFailed(f"the process could not be stopped: {reply.output.strip()[:300]}")
+            raise no_state(reply, "the process could not be stopped", "stop")
         return processes_left(reply)
 
     script = _call_pid_file("stop", identity, _grace=hundredths(grace))

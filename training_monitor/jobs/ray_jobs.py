@@ -27,6 +27,7 @@ from training_monitor.core.errors import (
     last_lines,
 )
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Answer, JobStatus, Question, RayJob, RayResources, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.values import NotSeen
@@ -173,11 +174,12 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
         if found := re.fullmatch(r"file (\d+|-) (\d+|-) (\d+)", head):
             size, written, now = (None if part == "-" else int(part) for part in found.groups())
             age = max(0.0, float(now - written)) if now is not None and written is not None else None
-            return size, age, text
+            return size, age, redact(text)
         status, body = _http(reply)
         if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
             raise CommandFailed(f"ray job logs failed: {body.strip()[-300:]}")
-        return None, None, (body if status is None else "" if status == 404 else _log_text(body))[-log_bytes:]
+        text = body if status is None else "" if status == 404 else _log_text(body)
+        return None, None, redact(text)[-log_bytes:]
 
     return Question("log", script, parse, limit=20.0)
 
@@ -338,7 +340,8 @@ def end_forgotten_question(job_name: str, job_id: str | None, grace: float) -> Q
             raise CommandFailed(f"what Ray forgot could not be looked for: {reply.output.strip()[:300]}")
         left = tuple(processes_left(reply))
         attempts = fields.get("attempts", "")
-        return Forgotten(int(fields["found"]) - len(left), left, int(attempts) if attempts.isdigit() else 0, text)
+        count = int(attempts) if attempts.isdigit() else 0
+        return Forgotten(int(fields["found"]) - len(left), left, count, redact(text))
 
     return Question("forgotten", script, parse, limit=grace + 40)
 

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 
 from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError, SettingsError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
 from training_monitor.core.models import LogCursor, NewLog, Progress, Question, Reply
 from training_monitor.logs.job_progress import EpochCount
 from training_monitor.logs.training_log import parse_progress, read_samples
@@ -52,6 +53,7 @@ LIMIT_BYTES = 1024 * 1024
 _MOST_BYTES = MAX_ANSWER_BYTES - 64 * 1024  # an answer also has a head
 _SAMPLE_BYTES, _MOST_SAMPLES = 1024, 8
 SILENT_SECONDS = 30.0
+_MOST_AROUND = 1024  # characters beside the log's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class LineCutter:
 
 
 def _text(data: bytes) -> str:
-    return data.replace(b"\0", b"").decode("utf-8", "replace")
+    return redact(data.replace(b"\0", b"").decode("utf-8", "replace"))
 
 
 def follow_script(expression: str, cursor: LogCursor, nonce: str, *, spelling: str) -> str:
@@ -224,12 +226,12 @@ def log_question_of(
         most_held=HELD_BYTES,
         file=Quoted(expression),
     )
-    return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor), limit=30.0)
+    return Question("log", script, lambda reply: _parse_new_log(reply, path, cursor, limit_bytes), limit=30.0)
 
 
-def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None) -> NewLog:
+def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_bytes: int) -> NewLog:
     fields, text = parse_fields(reply.output)
-    state = fields.get("state")
+    state, text = fields.get("state"), redact(text)
     if state == "missing":
         return NewLog("", cursor, missing=True)
     if state == "denied":
@@ -237,7 +239,9 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None) -> NewLog:
     if state == "other":
         raise CommandFailed(f"{path} is not a regular file")
     if state != "read":
-        raise CommandFailed(f"{path} could not be read: {reply.output.strip()[-300:] or 'it said nothing'}")
+        raise ParseError("the answer does not say whether it was read", source=path, text=reply.output[-2000:])
+    if len(text) > limit_bytes + _MOST_AROUND:
+        raise ParseError(f"{len(text)} characters instead of {limit_bytes}", source=path)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     age = fields.get("age", "")
     return NewLog(

@@ -15,6 +15,7 @@ from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_u
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import asdict, dataclass, field
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
+from training_monitor.core.shown import shown_lines
 from training_monitor.core.values import PRIORITIES, Notice
 from training_monitor.notify.notice_text import (
     DESKTOP,
@@ -23,7 +24,6 @@ from training_monitor.notify.notice_text import (
     PLAIN,
     SLACK,
     TELEGRAM,
-    clean,
     one_line,
     render,
     render_body,
@@ -369,8 +369,8 @@ def _run(argv: tuple[str, ...], text: str | None, doors: Doors) -> None:
 
 
 def _as_json(notice: Notice, user: NotifiedUser) -> dict[str, Any]:
-    values = {key: clean(value) if isinstance(value, str) else value for key, value in asdict(notice).items()}
-    fields = [{"label": clean(label), "value": clean(value)} for label, value in notice.fields]
+    values = {key: shown_lines(value) if isinstance(value, str) else value for key, value in asdict(notice).items()}
+    fields = [{"label": shown_lines(label), "value": shown_lines(value)} for label, value in notice.fields]
     return {**values, "fields": fields, "user": user.name or None, "message": render(notice, PLAIN)}
 
 

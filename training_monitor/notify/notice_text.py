@@ -1,7 +1,7 @@
 """Render a notice as text, in the markup of each channel and within its limit, with the command to type next. Pure.
 
-Texts come from logs and from other people: control characters are removed, and characters that a channel interprets
-are escaped. A text is cut before it is escaped, between characters as people see them, so no markup breaks.
+Texts come from logs and from other people: they are rendered as they are shown elsewhere, and characters that a channel
+interprets are escaped. A text is cut before it is escaped, between characters as people see them, so no markup breaks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import shlex
 from collections.abc import Callable
 
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
+from training_monitor.core.regex import regex
+from training_monitor.core.shown import shown, shown_lines
 from training_monitor.core.values import Notice, WatchedJob
 
 _OF_MACHINES = (
@@ -21,24 +22,19 @@ _OF_MACHINES = (
 _OF_CREDIT = ("credit_low", "fleet_credit", "fleet_budget")
 _OF_REACHING = ("unreachable", "state_unwritable", "fleet_unreachable", "fleet_state_unwritable")
 _TITLE_UNITS = 200
-_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_LINE_ENDS = regex(r"\r\n?|[\u2028\u2029]")
-# A web address, or one character with the marks, skin tones and joined characters that belong to it.
-_PIECE = regex(
-    r"https?://[\w./?=&%#~+:-]+|.(?:[\u0300-\u036f\u20e3\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]|\u200d[^\n]){0,20}",
-    re.DOTALL,
-)
+# A web address, or one character with the marks and skin tone that belong to it.
+_PIECE = regex(r"https?://[\w./?=&%#~+:-]+|.[\u0300-\u036f\u20e3\ufe0f\U0001f3fb-\U0001f3ff]{0,5}", re.DOTALL)
 _DISCORD_MARKUP = regex(r"([\\*_~`|>#\[\]()<])")
 
 
 def command_line(*words: str) -> str:
     """Return a shell line that calls our program with these words, quoted.
 
-    It ends before the first word that is not printable or looks like an option.
+    It ends before the first word that is not shown as it is or looks like an option.
     """
-    fit = [word.isprintable() and not word.startswith("-") for word in words]
-    shown = words[: fit.index(False)] if False in fit else words
-    return shlex.join(("training-monitor", *shown))
+    fit = [shown(word) == word and not word.startswith("-") for word in words]
+    kept = words[: fit.index(False)] if False in fit else words
+    return shlex.join(("training-monitor", *kept))
 
 
 def next_command(kind: str, target: str | None, what: str | None = None) -> str:
@@ -93,11 +89,6 @@ NTFY = Markup(1300)  # the limit is 4096 bytes, and a unit has at most three
 DESKTOP = Markup(1000, _escape_html)
 
 
-def clean(text: str) -> str:
-    """Remove terminal sequences, control characters and lone surrogates; tabs and line ends stay."""
-    return _CONTROL.sub("", _LINE_ENDS.sub("\n", TERMINAL_SEQUENCE.sub("", text)))
-
-
 def render(notice: Notice, markup: Markup) -> str:
     """Render the whole notice: its title, subject, fields, text, and the command to type next."""
     title = render_title(notice, markup)
@@ -109,14 +100,14 @@ def render(notice: Notice, markup: Markup) -> str:
 
 def render_title(notice: Notice, markup: Markup) -> str:
     """Render the title on one line, escaped."""
-    return _escape_within(" ".join(clean(notice.title).split()), _TITLE_UNITS, markup.escape)
+    return _escape_within(" ".join(shown(notice.title).split()), _TITLE_UNITS, markup.escape)
 
 
 def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str:
     """Render subject and fields, one on each line, the text below them, and the command, which is never cut."""
     about = [(label, value) for label, value in (("Training", notice.training), ("Target", notice.target)) if value]
-    lines = "\n".join(f"{label}: {' '.join(value.split())}" for label, value in (*about, *notice.fields))
-    text = clean("\n\n".join(part for part in (lines, notice.text) if part)).strip()
+    lines = "\n".join(f"{shown(label)}: {' '.join(shown(value).split())}" for label, value in (*about, *notice.fields))
+    text = "\n\n".join(part for part in (lines, shown_lines(notice.text)) if part).strip()
     left = markup.limit if limit is None else limit
     command = _render_command(notice, markup, left // 2)
     said = _escape_within(text, left - _units(f"{command}\n\n" if command else ""), markup.escape)
@@ -125,19 +116,19 @@ def render_body(notice: Notice, markup: Markup, limit: int | None = None) -> str
 
 def _render_command(notice: Notice, markup: Markup, limit: int) -> str:
     """Render the command to type next, and where, ready to be copied; "" if there is none or it is too long."""
-    if not notice.command:
+    if not notice.command or shown(notice.command) != notice.command:  # another one must not be typed in its place
         return ""
     begin, end = markup.code
     is_code = bool(begin) and (end.strip("\n") not in notice.command)
     command = f"{begin}{markup.escape_code(notice.command)}{end}" if is_code else markup.escape(notice.command)
-    line = f"Next{f', on {markup.escape(notice.host)}' if notice.host else ''}: {command}"
+    line = f"Next{f', on {markup.escape(shown(notice.host))}' if notice.host else ''}: {command}"
     return line if _units(line) <= limit else ""
 
 
 def one_line(notice: Notice, units: int = 120) -> str:
     """Return the title, or without one the beginning of the text, as one plain line for a subject or a list."""
     text = notice.title if notice.title.strip() else notice.text
-    return _escape_within(" ".join(clean(text).split()), units, str)
+    return _escape_within(" ".join(shown(text).split()), units, str)
 
 
 def _units(text: str) -> int:

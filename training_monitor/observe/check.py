@@ -17,7 +17,7 @@ from training_monitor.core.models import Answer, Gpu, JobView, Progress, Questio
 from training_monitor.core.reports import CheckReport, JobCheckReport
 from training_monitor.core.store import Store
 from training_monitor.core.units import name_some
-from training_monitor.core.values import NotSeen, Verdict, WatchedJob
+from training_monitor.core.values import JobListing, NotSeen, Verdict, WatchedJob
 from training_monitor.health.host import gpu_question
 from training_monitor.jobs.jobs import get_job_listing
 from training_monitor.judging.gpu_load import gpu_load, gpu_mode, power_fraction
@@ -93,11 +93,11 @@ def judge_jobs(
     store: Store | None = None,
     transport: Transport | None = None,
     clock: Clock = SYSTEM_CLOCK,
-) -> tuple[list[tuple[JobView, Verdict]], tuple[NotSeen, ...]]:
+) -> tuple[list[tuple[JobView, Verdict]], JobListing]:
     """Judge all Ray jobs and process jobs of a target, each by a new look and by earlier ones.
 
     Returns:
-        The jobs with their verdicts, oldest first, and the kinds of jobs that could not be listed.
+        The jobs with their verdicts, oldest first, and the listing, which says what could not be listed.
 
     Raises:
         CommandError: the target could not be asked.
@@ -115,7 +115,7 @@ def judge_jobs(
     ]
     seen |= {each.meant.name: each for each in looked_at if each.look}
     judged = {job_id: _judge(site, each, kept, None) for job_id, each in seen.items()}
-    return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing.not_seen
+    return [(views[job_id], verdict) for job_id, verdict in judged.items()], listing
 
 
 # ---------------------------------------------------------------- looking

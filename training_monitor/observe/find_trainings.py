@@ -12,8 +12,9 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from training_monitor.core.errors import ParseError, redact
+from training_monitor.core.errors import ParseError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.observe.training_command import (

@@ -8,6 +8,7 @@ count of restarts.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +24,7 @@ from training_monitor.core.errors import (
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import asdict, replace
+from training_monitor.core.masking import secrets_of
 from training_monitor.core.models import SUPERVISOR, Failure, JobStatus, JobView, OnEvent, OnLook, RunOutcome
 from training_monitor.core.store import Store
 from training_monitor.core.units import format_duration, plural
@@ -54,6 +56,14 @@ from training_monitor.targets.target import parse_target
 LOST_LOOKS = 2
 STOP_TRIES = 10
 SURE_SECONDS = 5.0  # a job that seems stalled is looked at again after this time, before it is stopped
+
+
+def without_secrets(config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a job configuration with None for the values of variables that may be secret."""
+    if not config or not config.get("env"):
+        return config
+    secret = {value for value in secrets_of(config["env"]) if not value.startswith("env:")}
+    return {**config, "env": {name: None if value in secret else value for name, value in config["env"].items()}}
 
 
 class Supervisor(Hands):
@@ -148,9 +158,13 @@ class Supervisor(Hands):
         if run.target != str(self.site):
             self.move(parse_target(run.target))
         text = f"going on with {run.job_name}: {plural(run.retries, 'restart')} so far, {run.phase}"
-        if given.config and json.dumps(given.config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
+        config = without_secrets(given.config)
+        if config and json.dumps(config, sort_keys=True) != json.dumps(run.config, sort_keys=True):
             text += "; its configuration is another one now: it counts from the next attempt on"
         self.tell(run, "resumed", text)
+        env: Mapping[str, str | None] = (given.config or run.config or {}).get("env") or {}
+        if unsaved := sorted(name for name, value in env.items() if value is None):
+            raise SettingsError("job_config", None, f"the values of {', '.join(unsaved)} again: they are not saved")
         return self.save(replace(run, checkpoint_dir=given.checkpoint_dir, config=given.config or run.config))
 
     # ------------------------------------------------------------ phases
@@ -392,5 +406,7 @@ class Supervisor(Hands):
         self.exit_watch.ended.clear()
 
     def save(self, run: RunState) -> RunState:
-        self.store.save_run(run.key, run, finished=run.phase == "done")
+        """Save the run, and return it; values of variables that may be secret are not written down."""
+        kept = replace(run, config=without_secrets(run.config))
+        self.store.save_run(run.key, kept, finished=run.phase == "done")
         return run

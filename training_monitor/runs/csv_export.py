@@ -14,12 +14,12 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.shown import shown_cell
 from training_monitor.runs.rows import ADDED, DOCUMENTED, MIB
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED, KILLED, Run, RunRow, RunsSnapshot, Scalar
 
 ENDED = (FINISHED, FAILED, CANCELED, KILLED)
 _RAW = ("Rate", "Loss")  # all other numbers get three decimals
-_FORMULA = tuple("=+-@＝＋－＠")  # what makes a spreadsheet read a text as a formula
 _MOST_TEXT, _MOST_NAME = 500, 120  # characters of a cell, bytes of a file name
 _PIECE = 65536
 _OVERALL: Mapping[str, Callable[[RunsSnapshot, RunRow], Scalar]] = {
@@ -142,8 +142,7 @@ def _megabytes(count: float | None) -> float | None:
 def _cell(title: str, value: Scalar) -> Scalar:
     """Round numbers, and put texts on one line that no spreadsheet evaluates."""
     if isinstance(value, str):
-        text = "".join(each if each.isprintable() else " " for each in value[:_MOST_TEXT]).strip()
-        return f"'{text}" if text.startswith(_FORMULA) else text
+        return shown_cell(value[:_MOST_TEXT])
     return round(value, 3) if isinstance(value, float) and title not in _RAW else value
 
 

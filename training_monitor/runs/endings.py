@@ -17,8 +17,9 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
-from training_monitor.core.errors import redact, text_of
+from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.masking import redact
 from training_monitor.runs.values import CANCELED, FAILED, FINISHED
 
 MOST_MESSAGE = 2000

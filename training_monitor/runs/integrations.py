@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from training_monitor.core.errors import redact, text_of
+from training_monitor.core.errors import text_of
+from training_monitor.core.masking import redact
 from training_monitor.runs.endings import outcome_of
 from training_monitor.runs.monitor import TrainingMonitor
 

@@ -24,8 +24,9 @@ from pathlib import PurePath
 from typing import Any
 
 from training_monitor.core.clock import Clock
-from training_monitor.core.errors import redact, text_of
+from training_monitor.core.errors import text_of
 from training_monitor.core.frozen import asdict, dataclass
+from training_monitor.core.masking import redact
 from training_monitor.runs.clock import VALIDATION, RunClock
 from training_monitor.runs.endings import Outcome, outcome_after
 from training_monitor.runs.progress_file import MAX_VALUE, Edit, convert

@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines, redact
+from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.regex import regex
 from training_monitor.core.rest import request

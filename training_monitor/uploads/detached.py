@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable, redact
+from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable
+from training_monitor.core.masking import redact
 from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
 from training_monitor.jobs.process_jobs import (
     PREFIX,

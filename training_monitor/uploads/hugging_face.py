@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.errors import CommandFailed, SettingsError, last_lines, redact
+from training_monitor.core.errors import CommandFailed, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
 from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport

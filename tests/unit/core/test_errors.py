@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from training_monitor.core import errors
 from training_monitor.core.errors import (
-    _SECRET,
     CommandError,
     CommandFailed,
     ParseError,
@@ -18,8 +15,8 @@ from training_monitor.core.errors import (
     TargetUnreachable,
     TrainingMonitorError,
     last_lines,
-    redact,
 )
+from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
 
 SECRET = "s3cr3tV4lue99"
@@ -88,22 +85,6 @@ def test_what_stands_around_a_secret_stays() -> None:
     assert redact(f"train.py --token {SECRET} --epochs 3") == "train.py --token *** --epochs 3"
     assert redact(f"https://user:{SECRET}@host:8080/x") == "https://user:***@host:8080/x"
     assert redact(f'{{"api_key": "{SECRET}", "id": 5}}') == '{"api_key": "***", "id": 5}'
-
-
-def test_a_text_is_searched_wherever_the_pattern_would_find_something() -> None:
-    chance = random.Random(5)
-    pieces = (
-        "authorization Authorization: Basic bearer BEARER api_key access-key apikey --token= token -- secret : passwd "
-        "password \" ' = = : :// https://a:b@c @ / hf_ HF_ sk- SK-x ghp_ gho_ ghu_ ghs_ GHR_ abcdefghij step 12 "
-        "\u017fecret to\u212aen k\u0131 \n \\ & ,"
-    ).split(" ")
-    found = 0
-    for _ in range(20_000):
-        text = "".join(chance.choice(pieces) + chance.choice(("", " ", "")) for _ in range(chance.randint(1, 7)))
-        expected = _SECRET.sub(lambda match: f"{match[1] or match[2] or match[3] or ''}***", text)
-        found += expected != text
-        assert redact(text) == expected
-    assert found > 1000
 
 
 def test_redacting_twice_changes_nothing_more() -> None:

@@ -223,7 +223,7 @@ def test_texts_are_bounded_and_have_no_control_characters() -> None:
     seen = listed(label="x" * 9999, gpu_name="\x1b]0;evil\x07" + "G" * 9999)
     assert len(seen.name) == 100 and len(seen.gpu_type or "") <= 100
     assert clean_text("\x1b[1;32mok\x1b[0m\tdone\r\n") == "ok done"
-    assert clean_text("\ud800x" + "y" * 600, 500) == " x" + "y" * 498
+    assert clean_text("\ud800x" + "y" * 600, 500) == "?x" + "y" * 498
 
 
 def test_log_lines_are_the_last_ten_without_colours() -> None:

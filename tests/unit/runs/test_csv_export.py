@@ -131,7 +131,7 @@ def test_a_loss_that_is_no_finite_number_is_one_for_programs_that_read_it(tmp_pa
 # ---------------------------------------------------------------- hostile texts
 
 
-@pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@x", " =1", "\t=1", "\n@x", "\x00=1", "＝1"])
+@pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@x", " =1", "\t=1", "\n@x", "'=1", " '=1", "＝1"])
 def test_no_spreadsheet_calculates_with_a_text(tmp_path: Path, text: str) -> None:
     RunCsv(str(tmp_path)).write(shot(row("a", phase=text, wandb_url=text)))
     found = matrix(tmp_path, "a")[0]
@@ -142,7 +142,7 @@ def test_texts_stay_on_one_line_quoted_and_bounded(tmp_path: Path) -> None:
     phase = 'a"b,\r\nc\x1b[31m\u202e\ud800' + "x" * 10_000
     RunCsv(str(tmp_path)).write(shot(row("a", phase=phase)))
     found = matrix(tmp_path, "a")[0]["Phase"]
-    assert found.startswith('a"b,  c [31m') and len(found) <= 500 and found.isprintable()
+    assert found.startswith('a"b,  c?') and len(found) <= 500 and found.isprintable()
     assert (tmp_path / "a_matrix.csv").read_bytes().count(b"\n") == 2
 
 

@@ -12,7 +12,8 @@ from functools import lru_cache
 from math import isfinite
 
 from training_monitor.core.frozen import dataclass, field
-from training_monitor.core.regex import TERMINAL_SEQUENCE, regex
+from training_monitor.core.regex import regex
+from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes, known_number
 
 NOT_KNOWN = "-"
@@ -22,11 +23,11 @@ Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
 MOST_CHARACTERS = 1000  # of one untrusted text; the rest is dropped
-_MOST_MARKS = 2  # combining marks per character
-# Modifiers of the preceding character, which terminals render differently.
-_JOINERS = regex("[\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
-_FIRST_FLAG_LETTER, _LAST_FLAG_LETTER = 0x1F1E6, 0x1F1FF
-_HARMFUL = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+# Characters to which terminals give different widths: signs made emojis, skin tones, flags; and numbers in circles,
+# hexagrams, and the parts of syllables that remain when a text is composed.
+_MODIFIERS = regex("[\ufe0f\U0001f3fb-\U0001f3ff]")
+_FLAGS = {0x1F1E6 + number: chr(ord("A") + number) for number in range(26)}
+_OF_UNSURE_WIDTH = regex("[\u1160-\u11ff\u3248-\u324f\u4dc0-\u4dff\ud7b0-\ud7ff]")
 _SIGNS = {
     "running": "✅",
     "loading": "🔄",
@@ -137,38 +138,18 @@ ASCII = Glyphs(True, ".#", "-", "~", "^", "v")
 
 
 def safe(text: object, glyphs: Glyphs) -> str:
-    """Return one line of printable text: no control characters, no bidi marks, nothing of ambiguous width.
+    """Return what is shown of a text, on one line, with question marks for characters of unsure width.
 
-    A harmful character becomes a question mark; with ASCII glyphs every non-ASCII one does.
+    With ASCII glyphs every non-ASCII character becomes one.
     """
-    text = str(text)[:MOST_CHARACTERS]
-    if text.isascii() and text.isprintable():
-        return text
-    text = _JOINERS.sub("", TERMINAL_SEQUENCE.sub("", text))
+    plain = shown(str(text)[:MOST_CHARACTERS])
+    if plain.isascii():
+        return plain
     if glyphs.ascii:
-        kept = (char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
-        return "".join(_shown(char) if char.isascii() else "?" for char in kept)
-    return _with_few_marks(map(_shown, unicodedata.normalize("NFC", text)))
-
-
-@lru_cache(maxsize=4096)
-def _shown(char: str) -> str:
-    if char in "\t\n\r\v\f":
-        return " "
-    if _FIRST_FLAG_LETTER <= ord(char) <= _LAST_FLAG_LETTER:
-        return chr(ord("A") + ord(char) - _FIRST_FLAG_LETTER)
-    is_part_of_a_syllable = 0x1160 <= ord(char) <= 0x11FF
-    return "?" if is_part_of_a_syllable or unicodedata.category(char) in _HARMFUL else char
-
-
-def _with_few_marks(chars: Iterable[str]) -> str:
-    kept: list[str] = []
-    marks = _MOST_MARKS  # drops leading marks, which have no character to combine with
-    for char in chars:
-        marks = marks + 1 if _cells(char) == 0 else 0
-        if marks <= _MOST_MARKS:
-            kept.append(char)
-    return "".join(kept)
+        kept = (char for char in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(char))
+        return "".join(char if char.isascii() else "?" for char in kept)
+    composed = unicodedata.normalize("NFC", _MODIFIERS.sub("", plain)).translate(_FLAGS)
+    return _OF_UNSURE_WIDTH.sub("?", composed)
 
 
 # ---------------------------------------------------------------- widths
@@ -192,10 +173,11 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
         return text
     if width < 2:
         return glyphs.ellipsis[:width]
-    return _begin(text, width - 1) + glyphs.ellipsis
+    return begin(text, width - 1) + glyphs.ellipsis
 
 
-def _begin(text: str, width: int) -> str:
+def begin(text: str, width: int) -> str:
+    """Return the beginning of a text that takes at most `width` cells."""
     if text.isascii():
         return text[:width]
     taken = 0

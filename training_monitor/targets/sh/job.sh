@@ -9,7 +9,7 @@ _newline='
 
 # Whether the job's own process runs.
 is_alive() {
-  read -r _pid _began _booted <"$_dir/pid" || return 1
+  [ -f "$_dir/pid" ] && read -r _pid _began _booted <"$_dir/pid" || return 1
   is_same "$_pid" "$_began" "$_booted"
 } 2>/dev/null
 
@@ -20,7 +20,7 @@ find_signs() { # NAME...
   read_boot
   for _each; do
     _run=$_base/$_each _pid='' _log=''
-    read -r _pid _began _booted <"$_run/pid"
+    [ ! -f "$_run/pid" ] || read -r _pid _began _booted <"$_run/pid"
     case $_pid in *[!0-9]*) _pid='' ;; esac
     [ -z "$_pid" ] || [ "$_booted" != "$_boot" ] || { read_stat "$_pid" && [ "$_start" != "$_began" ]; } ||
       _leaders="$_leaders $_pid $_each" _groups="$_groups|$_pid"
@@ -72,8 +72,9 @@ tidy() { rm -f "$_dir/pid.new" "$_dir/exit_code.new" "$_dir/stopped.new"; }
 see_state() {
   _code=''
   if [ ! -d "$_dir" ]; then _is=missing
+  elif [ ! -x "$_dir" ]; then _is=closed
   elif is_alive || { [ -s "$_dir/pid" ] && [ ! -s "$_dir/exit_code" ] && is_alive; }; then _is=running
-  elif read -r _code _end 2>/dev/null <"$_dir/exit_code"; [ "$_code" ]; then _is=exited
+  elif [ -f "$_dir/exit_code" ] && read -r _code _end 2>/dev/null <"$_dir/exit_code"; [ "$_code" ]; then _is=exited
   elif [ -s "$_dir/pid" ]; then _is=gone
   else _is=starting; fi
 }
@@ -81,7 +82,7 @@ see_state() {
 show_state() {
   echo "state=$_is"
   [ $_is != exited ] || { echo "exit_code=$_code"; echo "ended=$_end"; }
-  read -r _by 2>/dev/null <"$_dir/stopped" && printf 'stopped_by=%s\n' "$_by"
+  [ -f "$_dir/stopped" ] && read -r _by 2>/dev/null <"$_dir/stopped" && printf 'stopped_by=%s\n' "$_by"
 }
 
 # Print its state, and the last $_bytes of its log.
@@ -98,7 +99,7 @@ look() {
   stat -c 'log_size=%s
 log_time=%Y' "$_dir/log" 2>/dev/null
   echo log
-  tail -c "$_bytes" "$_dir/log" 2>/dev/null
+  [ ! -f "$_dir/log" ] || tail -c "$_bytes" "$_dir/log" 2>/dev/null
 }
 
 # Print the states of many jobs, each after a line `job=NAME`; then a line `member=NAME` for each process of those that

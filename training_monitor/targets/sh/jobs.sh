@@ -1,9 +1,33 @@
 # All process jobs of a target.
 # uses: jobs_folder
+# needs: most_odd
 
-# Print their names, newest first.
+# Print their names, newest first, after a line `? WHY: NAME` for each of the first entries that are no jobs of ours.
 list() {
   [ -e "$_base" ] || return 0
   [ -d "$_base" ] || { echo "$_base is not a folder"; return 1; }
-  ls -1t "$_base" 2>&1
+  cd -- "$_base" 2>&1 && [ -r . ] || { echo "$_base cannot be read"; return 1; }
+  entries=$(list_entries)
+  names=$(printf '%s\n' "$entries" | grep -v '^? ')
+  printf '%s\n' "$entries" | grep '^? '
+  set -f
+  # shellcheck disable=SC2086
+  [ -z "$names" ] || ls -1td -- $names 2>/dev/null || printf '%s\n' "$names" # too many, or one has just gone
+  return 0
+}
+
+list_entries() {
+  odd=0
+  for each in *; do
+    case $each in
+      [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) [ ! -e "$each" ] && [ ! -L "$each" ] || tell "a name that no job has" ;;
+      *) if [ -d "$each" ]; then echo "$each"; else tell "no folder"; fi ;;
+    esac
+  done
+  [ $odd -le "$most_odd" ] || echo "? and $((odd - most_odd)) more"
+}
+
+tell() { # WHY
+  odd=$((odd + 1))
+  [ $odd -gt "$most_odd" ] || { printf '? %s: %s' "$1" "$each" | tr '\n' '?'; echo; }
 }

@@ -1,0 +1,169 @@
+"""What must not be shown: values that the user gave, and everything that looks like a key, token or password. Pure.
+
+`redact` stands in front of all that leaves the package: text of logs as it is read, errors, events, notices, JSON.
+
+Formats: prefixes as in https://docs.github.com/en/code-security/secret-scanning (partner patterns), presigned URLs as
+in https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html and its siblings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from training_monitor.core.regex import regex
+
+LEAST_SECRET = 8  # characters of a value that is masked wherever it is found
+MASK = "***"
+
+_VALUE = r"""[^\s"'&,;\\]{4,}"""
+_ENDING = r"(?:[_-](?:key|value|id|access[_-]key|\d{1,2}))?"
+_IS = r"""\\?["']?\s*(?:[:=]|%3d)\s*\\?["']?"""
+_NAMES = (
+    *("api_key", "api-key", "apikey", "access_key", "access-key", "accesskey", "accountkey", "private_key"),
+    *("token", "secret", "password", "passwd", "passphrase"),
+)
+_OPTION = regex(r"(?<![\w-])--?(?:[a-z0-9]+[_-])*\Z")
+# Not a secret after `token=` or `key=`: a number, a placeholder, the name of a variable.
+_PLAIN_VALUE = regex(r"[-+]?[\d.,]+(?:e[-+]?\d+)?%?|[<\[($*@].*|none|null|true|false", re.IGNORECASE)
+_SECRET_NAME = regex(
+    r"(?:token|secret|passw(?:or)?d|passphrase|passwd|pwd|credential|webhook|auth(?!or)|dsn"
+    r"|(?:api|access|private|encryption|signing|account)[_-]?key|(?:^|_)(?:key|pat|pass)(?:$|_))",
+    re.IGNORECASE,
+)
+_ASSIGNMENTS = {name: regex(rf"{name}{_ENDING}{_IS}({_VALUE})") for name in _NAMES}
+_OPTIONS = {name: regex(rf"""{name}{_ENDING}\s+["']?({_VALUE})""") for name in _NAMES}
+_ORIGIN = regex(r"[a-z][a-z0-9+.-]{0,20}://[^/?#@\s]*/?", re.IGNORECASE)  # of a service: where, but no secret
+_NAMED_OPTION = {name: regex(rf"--?(?:[a-z0-9]+[_-])*{name}{_ENDING}") for name in _NAMES}
+# By a text that each match contains; searched in lower case. The first group is the secret.
+_IN_LOWER_CASE = {
+    "authorization": regex(rf"authorization{_IS}(?:(?:bearer|basic|token|bot)\s+)?({_VALUE})"),
+    "bearer": regex(r"""bearer\s+([^\s"'&,;\\]{8,})"""),
+    "cookie": regex(r"cookie\s*:\s*([^\s*][^\r\n]{3,})"),
+    "://": regex(r"://[^\s/:@]{0,200}:([^\s/]{1,500})(?=@)|(?<=http)s?://([^\s/:@]{16,200})(?=@)"),
+    "hooks.slack.com/": regex(r"""hooks\.slack\.com/(?:[a-z]+/)?([^\s"'<>]+)"""),
+    "/webhooks/": regex(r"/webhooks/(\d{1,25}/[\w-]{8,})"),
+    "webhook.office.com/": regex(r"""webhook\.office\.com/([^\s"'<>]+)"""),
+    ":aa": regex(r"(?<!\d)\d{6,12}:(aa[\w-]{30,})"),  # the bots of Telegram
+    "amz-": regex(rf"amz-(?:signature|credential|security-token){_IS}({_VALUE})"),
+    "goog-": regex(rf"goog-(?:signature|credential){_IS}({_VALUE})"),
+    "sig": regex(rf"[?&](?:sig|signature)=({_VALUE})"),
+    "awsaccesskeyid": regex(rf"awsaccesskeyid{_IS}({_VALUE})"),
+}
+_AS_WRITTEN = {
+    "PRIVATE KEY-----": regex(
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----([\s\S]*?)(?=-----END|\Z)"
+        r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY-----)"
+    ),
+    "eyJ": regex(r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)"),
+    "SG.": regex(r"\b(SG\.[\w-]{16,}\.[\w-]{16,})"),
+    "ya29.": regex(r"\b(ya29\.[\w-]{16,})"),
+    **{
+        sign: regex(rf"(?<![A-Za-z0-9])({sign}[A-Za-z0-9_-]{{{least},}})")
+        for sign, least in {
+            "hf_": 8, "sk-": 8, "sk_live_": 8, "rk_live_": 8, "ghp_": 8, "gho_": 8, "ghu_": 8, "ghs_": 8, "ghr_": 8,
+            "github_pat_": 8, "glpat-": 8, "xapp-": 8, "AIza": 20, "nvapi-": 8, "r8_": 16, "npm_": 16, "pypi-": 16,
+            "AKIA": 12, "ASIA": 12, "dop_v1_": 16, "api_org_": 16,
+        }.items()
+    },  # fmt: skip
+    "xox": regex(r"(?<![A-Za-z0-9])(xox[a-z]-[A-Za-z0-9-]{8,})"),
+}
+
+
+class _Known:
+    """The values that this process was given; replaced as a whole, so that threads may read them at any time."""
+
+    values: tuple[str, ...] = ()
+
+
+def keep_secret(*values: str | None) -> None:
+    """Mask these values from now on wherever they are found; too short ones are not, since that would garble texts."""
+    given = [value.strip() for value in values if value and not _ORIGIN.fullmatch(value)]
+    lines = {line for value in given for line in (value, *value.splitlines()) if len(line) >= LEAST_SECRET}
+    known = {*_Known.values, *lines, *map(_percent_encoded, lines)}
+    _Known.values = tuple(sorted(known, key=len, reverse=True))
+
+
+def _percent_encoded(text: str) -> str:
+    """Return what `urllib.parse.quote(text, safe="")` returns, which takes long to import."""
+    kept = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+    return "".join(chr(each) if each in kept else f"%{each:02X}" for each in text.encode("utf-8", "replace"))
+
+
+def secrets_of(env: Mapping[str, str]) -> list[str]:
+    """Return the values of variables that may be secret: by their names, or since they are neither words nor paths.
+
+    >>> secrets_of({"HF_TOKEN": "quiet-word", "EPOCHS": "300000000", "OUT": "/data/run-01234", "MAGIC": "x8Kq-22bd"})
+    ['quiet-word', 'x8Kq-22bd']
+    """
+    return [value for name, value in env.items() if _SECRET_NAME.search(name) or _is_odd(value)]
+
+
+def secrets_of_environment(env: Mapping[str, str]) -> list[str]:
+    """Return the values of variables whose names say that they are secret: this machine's own has many others."""
+    return [value for name, value in env.items() if _SECRET_NAME.search(name) and not _is_path(value)]
+
+
+def _is_path(value: str) -> bool:
+    return value.startswith(("/", "./", "../", "~"))
+
+
+def _is_odd(value: str) -> bool:
+    """Whether a value mixes letters with digits or signs and is no path, address, number or list of words."""
+    if len(value) < LEAST_SECRET or _is_path(value) or _PLAIN_VALUE.fullmatch(value) or " " in value:
+        return False
+    if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^@?]*", value):  # an address without a password
+        return False
+    return bool(re.search(r"\d", value)) and bool(re.search(r"[A-Za-z]", value))
+
+
+def redact(text: str) -> str:
+    """Replace everything that is known to be secret, or looks like a key, token or password, by ***."""
+    for value in _Known.values:
+        if value in text:
+            text = text.replace(value, MASK)
+    spans = sorted(_find(text))
+    if not spans:
+        return text
+    pieces, end = [], 0
+    for first, last in spans:
+        if last > end:
+            pieces.append(text[end:first] + MASK if first >= end else "")
+            end = last
+    return "".join([*pieces, text[end:]])
+
+
+def _find(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where in a text secrets stand."""
+    lower = text.lower()
+    if len(lower) != len(text):  # few letters become two in lower case
+        lower = "".join(each if len(each.lower()) > 1 else each.lower() for each in text)
+    for name in _NAMES:
+        if name in lower:
+            yield from _assigned(lower, name)
+    for table, searched in ((_IN_LOWER_CASE, lower), (_AS_WRITTEN, text)):
+        for sign, pattern in table.items():
+            if sign in searched:
+                for found in pattern.finditer(searched):
+                    yield found.span(1 if found[1] is not None else 2)
+
+
+def _assigned(lower: str, name: str) -> Iterator[tuple[int, int]]:
+    """Yield where the values of `name=VALUE` and `--name VALUE` stand."""
+    for found in _ASSIGNMENTS[name].finditer(lower):
+        if not (name[-3:] in ("ken", "key") and _PLAIN_VALUE.fullmatch(found[1])):
+            yield found.span(1)
+    for found in _OPTIONS[name].finditer(lower):
+        if _OPTION.search(lower[max(0, found.start() - 60) : found.start()]):
+            yield found.span(1)
+
+
+def redact_argv(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Redact each word, and replace the whole word after an option such as --token."""
+    before = ("", *argv)
+    return tuple(MASK if _is_secret_option(last) else redact(word) for last, word in zip(before, argv))
+
+
+def _is_secret_option(word: str) -> bool:
+    lower = word.lower()
+    return lower.startswith("-") and any(_NAMED_OPTION[name].fullmatch(lower) for name in _NAMES if name in lower)
