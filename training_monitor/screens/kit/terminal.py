@@ -8,6 +8,7 @@ input is ignored.
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import curses
 import locale
@@ -20,6 +21,7 @@ import termios
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 from training_monitor.core.errors import TrainingMonitorError
@@ -75,6 +77,8 @@ _COLOURS = {  # colour of a style, and its attribute without colours; reversed w
     "killed": (curses.COLOR_RED, curses.A_NORMAL),
 }
 _PLAIN = {"dim": curses.A_DIM, "bold": curses.A_BOLD, "selected": curses.A_REVERSE, "title": curses.A_REVERSE}
+# What else than SIGINT ends a process, as far as it can be noticed: SIGKILL, a crash and os._exit cannot.
+_ENDS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 _Handler = Callable[[int, FrameType | None], object]
 
 
@@ -310,7 +314,7 @@ def _attributes() -> dict[str, int]:
 
 @contextmanager
 def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
-    """Take the terminal over, and restore it at the end, also after an error, SIGTERM or SIGHUP, and while suspended.
+    """Take the terminal over, and restore it at the end, also after an error or a signal, and while suspended.
 
     Args:
         mouse: also report clicks and the wheel, if the terminal supports it.
@@ -321,17 +325,26 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
     _check_terminal()
     has_mouse = mouse and curses.tigetstr("kmous") is not None
     bell = Bell()
+    ends: dict[int, _Handler] = {getattr(signal, name): _interrupt for name in _ENDS if hasattr(signal, name)}
+    give_back = partial(_give_back, has_mouse)
     try:
-        with _handled({signal.SIGTERM: _interrupt, signal.SIGHUP: _interrupt, signal.SIGWINCH: lambda *_: bell.ring()}):
+        with _handled({**ends, signal.SIGWINCH: lambda *_: bell.ring()}):
             window = curses.initscr()
+            atexit.register(give_back)  # should one more signal interrupt it below
             try:
                 _prepare(window)
-                with _handled({signal.SIGTSTP: lambda *_: _suspend(bell, has_mouse)}):
+                take = partial(_take_again, window, bell, has_mouse)
+                stops: dict[int, _Handler] = {
+                    signal.SIGTSTP: lambda *_: _suspend(give_back, take),
+                    signal.SIGCONT: lambda *_: _continue(give_back, take),
+                }
+                with _handled(stops):
                     if has_mouse:
                         _tell(_MOUSE_ON)
                     yield Terminal(window, bell)
             finally:
-                _give_back(has_mouse)
+                give_back()
+                atexit.unregister(give_back)
     finally:
         bell.close()
 
@@ -360,23 +373,37 @@ def _tell(sequence: bytes) -> None:
 
 
 def _give_back(has_mouse: bool) -> None:
-    if has_mouse:
-        _tell(_MOUSE_OFF)
+    """Restore the terminal, unless that was done."""
     with suppress(curses.error):
         if not curses.isendwin():
+            if has_mouse:
+                _tell(_MOUSE_OFF)
             curses.endwin()
 
 
-def _suspend(bell: Bell, has_mouse: bool) -> None:
-    """Suspend this process with the terminal restored; take it over again when continued."""
-    _give_back(has_mouse)
-    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-    signal.raise_signal(signal.SIGTSTP)
-    signal.signal(signal.SIGTSTP, handler)
+def _take_again(window: curses.window, bell: Bell, has_mouse: bool) -> None:
+    """Take over the terminal that was given back, and draw all of it."""
     curses.doupdate()
+    window.keypad(True)
     if has_mouse:
         _tell(_MOUSE_ON)
     bell.ring()
+
+
+def _suspend(give_back: Callable[[], None], take: Callable[[], None]) -> None:
+    """Suspend this process with the terminal restored; take it over again when continued."""
+    give_back()
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTSTP, signal.SIGCONT)}
+    signal.raise_signal(signal.SIGTSTP)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    take()
+
+
+def _continue(give_back: Callable[[], None], take: Callable[[], None]) -> None:
+    """Take the terminal over again after SIGSTOP, which comes without notice: others may have used it meanwhile."""
+    give_back()
+    take()
 
 
 def _check_terminal() -> None:

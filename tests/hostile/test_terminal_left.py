@@ -1,0 +1,147 @@
+"""However a screen ends, it leaves the terminal as it was: modes, cursor, mouse, echo; and no core is dumped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.terminals import Terminal, python
+
+SIGNALS = [getattr(signal, f"SIG{name}") for name in "INT TERM HUP QUIT ALRM USR1 USR2 XCPU VTALRM PROF".split()]
+FLEET = ("-m", "training_monitor", "vast", "--mock")
+CHILD = """
+import os, signal, sys, threading
+from training_monitor.screens.kit import terminal as kit
+how = sys.argv[1]
+with kit.open_terminal(mouse=True) as terminal:
+    if how == "drawing":
+        terminal.draw((((object(), ""),),))
+    terminal.draw(((("it is here", ""),),))
+    while (names := terminal.keys(1.0)) is not None:
+        if "x" in names:
+            break
+    if how == "error":
+        raise ZeroDivisionError
+    if how == "exit":
+        sys.exit(7)
+    if how == "memory":
+        raise MemoryError
+    if how == "thread":
+        threading.Thread(target=lambda: os.kill(os.getpid(), signal.SIGQUIT)).start()
+        while True:
+            terminal.keys(1.0)
+    if how == "closing":
+        try:
+            raise ZeroDivisionError
+        finally:
+            os.kill(os.getpid(), signal.SIGQUIT)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    found: list[Terminal] = []
+
+    def begin(*words: str) -> Terminal:
+        environ = {"TRAINING_MONITOR_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
+        found.append(Terminal(*python(*words), environ=environ, folder=tmp_path))
+        return found[-1]
+
+    yield begin
+    for each in found:
+        each.close()
+
+
+def _is_taken(terminal: Terminal) -> bool:
+    return terminal.modes() == {"1049": "h", "25": "l", "1000": "h", "1006": "h", "1": "h", "keypad": "="}
+
+
+def test_ctrl_backslash_leaves_the_terminal_and_ends_with_131(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    screen = start(*FLEET)
+    screen.shows("PROGRESS")
+    assert _is_taken(screen) and not screen.is_as_before()
+    screen.press("\x1c")
+    status = screen.ended()
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 131
+    assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
+    assert not [*tmp_path.glob("core*")]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_leaves_the_terminal_and_ends_with_its_status(start: Callable[..., Terminal], number: int) -> None:
+    screen = start(*FLEET)
+    screen.shows("PROGRESS")
+    os.kill(screen.pid, number)
+    status = screen.ended()
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 128 + number
+    assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("error", 1), ("exit", 7), ("memory", 1), ("drawing", 1), ("thread", None), ("closing", None)]
+)
+def test_an_error_leaves_the_terminal(
+    start: Callable[..., Terminal], tmp_path: Path, how: str, status: int | None
+) -> None:
+    (tmp_path / "child.py").write_text(CHILD)
+    screen = start("child.py", how)
+    if how != "drawing":
+        screen.shows("it is here")
+        screen.press("x")
+    ended = screen.ended()
+    assert status is None or (os.WIFEXITED(ended) and os.WEXITSTATUS(ended) == status), screen.output
+    assert not os.WCOREDUMP(ended)
+    assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
+
+
+def test_many_signals_at_once_leave_the_terminal(start: Callable[..., Terminal]) -> None:
+    for number in range(5):
+        screen = start(*FLEET)
+        screen.shows("PROGRESS")
+        for _ in range(3 + number):
+            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(screen.pid, signum)
+        screen.press("\x03\x03")
+        screen.ended()
+        assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
+
+
+SHELL = f"""
+import os, signal, sys
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.executable, [sys.executable, *{FLEET!r}])
+while os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]):
+    pass
+"""
+
+
+def test_a_stopped_screen_leaves_the_terminal_and_takes_it_again(start: Callable[..., Terminal]) -> None:
+    """A small shell starts it, without which nothing is stopped by its key."""
+    screen = start("-c", SHELL)
+    screen.shows("PROGRESS")
+    [child] = map(int, Path(f"/proc/{screen.pid}/task/{screen.pid}/children").read_text().split())
+    screen.press("\x1a")
+    screen.stopped(child)
+    assert screen.is_as_before(), screen.modes()
+    for number in (signal.SIGTSTP, signal.SIGSTOP):  # there is no notice of the second one
+        screen.output = b""
+        os.kill(child, signal.SIGCONT)
+        screen.shows("\x1b[?1049h", "PROGRESS")
+        screen.wait(lambda: _is_taken(screen))
+        os.kill(child, number)
+        screen.stopped(child)
+        assert screen.is_as_before() == (number == signal.SIGTSTP)
+    os.kill(child, signal.SIGCONT)
+    screen.wait(lambda: screen.text().count("PROGRESS") == 2)
+    screen.press("q")
+    screen.ended()
+    assert screen.is_as_before()
