@@ -51,6 +51,7 @@ _DRIVER_ERRORS = regex(
 )
 
 
+MOST_GPUS, MOST_PROCESSES = 512, 512
 _NO_GPU = regex(r"No devices were found", re.IGNORECASE)
 
 
@@ -85,6 +86,8 @@ def parse_gpus(text: str) -> GpuTable:
             gpus.append(gpu)
         elif _DRIVER_ERRORS.search(line):
             messages.append(line.strip()[:300])
+    if len(gpus) > MOST_GPUS:
+        raise ParseError(f"{len(gpus)} GPUs", source="nvidia-smi", text=text[:1000])
     if not gpus and not messages:
         raise ParseError("no GPU rows and no known message", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)
@@ -92,7 +95,7 @@ def parse_gpus(text: str) -> GpuTable:
 
 
 def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
-    """Parse the compute processes; other lines are skipped, and no process is an empty tuple.
+    """Parse the first MOST_PROCESSES compute processes; other lines are skipped, and no process is an empty tuple.
 
     Args:
         text: output of `nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid,used_memory
@@ -101,8 +104,10 @@ def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
     Returns:
         GpuProcess per row, `memory_used_mb` in MiB or None if not reported.
     """
-    found = []
+    found: list[GpuProcess] = []
     for line in text.splitlines():
+        if len(found) == MOST_PROCESSES:
+            break
         row = _PID.match(line)
         if not row or row[2].count(",") < 2:
             continue

@@ -13,6 +13,7 @@ arrives. `Claiming` takes the claim on a training, renews it while the training 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -44,6 +45,7 @@ from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
 
 LEASE_SECONDS = 120.0
+LONGEST_LEASE = 7 * 86400.0
 BEATS_A_LEASE = 6.0
 ROUNDING_SECONDS = 1.5  # ages are whole seconds
 T = TypeVar("T")
@@ -247,7 +249,10 @@ def _parse_claim(line: str) -> Claim:
         _, state, token, lease, age, since, *words = line.split()
         host, user, pid, boot, folder, name = (unquote(word) for word in words)
         owner = Owner(host, user, int(pid), boot, folder)
-        return Claim(name, int(number), token, state == "held", float(lease), float(age), float(since), owner)
+        times = float(lease), float(age), float(since)
+        if not (0 <= times[0] <= LONGEST_LEASE and all(map(math.isfinite, times))):
+            raise ValueError("a time that no claim has")
+        return Claim(name, int(number), token, state == "held", *times, owner)
     except ValueError:
         return Claim("it", int(number), "", False, 0.0, 0.0, 0.0, Owner("?", "?", 0, "", ""), is_damaged=True)
 

@@ -12,6 +12,7 @@ lose the output. Every script must therefore be idempotent.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -22,11 +23,13 @@ from training_monitor.core.errors import (
     CommandError,
     CommandFailed,
     CommandTimedOut,
+    ParseError,
     SettingsError,
     TrainingMonitorError,
 )
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import Answer, Question, Reply
+from training_monitor.core.regex import regex
 from training_monitor.targets.connect import connect, resolve_target
 from training_monitor.targets.scripts import Quoted, format_call
 from training_monitor.targets.target import Target, parse_target
@@ -37,6 +40,8 @@ MAX_SCRIPT_BYTES = 131_000  # Linux limits one environment variable of a new pro
 CONNECT_SECONDS = 20.0
 ASK_ATTEMPTS = 3
 MAX_THREADS = 16
+_ASKED = regex(r"ask (\d{1,4}) (\d{1,12}(?:\.\d{1,9})?) (\d{1,12}(?:\.\d{1,9})?)", re.ASCII)
+_ENDED = regex(r"exit (\d{1,3})", re.ASCII)
 R = TypeVar("R")
 
 
@@ -135,19 +140,21 @@ def _format_ends(limits: frozenset[float]) -> str:
 
 
 def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
-    """Return the replies by question number, None for one without an end; None when the closing mark is missing."""
+    """Return the replies by question number; None when the closing mark is missing.
+
+    A reply without an end, of too many bytes, or given twice is None.
+    """
     replies: dict[int, Reply | None] = {}
     parts = f"\n{text}".split(f"\n{nonce} ")[1:]
     if not parts or parts[-1].strip() != "close":
         return None
     for part, following in zip(parts, parts[1:]):
-        if not part.startswith("ask "):
-            continue
         head, _, body = part.partition("\n")
-        _, number, begin, end = head.split(" ")
-        exit_code = int(following.split()[1]) if following.startswith("exit ") else None
-        duration = max(0.0, float(end) - float(begin))
-        replies[int(number)] = None if exit_code is None else Reply(body, exit_code, duration)
+        asked, ended = _ASKED.fullmatch(head), _ENDED.fullmatch(following.strip())
+        if asked:
+            duration = max(0.0, float(asked[3]) - float(asked[2]))
+            is_whole = ended is not None and int(asked[1]) not in replies and len(body) <= MAX_ANSWER_BYTES
+            replies[int(asked[1])] = Reply(body, int(ended[1]), duration) if ended and is_whole else None
     return replies
 
 
@@ -170,7 +177,13 @@ def _read(question: Question[Any], reply: Reply | None) -> Any:
         raise CommandTimedOut(f"{name}: still running after {limit:g} s, ended")
     if reply.exit_code == 126 and (size := len(question.script.encode())) > MAX_SCRIPT_BYTES:
         raise CommandFailed(f"{name}: a script of {size} bytes is too long for the target")
-    return question.parse(reply)
+    try:
+        return question.parse(reply)
+    except TrainingMonitorError:
+        raise
+    except Exception as error:  # the target may be hostile: whatever its answer does to the parser, it is unknown
+        what = f"the answer cannot be read ({type(error).__name__})"
+        raise ParseError(what, source=name, text=reply.output[-2000:]) from error
 
 
 def read_text(reply: Reply) -> str:

@@ -35,7 +35,11 @@ from training_monitor.core.settings import vast_environment
 if TYPE_CHECKING:
     import subprocess
 
-MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024  # of a tool of this machine
+MAX_REPLY_BYTES = 6 * 1024 * 1024  # of a program that is given a script, which runs on a machine of strangers
+# Of a text with one character of four bytes, Python keeps each character in four bytes.
+MAX_WIDE_BYTES = 2 * 1024 * 1024
+MAX_STDERR_BYTES = 256 * 1024  # more than this is left out in the middle
 _ALARM = (
     "import os, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); signal.alarm(int(sys.argv[1]));"
     " os.execv(sys.argv[2], sys.argv[3:])"
@@ -107,6 +111,7 @@ _FAILURES: tuple[tuple[re.Pattern[str], type[CommandError], str], ...] = tuple(
         ),
     )
 )
+_FOUR_BYTES = regex(rb"[\xf0-\xf4]")
 _KLOG = regex(r"^[EWIF]\d{4} \d\d:\d\d:\d\d.*$", re.MULTILINE)
 
 
@@ -137,7 +142,8 @@ class LocalTransport:
         started = time.monotonic()
         process = _spawn(argv, stderr=subprocess.PIPE, limit=timeout)
         assert process.stdin and process.stdout and process.stderr
-        readers = [_Reader(process.stdout, process), _Reader(process.stderr, process)]
+        most = MAX_OUTPUT_BYTES if input is None else MAX_REPLY_BYTES
+        readers = [_Reader(process.stdout, process, most), _EndsReader(process.stderr, process, MAX_STDERR_BYTES)]
         threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
         try:
             exit_code = _wait(process, timeout)
@@ -153,7 +159,10 @@ class LocalTransport:
             for reader in readers:
                 reader.join(1.0)
         if any(reader.overflowed for reader in readers):
-            raise LocalFailure(f"{argv[0]} printed more than {MAX_OUTPUT_BYTES} bytes", argv=tuple(argv))
+            raise LocalFailure(f"{argv[0]} printed more than {most} bytes", argv=tuple(argv))
+        if input is not None and readers[0].is_wide:
+            what = f"more than {MAX_WIDE_BYTES} bytes with characters of four bytes"
+            raise LocalFailure(f"{argv[0]} printed {what}", argv=tuple(argv))
         out, err = (reader.text() for reader in readers)
         return CommandResult(tuple(argv), exit_code, out, err, time.monotonic() - started)
 
@@ -169,24 +178,40 @@ class LocalTransport:
 class _Reader(threading.Thread):
     """Collects the output of one pipe; too much output kills the program rather than exhaust this machine's memory."""
 
-    def __init__(self, pipe: IO[bytes], process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], process: subprocess.Popen[bytes], most: int) -> None:
         super().__init__(daemon=True)
-        self._pipe, self._process, self._chunks, self.overflowed = pipe, process, list[bytes](), False
+        self._pipe, self._process, self._most = pipe, process, most
+        self._output, self.overflowed = bytearray(), False
         self.start()
 
     def run(self) -> None:
-        size = 0
         with self._pipe, suppress(OSError, ValueError):
-            while chunk := os.read(self._pipe.fileno(), 65536):
-                size += len(chunk)
-                if size > MAX_OUTPUT_BYTES:
-                    self.overflowed = True
-                    _kill_group(self._process)
-                    return
-                self._chunks.append(chunk)
+            while not self.overflowed and (chunk := os.read(self._pipe.fileno(), 65536)):
+                self._output += chunk
+                if len(self._output) > self._most:
+                    self.shorten()
+
+    def shorten(self) -> None:
+        """End the program: it prints too much."""
+        self.overflowed = True
+        _kill_group(self._process)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the output would take much more memory as a text."""
+        return len(self._output) > MAX_WIDE_BYTES and _FOUR_BYTES.search(self._output) is not None
 
     def text(self) -> str:
-        return b"".join(self._chunks).decode("utf-8", "replace")
+        output, self._output = self._output, bytearray()
+        return output.decode("utf-8", "replace")
+
+
+class _EndsReader(_Reader):
+    """Collects the beginning and the end of an output: with errors, these tell what went wrong."""
+
+    def shorten(self) -> None:
+        quarter = self._most // 4
+        self._output[quarter:-quarter] = b"\n...\n"
 
 
 class _ProcessStream:
