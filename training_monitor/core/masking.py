@@ -55,13 +55,14 @@ _AS_WRITTEN = {
         r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----([\s\S]*?)(?=-----END|\Z)"
         r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY-----)"
     ),
+    "hf_": regex(r"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{16,})"),
     "eyJ": regex(r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)"),
     "SG.": regex(r"\b(SG\.[\w-]{16,}\.[\w-]{16,})"),
     "ya29.": regex(r"\b(ya29\.[\w-]{16,})"),
     **{
         sign: regex(rf"(?<![A-Za-z0-9])({sign}[A-Za-z0-9_-]{{{least},}})")
         for sign, least in {
-            "hf_": 8, "sk-": 8, "sk_live_": 8, "rk_live_": 8, "ghp_": 8, "gho_": 8, "ghu_": 8, "ghs_": 8, "ghr_": 8,
+            "sk-": 8, "sk_live_": 8, "rk_live_": 8, "ghp_": 8, "gho_": 8, "ghu_": 8, "ghs_": 8, "ghr_": 8,
             "github_pat_": 8, "glpat-": 8, "xapp-": 8, "AIza": 20, "nvapi-": 8, "r8_": 16, "npm_": 16, "pypi-": 16,
             "AKIA": 12, "ASIA": 12, "dop_v1_": 16, "api_org_": 16,
         }.items()

@@ -100,6 +100,7 @@ def test_what_training_logs_say_stays() -> None:
         "task-runner-0123456789 disk-usage-report key: 5 monkey=bananas keyboard: german sk-1",
         "step 1 loss 2.5 lr 1e-4 | Saving checkpoint to /workspace/output/checkpoint-500",
         "ssh://root@host:22 https://host/path?x=1 s3://bucket/key hf:me/model user@host",
+        "use `hf_transfer` for faster uploads, HF_HUB_ENABLE_HF_TRANSFER=1, hf_hub_download_and_cache",
         "tokenizer: bert-base-uncased secretary=Jones passing=True authors: me",
         "time 2026-11-25T01:41:59 12:34:56:aaaa",
     ):
