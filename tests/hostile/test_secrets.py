@@ -115,3 +115,17 @@ def test_an_upload_takes_its_url_from_a_variable_and_its_errors_do_not_show_it(
     assert done.returncode == 1 and json.loads(done.stdout)["error"], done
     assert signature not in done.stdout + done.stderr
     assert run_command("upload", "local", str(made), "env:NOT_SET").returncode == 2
+
+
+def test_a_defect_of_ours_is_unknown_and_its_traceback_shows_no_secret(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hf_" + "a1B2c3D4" * 4
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError(f"no room for {secret} \x1b[2J")
+
+    monkeypatch.setattr("training_monitor.targets.asking.Site.ask", broken)
+    done = run_command("gpu", "local", "--json")
+    assert done.returncode == 3 and json.loads(done.stdout)["kind"] == "TrainingMonitorError"
+    assert "ValueError" in done.stderr and secret not in done.stdout + done.stderr and "\x1b" not in done.stderr

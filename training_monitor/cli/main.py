@@ -106,6 +106,22 @@ def _run(args: Namespace) -> int:
             return call(args)
     except TrainingMonitorError as error:
         return refuse(error, args, exit_status(error))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return _refuse_defect(error, args)
+
+
+def _refuse_defect(error: Exception, args: Namespace) -> int:
+    """Report a defect of ours: what it is about is unknown, and its traceback may hold secrets and foreign text."""
+    import traceback
+
+    from training_monitor.cli.output import UNKNOWN, hint, refuse
+    from training_monitor.core.errors import TrainingMonitorError
+
+    hint(traceback.format_exc())
+    what = f"unexpected {type(error).__name__}: {error}"
+    return refuse(TrainingMonitorError(what, hint="report it with the lines above"), args, UNKNOWN)
 
 
 def _read_alone(args: Namespace) -> None:
