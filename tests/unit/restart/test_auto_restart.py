@@ -509,3 +509,26 @@ def test_a_wrong_argument_is_named_before_anything_is_started(bench: Bench, wron
 def test_a_name_that_cannot_be_a_folder_is_refused(bench: Bench, name: str) -> None:
     with pytest.raises(SettingsError, match="job_name"):
         bench.restart(job_name=name)
+
+
+# ---------------------------------------------------------------- variables that may be secret
+
+
+def test_values_that_may_be_secret_are_not_saved_and_come_with_the_same_call(bench: Bench) -> None:
+    config = {**COMMAND, "env": {"HF_TOKEN": "canary-of-the-hub", "EPOCHS": "3"}}
+    bench.jobs.behaviours = [Behaviour(crash_after=120), Behaviour()]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    bench.on("waiting", die)
+    with pytest.raises(KeyboardInterrupt):
+        bench.restart(job_config=config)
+    files = [path.read_bytes() for path in Path(bench.folder).rglob("*") if path.is_file()]
+    assert files and not [each for each in files if b"canary-of-the-hub" in each]
+    with pytest.raises(SettingsError, match="HF_TOKEN again: they are not saved"):
+        bench.restart(job_config=None)
+    report = bench.restart(job_config=config)
+    assert report["success"] and [job.env["HF_TOKEN"] for job in bench.jobs.starts] == ["canary-of-the-hub"] * 2
+    assert [job.env["EPOCHS"] for job in bench.jobs.starts] == ["3", "3"]
+    assert not [text for text in bench.said("resumed") if "another one now" in text]
