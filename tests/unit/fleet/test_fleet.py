@@ -194,6 +194,16 @@ def test_what_is_gone_does_not_pile_up() -> None:
         world.rows = {number: row(number, actual_status="loading")}
         rows = update(monitor, world)
     assert len(rows) == MOST_LOST + 1
+    assert monitor._lister and len(monitor._lister.account.gone) == MOST_LOST
+
+
+def test_what_is_gone_and_was_never_shown_does_not_pile_up() -> None:
+    world = World()
+    monitor = account(world)
+    for number in range(1, 10):
+        world.rows = {number: row(number, actual_status="exited", intended_status="stopped")}
+        assert update(monitor, world) == {}
+    assert monitor._lister and monitor._lister.account.gone == frozenset()
 
 
 # ---------------------------------------------------------------- hangs

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
-from tests.unit.fleet.fleet_world import Watch, World, unreachable
+from tests.unit.fleet.fleet_world import Machine, Watch, World, row, unreachable
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
-from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.fleet import MOST_LOST, FleetMonitor
 from training_monitor.fleet.values import MemberSpec
+from training_monitor.notify.heartbeat import OutageRecord
 
 
 class Night:
@@ -97,6 +99,32 @@ def test_a_round_that_saw_something_is_pinged_and_a_blind_one_is_not(tmp_path: P
     night.world.machine("local").error = None
     night.watch(120)
     assert night.pings == 7
+
+
+def test_outages_of_instances_that_were_gone_long_ago_are_forgotten(tmp_path: Path) -> None:
+    def records() -> int:
+        gc.collect()
+        return sum(isinstance(each, OutageRecord) for each in gc.get_objects())
+
+    night, before = Night(tmp_path, 1), records()
+    for number in range(2, MOST_LOST + 30):
+        night.world.rows = {number: row(number)}
+        night.world.machines[f"vast-{number}"] = Machine(error=unreachable())
+        night.watch(60)
+    assert records() - before <= MOST_LOST + 2
+    with Store(str(tmp_path)).transaction() as execute:
+        [[kept]] = execute("SELECT count(*) FROM runs WHERE key LIKE 'outage fleet vast%'")
+    assert kept <= MOST_LOST + 1
+
+
+def test_an_outage_that_has_ended_leaves_nothing_in_the_state_file(tmp_path: Path) -> None:
+    night = Night(tmp_path, 1)
+    night.world.machine(1).error = unreachable()
+    night.watch(120)
+    night.world.machine(1).error = None
+    night.watch(600)
+    with Store(str(tmp_path)).transaction() as execute:
+        assert execute("SELECT key FROM runs") == [("fleet",)]
 
 
 def test_the_alert_stands_on_the_screen_too() -> None:

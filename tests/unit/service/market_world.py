@@ -99,6 +99,7 @@ class FakeMarket:
         self.transport.register(["vastai"], self._vastai)
         self.transport.register(["ssh"], self._ssh)
         self.transport.register(["rsync"], self._rsync)
+        self.transport.register(["sh", "-c"], lambda words, names: self._rsync(words[words.index("rsync") :], names))
 
     def add_offers(self, *numbers: int, **details: Any) -> None:
         for number in numbers:

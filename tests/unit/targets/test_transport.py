@@ -6,7 +6,9 @@ import os
 import re
 import shlex
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -277,6 +279,30 @@ def test_a_stream_gives_what_comes_as_it_comes_and_ends_when_closed() -> None:
     stream.close()
     assert list(chunks) == []
     stream.close()
+
+
+def test_without_a_thread_to_serve_it_no_program_is_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left() -> tuple[int, str]:
+        children = Path("/proc/thread-self/children")  # not on every kernel
+        return len(os.listdir("/proc/self/fd")), children.read_text() if children.exists() else ""
+
+    start, before = threading.Thread.start, left()
+    for number in (1, 2, 3):
+        turns = iter(range(1, 4))
+
+        def fail(thread: threading.Thread, number: int = number, turns: Iterator[int] = turns) -> None:
+            if next(turns) == number:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(LocalFailure, match="no thread left here to read what sleep prints"):
+            LocalTransport().run(["sleep", "60"], timeout=50)
+        assert left() == before, number
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: fail(thread, 1, iter([1])))
+    with pytest.raises(LocalFailure, match="no thread left"):
+        LocalTransport().stream(["sleep", "60"])
+    assert left() == before
 
 
 def test_no_pipe_is_left_open() -> None:
