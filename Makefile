@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 # More packages for the test environment, for instance: make test TEST_EXTRAS="mypy ruff ray[default] vastai"
 TEST_EXTRAS ?=
-# Options for pytest, for instance: make test ARGS="-k gpu -x"
+# Options for pytest, for instance: make test ARGS="-k gpu -x"; for soak, those of bench/soak.py
 ARGS ?=
 # How many tests run side by side. Most wait for others for two thirds of their time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
@@ -21,7 +21,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test venv lint lint-if-installed demo bench fuzz clean FORCE
+.PHONY: help test venv lint lint-if-installed demo bench soak fuzz clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ demo: ## supervise a small training that crashes and hangs
 
 bench: ## measure everything that has a goal, beside a reference (minutes)
 	@PYTHONPATH=. $(PYTHON) -m bench --growth
+
+soak: ## see what grows in an hour of faults: make soak ARGS="--minutes 15" (an hour)
+	@PYTHONPATH=. $(PYTHON) -m bench.soak $(ARGS)
 
 fuzz: $(STAMP) ## a million hostile inputs through every parser (minutes)
 	TRAINING_MONITOR_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/test_hostile_input.py $(ARGS)

@@ -272,6 +272,11 @@ class Store:
                 (key, format_record(state), finished, time.time()),
             )
 
+    def forget_run(self, key: str) -> None:
+        """Delete the state of a run, if there is one."""
+        with self._open() as database:
+            database.execute("DELETE FROM runs WHERE key = ?", (key,))
+
     def load_run(
         self, key: str, kind: type[Value], *, finished: bool = False, drop_unknown: bool = False
     ) -> Value | None:

@@ -117,6 +117,10 @@ class AccountLister:
                 get_logger().info("instance %d is not listed, and could not be asked for: %s", number, error)
         return kept, frozenset(gone)
 
+    def forget_gone(self, watched: Collection[int | None]) -> None:
+        """Forget which instances are gone, except those that are still watched."""
+        self.account = replace(self.account, gone=self.account.gone & {*watched, *self._known})
+
     def fail(self, error: str) -> None:
         """Record why a listing failed."""
         before = self.account
@@ -272,6 +276,8 @@ class FleetMonitor(Engine):
             if member.instance is not None:
                 member.listed = account.about(member.instance, member.listed)
         self._forget_lost()
+        if self._lister:
+            self._lister.forget_gone({member.instance for member in self._all_members()})
         self._ask_more()
 
     def _forget_lost(self) -> None:

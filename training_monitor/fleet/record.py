@@ -167,6 +167,8 @@ class FleetOutages:
     def judge(self, members: Iterable[FleetMember], view: FleetSnapshot) -> None:
         """Report outages that began long ago, and those that ended."""
         seen_at = [view.listed_at] if view.listed_at is not None and view.error is None else []
+        members = tuple(members)
+        self._forget_besides({"", *(member.key for member in members)})
         for member in members:
             seen = member.seen
             if member.is_asked and (seen.error is not None or seen.reading is not None):
@@ -180,6 +182,11 @@ class FleetOutages:
         if newest > self._seen_at and self._heartbeat:
             self._heartbeat.beat()
         self._seen_at = newest
+
+    def _forget_besides(self, keys: set[str]) -> None:
+        """Drop what is known of members that are no longer watched: instances come and go for months."""
+        for key in self._records.keys() - keys:
+            self._records.pop(key).forget()
 
     def _note(self, member: FleetMember | None, error: str | None) -> None:
         """Record whether a member, or the listing, could be seen."""

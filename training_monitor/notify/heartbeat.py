@@ -152,6 +152,11 @@ class OutageRecord:
             tell(outage.since, max(0.0, self._clock.time() - outage.since))
         self._keep(None)
 
+    def forget(self) -> None:
+        """Forget an outage of something that nobody looks at any more."""
+        if self._outage is not None:
+            self._keep(None)
+
     def _load(self) -> Outage | None:
         try:
             return self._store.load_run(self._key, Outage) if self._store else None
@@ -162,8 +167,10 @@ class OutageRecord:
     def _keep(self, outage: Outage | None) -> Outage | None:
         self._outage = outage
         try:
-            if self._store:
-                self._store.save_run(self._key, outage or {}, finished=outage is None)
+            if self._store and outage is None:
+                self._store.forget_run(self._key)
+            elif self._store:
+                self._store.save_run(self._key, outage, finished=False)
         except TrainingMonitorError as error:  # it stays known in memory
             get_logger().warning("%s is not kept: %s", self._key, error)
         return outage

@@ -144,7 +144,7 @@ class LocalTransport:
         assert process.stdin and process.stdout and process.stderr
         most = MAX_OUTPUT_BYTES if input is None else MAX_REPLY_BYTES
         readers = [_Reader(process.stdout, process, most), _EndsReader(process.stderr, process, MAX_STDERR_BYTES)]
-        threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
+        _start(process, *readers, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
         try:
             exit_code = _wait(process, timeout)
         except subprocess.TimeoutExpired as error:
@@ -171,7 +171,7 @@ class LocalTransport:
 
         process = _spawn(argv, stderr=subprocess.DEVNULL)
         assert process.stdin
-        threading.Thread(target=_feed, args=(process.stdin, input), daemon=True).start()
+        _start(process, threading.Thread(target=_feed, args=(process.stdin, input), daemon=True))
         return _ProcessStream(process)
 
 
@@ -182,7 +182,6 @@ class _Reader(threading.Thread):
         super().__init__(daemon=True)
         self._pipe, self._process, self._most = pipe, process, most
         self._output, self.overflowed = bytearray(), False
-        self.start()
 
     def run(self) -> None:
         with self._pipe, suppress(OSError, ValueError):
@@ -251,7 +250,8 @@ def _spawn(argv: Sequence[str], *, stderr: int, limit: float | None = None) -> s
     except FileNotFoundError as error:
         raise ToolNotFound(f"{argv[0]} is not installed here", argv=tuple(argv), hint=_INSTALL.get(argv[0])) from error
     except OSError as error:
-        raise LocalFailure(f"{argv[0]} could not be started: {error.strerror}", argv=tuple(argv)) from error
+        what, hint = f"{argv[0]} could not be started: {error.strerror}", f"look at the program: type -a {argv[0]}"
+        raise LocalFailure(what, argv=tuple(argv), hint=hint) from error
 
 
 def _limited(argv: Sequence[str], limit: float) -> list[str]:
@@ -262,6 +262,24 @@ def _limited(argv: Sequence[str], limit: float) -> list[str]:
     if found is None or not sys.executable:
         return list(argv)
     return [sys.executable, "-I", "-S", "-c", _ALARM, str(int(limit) + 2), found, *argv]
+
+
+def _start(process: subprocess.Popen[bytes], *threads: threading.Thread) -> None:
+    """Start the threads that serve a program; end it if this machine has none left. Raises LocalFailure."""
+    started: list[threading.Thread] = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        _kill_group(process)
+        for thread in started:
+            thread.join(1.0)
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+            pipe.close()
+        argv = tuple(map(str, process.args)) if isinstance(process.args, list) else ()
+        what = f"there is no thread left here to read what {argv[0]} prints"
+        raise LocalFailure(what, argv=argv, hint="end other programs here") from error
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
@@ -351,6 +369,7 @@ def explain_failure(result: CommandResult, target: str) -> CommandError:
         target=target,
         argv=result.argv,
         result=result,
+        hint=f"look whether {result.argv[0]} answers by itself: training-monitor doctor",
     )
 
 
