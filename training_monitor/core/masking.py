@@ -55,7 +55,7 @@ _AS_WRITTEN = {
         r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----([\s\S]*?)(?=-----END|\Z)"
         r"|\A((?:[A-Za-z0-9+/=]{16,}\s+)+)(?=-----END [A-Z ]{0,30}PRIVATE KEY-----)"
     ),
-    "hf_": regex(r"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{16,})"),
+    "hf_": regex(r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{16,}))"),
     "eyJ": regex(r"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{4,})?)"),
     "SG.": regex(r"\b(SG\.[\w-]{16,}\.[\w-]{16,})"),
     "ya29.": regex(r"\b(ya29\.[\w-]{16,})"),
