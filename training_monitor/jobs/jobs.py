@@ -131,10 +131,10 @@ def list_jobs(target: str | Target, namespace: str = "default", *, transport: Tr
         IncompleteAnswer: one of the two kinds could not be listed; `get_job_listing` returns the other one.
         CommandError: the target could not be asked.
     """
-    jobs, not_seen, _ = _list_all(Site.of(target, namespace, transport))
-    if not_seen:
-        raise IncompleteAnswer(f"{target}: not all jobs could be listed: {'; '.join(map(str, not_seen))}")
-    return jobs
+    found = get_job_listing(target, namespace, transport=transport)
+    if found.not_seen:
+        raise IncompleteAnswer(f"{target}: not all jobs could be listed: {'; '.join(map(str, found.not_seen))}")
+    return list(found.jobs)
 
 
 def get_job_listing(
@@ -148,12 +148,7 @@ def get_job_listing(
     Raises:
         CommandError: the target could not be asked.
     """
-    jobs, not_seen, odd = _list_all(Site.of(target, namespace, transport))
-    return JobListing(tuple(jobs), tuple(not_seen), tuple(odd))
-
-
-def _list_all(site: Site) -> tuple[list[JobView], list[NotSeen], list[NotSeen]]:
-    """Return all jobs, the kinds that could not be listed, and what the jobs folder holds besides jobs."""
+    site = Site.of(target, namespace, transport)
     ray, signs, names = site.ask(ray_jobs.jobs_question(), ray_jobs.signs_question(), process_jobs.jobs_question())
     not_seen = [missed] if (missed := ray_jobs.why_not_listed(ray, signs)) else []
     if names.failure:
@@ -172,7 +167,7 @@ def _list_all(site: Site) -> tuple[list[JobView], list[NotSeen], list[NotSeen]]:
     views = [_with_log(view, logs[view.job_id]) if view.job_id in logs else view for view in views]
     views += [view for job_id, answer in zip(listed, answers) if (view := _view_in(job_id, answer)) is not None]
     odd = [NotSeen("entry of the jobs folder", each) for each in (names.value.odd if names.value else ())]
-    return sorted(views, key=lambda view: view.started_at or 0.0), not_seen, odd
+    return JobListing(tuple(sorted(views, key=lambda view: view.started_at or 0.0)), tuple(not_seen), tuple(odd))
 
 
 def _ask_in_batches(site: Site, questions: list[Question[Any]]) -> list[Answer[Any]]:

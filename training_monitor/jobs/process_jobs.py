@@ -295,13 +295,14 @@ def jobs_question() -> Question[JobNames]:
     def parse(reply: Reply) -> JobNames:
         if reply.exit_code != 0:
             raise AccessDenied(f"process jobs cannot be listed: {reply.output.strip()[-300:]}")
-        lines = [line for line in reply.output.split("\n") if line]
-        odd = [line.removeprefix("? ") if line.startswith("? ") else f"{_NO_NAME}: {line}" for line in lines]
-        is_job = [_NAME.fullmatch(line) is not None for line in lines]
-        return JobNames(
-            [line for line, fits in zip(lines, is_job) if fits],
-            [ascii(each[:200])[1:-1] for each, fits in zip(odd, is_job) if not fits][: MOST_ODD + 1],
-        )
+        names, odd = list[str](), list[str]()
+        for line in filter(None, reply.output.split("\n")):
+            if _NAME.fullmatch(line):
+                names.append(line)
+            elif len(odd) <= MOST_ODD:
+                said = line.removeprefix("? ") if line.startswith("? ") else f"{_NO_NAME}: {line}"
+                odd.append(ascii(said[:200])[1:-1])
+        return JobNames(names, odd)
 
     return Question("jobs", format_call("jobs", "list", most_odd=MOST_ODD), parse)
 
