@@ -233,7 +233,7 @@ def test_what_has_no_end_is_left_after_a_few_pieces(tmp_path: Path, subtests: py
 def test_a_header_of_digits_is_read_at_once(here: Path) -> None:
     """The pattern of TarFile takes minutes for it, and holds every thread meanwhile."""
     digits = member("x", b"1" * 100_000, tarfile.XHDTYPE) + member("./a", b"abc") + END
-    with pytest.raises(CommandFailed, match="a number in its archive is none"):
+    with pytest.raises(CommandFailed, match="a number in its archive is invalid"):
         Machine({"a": 3}, digits).fetch(here)
 
 

@@ -51,7 +51,7 @@ ACTING = ("destroy", "stop", "create", "start", "reboot", "recycle")
 # What a garbled answer is there, if not unknown: `doctor` reports a target that does not answer as broken, and
 # `upload` and `terminate` one that does not answer as not uploaded and not ended.
 OF_GARBAGE = {"doctor": (OK, BAD), "upload": (BAD, UNKNOWN), "terminate": (BAD, UNKNOWN)}
-# Supervising goes on until the target answers again.
+# Supervision continues until the target answers again.
 GOES_ON = ("run", "restart", "wait", "terminate", "upload", "stop")
 
 

@@ -31,6 +31,7 @@ from training_monitor.core.masking import redact, redact_argv
 if TYPE_CHECKING:
     from training_monitor.core.models import CommandResult
 
+
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
     """Return the last non-empty lines of a tool's output, shortened and joined into one line."""
     lines = [line.strip()[:width] for line in text.splitlines() if line.strip()]

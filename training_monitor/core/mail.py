@@ -12,6 +12,7 @@ from email.utils import formatdate, make_msgid
 
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer
 from training_monitor.core.errors import RestError, last_lines
+from training_monitor.core.masking import MASK
 from training_monitor.core.regex import regex
 from training_monitor.core.rest import finish_within
 
@@ -109,5 +110,5 @@ def _said(where: str, server: MailServer, error: smtplib.SMTPResponseException) 
     answer = error.smtp_error
     text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
     if server.password:
-        text = text.replace(server.password, "***")
+        text = text.replace(server.password, MASK)
     return f"{where} answered {error.smtp_code}: {last_lines(text, width=200)}"

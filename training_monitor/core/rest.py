@@ -26,6 +26,7 @@ from urllib.parse import unquote
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.errors import RestError
 from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import MASK
 
 MAX_BODY_BYTES = 1024 * 1024
 _SHOWN_CHARACTERS = 200
@@ -192,7 +193,7 @@ def _shown(body: str, url: str, headers: Mapping[str, str]) -> str:
     parts = [*re.split(r"[/?&=:]", path), *(word for value in headers.values() for word in value.split())]
     secrets = [path, *(part for part in parts if len(part) >= _SECRET_CHARACTERS)]
     for secret in {*secrets, *map(unquote, secrets)} - {""}:
-        body = body.replace(secret, "***")
+        body = body.replace(secret, MASK)
     return " ".join(body.split())[:_SHOWN_CHARACTERS] or "(nothing)"
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from training_monitor.core.errors import SettingsError, closest
 from training_monitor.core.frozen import MISSING, dataclass, fields, replace
-from training_monitor.core.masking import keep_secret
+from training_monitor.core.masking import MASK, keep_secret
 from training_monitor.core.regex import regex
 from training_monitor.core.units import known_number, parse_duration
 
@@ -94,9 +94,9 @@ class Place:
         try:
             found = kind.read(value, self)
         except SettingsError as error:
-            return self.note("***" if kind.is_secret else error.value, error.expected)
+            return self.note(MASK if kind.is_secret else error.value, error.expected)
         if found is MISFIT and len(self.faults) == before:
-            self.note("***" if kind.is_secret else value, kind.expected)
+            self.note(MASK if kind.is_secret else value, kind.expected)
         if kind.is_secret and isinstance(found, str):
             keep_secret(found)
         return found

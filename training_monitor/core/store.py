@@ -3,7 +3,7 @@
 The lock is flock(2): the kernel releases it when its holder dies, however it dies.
 
 A folder or file that others can write to is refused, and so are links in place of files, and a file of a later version.
-A damaged file is renamed to NAME.corrupt-N, and the rows that can still be read go on in a new one.
+A damaged file is renamed to NAME.corrupt-N, and the rows that can still be read are kept in a new one.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Store:
             if not _is_damage(error):
                 raise explain_failure(self.path, "used", error) from error
             database.close()
-            raise StateError(self._set_aside(number, error), hint="ask again: a new file goes on") from error
+            raise StateError(self._set_aside(number, error), hint="ask again: a new file was begun") from error
         finally:
             database.close()
 
@@ -197,7 +197,7 @@ class Store:
         database.execute("PRAGMA journal_mode=WAL")
 
     def _set_aside(self, number: int, error: Exception) -> str:
-        """Rename the damaged file of this inode, go on with a new one, and return what was done."""
+        """Rename the damaged file of this inode, begin a new one, and return what was done."""
         with self._open_lock("set aside") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
@@ -210,7 +210,8 @@ class Store:
                 raise explain_failure(self.path, "set aside, although it is damaged", failure) from error
             finally:
                 fcntl.flock(lock, fcntl.LOCK_UN)
-        return f"the state file {self.path} was damaged ({error}): it is now {kept}, and {rescued} of its rows go on"
+        told = f"the state file {self.path} was damaged ({error}): it is now {kept}"
+        return f"{told}, and {rescued} of its rows were kept"
 
     def _rescue(self) -> tuple[str, int]:
         """Copy what can be read of the damaged file to a new one beside it; return its name and the number of rows."""

@@ -231,7 +231,7 @@ def log_question_of(
 
 def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_bytes: int) -> NewLog:
     fields, text = parse_fields(reply.output)
-    state, text = fields.get("state"), redact(text)
+    state = fields.get("state")
     if state == "missing":
         return NewLog("", cursor, missing=True)
     if state == "denied":
@@ -242,6 +242,7 @@ def _parse_new_log(reply: Reply, path: str, cursor: LogCursor | None, limit_byte
         raise ParseError("the answer does not say whether it was read", source=path, text=reply.output[-2000:])
     if len(text) > limit_bytes + _MOST_AROUND:
         raise ParseError(f"{len(text)} characters instead of {limit_bytes}", source=path)
+    text = redact(text)
     end = max(text.rfind("\n"), text.rfind("\r")) + 1 if int(fields["held"]) else len(text)
     age = fields.get("age", "")
     return NewLog(

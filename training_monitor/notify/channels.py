@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from training_monitor.core.addresses import REQUEST_SECONDS, MailServer, check_url
 from training_monitor.core.errors import CommandFailed, RestError, ToolNotFound, TrainingMonitorError, last_lines
 from training_monitor.core.frozen import asdict, dataclass, field
+from training_monitor.core.masking import MASK
 from training_monitor.core.settings_table import MISFIT, Kind, Place, check_fields, choice, items, text
 from training_monitor.core.shown import shown_lines
 from training_monitor.core.values import PRIORITIES, Notice
@@ -62,7 +63,7 @@ _ADVICE = {
 
 def _read_id(value: Any, place: Place) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        return place.note("***", "a text")
+        return place.note(MASK, "a text")
     return str(value) if re.fullmatch(r"-?\d+|@\w+", str(value), re.ASCII) else MISFIT
 
 

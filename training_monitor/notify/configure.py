@@ -19,6 +19,7 @@ from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import closest
+from training_monitor.core.masking import MASK
 from training_monitor.core.settings_file import load_settings
 from training_monitor.core.settings_table import (
     MISFIT,
@@ -128,18 +129,18 @@ def _user(name: str) -> Kind:
 def read_channels(table: Any, place: Place, file: str, environ: Mapping[str, str]) -> list[Channel]:
     """Read the settings file's table `notifications`; errors, also of the environment, are noted in `place`."""
     if not isinstance(table, Mapping):
-        place.note("***", "a table")
+        place.note(MASK, "a table")
         table = {}
     for name in table:
         if name not in ("order", *CHANNELS):
-            (place / name).note("***", closest(name, ("order", *CHANNELS)))
+            (place / name).note(MASK, closest(name, ("order", *CHANNELS)))
     chosen = (place / "order").read(_ORDER, table.get("order", []))
     _expect_private(file, table, place)
     channels: list[Channel] = []
     for name in dict.fromkeys([*([] if chosen is MISFIT else chosen), *CHANNELS]):
         at, own = place / name, table.get(name, {})
         if not isinstance(own, Mapping):
-            at.note("***", "a table")
+            at.note(MASK, "a table")
         elif (values := {**_read_values(name, own, at, environ), **_from_environment(name, environ)}) or name in table:
             channels += _build(name, values, at)
     return channels
@@ -165,9 +166,9 @@ def _read_values(channel: str, table: Mapping[str, Any], place: Place, environ: 
     values: _Values = {}
     for key, value in table.items():
         if key not in (*keys, *by_name):
-            (place / key).note("***", closest(key, (*keys, *by_name)))
+            (place / key).note(MASK, closest(key, (*keys, *by_name)))
         elif key in by_name and by_name[key] in table:
-            (place / by_name[key]).note("***", f"{by_name[key]} or {key}, not both")
+            (place / by_name[key]).note(MASK, f"{by_name[key]} or {key}, not both")
         elif key not in by_name:
             values[key] = value
         elif (variable := (place / key).read(_VARIABLE, value)) is not MISFIT and environ.get(variable):

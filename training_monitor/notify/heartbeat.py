@@ -17,6 +17,7 @@ from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import RestError, SettingsError, StateError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
+from training_monitor.core.masking import MASK
 from training_monitor.core.store import Store
 from training_monitor.core.values import Notice
 from training_monitor.notify import templates
@@ -52,7 +53,7 @@ class Heartbeat:
         try:
             self._origin = check_url(url)
         except RestError:
-            raise SettingsError("--heartbeat", "***", "an http or https URL") from None
+            raise SettingsError("--heartbeat", MASK, "an http or https URL") from None
         self._url, self._on_problem, self._timeout, self._clock = url, on_problem, timeout, clock
         self._due, self._closing, self._news = False, threading.Event(), threading.Event()
         self._is_failing = False

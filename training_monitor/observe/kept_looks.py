@@ -7,9 +7,8 @@ one training again and again, each time in one round trip, and adds to that hist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from operator import attrgetter
 from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
@@ -31,8 +30,6 @@ from training_monitor.targets.target import Target
 WINDOW = 720  # observations that are judged at most
 KEEP_SECONDS = 10.0  # least time between two observations in the store; those in between stay in memory
 KNOWN_SECONDS = 600.0  # after a longer gap, the age of the newest step is read from the log again
-_NAMES = tuple(each.name for each in fields(Observation))
-_values = attrgetter(*_NAMES)
 _DEFAULTS = {each.name: each.default for each in fields(Observation)}
 
 
@@ -41,10 +38,10 @@ def _known(observation: Observation) -> dict[str, Any]:
     return {name: value for name, value in encode(observation).items() if value != _DEFAULTS[name]}
 
 
-def _sharing(new: Observation, last: Sequence[Observation]) -> Observation:
+def _sharing(new: Observation, last: Observation | None) -> Observation:
     """Return the observation with the very values of the last one where they are equal, since most stay the same."""
-    same = {name: before for name, before in zip(_NAMES, _values(last[0])) if before is not None} if last else {}
-    return replace(new, **{name: value for name, value in same.items() if value == getattr(new, name)})
+    same = {name: before for name in _DEFAULTS if (before := getattr(last, name, None)) == getattr(new, name)}
+    return replace(new, **same)
 
 
 def _readable(texts: Iterable[str]) -> Iterator[Observation]:
@@ -80,7 +77,7 @@ class Looks:
         """Add an observation; those with a later time are dropped: the clock was set back since."""
         self._seen = [each for each in self._seen if each.timestamp < observation.timestamp]
         self._kept = [each for each in self._kept if each.timestamp < observation.timestamp]
-        self._seen = thin_looks([*self._seen, _sharing(observation, self._seen[-1:])], self.most)
+        self._seen = thin_looks([*self._seen, _sharing(observation, self.last)], self.most)
         if self.store and self.key and self._is_worth_keeping(observation):
             try:
                 self._keep(self.store, observation)

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.masking import redact
+from training_monitor.core.masking import MASK, redact
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.regex import regex
 from training_monitor.core.rest import request
@@ -282,7 +282,7 @@ def _mask(text: str, secrets: list[str]) -> str:
     """Return the last lines of a text with secrets masked and unprintable characters replaced."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _LEAST_MASKED:
-            text = text.replace(secret, "***")
+            text = text.replace(secret, MASK)
     if len(text) > _LOOKED_AT:
         text = text[-_LOOKED_AT:].partition("\n")[2]  # a cut first line may hold the end of a secret
     shown = last_lines(redact(text))

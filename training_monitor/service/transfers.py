@@ -247,7 +247,7 @@ def _read_records(content: bytes) -> dict[bytes, bytes]:
 
 def _number(text: bytes) -> int:
     if not text.isdigit() or len(text) > 18:
-        raise ValueError("a number in its archive is none")
+        raise ValueError("a number in its archive is invalid")
     return int(text)
 
 

@@ -152,9 +152,9 @@ def read_frames(text: str, nonce: str) -> dict[int, Reply | None] | None:
         head, _, body = part.partition("\n")
         asked, ended = _ASKED.fullmatch(head), _ENDED.fullmatch(following.strip())
         if asked:
-            duration = max(0.0, float(asked[3]) - float(asked[2]))
-            is_whole = ended is not None and int(asked[1]) not in replies and len(body) <= MAX_ANSWER_BYTES
-            replies[int(asked[1])] = Reply(body, int(ended[1]), duration) if ended and is_whole else None
+            number, duration = int(asked[1]), max(0.0, float(asked[3]) - float(asked[2]))
+            is_whole = number not in replies and len(body) <= MAX_ANSWER_BYTES
+            replies[number] = Reply(body, int(ended[1]), duration) if ended and is_whole else None
     return replies
 
 

@@ -188,9 +188,9 @@ class _Reader(threading.Thread):
             while not self.overflowed and (chunk := os.read(self._pipe.fileno(), 65536)):
                 self._output += chunk
                 if len(self._output) > self._most:
-                    self.shorten()
+                    self.exceed()
 
-    def shorten(self) -> None:
+    def exceed(self) -> None:
         """End the program: it prints too much."""
         self.overflowed = True
         _kill_group(self._process)
@@ -208,7 +208,8 @@ class _Reader(threading.Thread):
 class _EndsReader(_Reader):
     """Collects the beginning and the end of an output: with errors, these tell what went wrong."""
 
-    def shorten(self) -> None:
+    def exceed(self) -> None:
+        """Leave out what is in the middle."""
         quarter = self._most // 4
         self._output[quarter:-quarter] = b"\n...\n"
 
