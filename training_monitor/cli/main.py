@@ -55,6 +55,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except Exception as error:
+        from training_monitor.cli.output import OutputLost
+
+        if not isinstance(error, OutputLost):
+            raise
+        return _tell_lost_output(error)
+
+
+def _tell_lost_output(error: Exception) -> int:
+    """Say, where that can still be said, that the answer is not where it should be: nobody has read it."""
+    from training_monitor.cli.output import UNKNOWN, OutputLost, complain
+
+    try:
+        complain(f"{error}. Try: free some space, or write it elsewhere")
+    except OutputLost:
+        pass
+    for stream in (sys.stdout, sys.stderr):  # what they still hold would be an error at interpreter exit
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return UNKNOWN
 
 
 def _answer_at_once(words: list[str]) -> bool:
@@ -84,7 +106,7 @@ def _run_interruptibly(words: list[str]) -> int:
 
 
 def _run(args: Namespace) -> int:
-    from training_monitor.cli.output import exit_status, hint, refuse
+    from training_monitor.cli.output import OutputLost, exit_status, hint, refuse
     from training_monitor.core.errors import TrainingMonitorError
     from training_monitor.core.masking import keep_secret, secrets_of_environment
 
@@ -106,7 +128,7 @@ def _run(args: Namespace) -> int:
             return call(args)
     except TrainingMonitorError as error:
         return refuse(error, args, exit_status(error))
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputLost):
         raise
     except Exception as error:
         return _refuse_defect(error, args)

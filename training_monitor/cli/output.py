@@ -80,10 +80,19 @@ def put_lines(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
         put(f"{text.rstrip()}\n")
 
 
+class OutputLost(Exception):
+    """A standard stream cannot be written to: its disk is full, or it failed. Nothing more can be said there."""
+
+
 def _write(stream: IO[str], lock: threading.Lock, text: str) -> None:
     with lock:
-        stream.write(text)
-        stream.flush()
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputLost(f"the output cannot be written: {error.strerror}") from error
 
 
 def say(text: str) -> None:
