@@ -53,6 +53,7 @@ _OF_ONE_TRAINING = (
     "job-name",
     "app.kubernetes.io/instance",
 )
+_MISSING = regex(r"\(NotFound\): pods \"([^\"]+)\" not found")
 _OF_ONE_POD = regex(r"hash|revision|pod-name|pod-index|completion-index|controller-uid|replica-index")
 
 
@@ -184,7 +185,7 @@ def list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[Pod
     """Return the named pods beside a pod (without missing ones), or those of its namespace that match a selector.
 
     Raises:
-        CommandError: Kubernetes could not be asked.
+        CommandError: Kubernetes could not be asked, or did not say of each named pod what it is, or that it is missing.
     """
     namespace, context = site.target.namespace or "default", site.target.context
     argv = [
@@ -196,19 +197,22 @@ def list_pods(site: Site, *names: str, selector: str | None = None) -> tuple[Pod
         namespace,
         *names,
         *(["-l", selector] if selector else []),
-        *(["--ignore-not-found"] if names else []),
         "-o",
         "json",
     ]
     result = (site.transport or LocalTransport()).run(argv, timeout=TIMEOUT)
-    if result.exit_code != 0:
+    missing = set(_MISSING.findall(result.stderr)) & set(names)
+    if result.exit_code != 0 and not missing:
         raise explain_failure(result, f"namespace {namespace}")
-    if names and not result.stdout.strip():
+    if names and missing == set(names) and not result.stdout.strip():
         return ()
     try:
-        return parse_pods(result.stdout)
+        pods = parse_pods(result.stdout)
     except ParseError as error:
         raise explain_failure(result, f"namespace {namespace}") from error
+    if set(names) - missing - {pod.name for pod in pods}:  # kubectl that says nothing of a pod does not say it is gone
+        raise explain_failure(replace(result, stdout=""), f"namespace {namespace}")
+    return pods
 
 
 def pod_of(site: Site) -> PodState | None:

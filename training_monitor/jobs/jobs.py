@@ -16,6 +16,7 @@ from training_monitor.core.errors import (
     CommandTimedOut,
     IncompleteAnswer,
     JobNotFound,
+    ParseError,
     TargetUnreachable,
     TrainingMonitorError,
 )
@@ -377,6 +378,9 @@ def look_with_log(site: Site, job_id: str) -> JobView:
     if view is None:
         raise JobNotFound(f"{site}: there is no job {job_id!r}")
     answers[-1].get()
+    if not view.log_known:
+        what = f"the log of {job_id} has {view.log_size} bytes, and none came back: does `tail` work there?"
+        raise ParseError(what, source=str(site))
     return view
 
 

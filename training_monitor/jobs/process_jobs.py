@@ -172,7 +172,10 @@ def look_question(job_id: str) -> Question[JobView | None]:
     """Ask for the status, exit status and end of the log of a process job; None if there is no such job."""
 
     def parse(reply: Reply) -> JobView | None:
-        return parse_process_job(reply.output, job_id)
+        view = parse_process_job(reply.output, job_id)
+        if view and view.log_size and not view.log_tail:
+            return replace(view, log_known=False)
+        return view
 
     return Question("job", _call("job", "look", job_id, _bytes=LOG_BYTES), parse)
 

@@ -56,6 +56,7 @@ _NO_RAY = regex(
     r"|Could not find any running Ray instance|not a running Ray cluster",
     re.IGNORECASE,
 )
+_KILLED = regex(r"\nray exit (?:1[3-9]\d|129)\s*$")  # by a signal
 MAX_LOG_REPLY = 1_000_000
 
 
@@ -177,6 +178,9 @@ def log_question(job_id: str, log_bytes: int = LOG_BYTES) -> Question[tuple[int 
             return size, age, redact(text)
         status, body = _http(reply)
         if status is None and not reply.output.rstrip().endswith("\nray exit 0"):
+            if _KILLED.search(reply.output):
+                what = f"ray job logs was killed: {body.strip()[-300:]}"
+                raise TargetUnreachable(what, hint="look whether the ray command works there")
             raise CommandFailed(f"ray job logs failed: {body.strip()[-300:]}")
         text = body if status is None else "" if status == 404 else _log_text(body)
         return None, None, redact(text)[-log_bytes:]

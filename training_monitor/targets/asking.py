@@ -88,7 +88,8 @@ class Site:
         if frames is not None:
             return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
         # pieces of our own frames explain nothing
-        raise explain_failure(replace(result, stdout="") if nonce in result.stdout else result, str(self))
+        out, err = ("" if nonce in text else text for text in (result.stdout, result.stderr))
+        raise explain_failure(replace(result, stdout=out, stderr=err), str(self))
 
     def ask_one(self, question: Question[R]) -> R:
         """Return the answer to one question. Raises the failure if it is unknown."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.models import SUPERVISOR, JobStatus, JobView
-from training_monitor.jobs.process_jobs import parse_process_job
+from training_monitor.core.models import SUPERVISOR, JobStatus, JobView, Reply
+from training_monitor.jobs.process_jobs import look_question, parse_process_job
 from training_monitor.targets.replies import parse_fields
 
 TIMES = "now=2000\nstarted=1000\nlog_size=50\nlog_time=1990"
@@ -143,3 +143,10 @@ def test_a_number_that_is_none_is_not_known(subtests: pytest.Subtests) -> None:
 def test_a_field_keeps_everything_after_the_first_equals_sign() -> None:
     assert parse_fields("error=a=b = c\nnoise\nlog\nx=1\n") == ({"error": "a=b = c"}, "x=1\n")
     assert parse_fields("") == ({}, "")
+
+
+@pytest.mark.parametrize(("log", "known"), [("step 1/9\n", True), ("", False)])
+def test_a_log_that_has_bytes_and_comes_back_empty_is_not_known(log: str, known: bool) -> None:
+    answer = f"state=running\nnow=100\nlog_size=9\nlog_time=90\nlog\n{log}"
+    view = look_question("process:x").parse(Reply(answer, 0, 0.1))
+    assert view and (view.log_known, view.log_tail) == (known, log)

@@ -185,9 +185,14 @@ list_checkpoints() {
     return 0
   }
   [ -r . ] || { echo "state=no permission to list it"; return 0; }
+  _disk=$(stat -f -c 'disk %T' .)
+  case $_disk in 'disk '*) ;; *) false ;; esac && command -v find >/dev/null || {
+    echo "state=find and stat, which list it, do not work there: look at them"
+    return 0
+  }
   echo state=there
   echo "now $(date +%s)"
-  echo "disk $(stat -f -c %T .)"
+  echo "$_disk"
   set -f
   _list_files
   _all=$(_rank)

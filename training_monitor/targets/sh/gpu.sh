@@ -6,8 +6,9 @@ query_gpus() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
 # An old driver that does not know one of the fields is asked for fewer.
 show() {
   command -v nvidia-smi >/dev/null || return 127
-  gpus=$(query_gpus "$fields")
-  case $gpus in *'not a valid field'*) gpus=$(query_gpus "$minimal_fields") ;; esac
+  gpus=$(query_gpus "$fields"); code=$?
+  case $gpus in *'not a valid field'*) gpus=$(query_gpus "$minimal_fields"); code=$? ;; esac
+  [ $code -le 128 ] || [ $code -gt 192 ] || { echo "$gpus"; return $code; } # it was killed: there may be more GPUs
   printf '%s\n-- processes --\n' "$gpus"
   nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid,used_memory --format=csv,noheader,nounits 2>/dev/null
   return 0

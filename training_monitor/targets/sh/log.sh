@@ -56,6 +56,9 @@ read_new() {
   choose_range
   held=0
   [ "$size" -eq "$from" ] || held=$(count_held "$new" "$from" $((size - from)))
+  [ "$held" -ge 0 ] && [ "$held" -le $((size - from)) ] || {
+    echo "tail, which reads $file, does not work there"; return 1
+  }
   end=$((size - held))
   [ "$end$reset" = "$offset" ] && [ "$check" ] || check=$(sum_before "$new" $end)
   print_new
