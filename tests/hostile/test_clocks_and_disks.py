@@ -1,0 +1,263 @@
+"""Clocks that are set, machines that are suspended, full disks: nothing stalls, fails or happens twice by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import Behaviour, FakeClock
+from tests.integration.conftest import wait_until
+from tests.unit.fleet.fleet_world import Watch
+from tests.unit.restart.test_auto_restart import Bench as RestartBench
+from tests.unit.service.test_queue import LEASE, REQUEST
+from tests.unit.watch.test_watch_training import SAVE, Bench as WatchBench
+from training_monitor.core.errors import LeaseLost
+from training_monitor.core.frozen import replace
+from training_monitor.core.store import Store
+from training_monitor.fleet.values import MemberSpec
+from training_monitor.service.queue import TrainingQueue
+from training_monitor.vast.training_request import JobState, QueuedJob
+
+HOUR = 3600.0
+BAD_STATES = {"stalled", "failed", "lost", "slow"}
+ROOT = Path(__file__).parents[2]
+
+
+class HubClock(FakeClock):
+    """The clock of this machine, which is set and suspended, while time goes on as `there` says."""
+
+    def __init__(self, there: FakeClock) -> None:
+        super().__init__()
+        self.there, self.ahead, self.asleep = there, 0.0, 0.0
+        self.suspensions: list[tuple[float, float]] = []  # when, and for how long
+
+    def time(self) -> float:
+        return self.there.time() + self.ahead
+
+    def monotonic(self) -> float:
+        return self.there.monotonic() - self.asleep
+
+    def at(self, elapsed: float, act: Callable[[], None]) -> None:
+        self.there.at(elapsed, act)
+
+    def _pass(self, seconds: float, event: threading.Event | None) -> None:
+        self.there._pass(seconds, event)
+        if self.suspensions and self.there.elapsed >= self.suspensions[0][0]:
+            self.suspend(self.suspensions.pop(0)[1])
+
+    def set(self, elapsed: float, ahead: float) -> None:
+        """Set this clock to so many seconds ahead, `elapsed` seconds from the beginning."""
+        self.at(elapsed, lambda: setattr(self, "ahead", ahead))
+
+    def suspend(self, seconds: float) -> None:
+        self.there.sleep(seconds)
+        self.asleep += seconds
+
+
+JUMPS = ((HOUR, 0.0), (-HOUR, 0.0), (HOUR, -HOUR), (-90.0, 90.0))
+
+
+@pytest.mark.parametrize("jumps", JUMPS)
+def test_a_watched_training_does_not_stall_because_a_clock_was_set(tmp_path: Path, jumps: tuple[float, float]) -> None:
+    bench = WatchBench(tmp_path, Behaviour(total=2000, save_every=100))
+    bench.clock = clock = HubClock(bench.clock)
+    for number, ahead in enumerate(jumps):
+        clock.set(630.0 + 300 * number, ahead)
+    report = bench.watch(SAVE)
+    assert report is not None and report.end == "finished"
+    assert not [event.kind for event in bench.events if "stall" in event.kind]
+    assert not {status.verdict.state for status in bench.statuses if status.verdict} & BAD_STATES
+
+
+def test_a_watched_training_does_not_stall_because_the_watcher_was_suspended(tmp_path: Path) -> None:
+    bench = WatchBench(tmp_path, Behaviour(total=6000, save_every=100))
+    bench.clock = clock = HubClock(bench.clock)
+    clock.suspensions = [(700.0, HOUR)]
+    report = bench.watch(SAVE)
+    assert report is not None and report.end == "finished" and not clock.suspensions
+    assert not [event.kind for event in bench.events if "stall" in event.kind]
+    assert not {status.verdict.state for status in bench.statuses if status.verdict} & BAD_STATES
+
+
+@pytest.mark.parametrize("jumps", JUMPS)
+@pytest.mark.parametrize("does", [Behaviour(), Behaviour(crash_after=120)])
+def test_a_supervised_job_starts_as_often_when_a_clock_is_set(
+    tmp_path: Path, jumps: tuple[float, float], does: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    bench = RestartBench(tmp_path)
+    bench.jobs.behaviours = [does, Behaviour()]
+    bench.clock = clock = HubClock(bench.clock)
+    for number, ahead in enumerate(jumps):
+        clock.set(60.0 + 100 * number, ahead)
+    report = bench.restart()
+    assert (report["success"], report["reason"]) == (True, "completed")
+    assert len(bench.jobs.starts) == (1 if does.crash_after is None else 2)
+
+
+def test_a_supervised_job_is_not_restarted_because_the_supervisor_was_suspended(tmp_path: Path) -> None:
+    bench = RestartBench(tmp_path)
+    bench.jobs.behaviours = [Behaviour(total=5000)]
+    bench.clock = clock = HubClock(bench.clock)
+    clock.suspensions = [(300.0, HOUR)]
+    report = bench.restart()
+    assert report["success"] and len(bench.jobs.starts) == 1 and not clock.suspensions
+
+
+def set_watch() -> tuple[Watch, HubClock]:
+    """A fleet of this machine, whose clock can be set."""
+    hub = HubClock(FakeClock())
+    watch = Watch(specs=(MemberSpec("local"),), clock=hub)
+    hub.there = watch.world.clock
+    return watch, hub
+
+
+@pytest.mark.parametrize("jumps", JUMPS)
+def test_members_of_a_fleet_do_not_stall_because_a_clock_was_set(jumps: tuple[float, float]) -> None:
+    levels, (watch, hub) = [], set_watch()
+    watch.train(range(1, 60))
+    for number, ahead in enumerate(jumps):
+        hub.ahead = ahead
+        for step in range(60 + 30 * number, 90 + 30 * number):
+            watch.train(range(step, step + 1))
+            levels.append(watch.level(0))
+    assert set(levels) == {"healthy"} and not [kind for kind in watch.told if "stall" in kind]
+
+
+def test_members_of_a_fleet_do_not_stall_because_this_machine_was_suspended() -> None:
+    watch, hub = set_watch()
+    watch.train(range(1, 60))
+    hub.suspend(HOUR)
+    watch.train(range(420, 450))
+    assert watch.level(10) == "healthy" and not [kind for kind in watch.told if "stall" in kind]
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_training_of_the_queue_has_one_writer_when_a_clock_is_set(tmp_path: Path, ahead: float) -> None:
+    clock = HubClock(FakeClock())
+    queue = TrainingQueue(Store(str(tmp_path)), clock=clock)
+    queue.submit(REQUEST, "one")
+    held = queue.claim("a", LEASE)
+    assert held is not None
+    for clock.ahead in (ahead, 0.0):
+        for worker in "bc":
+            queue.claim(worker, LEASE)
+        writers = [worker for worker in "abc" if can_write(queue, held, worker)]
+        assert len(writers) == 1, (clock.ahead, writers)
+
+
+def can_write(queue: TrainingQueue, job: QueuedJob, worker: str) -> bool:
+    try:
+        queue.renew(job.id, worker, LEASE)
+        queue.save(replace(job, state=JobState.CHARGING), worker)
+    except LeaseLost:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- disks
+
+
+def command(*argv: str, out: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A command as a process of its own; `out` is where its stdout goes."""
+    words = [sys.executable, "-m", "training_monitor", *argv]
+    places = {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    with open(out or os.devnull, "w") as file:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=file if out else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **places, **environ},
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The log of a training that goes on."""
+    for name in ("STATE", "JOBS"):
+        monkeypatch.setenv(f"TRAINING_MONITOR_{name}_DIR", str(tmp_path / name.lower()))
+    log = tmp_path / "train.log"
+    script = f"for n in $(seq 1000); do echo step $n/1000 loss: 0.5 >>'{log}'; sleep 0.2; done"
+    process = subprocess.Popen(["sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    assert wait_until(lambda: log.exists() and log.stat().st_size > 60)
+    yield log
+    os.killpg(process.pid, 9)
+    process.wait()
+
+
+def test_a_full_disk_under_the_log_file_changes_no_verdict(training: Path) -> None:
+    done = command("check", "local", str(training), "--json", TRAINING_MONITOR_LOG_FILE="/dev/full")
+    sound = command("check", "local", str(training), "--json")
+    assert done.returncode == sound.returncode == 0 and "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("words", [("check",), ("check", "--json"), ("logs",), ("doctor",), ("queue", "--json")])
+def test_a_full_disk_under_stdout_is_no_verdict(training: Path, words: tuple[str, ...]) -> None:
+    more = {"check": ("local", str(training)), "logs": ("local", str(training))}.get(words[0], ())
+    done = command(words[0], *more, *words[1:], out="/dev/full")
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_a_full_disk_under_the_tables_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
+    assert command("fleet", "local", "--once").returncode in (0, 1, 3)
+    for option in ("--csv", "--jsonl"):
+        done = command("history", "local", option, "/dev/full")
+        assert done.returncode in (1, 2, 3) and "Traceback" not in done.stderr, done
+        assert "/dev/full" in done.stderr and "No space" in done.stderr
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk without a free byte."""
+    folder = tmp_path / "full"
+    folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", str(folder)]
+    tried = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no file system can be mounted: nothing here was tested ({tried.stderr.strip()})")
+    (folder / "out" / "checkpoint-10").mkdir(parents=True)
+    (folder / "out" / "checkpoint-10" / "model.pt").write_bytes(b"")
+    with open(folder / "fill", "wb") as file:
+        file.write(bytes(os.statvfs(folder).f_bavail * 4096))
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_under_the_state_makes_no_training_bad(training: Path, full_disk: Path) -> None:
+    """What only looks answers all the same, or says which disk is full."""
+    state = {"TRAINING_MONITOR_STATE_DIR": str(full_disk / "state")}
+    looks = ("check", "local", str(training)), ("status", "local"), ("fleet", f"local#{training}", "--once")
+    for argv in (*looks, ("watch", "local", str(training), "--once"), ("queue",), ("history",)):
+        done = command(*argv, **state)
+        assert done.returncode in (0, 3) and "Traceback" not in done.stderr, (argv, done)
+        if done.returncode == 3:
+            assert "full" in done.stderr and "Try:" in done.stderr, (argv, done)
+
+
+def test_a_full_disk_under_jobs_starts_none(training: Path, full_disk: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    jobs = {"TRAINING_MONITOR_JOBS_DIR": str(full_disk / "jobs")}
+    words = ("run", "--name", "one", "--max-retries", "1", "--retry-delay", "0.1s", "--", "touch", str(started))
+    done = command(*words, **jobs)
+    assert done.returncode in (1, 3) and "Traceback" not in done.stderr
+    assert "cannot" in done.stderr + done.stdout and str(full_disk) in done.stderr + done.stdout
+    assert not started.exists()
+
+
+def test_a_full_disk_under_checkpoints_hides_none(training: Path, full_disk: Path) -> None:
+    done = command("checkpoints", "local", str(full_disk / "out"), "--json", TMPDIR=str(full_disk))
+    assert "Traceback" not in done.stderr and "checkpoint-10" in done.stdout and json.loads(done.stdout)
