@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             fault(self, asked)
 
-    do_GET = do_POST
+    do_GET = do_PUT = do_POST
 
     def _reply(self, status: int, answer: Json | str | None, headers: dict[str, str]) -> None:
         data = b"" if answer is None else (answer if isinstance(answer, str) else json.dumps(answer)).encode()

@@ -1,0 +1,107 @@
+"""Words and environments of every program that commands start, here and on targets: no secret is among them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.faults import Shims
+from tests.integration.commands import run_command
+from tests.integration.conftest import SshServer
+from tests.loopback.kubernetes import KubernetesApi, Pod
+from tests.loopback.messaging import WEBHOOK_SECRET, Services
+from training_monitor.core import masking
+
+RECORD = """\
+#!/bin/sh
+name=${{0##*/}}
+printf '%s\\n' "$name $*" >>{folder}/words
+{{ echo "== $name"; export -p; }} >>{folder}/environments
+exec {folder}/programs/$name "$@"
+"""
+OF_JOBS = "quiet-canary-of-a-job"  # --env: for the training alone
+OF_A_FILE = "123456:quiet-canary-of-the-settings-file"  # for this process alone
+SIGNATURE = "0123456789abcdef" * 4
+LOOKS = (
+    ("check",), ("doctor",), ("status",), ("gpu",), ("health",), ("resources",), ("fleet", "--once"),
+)  # fmt: skip
+
+
+class Recorder(Shims):
+    """All programs of PATH, which write down how they are called."""
+
+    def __init__(self, folder: Path, path: str) -> None:
+        super().__init__(folder, path)
+        record = folder / "record"
+        record.write_text(RECORD.format(folder=folder))
+        record.chmod(record.stat().st_mode | stat.S_IXUSR)
+        for program in self._farm.iterdir():
+            (self.folder / program.name).symlink_to(record)
+
+    def words(self) -> str:
+        return (self.folder.parent / "words").read_text(errors="replace")
+
+    def environments(self, *names: str) -> list[str]:
+        """The environments of these programs."""
+        text = (self.folder.parent / "environments").read_text(errors="replace")
+        return [each for each in text.split("== ") if each.partition("\n")[0] in names]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Recorder]:
+    """Begin to record; to be called behind the fixtures that put tools on PATH."""
+
+    def begin() -> Recorder:
+        recorder = Recorder(tmp_path / "recorded", os.environ["PATH"])
+        monkeypatch.setenv("PATH", recorder.path)
+        return recorder
+
+    monkeypatch.setattr(masking._Known, "values", ())
+    return begin
+
+
+def use(*argv: str, allowed: tuple[int, ...] = (0, 1, 3)) -> None:
+    done = run_command(*argv)
+    assert done.returncode in allowed and "Traceback" not in done.stderr, (argv, done)
+
+
+def test_no_program_gets_a_secret_in_its_words(
+    kube: KubernetesApi,
+    pod: Pod,
+    sshd: SshServer,
+    record: Callable[[], Recorder],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = record()
+    for give in (pod.env.update, sshd.set_environment):
+        give({name: os.environ[name] for name in ("PATH", "TRAINING_MONITOR_JOBS_DIR")})
+    settings, model = tmp_path / "settings.toml", tmp_path / "model.safetensors"
+    model.write_bytes(b"x" * 100)
+    script = tmp_path / "script.sh"
+    script.write_text(f'echo step 1/9; test "$QUIET_TOKEN" = {OF_JOBS} && exit 3')
+    monkeypatch.setenv("TRAINING_MONITOR_SETTINGS", str(settings))
+    with Services() as services:
+        settings.write_text(
+            f'[notifications.telegram]\ntoken = "{OF_A_FILE}"\nchat_id = "1"\napi_url = "{services.url}"\n'
+            f'[notifications.webhook]\nurl = "{services.webhook}"\n'
+        )
+        settings.chmod(0o600)
+        url = f"{services.url}/bucket/model?X-Amz-Credential=AKIDX&X-Amz-Signature={SIGNATURE}"
+        monkeypatch.setenv("PUT_URL", url)
+        for number, target in enumerate(("local", sshd.address, "k8s://default/head")):
+            named = ("--name", f"run{number}", "--interval", "0.2", "--env", f"QUIET_TOKEN={OF_JOBS}", "--notify")
+            use("run", "--target", target, "--max-retries", "0", *named, "--", "sh", str(script), allowed=(1,))
+            use("upload", target, str(model), "env:PUT_URL")
+            for name, *more in LOOKS[number::3]:
+                use(name, target, *more)
+        assert services.asked, "nothing was told"
+    words = recorder.words()
+    assert {"ssh", "kubectl", "sh"} <= {line.partition(" ")[0] for line in words.splitlines()}
+    assert [each for each in (OF_JOBS, OF_A_FILE, WEBHOOK_SECRET, SIGNATURE) if each in words] == []
+    carriers = recorder.environments("ssh", "kubectl")
+    assert carriers and not [each for each in carriers if OF_JOBS in each or OF_A_FILE in each]
