@@ -96,7 +96,7 @@ look() {
   [ -z "$_count" ] || echo "members=$_count"
   echo "now=$(date +%s)"
   echo "started=$(stat -c %Y "$_dir/command" 2>/dev/null || stat -c %Y "$_dir" 2>/dev/null)"
-  stat -c 'log_size=%s
+  stat -L -c 'log_size=%s
 log_time=%Y' "$_dir/log" 2>/dev/null
   echo log
   [ ! -f "$_dir/log" ] || tail -c "$_bytes" "$_dir/log" 2>/dev/null
