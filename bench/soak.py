@@ -7,23 +7,19 @@ rented and destroyed all the time; and, with real processes, a streamed log, a s
 before an HTTP service, a state file that another process locks, and the collector of `top`. The calendar of the fleet
 and of the history runs SPEED times as fast as the clock, so that what is kept for hours is full within minutes.
 
-Every ten seconds a sample is taken. A count grows if its median rises from the second to the last quarter, and
-Kendall's test is sure of a trend since the first quarter; memory, sizes and numbers of objects may rise by 10 % (memory
-and sizes: but not by 5 MB). Runs shorter than SETTLED minutes are not judged. Exits with 1 if anything grows, fails or
-is left behind. --trace names the lines that took the memory.
+Every ten seconds a sample is taken; `bench/soak_series.py` says what counts as growth. Short runs are not judged. Exits
+with 1 if anything grows, fails or is left behind. --trace names the lines that took the memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import json
 import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,10 +30,12 @@ import tracemalloc
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.soak_samples import MARK, marked, take_sample, zombies  # noqa: E402
+from bench.soak_series import as_curves, as_table, series_of, shown_in  # noqa: E402
 from bench.top import write_run  # noqa: E402
 from tests.loopback.messaging import (  # noqa: E402
     Fault,
@@ -54,7 +52,6 @@ from training_monitor.core.errors import CommandTimedOut, TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import CommandResult, Event
 from training_monitor.core.store import Store
-from training_monitor.core.units import format_sparkline
 from training_monitor.core.values import Notice
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
@@ -71,13 +68,8 @@ from training_monitor.watch.watcher import TrainingWatcher
 
 SPEED = 30.0  # of the calendar
 KEPT_DAYS = 0.04  # of the fleet's history: two minutes of the run
-SETTLED = 8.0  # minutes, from which on a run is judged
+SETTLED = 24.0  # minutes, from which on a run is judged: after six of them, caches and the state file are full
 SPACING = 10.0  # seconds between two samples, at most
-MARK = "TRAINING_MONITOR_SOAK"  # in the environment of all that is started here
-MB = 2**20
-BLOCKS, SURE = 16, 3.0  # parts that Kendall's test compares; standard deviations
-RISE, MOST_RISE = 0.1, 5.0
-LEAST_OBJECTS = 10
 FATES = {
     "finish": "for i in 1 2 3; do echo step $i/3 loss 0.5; sleep 0.1; done",
     "crash": "echo step 1/3; echo Traceback; exit 1",
@@ -85,175 +77,6 @@ FATES = {
     "kill": "sleep 0.3; kill -9 $$",
 }
 LOCK = "import sqlite3, sys, time; sqlite3.connect(sys.argv[1]).execute('BEGIN IMMEDIATE'); time.sleep(1)"
-
-
-# ---------------------------------------------------------------- judging
-
-
-class Series(NamedTuple):
-    """What was measured of one thing: `unit` is empty for a count; `share` and `most` are by how much it may rise."""
-
-    name: str
-    values: Sequence[float]
-    unit: str = ""
-    share: float = 0.0
-    most: float = float("inf")
-    least: float = 0.0
-
-    def quarter(self, number: int) -> Sequence[float]:
-        """Return the values of a quarter, 1 to 4; of a short series, the nearest value."""
-        size = len(self.values)
-        first = min((number - 1) * size // 4, max(0, size - 1))
-        return self.values[first : max(first + 1, number * size // 4)]
-
-    @property
-    def settled(self) -> Sequence[float]:
-        return self.values[len(self.values) // 4 :]
-
-    @property
-    def allowance(self) -> float:
-        return max(self.least, min(self.share * abs(statistics.median(self.quarter(2))), self.most))
-
-    def grows(self) -> bool:
-        """Return whether it rose by more than it may since its second quarter, and not by chance."""
-        rise = statistics.median(self.quarter(4)) - statistics.median(self.quarter(2))
-        return rise > self.allowance and trend(block_medians(self.settled)) >= SURE
-
-
-def block_medians(values: Sequence[float], blocks: int = BLOCKS) -> list[float]:
-    """Return the medians of equal parts, of which neighbours depend less on one another than single values do."""
-    blocks = min(blocks, len(values))
-    edges = [at * len(values) // blocks for at in range(blocks + 1)] if blocks else []
-    return [statistics.median(values[first:end]) for first, end in zip(edges, edges[1:])]
-
-
-def trend(values: Sequence[float]) -> float:
-    """Return how many standard deviations the order of the values is from a random one, by Kendall's test."""
-    size = len(values)
-    score = sum((after > before) - (after < before) for at, after in enumerate(values) for before in values[:at])
-    spread = size * (size - 1) * (2 * size + 5)
-    spread -= sum(ties * (ties - 1) * (2 * ties + 5) for ties in Counter(values).values())
-    return 0.0 if spread <= 0 else (score - (score > 0) + (score < 0)) / (spread / 18) ** 0.5
-
-
-def slope(times: Sequence[float], values: Sequence[float]) -> float:
-    """Return the rise in an hour: the median over all pairs (Theil and Sen); `times` in seconds."""
-    pairs = [
-        3600 * (values[end] - values[begin]) / (times[end] - times[begin])
-        for end in range(len(times))
-        for begin in range(end)
-        if times[end] > times[begin]
-    ]
-    return statistics.median(pairs) if pairs else 0.0
-
-
-# ---------------------------------------------------------------- samples
-
-
-def marked() -> list[int]:
-    """Return the processes that were started here, also those that are no longer our children."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            if int(name) != os.getpid() and f"{MARK}={os.getpid()}".encode() in _read(f"/proc/{name}/environ"):
-                found.append(int(name))
-    return found
-
-
-def _read(path: str) -> bytes:
-    return Path(path).read_bytes()
-
-
-def _count(folder: str) -> int:
-    """Return how many entries a folder of a process has; 0 when it has ended."""
-    with contextlib.suppress(OSError):
-        return len(os.listdir(folder))
-    return 0
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the state, the parent and the rest of /proc/PID/stat."""
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].decode().split()
-
-
-def resident(pid: int) -> float:
-    """Return the resident memory of a process in MB; 0 when it has ended."""
-    with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines = _read(f"/proc/{pid}/status").splitlines()
-        return int(next(line for line in lines if line.startswith(b"VmRSS")).split()[1]) / 1024
-    return 0.0
-
-
-def zombies() -> int:
-    """Return how many children have ended and were not waited for."""
-    count = 0
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            state, parent, *_ = _stat(int(name))
-            count += state == "Z" and int(parent) == os.getpid()
-    return count
-
-
-def open_files() -> Counter[str]:
-    """Return how many files this process has open, by kind: sockets, pipes, files, others."""
-    kinds = Counter({"sockets": 0, "pipes": 0, "files": 0, "others": 0})
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            path = os.readlink(f"/proc/self/fd/{name}")
-            word = path.partition(":")[0]
-            kinds[{"socket": "sockets", "pipe": "pipes"}.get(word, "files" if path[0] == "/" else "others")] += 1
-    return kinds
-
-
-def objects() -> Counter[str]:
-    """Return how many objects of the package's classes there are, by class."""
-    gc.collect()
-    kinds = Counter(map(type, gc.get_objects()))
-    ours = {kind: count for kind, count in kinds.items() if kind.__module__.startswith("training_monitor.")}
-    return Counter({f"{kind.__module__.rpartition('.')[2]}.{kind.__qualname__}": ours[kind] for kind in ours})
-
-
-def size_of(folder: Path, besides: str = "") -> float:
-    """Return the MB of all files in a folder, besides those of one below; some may vanish meanwhile."""
-    size = 0
-    for path, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if each != besides]
-        for name in names:
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(path, name)).st_size
-    return size / MB
-
-
-def take_sample(folder: Path) -> dict[str, float]:
-    """Measure this process, those it started, and its folder."""
-    pids = marked()
-    found = {"memory": resident(os.getpid()), "threads": float(threading.active_count())}
-    found |= {f"open {kind}": float(count) for kind, count in open_files().items()}
-    found |= {"children": float(len(pids)), "zombies": float(zombies())}
-    found["memory of the children"] = sum(map(resident, pids))
-    found["open files of the children"] = float(sum(_count(f"/proc/{pid}/fd") for pid in pids))
-    found["threads of the children"] = float(sum(_count(f"/proc/{pid}/task") for pid in pids))
-    found |= {"state files": size_of(folder / "state"), "other files": size_of(folder, besides="state")}
-    kinds = objects()
-    return {**found, "objects": float(kinds.total()), **{f"objects {kind}": float(kinds[kind]) for kind in kinds}}
-
-
-SIZES = ("memory", "memory of the children", "state files", "other files")
-
-
-def series_of(samples: Sequence[Mapping[str, float]]) -> list[Series]:
-    """Return what was measured as series, in the order of the table; a class without objects counts 0."""
-    names = dict.fromkeys(name for sample in samples for name in sample if name != "at")
-    found = []
-    for name in names:
-        values = [sample.get(name, 0.0) for sample in samples]
-        if name in SIZES:
-            found.append(Series(name, values, "MB", RISE, MOST_RISE, 0.0 if name == "memory" else 0.5))
-        elif name.startswith("objects"):
-            found.append(Series(name, values, "", RISE, least=LEAST_OBJECTS))
-        else:
-            found.append(Series(name, values))
-    return found
 
 
 # ---------------------------------------------------------------- the fleet
@@ -449,7 +272,7 @@ def spoil_log(log: Path, random: random.Random, soak: Soak) -> None:
         case 3:
             for pid in marked():
                 with contextlib.suppress(OSError):
-                    if _read(f"/proc/{pid}/comm") == b"tail\n":
+                    if Path(f"/proc/{pid}/comm").read_bytes() == b"tail\n":
                         os.kill(pid, signal.SIGKILL)
                         soak.counts["tails killed"] += 1
 
@@ -641,35 +464,6 @@ def tell_progress(minute: int, sample: Mapping[str, float], soak: Soak) -> None:
     counted = ", ".join(f"{count} {name}" for name, count in soak.counts.items())
     said = f"{sample['memory']:.1f} MB, {sample['threads']:.0f} threads, {sample['objects']:.0f} objects"
     print(f"{minute} min: {said}; {counted}", file=sys.stderr, flush=True)
-
-
-# ---------------------------------------------------------------- printing
-
-
-def as_table(samples: Sequence[Mapping[str, float]], series: Sequence[Series], *, judged: bool) -> Iterator[str]:
-    """Format the series as a table in Markdown; slopes are those after the first quarter."""
-    yield "| what | first quarter | second | last | largest | slope per hour | |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    times = [sample["at"] for sample in samples]
-    for each in series:
-        first, second, last = (statistics.median(each.quarter(number)) for number in (1, 2, 4))
-        after = slope(times[-len(each.settled) :], each.settled)
-        verdict = "not judged" if not judged else "grows" if each.grows() else "flat"
-        shown = [f"{number:.4g} {each.unit}".strip() for number in (first, second, last, max(each.values), after)]
-        yield f"| {each.name} | {' | '.join(shown)} | {verdict} |"
-
-
-def as_curves(series: Sequence[Series], width: int = 60) -> Iterator[str]:
-    wide = max((len(each.name) for each in series), default=0)
-    for each in series:
-        low, high = min(each.values), max(each.values)
-        curve = format_sparkline(each.values, width)
-        yield f"{each.name:{wide}}  {curve}  {low:.4g} to {high:.4g} {each.unit}".rstrip()
-
-
-def shown_in(series: Sequence[Series]) -> list[Series]:
-    """Return all series but those of single classes, unless one of these grows."""
-    return [each for each in series if not each.name.startswith("objects ") or each.grows()]
 
 
 def report(samples: Sequence[Mapping[str, float]], soak: Soak) -> bool:

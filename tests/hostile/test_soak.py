@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.soak import MARK, Series, series_of, slope, trend
+from bench.soak_samples import MARK
+from bench.soak_series import Series, series_of, slope, trend
 
 ROOT = Path(__file__).parents[2]
 DID = ("looks", "lines", "attempts", "samples", "requests", "runs written")
@@ -71,9 +72,7 @@ def test_a_growing_series_grows_and_a_noisy_one_does_not() -> None:
     growing = {
         "a thread every four minutes": [10.0 + at // 24 for at in range(size)],
         "one file in the middle": [10.0 + (at >= size // 2) for at in range(size)],
-        "one socket every two minutes, beside a busy service": [
-            noise.randint(3, 9) + at // 12 for at in range(size)
-        ],
+        "one socket every two minutes, beside a busy service": [noise.randint(3, 9) + at // 12 for at in range(size)],
     }
     flat = {
         "always the same": [7.0] * size,
