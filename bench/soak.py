@@ -7,8 +7,9 @@ rented and destroyed all the time; and, with real processes, a streamed log, a s
 before an HTTP service, a state file that another process locks, and the collector of `top`. The calendar of the fleet
 and of the history runs SPEED times as fast as the clock, so that what is kept for hours is full within minutes.
 
-Every ten seconds a sample is taken; `bench/soak_series.py` says what counts as growth. Short runs are not judged. Exits
-with 1 if anything grows, fails or is left behind. --trace names the lines that took the memory.
+Every ten seconds a sample is taken; `bench/soak_series.py` says what counts as growth. Runs shorter than SETTLED
+minutes are not judged. Exits with 1 if anything grows, fails or is left behind. --trace names the lines that took the
+memory.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from training_monitor.watch.watcher import TrainingWatcher
 
 SPEED = 30.0  # of the calendar
 KEPT_DAYS = 0.04  # of the fleet's history: two minutes of the run
-SETTLED = 24.0  # minutes, from which on a run is judged: after six of them, caches and the state file are full
+SETTLED = 8.0  # minutes, from which on a run is judged
 SPACING = 10.0  # seconds between two samples, at most
 FATES = {
     "finish": "for i in 1 2 3; do echo step $i/3 loss 0.5; sleep 0.1; done",

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class HubClock(FakeClock):
-    """The clock of this machine, which is set and suspended, while time goes on as `there` says."""
+    """The clock of this machine, which is set and suspended; the time of the target is that of `there`."""
 
     def __init__(self, there: FakeClock) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ def command(*argv: str, out: str | None = None, **environ: str) -> subprocess.Co
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The log of a training that goes on."""
+    """The log of a running training."""
     for name in ("STATE", "JOBS"):
         monkeypatch.setenv(f"TRAINING_MONITOR_{name}_DIR", str(tmp_path / name.lower()))
     log = tmp_path / "train.log"

@@ -113,7 +113,7 @@ def test_an_upload_takes_its_url_from_a_variable_and_its_errors_do_not_show_it(
     answer = f"<Error><Code>SignatureDoesNotMatch</Code><Message>{url} is not what was signed</Message></Error>"
     services.faults = [refuse(403, answer)] * 9
     done = run_command("upload", "local", str(made), "env:PUT_URL", "--json")
-    assert done.returncode == 1 and "HTTP 403" in done.stdout and services.asked, done
+    assert done.returncode == 1 and "HTTP 403" in json.loads(done.stdout)["error"] and services.asked, done
     assert signature not in done.stdout + done.stderr
     assert run_command("upload", "local", str(made), "env:NOT_SET").returncode == 2
 

@@ -20,7 +20,6 @@ from tests.hostile.faults import ENDS, FAULTS, HARMLESS, WHOLE, Shims, children,
 from tests.hostile.world import (
     COUNT,
     INTERRUPTED,
-    MOST_SECONDS,
     SEED,
     STATUSES,
     FastClock,
@@ -42,10 +41,10 @@ from training_monitor.service.sync import push_folder
 from training_monitor.vast.instances import destroy_instance
 
 OK, BAD, USAGE, UNKNOWN = 0, 1, 2, 3
+MOST_SECONDS = 15.0
 TIMES = max(1, COUNT // 12000)  # how often each fault meets each tool
 RECORDED = Path(__file__).parents[1] / "recorded" / "ray" / "2.60.0"
 RUNNING_RAY, FAILED_RAY = "raysubmit_6wjaEaW83r1C7JzP", "bad1"
-# A hub that cannot ask goes on asking; `terminate` and `upload` say what they could not do.
 RAY = f"""\
 #!/bin/sh
 case "$1 $2 $3 $*" in
@@ -57,6 +56,7 @@ case "$1 $2 $3 $*" in
   *) exit 1 ;;
 esac
 """
+# What cannot ask keeps asking; `terminate` and `upload` say what they could not do.
 GOES_ON = ("wait", "upload", "terminate", "run", "restart")
 # It finds all trainings of this machine, also those of tests that run beside this one.
 OF_OTHERS = {"check": (OK, BAD)}
@@ -83,7 +83,7 @@ class Bench:
         name = " ".join(argv)[:70].replace(str(self.world.folder), "")
         self.report.runs += 1
         shutil.rmtree(self.world.state, ignore_errors=True)
-        before, clock = children(), FastClock(real=0.02)
+        before, began, clock = children(), time.monotonic(), FastClock(real=0.02)
         with pytest.MonkeyPatch.context() as patches:
             clock.install(patches)
             if "hangs" in what:
@@ -97,9 +97,12 @@ class Bench:
                 said = "".join(traceback.format_exception(error)[-5:])[-1500:]
                 self.report.add(f"{type(error).__name__} escapes", place_of(error), name, f"{what}\n{said}")
                 return ""
+        took = time.monotonic() - began
         self.last = done.returncode
         self.report.statuses[str(done.returncode)] += 1
         judge(self.report, name, argv, what, done, tuple(allowed))
+        if took > MOST_SECONDS / 2:
+            self.report.add("slow", name, name, f"{what}: {took:.1f} s")
         if not wait_until(lambda: children() <= before, 3):
             self.report.add("a process is left", name, name, f"{what}: {children() - before}")
         return f"{done.stdout}\n{done.stderr}"

@@ -39,7 +39,7 @@ COUNT = int(os.environ.get("TRAINING_MONITOR_FUZZ", "12000"))  # as in tests/uni
 SEED = os.environ.get("TRAINING_MONITOR_FUZZ_SEED", "7")
 REPORT = os.environ.get("TRAINING_MONITOR_FUZZ_REPORT")  # a file that each sweep appends its failures to
 MOST_OUTPUT = 200_000
-MOST_SECONDS = 60.0  # of a command, with programs that answer at once; also on a busy machine
+MOST_SECONDS = 12.0
 MOST_SLEEPS = 40
 RECORDING_SECONDS = 1.5
 STATUSES = (0, 1, 2, 3, 4)
@@ -519,6 +519,7 @@ def look(
         patches.setattr(LocalTransport, "run", lambda _, argv, **more: world.wires.run(argv, **more))
         patches.setattr(LocalTransport, "stream", lambda _, argv, **more: world.wires.stream(argv, **more))
         patches.setattr(threading, "excepthook", lambda args: in_threads.append(args.exc_value or args.exc_type()))
+        began = time.monotonic()
         try:
             with time_limit(MOST_SECONDS):
                 done = run_command(*argv)
@@ -527,11 +528,14 @@ def look(
             said = "".join(traceback.format_exception(error)[-6:])[-1800:] if kind != "too long" else str(error)
             report.add(kind, place_of(error), name, f"{what}\n   {str(error)[:300]}\n{said}")
             return None
+        took = time.monotonic() - began
     report.statuses[str(done.returncode)] += 1
     for each in in_threads:
         said = "".join(traceback.format_exception(each)[-4:])[-1500:]
         report.add(f"{type(each).__name__} in a thread", place_of(each), name, f"{what}\n{said}")
     judge(report, name, argv, what, done, allowed)
+    if took > MOST_SECONDS / 2:
+        report.add("slow", f"{name}", name, f"{what}: {took:.1f} s")
     return done.returncode
 
 

@@ -68,7 +68,7 @@ def test_a_pipe_in_place_of_a_log_keeps_no_job_from_being_looked_at(local: Place
     wait_for_end(local, "short")
     shutil.copytree(local.jobs / "short", local.jobs / "other")
     (local.jobs / "other" / "log").unlink()
-    os.mkfifo(local.jobs / "other" / "log")  # nobody writes into it: to read it would take for ever
+    os.mkfifo(local.jobs / "other" / "log")  # nobody writes to it: reading it would block
     assert process_jobs() == {
         "process:short": JobStatus.SUCCEEDED,
         "process:other": JobStatus.SUCCEEDED,
