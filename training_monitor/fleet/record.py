@@ -167,13 +167,13 @@ class FleetOutages:
     def judge(self, members: Iterable[FleetMember], view: FleetSnapshot) -> None:
         """Report outages that began long ago, and those that ended."""
         seen_at = [view.listed_at] if view.listed_at is not None and view.error is None else []
-        members = tuple(members)
-        self._forget_besides({"", *(member.key for member in members)})
-        for member in members:
+        asked = [member for member in members if member.is_asked]
+        self._forget_besides({"", *(member.key for member in asked)})
+        for member in asked:
             seen = member.seen
-            if member.is_asked and (seen.error is not None or seen.reading is not None):
+            if seen.error is not None or seen.reading is not None:
                 self._note(member, seen.error)
-            if member.is_asked and seen.error is None and seen.reading is not None:
+            if seen.error is None and seen.reading is not None:
                 seen_at.append(seen.reading.timestamp)
         if view.error is not None or view.listed_at is not None:
             self._note(None, view.error)
@@ -184,7 +184,7 @@ class FleetOutages:
         self._seen_at = newest
 
     def _forget_besides(self, keys: set[str]) -> None:
-        """Drop what is known of members that are no longer watched: instances come and go for months."""
+        """Drop what is known of members that nobody asks any more: instances come and go for months, or are stopped."""
         for key in self._records.keys() - keys:
             self._records.pop(key).forget()
 
