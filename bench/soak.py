@@ -7,9 +7,9 @@ rented and destroyed all the time; and, with real processes, a streamed log, a s
 before an HTTP service, a state file that another process locks, and the collector of `top`. The calendar of the fleet
 and of the history runs SPEED times as fast as the clock, so that what is kept for hours is full within minutes.
 
-Every ten seconds a sample is taken; `bench/soak_series.py` says what counts as growth. Runs shorter than SETTLED
-minutes are not judged. Exits with 1 if anything grows, fails or is left behind. --trace names the lines that took the
-memory.
+What is remembered of the shapes of lines is full from the beginning. Every ten seconds a sample is taken;
+`bench/soak_series.py` says what counts as growth. Runs shorter than SETTLED minutes are not judged. Exits with 1 if
+anything grows, fails or is left behind. --trace names the lines that took the memory.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.history import FIELDS, History
 from training_monitor.fleet.values import FleetSample
+from training_monitor.judging.failure import classify_failure
+from training_monitor.logs.shapes import MOST_SHAPES
+from training_monitor.logs.totals import LogTotals
 from training_monitor.notify.channels import Webhook
 from training_monitor.notify.notifier import TrainingNotifier
 from training_monitor.notify.outbox import Outbox
@@ -401,6 +404,15 @@ def keep_going(work: Callable[[Soak], None], soak: Soak) -> None:
 # ---------------------------------------------------------------- a run
 
 
+def fill_shapes() -> None:
+    """Read more kinds of lines than are remembered: spoilt answers would take an hour to bring as many."""
+    words = ("".join(chr(ord("a") + int(digit)) for digit in str(number)) for number in range(MOST_SHAPES + 100))
+    lines = [f"step 1/100 loss 0.5 epoch 1/3 saved {word} {word}_error: {word}=0.25\n" for word in words]
+    LogTotals().feed("".join(lines))
+    for first in range(0, len(lines), 100):
+        classify_failure("".join(lines[first : first + 100]))
+
+
 @contextlib.contextmanager
 def running(seed: int, members: int, interval: float) -> Iterator[Soak]:
     """Let all of it run until the end of the block, and leave nothing behind."""
@@ -410,6 +422,7 @@ def running(seed: int, members: int, interval: float) -> Iterator[Soak]:
         os.environ.update({MARK: str(os.getpid()), "XDG_RUNTIME_DIR": name})
         os.environ.update(TRAINING_MONITOR_STATE_DIR=f"{name}/state", TRAINING_MONITOR_JOBS_DIR=f"{name}/jobs")
         soak = Soak(folder, seed, members, interval)
+        fill_shapes()
         threads = [threading.Thread(target=keep_going, args=(work, soak), name=work.__name__) for work in WORKERS]
         try:
             for thread in threads:

@@ -382,23 +382,28 @@ def lay_out(
     longest = max((cells(_label(cell, _MOST_NAME)) for cell in shown), default=0)
     name = max(_LEAST_NAME, min(longest, _MOST_NAME, view.width * 3 // 10))
     runs = [cell for cell in shown if cell.item.node is None]
-    sized = [(column, _width_of(column, runs)) for column in columns]
     room = view.width - MARGIN - name - len(MORE)
-    last, left = len(sized), room
-    while last and sized[last - 1][1] < left:
-        left -= sized[last - 1][1] + 1
-        last -= 1
-    across = max(0, min(view.across, last, len(sized) - 1))
+    across = min(view.across, _most_across([_width_of(column, runs) for column in columns], room)) if view.across else 0
     layout = []
-    for column, its_width in sized[across:]:
+    for column in columns[across:]:
+        its_width = _width_of(column, runs)
         if its_width >= room:
             layout += [(column, room - 1)] if column.align == "<" and column.least < room else []
             break
         layout.append((column, its_width))
         room -= its_width + 1
     if not layout and room > 1:
-        layout = [(sized[across][0], room - 1)]
-    return [(_NAME, name), *layout], across, across + len(layout) < len(sized)
+        layout = [(columns[across], room - 1)]
+    return [(_NAME, name), *layout], across, across + len(layout) < len(columns)
+
+
+def _most_across(widths: Sequence[int], room: int) -> int:
+    """Return how many columns may be left of the screen when the last one is visible."""
+    most = len(widths)
+    while most and widths[most - 1] < room:
+        room -= widths[most - 1] + 1
+        most -= 1
+    return min(most, len(widths) - 1)
 
 
 def _width_of(column: Column[Cell], shown: Sequence[Cell]) -> int:
