@@ -11,6 +11,7 @@ from typing import Any
 
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
 from training_monitor.cli.output import BAD, OK, UNKNOWN, can_show_screen, complain, print_json, put_lines, table_width
+from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.logger import setup_logging
@@ -99,6 +100,7 @@ def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig)
     if can_show_screen() and not (args.once or args.json):
         from training_monitor.screens.fleet.app import run_fleet
 
+        use_few_arenas()
         _log_beside_the_screen()
         run_fleet(fleet, read_only=args.read_only, title=title, group=args.group, thresholds=config.thresholds)
         return OK

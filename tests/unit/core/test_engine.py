@@ -5,7 +5,11 @@ What else an engine does is shown by those who inherit it: test_fleet*.py, test_
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -207,3 +211,34 @@ def test_a_failure_that_cannot_be_taken_in_ends_nothing() -> None:
     engine.ask_all()
     engine.ask_all()
     assert engine.count == 2 and not engine.is_refreshing
+
+
+ARENAS = """
+import ctypes, sys, threading
+from training_monitor.core.engine import use_few_arenas
+if sys.argv[2] == "few":
+    use_few_arenas()
+libc, barrier = ctypes.CDLL(None), threading.Barrier(20)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+def take():
+    barrier.wait()
+    for _ in range(100):
+        libc.malloc(5000)
+threads = [threading.Thread(target=take) for _ in range(20)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def test_threads_share_two_arenas_of_malloc(tmp_path: Path) -> None:
+    def arenas(how: str) -> int:
+        report = tmp_path / how
+        subprocess.run([sys.executable, "-c", ARENAS, str(report), how], check=True)
+        return report.read_text().count("<heap nr=")
+
+    if not hasattr(ctypes.CDLL(None), "malloc_info"):
+        pytest.skip("no glibc: it has no arenas to limit")
+    assert arenas("few") <= 2 < arenas("many")
