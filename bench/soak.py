@@ -49,6 +49,7 @@ from tests.loopback.messaging import (  # noqa: E402
 )
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable  # noqa: E402
 from training_monitor.core.clock import SystemClock
+from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import CommandTimedOut, TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.models import CommandResult, Event
@@ -521,6 +522,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     samples = list[dict[str, float]]()
+    use_few_arenas()  # as `training-monitor fleet` does
     with running(given.seed, given.members, given.interval) as soak, contextlib.suppress(KeyboardInterrupt):
         seconds = 60 * given.minutes
         if given.trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import threading
@@ -45,6 +46,24 @@ def resident(pid: int) -> float:
         lines = _read(f"/proc/{pid}/status").splitlines()
         return int(next(line for line in lines if line.startswith(b"VmRSS")).split()[1]) / 1024
     return 0.0
+
+
+class _Malloc(ctypes.Structure):
+    """What mallinfo2 of glibc says, in bytes: see `man mallinfo2`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    )
+
+
+def freed() -> float:
+    """Return the MB that were freed here and that malloc still holds; 0 where no glibc says it."""
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        return 0.0
+    ask.restype = _Malloc
+    return float(ask().fordblks) / MB
 
 
 def zombies() -> int:
@@ -90,7 +109,7 @@ def size_of(folder: Path, besides: str = "") -> float:
 def take_sample(folder: Path) -> dict[str, float]:
     """Measure this process, those it started, and its folder."""
     pids = marked()
-    found = {"memory": resident(os.getpid()), "threads": float(threading.active_count())}
+    found = {"memory": resident(os.getpid()), "freed memory": freed(), "threads": float(threading.active_count())}
     found |= {f"open {kind}": float(count) for kind, count in open_files().items()}
     found |= {"children": float(len(pids)), "zombies": float(zombies())}
     found["memory of the children"] = sum(map(resident, pids))

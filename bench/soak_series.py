@@ -16,7 +16,7 @@ from training_monitor.core.units import format_sparkline
 BLOCKS, SURE = 16, 3.0  # parts that Kendall's test compares; standard deviations
 RISE, MOST_RISE = 0.1, 5.0
 LEAST_OBJECTS = 10
-SIZES = ("memory", "memory of the children", "state files", "other files")
+SIZES = ("memory", "freed memory", "memory of the children", "state files", "other files")
 
 
 class Series(NamedTuple):
