@@ -43,8 +43,10 @@ from tests.loopback.vast_rows import (
 Answer = tuple[int, Json | list[Json] | bytes]
 
 LIST = "GET /api/v1/instances/"
+OLD_LIST = "GET /api/v0/instances"  # of versions before 1.1; in no pages
 SEARCH = "POST /api/v0/bundles/"
 USER = "GET /api/v0/users/current"
+GPU_NAMES = "GET /api/v0/gpu_names/unique/"
 SSH_KEYS, ADD_SSH_KEY = "GET /api/v0/ssh/", "POST /api/v0/ssh/"
 MOST_IN_A_PAGE = 25
 FIRST_CREATED = 70_001
@@ -80,7 +82,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         fault, acts = api.draw_fault()
         limit = int(query.get("limit", MOST_IN_A_PAGE))
-        answer = self._answer(api, request, after, limit, json.loads(sent or b"{}")) if acts else (500, {})
+        knows_key = KEY in (self.headers.get("Authorization", "").removeprefix("Bearer "), query.get("api_key"))
+        answer: Answer = 500, {}
+        if acts:
+            answer = self._answer(api, request, knows_key, after, limit, json.loads(sent or b"{}"))
         if request == api.hang_after:
             api.wait()
             return
@@ -93,10 +98,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_DELETE = do_POST = do_PUT = do_GET
 
-    def _answer(self, api: VastApi, request: str, after: int, limit: int, sent: Json) -> Answer:
+    def _answer(self, api: VastApi, request: str, knows_key: bool, after: int, limit: int, sent: Json) -> Answer:
         if api.fail_with:
             return api.fail_with, failure("server_error", "something broke")
-        if self.headers.get("Authorization") != f"Bearer {KEY}":
+        if request == GPU_NAMES:  # versions before 1.1 ask without a key, whatever the command is
+            return 200, {"gpu_names": ["RTX 3060", "RTX 4090"]}
+        if not knows_key:  # versions before 1.0 send it in the address
             return 401, failure("auth_error", "Invalid user key")
         if request in api.answers:
             return api.answers[request]
@@ -118,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
 def _act(api: VastApi, request: str, after: int, limit: int, sent: Json) -> Answer:
     if request.startswith(LIST):
         return 200, api.page(after, min(limit, MOST_IN_A_PAGE), looked=True)
+    if request == OLD_LIST:
+        return 200, api.page(0, len(api.instances), looked=True)
     if request == SEARCH:
         return 200, {"offers": api.search(sent)}
     if request == USER:
