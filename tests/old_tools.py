@@ -8,15 +8,13 @@ names `versions`.
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
+from tests.requirements import miss
 
 FOLDER = Path(__file__).parents[1] / ".venv" / "versions"
 VERSIONS = {  # package: its program, versions
@@ -33,10 +31,7 @@ def program_of(package: str, version: str) -> Path:
     path = _environment(package, version) / "bin" / VERSIONS[package][0]
     if path.exists():
         return path
-    said = f"{package} {version} is not installed: python3 -m tests.old_tools"
-    if "versions" in re.split(r"[\s,]+", os.environ.get("TRAINING_MONITOR_REQUIRE", "")):
-        pytest.fail(said, pytrace=False)
-    pytest.skip(said)
+    miss("versions", f"{package} {version} is not installed (python3 -m tests.old_tools)")
 
 
 def install(package: str, version: str) -> None:

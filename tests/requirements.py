@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -32,6 +33,11 @@ def require(name: str, path: str | None = None) -> str:
     for program in NAMES.get(name, (name,)):
         if found := shutil.which(program, path=folders):
             return found
+    miss(name, f"{name} is not installed")
+
+
+def miss(name: str, said: str) -> NoReturn:
+    """Skip the test, or fail it where TRAINING_MONITOR_REQUIRE names what is missing."""
     if name in re.split(r"[\s,]+", os.environ.get("TRAINING_MONITOR_REQUIRE", "")):
-        pytest.fail(f"{name} is required (TRAINING_MONITOR_REQUIRE) and not installed", pytrace=False)
-    pytest.skip(f"{name} is not installed: nothing here was tested")
+        pytest.fail(f"{said}, and required (TRAINING_MONITOR_REQUIRE)", pytrace=False)
+    pytest.skip(f"{said}: nothing here was tested")
