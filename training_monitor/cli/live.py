@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from training_monitor.cli.output import hint, paint, print_json, put, say
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import begin_thread
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event, JobView, Progress
 from training_monitor.core.reports import RestartReport
@@ -176,15 +177,15 @@ class Waiting:
         self._tell, self._every, self._clock = tell, every, clock
         self._lock, self._closing = threading.Lock(), threading.Event()
         self._waits: dict[str, tuple[Callable[[], str | None], float, float]] = {}  # text, start, last report
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Waiting:  # noqa: PYI034 (Self is not in Python 3.10)
-        self._thread.start()
+        self._thread = begin_thread(self._run, "waiting")
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._closing.set()
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
 
     def on(self, name: str, what: str | Callable[[], str | None]) -> None:
         """Start or restart a wait; a callable is called for the text when it is due, and None ends the wait."""

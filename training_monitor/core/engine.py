@@ -269,15 +269,23 @@ class Engine:
                 get_logger().exception("a listener failed")
 
 
-def begin_thread(work: Callable[[], None], name: str) -> threading.Thread | None:
-    """Start a daemon thread; None when the machine has no thread left, so that the caller can retry later."""
+def start_thread(work: Callable[[], None], name: str) -> threading.Thread:
+    """Start a daemon thread. Raises TrainingMonitorError when the machine has no thread left."""
     thread = threading.Thread(target=work, name=f"training_monitor {name}", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
-        get_logger().warning("no thread for a %s: %s", name, error)
-        return None
+        raise TrainingMonitorError(f"no thread is left here for: {name}", hint="end other programs here") from error
     return thread
+
+
+def begin_thread(work: Callable[[], None], name: str) -> threading.Thread | None:
+    """Start a daemon thread; None when the machine has no thread left, so that the caller can retry later."""
+    try:
+        return start_thread(work, name)
+    except TrainingMonitorError as error:
+        get_logger().warning("%s", error.what)
+        return None
 
 
 def wait_after(failures: int, interval: float, longest: float = LONGEST_BACKOFF) -> float:

@@ -13,7 +13,6 @@ import math
 import re
 import socket
 import ssl
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from urllib.error import URLError
 from urllib.parse import unquote
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
+from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import RestError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import MASK
@@ -98,7 +98,7 @@ def finish_within(seconds: float, work: Callable[[], _Result], break_off: Callab
         except Exception as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    start_thread(run, "request")
     try:
         return future.result(seconds)
     except concurrent.futures.TimeoutError:  # not the built-in TimeoutError in Python 3.10

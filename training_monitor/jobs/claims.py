@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any, Literal, TypeVar
 
+from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import (
     AccessDenied,
     AlreadySupervised,
@@ -285,6 +286,7 @@ class Claiming:
         self._try_again_at: float | None = None  # after no claim could be written
         self._claim: Claim | None = None
         self._lost: LeaseLost | None = None
+        self._thread: threading.Thread | None = None  # which renews it
 
     def hold(self) -> None:
         """Hold the claim from here on; call it before every act, which is cheap once the claim is held.
@@ -298,16 +300,17 @@ class Claiming:
         if not self._is_locked:
             self._closing.enter_context(self._store.hold(f"the claim on {self.name} of {self.site}"))
             self._is_locked = True
-        if self._claim or (self._try_again_at is not None and self.site.clock.monotonic() < self._try_again_at):
-            return
-        try:
-            self._claim = self._take()
-        except (CommandFailed, AccessDenied) as error:
-            if self._try_again_at is None:
-                self._tell("detected", f"no claim on {self.name}, other machines do not see who supervises it: {error}")
-            self._try_again_at = self.site.clock.monotonic() + self._lease
-            return
-        threading.Thread(target=self._beat_on, name="claim", daemon=True).start()
+        is_due = self._try_again_at is None or self.site.clock.monotonic() >= self._try_again_at
+        if not self._claim and is_due:
+            try:
+                self._claim = self._take()
+            except (CommandFailed, AccessDenied) as error:
+                if self._try_again_at is None:
+                    said = f"no claim on {self.name}, other machines do not see who supervises it: {error}"
+                    self._tell("detected", said)
+                self._try_again_at = self.site.clock.monotonic() + self._lease
+        if self._claim:
+            self._thread = self._thread or begin_thread(self._beat_on, "claim")
 
     def _take(self) -> Claim:
         me, token = this_owner(self._store.folder, self.site.target), os.urandom(8).hex()

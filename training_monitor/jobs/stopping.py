@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, TrainingMonitorError, last_lines
 from training_monitor.core.models import SUPERVISOR, Answer, JobStatus
 from training_monitor.jobs import process_jobs, ray_jobs
@@ -142,11 +143,10 @@ class ExitWatch:
         self._job_id, self._is_over, self._heard = job_id, False, self.site.clock.monotonic()
         find = process_jobs.wait_script if is_process_job(job_id) else ray_jobs.wait_script
         try:
-            self._stream = self.site.stream(find(job_id))
-        except TrainingMonitorError:
-            return
-        self._thread = threading.Thread(target=self._read, args=(self._stream,), daemon=True)
-        self._thread.start()
+            self._stream = stream = self.site.stream(find(job_id))
+            self._thread = start_thread(lambda: self._read(stream), "end of a job")
+        except TrainingMonitorError:  # whoever waits looks again and again
+            self.close()
 
     def _is_held(self) -> bool:
         is_silent = self.site.clock.monotonic() - self._heard > SILENT_SECONDS

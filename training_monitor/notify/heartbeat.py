@@ -14,6 +14,7 @@ from typing import Any
 
 from training_monitor.core.addresses import REQUEST_SECONDS, check_url
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import RestError, SettingsError, StateError, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
@@ -58,24 +59,20 @@ class Heartbeat:
         self._due, self._closing, self._news = False, threading.Event(), threading.Event()
         self._is_failing = False
         self._starting = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="training_monitor heartbeat", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def beat(self) -> None:
         """Schedule a ping, since a look succeeded. Returns at once and raises nothing."""
         self._due = True
         self._news.set()
         with self._starting:
-            if self._thread.ident is None:
-                try:
-                    self._thread.start()
-                except RuntimeError:  # the machine has no thread left: the next beat tries again
-                    self._thread = threading.Thread(target=self._run, name=self._thread.name, daemon=True)
+            self._thread = self._thread or begin_thread(self._run, "heartbeat")
 
     def close(self, timeout: float = 5.0) -> None:
         """Send a ping that is due, waiting for at most `timeout` seconds."""
         self._closing.set()
         self._news.set()
-        if self._thread.ident is not None:
+        if self._thread:
             self._thread.join(timeout)
 
     def _run(self) -> None:

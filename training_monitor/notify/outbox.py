@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import begin_thread
 from training_monitor.core.errors import AlreadySupervised, TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.logger import get_logger
@@ -60,7 +61,7 @@ class Outbox:
         self._backoffs: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._news, self._closing = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="training_monitor notices", daemon=True)
+        self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def __enter__(self) -> Outbox:  # noqa: PYI034 (Self is not in Python 3.10)
@@ -73,8 +74,7 @@ class Outbox:
     def start(self) -> None:
         """Start sending, first what an earlier process left; `post` does this too."""
         with self._starting:
-            if self._thread.ident is None:
-                self._thread.start()
+            self._thread = self._thread or begin_thread(self._run, "notices")
 
     def post(self, notice: Notice) -> bool:
         """Queue a notice, and return at once. False for a repeat, which is dropped.
@@ -98,7 +98,7 @@ class Outbox:
         """Send what is due and end the thread, waiting for at most `timeout` seconds; the rest stays in the store."""
         self._closing.set()
         self._news.set()
-        if self._thread.ident is not None:
+        if self._thread:
             self._thread.join(timeout)
 
     def _write(self, notice: Notice) -> bool | None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, ToolNotFound, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.models import GpuProcess, GpuTable
@@ -95,8 +96,8 @@ class GpuReader:
     def _begin(self, now: float) -> None:
         self._is_asking, self._next = True, now + INTERVAL
         try:
-            threading.Thread(target=self._ask, name="training_monitor nvidia-smi", daemon=True).start()
-        except RuntimeError as error:  # the machine has no thread left
+            start_thread(self._ask, "nvidia-smi")
+        except TrainingMonitorError as error:
             self._is_asking, self._error = False, f"nvidia-smi was not asked: {error}"
             self._has_asked.set()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from training_monitor.core.clock import Clock
+from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import LeaseLost, TrainingMonitorError
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.logger import get_logger
@@ -136,10 +137,9 @@ class Lease:
         self._closing = threading.Event()
         self.lost = False
         self.to_end = job.to_end
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Lease:  # noqa: PYI034 (Self is not in Python 3.10)
-        self._thread.start()
+        self._thread = start_thread(self._run, "lease")
         return self
 
     def __exit__(self, *_: object) -> None:

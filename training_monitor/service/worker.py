@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import (
     AccessDenied,
     AlreadySupervised,
@@ -189,12 +190,12 @@ def run_worker(
     given = (store, queue, config, name, load_owner(store), clock, stopping, transport)
     service = Service(*given, outbox, on_event, on_line, heartbeat)
     worker = _Worker(service, job_id, until_empty=until_empty or job_id is not None)
-    beside = [threading.Thread(target=worker.work, daemon=True) for _ in range(jobs - 1)]
-    if sweep:
-        beside.append(threading.Thread(target=_sweep, args=(service, worker.ended), daemon=True))
-    for thread in beside:
-        thread.start()
+    beside = list[threading.Thread]()
     try:
+        for number in range(2, jobs + 1):
+            beside.append(start_thread(worker.work, f"worker {number}"))
+        if sweep:
+            beside.append(start_thread(lambda: _sweep(service, worker.ended), "sweep"))
         worker.work()
     except BaseException:
         stopping.set()

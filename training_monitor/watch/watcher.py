@@ -9,6 +9,7 @@ from typing import Any
 
 from training_monitor.checkpoints.checkpoints import get_checkpoint_listing
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.engine import start_thread
 from training_monitor.core.errors import CommandFailed, InvalidTransition, SettingsError, TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
@@ -287,11 +288,15 @@ class _Streaming:
         self._stopping, self._handing = threading.Event(), threading.RLock()
         self._log: LogStream | None = None
         self._saved_at = 0.0
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._follow, self._tend)]
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        try:
+            for work, name in (self._follow, "log"), (self._tend, "connection"):
+                self._threads.append(start_thread(work, name))
+        except TrainingMonitorError:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         self._stopping.set()
