@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def last_lines(text: str, count: int = 4, width: int = 300) -> str:
-    """Return the last non-empty lines of a tool's output, shortened and joined into one line."""
-    lines = [line.strip()[:width] for line in text.splitlines() if line.strip()]
+    """Return the last non-empty lines of a tool's output, masked, then shortened and joined into one line."""
+    lines = [line.strip()[:width] for line in redact(text).splitlines() if line.strip()]
     return " | ".join(lines[-count:])
 
 
@@ -145,7 +145,7 @@ class RestError(TrainingMonitorError):
 
 class ParseError(TrainingMonitorError, ValueError):
     def __init__(self, what: str, *, source: str, text: str = "") -> None:
-        self.source, self.excerpt = source, redact(last_lines(text, 3, 200))
+        self.source, self.excerpt = source, last_lines(text, 3, 200)
         shown = f": {self.excerpt}" if self.excerpt else ""
         super().__init__(f"{source}: {what}{shown}")
 

@@ -126,7 +126,7 @@ def _plain(value: object) -> Scalar:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return redact(str(value)[:MOST_TEXT])
+        return redact(str(value)[: 2 * MOST_TEXT])[:MOST_TEXT]
     if isinstance(value, int):
         return int(value) if abs(value) < _LARGEST else _large(value)
     if isinstance(value, float):

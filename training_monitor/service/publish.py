@@ -17,10 +17,11 @@ from urllib.parse import quote, unquote, urlsplit
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandError, CommandFailed, RestError, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.masking import MASK, redact
+from training_monitor.core.masking import MASK
 from training_monitor.core.models import JobStatus, JobView
 from training_monitor.core.regex import regex
 from training_monitor.core.rest import request
+from training_monitor.core.shown import shown
 from training_monitor.targets.asking import Site, quote_path
 from training_monitor.targets.scripts import format_call
 from training_monitor.targets.target import Target
@@ -279,11 +280,10 @@ def _secrets(url: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def _mask(text: str, secrets: list[str]) -> str:
-    """Return the last lines of a text with secrets masked and unprintable characters replaced."""
+    """Return what is shown of the last lines of a text, with secrets masked."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _LEAST_MASKED:
             text = text.replace(secret, MASK)
     if len(text) > _LOOKED_AT:
         text = text[-_LOOKED_AT:].partition("\n")[2]  # a cut first line may hold the end of a secret
-    shown = last_lines(redact(text))
-    return "".join(letter if letter.isprintable() else "?" for letter in shown)
+    return shown(last_lines(text))

@@ -14,6 +14,7 @@ from typing import cast
 from training_monitor.core.errors import CommandFailed, CommandTimedOut, TargetNotFound, TargetUnreachable
 from training_monitor.core.masking import redact
 from training_monitor.core.models import TIME_LIMIT, JobStatus, JobView, Question, T
+from training_monitor.core.shown import shown
 from training_monitor.jobs.process_jobs import (
     PREFIX,
     STOP_GRACE_SECONDS,
@@ -113,7 +114,7 @@ class DetachedTries:
 
     def tell(self, text: str) -> None:
         """Report progress, without repeats."""
-        line = redact("".join(letter for letter in text if letter.isprintable())[:200].strip())
+        line = shown(" ".join(redact(text).split()))[:200]
         if self._on_progress and line and line != self._told:
             self._told, self._told_at = line, self._clock.monotonic()
             self._on_progress(line)

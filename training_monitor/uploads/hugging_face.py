@@ -23,7 +23,6 @@ from typing import Any
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
 from training_monitor.core.errors import CommandFailed, SettingsError, last_lines
 from training_monitor.core.frozen import dataclass
-from training_monitor.core.masking import redact
 from training_monitor.core.models import JobStatus, Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.core.values import UploadedFile, UploadReport
@@ -295,4 +294,4 @@ def _explain(log: str) -> str:
     text = _COLOUR.sub("", log)[-16000:]
     said = _ERROR.split(text)[-1]
     plain = "\n".join([line for line in said.splitlines() if line.strip() and not _CHATTER.match(line)][:5])
-    return redact(last_lines(plain, 5)) or "it said nothing"
+    return last_lines(plain, 5) or "it said nothing"

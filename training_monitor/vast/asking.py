@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from training_monitor.core.errors import AccessDenied, CommandError, TargetUnreachable, last_lines
+from training_monitor.core.masking import redact
 from training_monitor.core.models import CommandResult
 from training_monitor.core.regex import regex
+from training_monitor.core.shown import shown
 from training_monitor.targets.connect import VAST_TIMEOUT
 from training_monitor.targets.transport import LocalTransport, Transport, explain_failure, without_frames
 
@@ -72,5 +74,5 @@ def last_words(result: CommandResult) -> str:
 
 
 def clean_line(text: str, most: int = 300) -> str:
-    """Return a text on one line, without control characters."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * most]).split())[:most]
+    """Return what is shown of a text on one line of at most so many characters."""
+    return shown(" ".join(redact(text).split()))[:most]

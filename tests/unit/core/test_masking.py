@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from training_monitor.core import masking
+from training_monitor.core.errors import last_lines
 from training_monitor.core.masking import keep_secret, redact, secrets_of, secrets_of_environment
+from training_monitor.runs.record import MOST_TEXT, plain_value
+from training_monitor.vast.asking import clean_line
 
 CHANCE = random.Random(18)
 
@@ -130,3 +133,16 @@ def test_masking_takes_time_in_proportion_to_the_text() -> None:
     begun = "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "cookie:", "bearer ", "token=", "--token "
     for piece in (*begun, "token", "--a-", "://", "eyJ", "eyJaaaaaaaa.", "a", "hf_", "1:aa", "a" * 16 + "\n"):
         redact(piece * (200_000 // len(piece)))
+
+
+def test_what_is_cut_is_masked_before(subtests: pytest.Subtests) -> None:
+    secret = "Jd7eKx0vQ2mWnR5tYb8u" * 2
+    keep_secret(secret)
+    for name, cut, most in (
+        ("the end of an output", last_lines, 300),
+        ("an answer of vastai", clean_line, 300),
+        ("a value of a script", lambda text: str(plain_value(text)), MOST_TEXT),
+    ):
+        with subtests.test(name):
+            for before in range(most - len(secret) - 2, most + 2):
+                assert secret[:4] not in cut(f"{'a' * before} {secret} and more")
