@@ -21,10 +21,10 @@ export PATH := $(abspath $(BIN)):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test venv lint lint-if-installed demo bench soak fuzz clean FORCE
+.PHONY: help test venv lint lint-if-installed demo bench soak hostile fuzz clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
 test: $(STAMP) lint-if-installed ## run the whole suite in its own environment (and lint, if ruff and mypy are in it)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -48,6 +48,9 @@ bench: ## measure everything that has a goal, beside a reference (minutes)
 
 soak: ## see what grows in an hour of faults: make soak ARGS="--minutes 15" (an hour)
 	@PYTHONPATH=. $(PYTHON) -m bench.soak $(ARGS)
+
+hostile: $(STAMP) ## attack and break everything, and count what got through (minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/hostile $(ARGS)
 
 fuzz: $(STAMP) ## a million hostile inputs through every parser (minutes)
 	TRAINING_MONITOR_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/test_hostile_input.py $(ARGS)

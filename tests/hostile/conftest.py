@@ -1,3 +1,43 @@
-"""The targets and the account of the integration tests, for tools that fail on the way to them."""
+"""The targets and the account of the integration tests, and a table of what was tried and what got through."""
 
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.tries import Tries
 from tests.integration.conftest import kube, local, over_ssh, pod, sshd, surroundings, vast, vastai  # noqa: F401
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    Tries.count = 0
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("tried", Tries.count or 1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print for each module what it tried; of a test that fails, one try got through, or more."""
+    tried, through = Counter[str](), Counter[str]()
+    for outcome in ("passed", "failed", "rerun"):
+        for report in terminalreporter.getreports(outcome):
+            module = Path(report.nodeid.partition("::")[0])
+            if module.parent.name == HERE.name and report.when == "call":
+                tried[module.stem] += sum(number for name, number in report.user_properties if name == "tried")
+                through[module.stem] += outcome != "passed"
+    if not tried:
+        return
+    terminalreporter.section("attacks and faults")
+    terminalreporter.write_line("| class | tried | got through |\n| --- | ---: | ---: |")
+    for name in sorted(tried):
+        kind = re.split('[:,.\n"]', (HERE / f"{name}.py").read_text(), maxsplit=4)[3]
+        terminalreporter.write_line(f"| {kind} (`{name}.py`) | {tried[name]:,} | {through[name]} |")
+    terminalreporter.write_line(f"| together | {tried.total():,} | {through.total()} |")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock, FakeStream, FakeTransport
+from tests.hostile.tries import tried
 from training_monitor.core.errors import CommandError, CommandFailed
 from training_monitor.core.models import CommandResult
 from training_monitor.service.file_lists import PARTIAL
@@ -179,6 +180,7 @@ ARCHIVES: dict[str, bytes] = {
 
 def test_an_archive_that_lies_writes_nothing_at_all(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for number, (what, archive) in enumerate(ARCHIVES.items()):
+        tried()
         with subtests.test(what):
             folder = tmp_path / str(number) / "here"
             with pytest.raises(CommandFailed, match="1 of 1 file did not arrive"):
@@ -198,6 +200,7 @@ MORE: dict[str, bytes] = {
 
 def test_a_file_that_came_whole_stays_and_what_follows_it_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     for number, (what, rest) in enumerate(MORE.items()):
+        tried()
         with subtests.test(what):
             folder = tmp_path / str(number)
             machine = Machine({"a": 3, "c": 1}, member("./a", b"abc") + rest)
@@ -222,6 +225,7 @@ def test_what_has_no_end_is_left_after_a_few_pieces(tmp_path: Path, subtests: py
             (b"", member("L", b"a\0", tarfile.GNUTYPE_LONGNAME)),
         ]
     ):
+        tried()
         with subtests.test(str(number)):
             machine = Machine({"a": 3}, begin, for_ever=for_ever)
             with suppress(CommandFailed):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.faults import Shims
+from tests.hostile.tries import tried
 from tests.integration.commands import run_command
 from tests.integration.conftest import SshServer
 from tests.loopback.kubernetes import KubernetesApi, Pod
@@ -101,6 +102,7 @@ def test_no_program_gets_a_secret_in_its_words(
                 use(name, target, *more)
         assert services.asked, "nothing was told"
     words = recorder.words()
+    tried(len(words.splitlines()))
     assert {"ssh", "kubectl", "sh"} <= {line.partition(" ")[0] for line in words.splitlines()}
     assert [each for each in (OF_JOBS, OF_A_FILE, WEBHOOK_SECRET, SIGNATURE) if each in words] == []
     carriers = recorder.environments("ssh", "kubectl")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.texts import HOSTILE, LEGITIMATE, harm_in
+from tests.hostile.tries import tried
 from tests.unit.runs.test_csv_export import matrix, row, shot
 from training_monitor.cli.history import _begin_csv
 from training_monitor.core.shown import shown, shown_cell
@@ -45,12 +46,14 @@ def _read(text: str) -> list[list[str]]:
 
 def test_no_text_is_calculated_and_each_is_read_back() -> None:
     for text in (*TEXTS, *HOSTILE):
+        tried()
         cell = shown_cell(text)
         assert not _is_calculated(cell) and cell.removeprefix("'") == shown(text), text
 
 
 def test_the_history_has_texts_and_numbers() -> None:
     for text in (*TEXTS, *HOSTILE):
+        tried()
         file = io.StringIO()
         _begin_csv(file, ("member", "status", "loss", "step"))(
             {"member": text, "status": text, "loss": -0.5, "step": None}

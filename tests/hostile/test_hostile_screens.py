@@ -17,6 +17,7 @@ import pytest
 
 from tests.hostile.terminals import OWN, Cells, Terminal, python
 from tests.hostile.texts import HOSTILE, harm_in
+from tests.hostile.tries import tried
 from tests.integration.screens import ROOT
 
 FLEET = """
@@ -127,6 +128,7 @@ def test_no_text_steers_a_screen(
     screen = start("-c", script, columns=columns, lines=lines)
     screen.shows("\x1b[?1006h")
     screen.read(0.5)
+    tried(len(keys))
     for key in keys:
         screen.press(key)
         screen.read(0.06 if key == "\x1b" else 0.02)

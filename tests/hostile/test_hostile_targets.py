@@ -23,6 +23,7 @@ import pytest
 from tests.hostile import target as hostile
 from tests.hostile.mutations import NO_JSON, mutated, mutated_json
 from tests.hostile.target import GARBAGE, MODES, Body, forge, forged, framed, save_answers
+from tests.hostile.tries import tried
 from tests.hostile.world import (
     COUNT,
     INTERRUPTED,
@@ -317,6 +318,7 @@ class TestPrograms:
 
     def _run(self, report: Report, name: str, words: Sequence[str], mode: str, told: Sequence[int]) -> None:
         report.runs += 1
+        tried()
         began = time.monotonic()
         try:
             with time_limit(30):

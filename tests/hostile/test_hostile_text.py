@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.hostile.texts import HOSTILE, LEGITIMATE, LIARS, ZALGO, harm_in
+from tests.hostile.tries import tried
 from tests.unit.screens.snapshots import SNAPSHOT, member
 from training_monitor.cli import output
 from training_monitor.core.frozen import replace
@@ -41,6 +42,7 @@ def _notice(text: str) -> Notice:
 def test_nothing_that_lies_gets_through_a_line(face: str) -> None:
     for text in HOSTILE:
         for around in (text, f"a{text}b", f"漢{text}\u0301{text}", text * 3):
+            tried()
             assert not harm_in(ONE_LINE[face](around)), (face, around)
 
 
@@ -55,6 +57,7 @@ def test_every_character_that_unicode_calls_a_format_is_not_shown() -> None:
 @pytest.mark.parametrize("markup", MARKUPS)
 def test_nothing_that_lies_gets_into_a_notice(markup: str) -> None:
     for text in HOSTILE:
+        tried()
         said = render(_notice(f"a{text}b"), MARKUPS[markup])
         said = said.replace("@\u200b", "@") if markup == "discord" else said
         assert not harm_in(said.replace("\n", " ")), (markup, text)
@@ -62,6 +65,7 @@ def test_nothing_that_lies_gets_into_a_notice(markup: str) -> None:
 
 def test_nothing_that_lies_gets_into_the_json_of_a_webhook() -> None:
     for text in HOSTILE:
+        tried()
         sent = _as_json(_notice(f"a{text}b"), NotifiedUser())
         texts = [each for each in (*sent.values(), *sent["fields"][0].values()) if isinstance(each, str)]
         assert not any(harm_in(each.replace("\n", " ")) for each in texts), text
@@ -122,6 +126,7 @@ def test_no_text_of_ours_is_hidden_by_what_is_around_it() -> None:
         for ended in ("\x07", "\x1b\\", "\x9c", "m"):
             for ours in (" is stalled: no step for 5 min ", ": FAILED (exit 1) ", ", 50% done "):
                 for show in (shown, shown_lines, lambda text: safe(text, UNICODE)):
+                    tried()
                     assert ours in show(f"x{begun}{ours}{ended}y"), (begun, ours)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.tries import tried
 from training_monitor.cli.main import main
 from training_monitor.core.models import CommandResult, JobStatus
 from training_monitor.jobs.jobs import get_job_listing, list_jobs, next_job_id
@@ -79,6 +80,7 @@ def names_of(folder: Path) -> set[str]:
 def test_one_odd_entry_is_named_and_all_jobs_are_listed(folder: Path, subtests: pytest.Subtests) -> None:
     before = set(os.listdir(folder))
     for what, make in ODD.items():
+        tried()
         with subtests.test(what):
             make(folder)
             listing = get_job_listing("local")
@@ -108,6 +110,7 @@ def test_each_command_works_beside_all_of_them(folder: Path, capfd: pytest.Captu
         (["fleet", "local", "--once"], 0),
         (["top", str(folder), "--once"], 0),
     ]:
+        tried()
         assert main(argv) == status, (argv, capfd.readouterr())
         out, err = capfd.readouterr()
         assert "\x1b" not in out + err and "Traceback" not in err and len(err) < 2000

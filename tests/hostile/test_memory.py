@@ -13,6 +13,7 @@ import pytest
 
 from tests.hostile import target as hostile
 from tests.hostile.target import save_answers
+from tests.hostile.tries import tried
 from tests.hostile.world import REPORT, SSH, World, a_world
 
 MOST_MB = 60.0
@@ -66,6 +67,7 @@ def test_the_worst_answers_cost_little_memory(world: World) -> None:
     for name, modes in dict.fromkeys(COMMANDS, WORST).items() if EVERYTHING else QUICK.items():
         small, _ = peak_mb(world, name, "good")
         for mode in modes:
+            tried()
             peak, said = peak_mb(world, name, mode)
             line = f"{name}, {mode}: {peak - small:+.0f} MB above {small:.0f} MB ({said})"
             found.append(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.tries import tried
 from tests.integration.commands import run_command
 from tests.loopback.messaging import WEBHOOK_SECRET, Services, refuse
 from tests.unit.core.test_masking import forms
@@ -68,6 +69,7 @@ def test_what_a_crashing_script_prints_leaves_without_its_secrets(tmp_path: Path
     told = everything(tmp_path / "STATE_DIR", services, *outputs)
     canaries |= {"--env by its name": QUIET, "--env by its value": ODD, "the webhook": WEBHOOK_SECRET}
     canaries |= {"this environment": os.environ["WANDB_API_KEY"]}
+    tried(len(canaries))
     assert [name for name, secret in canaries.items() if any(line in told for line in secret.splitlines())] == []
     assert "ModuleNotFoundError" in told and masking.MASK in told
 
@@ -78,6 +80,7 @@ def test_what_other_commands_read_of_such_a_log_shows_no_common_form(tmp_path: P
     texts = {name: text for name, (_, text) in made.items()}
     steps = "".join(f"step {step}/10 loss 0.5\n" for step in range(5))
     log.write_text(steps + "\n".join(texts.values()) + "\nRuntimeError: CUDA error: " + texts["Hugging Face"] + "\n")
+    tried(len(made))
     outputs = []
     for words in (("check", "local", str(log)), ("logs", "local", str(log)), ("step", "local", str(log))):
         for form in ((), ("--json",)):

@@ -17,6 +17,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.hostile.faults import ENDS, FAULTS, HARMLESS, WHOLE, Shims, children, hurry
+from tests.hostile.tries import tried
 from tests.hostile.world import (
     COUNT,
     INTERRUPTED,
@@ -82,6 +83,7 @@ class Bench:
         """Run one command and report what it owes and does not do; return what it says."""
         name = " ".join(argv)[:70].replace(str(self.world.folder), "")
         self.report.runs += 1
+        tried()
         shutil.rmtree(self.world.state, ignore_errors=True)
         before, began, clock = children(), time.monotonic(), FastClock(real=0.02)
         with pytest.MonkeyPatch.context() as patches:

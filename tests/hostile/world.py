@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from tests.hostile.target import Body, framed, nonce_of, questions_of, variables_of
+from tests.hostile.tries import tried
 from tests.integration.commands import run_command
 from tests.loopback.ray_dashboard import RayDashboard
 from tests.loopback.vast_rows import instance, offer, user
@@ -509,6 +510,7 @@ def look(
 ) -> int | None:
     """Run one command before the wires, and report what it owes and does not do. Returns its status."""
     report.runs += 1
+    tried()
     world.wires.forget()
     if fresh:
         shutil.rmtree(world.state, ignore_errors=True)
