@@ -273,7 +273,7 @@ class FleetMember:
 
     def _take_log(self, new: NewLog, tail: str) -> None:
         """Parse what is new in the log: all of it with the user's patterns, its end for progress."""
-        drawn = "\n".join(map(last_drawing, new.text.split("\n")))
+        drawn = _drawn_end(new.text, max(FIRST_PARSED, KEPT_LOGS * LINE_LENGTH))
         text = _end_of(drawn, PARSED if self._state.cursor else FIRST_PARSED)
         short = replace(new, text=text, partial=new.partial[-LINE_LENGTH:])
         lines = self._state.take_log(short, tail)
@@ -339,6 +339,17 @@ class FleetMember:
 def _was_just_written(log: NewLog | None) -> bool:
     """Return whether a recently written log has new lines; those of a first look may be old."""
     return log is not None and log.text != "" and (log.age is None or log.age < FRESH_SECONDS)
+
+
+def _drawn_end(text: str, length: int) -> str:
+    """Return the last drawings of the last lines of a text: more than `length` characters, or all of them."""
+    lines, end, size = list[str](), len(text), -1
+    while end >= 0 and size <= length:
+        start = text.rfind("\n", 0, end) + 1
+        lines.append(last_drawing(text[start:end]))
+        size += len(lines[-1]) + 1
+        end = start - 1
+    return "\n".join(reversed(lines))
 
 
 def _end_of(text: str, length: int) -> str:

@@ -84,10 +84,10 @@ def parse_gpus(text: str) -> GpuTable:
         gpu = _lost_gpu(line) or _row(line)
         if gpu is not None:
             gpus.append(gpu)
+            if len(gpus) > MOST_GPUS:
+                raise ParseError(f"more than {MOST_GPUS} GPUs", source="nvidia-smi", text=text[:1000])
         elif _DRIVER_ERRORS.search(line):
             messages.append(line.strip()[:300])
-    if len(gpus) > MOST_GPUS:
-        raise ParseError(f"{len(gpus)} GPUs", source="nvidia-smi", text=text[:1000])
     if not gpus and not messages:
         raise ParseError("no GPU rows and no known message", source="nvidia-smi", text=text)
     has_none = not gpus and any(_NO_GPU.search(said) for said in messages)

@@ -149,12 +149,12 @@ def parse_file_age(text: str) -> float | None:
 
 
 def _sample(lines: Sequence[str], uptime: str | None) -> _Sample:
+    table = read_processes(lines)
     written: dict[int, dict[str, int]] = {}
     for line in lines:
-        if found := _COUNTER.fullmatch(line):
-            written.setdefault(int(found[1]), {})[found[2]] = int(found[3])
+        if (found := _COUNTER.fullmatch(line)) and (pid := int(found[1])) in table:
+            written.setdefault(pid, {})[found[2]] = int(found[3])
     counters = {pid: (each.get("wchar", 0), each.get("write_bytes", 0)) for pid, each in written.items()}
-    table = read_processes(lines)
     return _Sample(_number(uptime), table, counters)
 
 

@@ -86,7 +86,8 @@ class Site:
             if frames is not None or result.exit_code != 0 or not attempts_left:
                 break
         if frames is not None:
-            return [_answer(question, frames.get(number)) for number, question in enumerate(questions)]
+            del result  # it may have megabytes, and so may what is made of each reply
+            return [_answer(question, frames.pop(number, None)) for number, question in enumerate(questions)]
         # pieces of our own frames explain nothing
         out, err = ("" if nonce in text else text for text in (result.stdout, result.stderr))
         raise explain_failure(replace(result, stdout=out, stderr=err), str(self))
