@@ -37,6 +37,9 @@ class Terminal:
         self.output, self.columns, self.lines = b"", columns, lines
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        mode = termios.tcgetattr(slave)
+        mode[3] |= termios.NOFLSH  # a terminal reads at once, and loses nothing when Ctrl-C is pressed
+        termios.tcsetattr(slave, termios.TCSANOW, mode)
         self.before = termios.tcgetattr(slave)
         self.status: int | None = None
         values = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **environ}

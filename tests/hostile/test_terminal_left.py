@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,10 +103,11 @@ def test_many_signals_at_once_leave_the_terminal(start: Callable[..., Terminal])
     for number in range(5):
         screen = start(*FLEET)
         screen.shows("PROGRESS")
-        for _ in range(3 + number):
-            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                os.kill(screen.pid, signum)
         screen.press("\x03\x03")
+        for _ in range(60):
+            time.sleep(0.0005 * number)
+            for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(screen.pid, signum)  # of one that has ended, nobody has waited for it yet
         screen.ended()
         assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
 

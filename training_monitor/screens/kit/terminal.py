@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
+from typing import Any
 
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.regex import regex
@@ -78,7 +79,7 @@ _COLOURS = {  # colour of a style, and its attribute without colours; reversed w
 }
 _PLAIN = {"dim": curses.A_DIM, "bold": curses.A_BOLD, "selected": curses.A_REVERSE, "title": curses.A_REVERSE}
 # What else than SIGINT ends a process, as far as it can be noticed: SIGKILL, a crash and os._exit cannot.
-_ENDS = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU")
+_ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 _Handler = Callable[[int, FrameType | None], object]
 
 
@@ -325,12 +326,11 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
     _check_terminal()
     has_mouse = mouse and curses.tigetstr("kmous") is not None
     bell = Bell()
-    ends: dict[int, _Handler] = {getattr(signal, name): _interrupt for name in _ENDS if hasattr(signal, name)}
     give_back = partial(_give_back, has_mouse)
     try:
-        with _handled({**ends, signal.SIGWINCH: lambda *_: bell.ring()}):
+        with _handled({signal.SIGWINCH: lambda *_: bell.ring()}), _given_back_by_signals(give_back):
             window = curses.initscr()
-            atexit.register(give_back)  # should one more signal interrupt it below
+            atexit.register(give_back)  # should a signal come before the next line
             try:
                 _prepare(window)
                 take = partial(_take_again, window, bell, has_mouse)
@@ -431,6 +431,32 @@ def _handled(wanted: Mapping[int, _Handler]) -> Iterator[None]:
     finally:
         for number, former in before.items():
             signal.signal(number, former)
+
+
+@contextmanager
+def _given_back_by_signals(give_back: Callable[[], None]) -> Iterator[None]:
+    """Let each signal that ends this process first restore the terminal: another one may interrupt all that follows."""
+    known = {number: signal.getsignal(number) for name in _ENDS if (number := getattr(signal, name, None))}
+    before = {number: former for number, former in known.items() if former not in (signal.SIG_IGN, None)}
+    then = {number: former if callable(former) else _interrupt for number, former in before.items()}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _set(dict.fromkeys(before, signal.SIG_IGN))
+        give_back()
+        _set(then)
+        then[number](number, frame)
+
+    _set(dict.fromkeys(before, end))
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(handlers: Mapping[int, Any]) -> None:
+    with suppress(ValueError):  # only the main thread handles signals
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
