@@ -240,12 +240,12 @@ def watch_fleet(soak: Soak) -> None:
     history = History(soak.store, keep_days=KEPT_DAYS)
     with threads_that_fail(0.01, soak):
         fleet = QuickFleet(soak.interval, world, history=history, tell=soak.tell, store=soak.store)
-        fleet.start()
-        while not soak.wait(soak.interval / 4):
-            fleet.snapshot()
-            if random.random() < 0.02:
-                fleet.clear_logs()
-        fleet.close()
+        with contextlib.closing(fleet):
+            fleet.start()
+            while not soak.wait(soak.interval / 4):
+                fleet.snapshot()
+                if random.random() < 0.02:
+                    fleet.clear_logs()
 
 
 def follow_log(soak: Soak) -> None:

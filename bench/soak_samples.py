@@ -6,7 +6,9 @@ import contextlib
 import ctypes
 import gc
 import os
+import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -90,7 +92,13 @@ def open_files() -> Counter[str]:
 def objects() -> Counter[str]:
     """Return how many objects of the package's classes there are, by class."""
     gc.collect()
-    kinds = Counter(map(type, gc.get_objects()))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # a tuple that another thread is making cannot grow while the list below has it
+    try:
+        time.sleep(0.05)  # threads that wait by the former interval
+        kinds = Counter(list(map(type, gc.get_objects())))
+    finally:
+        sys.setswitchinterval(before)
     ours = {kind: count for kind, count in kinds.items() if kind.__module__.startswith("training_monitor.")}
     return Counter({f"{kind.__module__.rpartition('.')[2]}.{kind.__qualname__}": ours[kind] for kind in ours})
 

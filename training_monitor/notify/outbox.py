@@ -16,7 +16,8 @@ from training_monitor.notify.notifier import TrainingNotifier
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 600.0  # seconds
 GIVEN_UP_AFTER = 24 * 3600.0  # seconds
-_OTHERS_TURN = 2.0  # seconds between checks whether another process still sends
+_OTHERS_TURN = 2.0  # seconds between checks whether another outbox still sends
+_PAUSE = 2 * _OTHERS_TURN  # after a notice that could not be sent: another outbox may have a channel that works
 
 
 @dataclass(eq=False, slots=True)
@@ -61,6 +62,7 @@ class Outbox:
         self._backoffs: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._news, self._closing = threading.Event(), threading.Event()
+        self._has_failed, self._ends_at = False, float("inf")  # at the last try; by the monotonic clock
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
@@ -96,6 +98,7 @@ class Outbox:
 
     def close(self, timeout: float = 10.0) -> None:
         """Send what is due and end the thread, waiting for at most `timeout` seconds; the rest stays in the store."""
+        self._ends_at = self._clock.monotonic() + timeout
         self._closing.set()
         self._news.set()
         if self._thread:
@@ -139,21 +142,30 @@ class Outbox:
     def send_due(self) -> float | None:
         """Send what is pending and due, in order. Returns seconds until more may be due; None when nothing is left.
 
+        A failure ends it, and the rest is due at once. A closing outbox tries all, until its time is over.
+
         Raises:
             TrainingMonitorError: the store cannot be used.
         """
+        self._has_failed = False
         try:
             with self._store.hold(f"notices of {self._user.name}"):
                 for kept in self._store.pending_notices(self._user.name):
-                    if self._not_before.get(kept.number, 0.0) <= self._clock.monotonic():
-                        self._send(kept)
-                left = [kept.number for kept in self._store.pending_notices(self._user.name)]
+                    now = self._clock.monotonic()
+                    if now >= self._ends_at:
+                        break
+                    if self._not_before.get(kept.number, now) <= now and not self._send(kept):
+                        self._has_failed = True
+                        if not self._closing.is_set():
+                            break
+                numbers = [kept.number for kept in self._store.pending_notices(self._user.name)]
         except AlreadySupervised:
             return _OTHERS_TURN
         now = self._clock.monotonic()
-        return min((max(0.0, self._not_before.get(number, now) - now) for number in left), default=None)
+        return min((max(0.0, self._not_before.get(number, now) - now) for number in numbers), default=None)
 
-    def _send(self, kept: KeptNotice) -> None:
+    def _send(self, kept: KeptNotice) -> bool:
+        """Try once to send a notice; return whether it needs no further try."""
         delivery = self._notifier.deliver(self._user, kept.notice)
         now = self._clock.time()
         if _was_told(delivery):
@@ -165,9 +177,10 @@ class Outbox:
             self._backoffs[kept.number] = min(2 * backoff, LONGEST_BACKOFF)
             self._not_before[kept.number] = self._clock.monotonic() + backoff
             self._store.mark_notice(kept.number, "pending", delivery, now=now)
-            return
+            return False
         self._backoffs.pop(kept.number, None)
         self._not_before.pop(kept.number, None)
+        return True
 
     def _run(self) -> None:
         wait: float | None = 0.0
@@ -175,6 +188,8 @@ class Outbox:
             self._news.clear()
             if not self._closing.is_set():
                 wait = self._try_to_send()
+                if self._has_failed:
+                    self._clock.wait(self._closing, _PAUSE)
                 self._clock.wait(self._news, LONGEST_BACKOFF if wait is None else wait)
         self._try_to_send()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,30 @@ def test_what_failed_does_not_hold_up_what_comes_later(bench: Bench) -> None:
     assert bench.outbox.send_due() == 30 and bench.sent == ["upload_finished"]
     bench.clock.sleep(30)
     assert bench.outbox.send_due() is None and bench.sent == ["upload_finished", "failed"]
+
+
+def test_an_outbox_whose_channel_fails_gives_another_one_its_turn(bench: Bench) -> None:
+    bench.add("failed", "stall_detected", "upload_finished")
+    bench.fail(3)
+    assert bench.outbox.send_due() == 0 and len(bench.line.failures) == 2
+    bench.fail(0)
+    assert bench.open().send_due() is None
+    assert bench.sent == ["failed", "stall_detected", "upload_finished"]
+
+
+def test_a_closing_outbox_tries_all_until_its_time_is_over(bench: Bench) -> None:
+    bench.add(*(f"kind {number}" for number in range(9)))
+    bench.fail(9)
+    send = bench.line.send
+
+    def send_slowly(*given: Any) -> Any:
+        bench.clock.sleep(4.0)
+        return send(*given)
+
+    bench.line.send = send_slowly  # type: ignore[method-assign]
+    bench.outbox.close(10.0)
+    bench.outbox.send_due()
+    assert len(bench.line.failures) == 6 and bench.states == ["pending"] * 9
 
 
 def test_after_a_day_it_is_given_up(bench: Bench) -> None:
