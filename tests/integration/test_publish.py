@@ -245,7 +245,7 @@ def test_what_the_service_repeats_of_a_secret_is_not_shown(service: Services) ->
     for secret in (TOKEN, SHORT, "q%21q1", "q!q1"):
         assert secret not in shown
     report, _ = register(service, lambda handler, asked: handler._reply(200, f"hello {TOKEN} {SHORT}\x1b[31m", {}))
-    assert report.said == "hello *** ***?[31m"
+    assert report.said == "hello *** ***"
 
 
 def test_a_key_with_a_line_break_cannot_add_a_header(service: Services) -> None:
