@@ -529,7 +529,7 @@ class TestSubmission:
             start_job(Site.of(HEAD), f"after-attempt-{next(attempt)}", {"entrypoint": "true"}, None, keep_attempts=10)
             return not (holds / hold_key("forgotten")).exists()
 
-        assert wait_until(is_removed, 60)
+        assert wait_until(is_removed, 120)
         assert (holds / hold_key("held")).exists()
 
 
