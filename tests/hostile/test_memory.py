@@ -24,7 +24,13 @@ WORST = (
     *(ENDLESS, "endless answer", "endless frames", "60 MiB of one answer", "a million rows", "5 MiB of rows", ROWS),
     "100 MB of errors",
 )
-QUICK = {"gpu": (ENDLESS, ROWS), "check": ("a million rows", ROWS), "watch log": (ROWS,), "fleet": ("5 MiB of rows",)}
+QUICK = {
+    "gpu": (ENDLESS, ROWS),
+    "check": ("a million rows", ROWS),
+    "watch log": (ROWS,),
+    "status job": (ROWS,),
+    "fleet": ("5 MiB of rows",),
+}
 PROGRAM = """\
 import sys
 from training_monitor.cli.main import main
