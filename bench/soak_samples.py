@@ -61,11 +61,11 @@ class _Malloc(ctypes.Structure):
 
 def freed() -> float:
     """Return the MB that were freed here and that malloc still holds; 0 where no glibc says it."""
-    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if ask is None:
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo2 is None:
         return 0.0
-    ask.restype = _Malloc
-    return float(ask().fordblks) / MB
+    mallinfo2.restype = _Malloc
+    return float(mallinfo2().fordblks) / MB
 
 
 def zombies() -> int:

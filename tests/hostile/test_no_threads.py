@@ -103,7 +103,7 @@ def test_the_end_of_a_job_is_seen_by_looking_where_nothing_can_wait_for_it(machi
     watch.follow(job)
     assert not watch.ended.is_set()
     machine.left = float("inf")
-    assert wait_until(lambda: set(local.surroundings.processes()) <= set(known)), "nothing waits that nobody hears"
+    assert wait_until(lambda: set(local.surroundings.processes()) <= set(known)), "a waiting shell was left behind"
     watch.follow(job)
     assert wait_until(lambda: set(local.surroundings.processes()) > set(known))
     watch.close()

@@ -107,7 +107,7 @@ def test_many_signals_at_once_leave_the_terminal(start: Callable[..., Terminal])
         for _ in range(60):
             time.sleep(0.0005 * number)
             for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                os.kill(screen.pid, signum)  # of one that has ended, nobody has waited for it yet
+                os.kill(screen.pid, signum)  # works until the parent waits for it
         screen.ended()
         assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
 

@@ -47,7 +47,7 @@ def api(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for name in ("VASTAI_API_KEY", "VASTAI_API_BASE_URL", "VASTAI_SSH_KEY_PATH", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(surroundings.folder))
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # a version that knows its service by heart finds nobody
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # keeps 0.2.2 from the real service
     with VastApi() as served:
         for name, value in served.environ.items():
             monkeypatch.setenv(name, value)
@@ -119,7 +119,7 @@ def test_a_pod_is_the_same_with_every_kubectl(
     assert [found["step"] for found in check_training(in_pod.address, job)["jobs"]] == [3]
     assert stop_job(in_pod.address, job) == "STOPPED"
     with pytest.raises(TargetNotFound):
-        get_job_logs("k8s://default/nobody", job)
+        get_job_logs("k8s://default/missing", job)
     kube.forbidden.add("create pods/exec")
     with pytest.raises(AccessDenied):
         get_job_logs(in_pod.address, job)
@@ -173,4 +173,4 @@ def test_jobs_are_the_same_with_an_old_ray(old_head: RayHead) -> None:
     assert "step 1/3" in get_job_logs("local", "endless")
     assert stop_job("local", "endless") == old_head.status("endless") == "STOPPED"
     with pytest.raises(JobNotFound):
-        get_job_logs("local", "nobody")
+        get_job_logs("local", "missing")

@@ -184,7 +184,7 @@ class FleetOutages:
         self._seen_at = newest
 
     def _forget_besides(self, keys: set[str]) -> None:
-        """Drop what is known of members that nobody asks any more: instances come and go for months, or are stopped."""
+        """Drop what is known of members that are no longer asked: instances come and go for months, or are stopped."""
         for key in self._records.keys() - keys:
             self._records.pop(key).forget()
 

@@ -421,16 +421,12 @@ def _check_terminal() -> None:
 @contextmanager
 def _handled(wanted: Mapping[int, _Handler]) -> Iterator[None]:
     """Handle signals that have no handler yet."""
-    before = {}
-    with suppress(ValueError):  # only the main thread handles signals
-        for number, handler in wanted.items():
-            if signal.getsignal(number) is signal.SIG_DFL:
-                before[number] = signal.signal(number, handler)
+    free = [number for number in wanted if signal.getsignal(number) is signal.SIG_DFL]
+    _set({number: wanted[number] for number in free})
     try:
         yield
     finally:
-        for number, former in before.items():
-            signal.signal(number, former)
+        _set(dict.fromkeys(free, signal.SIG_DFL))
 
 
 @contextmanager
