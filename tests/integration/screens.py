@@ -19,7 +19,7 @@ class Screen:
     """A tmux session of one window in which a command runs; its folder gets `before` and `after`, the terminal's modes.
 
     tmux itself and the shell around the command do not carry MARK: what still does when the command has ended is what
-    the command left behind.
+    the command left behind. A Ctrl-C that comes when the command has ended already does no harm.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,7 +37,7 @@ class Screen:
         settings |= {MARK: os.environ[MARK]} if MARK in os.environ else {}
         env = shlex.join(["env", "-u", "NO_COLOR", *(f"{name}={value}" for name, value in settings.items())])
         run = f"{env} {shlex.join(command)}"
-        shell = f"{before} stty -g > before; {run}; {then} echo status=$?; stty -g > after; exec sleep 600"
+        shell = f"{before} stty -g > before; {run}; {then} echo status=$?; trap '' INT; stty -g > after; exec sleep 600"
         folder = ["-c", str(self.folder)]
         self.tmux("new-session", "-d", "-x", width, "-y", height, *folder, shlex.join(["sh", "-c", shell]))
 
@@ -65,10 +65,14 @@ class Screen:
     def ended(self, status: int) -> None:
         """Wait for its end, and see that the terminal is as it was."""
         self.shows(f"status={status}$")
+        self.given_back()
+        assert self.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{keypad_cursor_flag}") == "0 1 0\n"
+
+    def given_back(self) -> None:
+        """Wait until the shell has written the terminal's modes again, and see that they are as they were."""
         after = self.folder / "after"
         assert wait_until(lambda: after.exists() and after.read_text(), PATIENCE)
         assert after.read_text() == (self.folder / "before").read_text()
-        assert self.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag} #{keypad_cursor_flag}") == "0 1 0\n"
 
 
 def _has_all(text: str, patterns: tuple[str, ...]) -> bool:
