@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import SshServer, Surroundings, wait_until
+from tests.integration.conftest import SshServer, Surroundings
 from tests.integration.screens import Screen
 
 TOP = [sys.executable, "-m", "training_monitor", "top"]
