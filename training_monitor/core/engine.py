@@ -81,7 +81,7 @@ class Engine:
         """Look at one key and store the result. Raises TrainingMonitorError when it does not answer."""
         raise NotImplementedError
 
-    def fail(self, key: str, error: str) -> None:
+    def fail(self, key: str, error: TrainingMonitorError) -> None:
         """Store why a look failed."""
         raise NotImplementedError
 
@@ -239,10 +239,10 @@ class Engine:
                 self.look(key)
                 return True
             except TrainingMonitorError as error:
-                self.fail(key, str(error))
+                self.fail(key, error)
             except Exception as error:
                 get_logger().exception("%s: the look failed", key or self.subject)
-                self.fail(key, f"the look failed: {error!r}"[:MOST_WORDS])
+                self.fail(key, TrainingMonitorError(f"the look failed: {error!r}"[:MOST_WORDS]))
         except Exception:
             get_logger().exception("%s: the failure was not taken in", key or self.subject)
         return False

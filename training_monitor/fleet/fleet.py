@@ -257,13 +257,13 @@ class FleetMonitor(Engine):
             for member in self._all_members():
                 self._record.remember(member, self.clock.time())  # also for members that are not asked
 
-    def fail(self, key: str, error: str) -> None:
+    def fail(self, key: str, error: TrainingMonitorError) -> None:
         """Record why a look failed; the last reading is kept."""
         member = self._members.get(key)
         if member:
             member.fail(error, self.clock.time())
         elif key == ACCOUNT and self._lister:
-            self._lister.fail(error)
+            self._lister.fail(str(error))
             self._take_listing(self._lister.account)
 
     def _take_listing(self, account: Account) -> None:

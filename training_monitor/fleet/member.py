@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from training_monitor.core.errors import JobNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.errors import JobNotFound, TargetNotFound, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
 from training_monitor.core.models import Answer, NewLog
@@ -181,7 +181,7 @@ class FleetMember:
         state.looks = Looks(self._store, most=KEPT_LOOKS)
         return state
 
-    def fail(self, error: str, now: float) -> None:
+    def fail(self, error: TrainingMonitorError, now: float) -> None:
         """Record why a look failed."""
         if self.seen.error is None:
             get_logger().warning("%s: no answer: %s", self.key, error)
@@ -189,7 +189,8 @@ class FleetMember:
             before = self.seen
             last = before.reading.timestamp if before.reading else now
             since = last if before.stale_since is None else before.stale_since
-            self.seen = replace(before, error=error, stale_since=since)
+            missing = isinstance(error, TargetNotFound)
+            self.seen = replace(before, error=str(error), missing=missing, stale_since=since)
 
     def clear_logs(self) -> None:
         """Forget the lines seen so far."""
@@ -296,7 +297,7 @@ class FleetMember:
 
     def _make_row(self, seen: Seen, listed: Listed, now: float) -> TrainingMetrics:
         if not self.is_asked:
-            seen = replace(seen, error=listed.error, stale_since=listed.stale_since)
+            seen = replace(seen, error=listed.error, missing=False, stale_since=listed.stale_since)
         elif seen.reading and seen.error is None and now - seen.reading.timestamp > self._fresh_seconds:
             seen = replace(seen, error="nobody has looked since", stale_since=seen.reading.timestamp)
         return metrics_of(self.spec, listed, seen, now)

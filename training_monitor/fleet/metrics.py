@@ -33,10 +33,16 @@ _Level = Annotated[float, Kind(_NUMBER.expected, lambda value, at: None if value
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a row. level: healthy | warning | error | unknown; `reason` says why, in a few words."""
+    """The health of a row. level: healthy | warning | error | unknown; `reason` says why, in a sentence.
+
+    `brief` is the reason in some twenty characters, empty where there is nothing to say; `fields` are the fields of
+    TrainingMetrics whose values are the reason.
+    """
 
     level: str
     reason: str
+    brief: str = ""
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,8 @@ class TrainingMetrics:
         absent: why the training is not found any more; its values are then old.
         run: distinguishes trainings on the same machine; 0: unknown.
         log_age: seconds between the last write to its log and the last look.
-        error: why the last look failed; stale_since: since when looks fail, epoch seconds, else None.
+        error: why the last look failed; stale_since: since when looks fail, epoch seconds, else None; missing: it
+            failed because there is no such target.
         verdict: what `judge` says of the training; None for a machine that is not up, and for a row made by hand.
     """
 
@@ -134,6 +141,7 @@ class TrainingMetrics:
     run: int = 0
     log_age: float | None = None
     verdict: Verdict | None = None
+    missing: bool = False
 
     def progress_percentage(self) -> float | None:
         """Return how much of its steps is done, 0 to 100; of its epochs, if the log has no steps."""
@@ -206,69 +214,84 @@ class TrainingMetrics:
     # ------------------------------------------------------------ the rules of `health`
 
     def _machine_health(self) -> Health | None:
-        failure = failure_of(self)
+        failure, at = failure_of(self), ("status",)
         if failure and self.status in ("lost", "offline", *FAILED):
-            return Health("error", failure)
+            return Health("error", failure, "gone" if self.status == "lost" else self.status, at)
         if self.status == "stopped":
-            return Health("warning", f"stopped{self._costs(', and its disk costs')}")
+            costs = self._costs(", and its disk costs")
+            return Health("warning", f"stopped{costs}", "stopped, costs" if costs else "stopped", at)
         if self.status in ("frozen", "rebooting"):
-            return Health("warning", f"the machine is {self.status}")
+            return Health("warning", f"the machine is {self.status}", self.status, at)
         if self.status in STARTING:
-            return Health("unknown", f"starting ({self.status})")
+            return Health("unknown", f"starting ({self.status})", "starting")
         if self.status not in KNOWN:
-            return Health("unknown", f"its status {self.status[:MOST_WORD]!r} is not known here")
+            return Health("unknown", f"its status {self.status[:MOST_WORD]!r} is not known here", "unknown status", at)
         return None
 
     def _end_health(self) -> Health | None:
         said, costs = self.verdict.reason if self.verdict else "", self._costs(", and still costs")
+        brief, at = (", still costs", ("cost_per_hour",)) if costs else ("", ())
         if is_finished(self):
-            return Health("warning" if costs else "healthy", f"{said or 'finished'}{costs}"[:MOST_REASON])
+            level = "warning" if costs else "healthy"
+            return Health(level, f"{said or 'finished'}{costs}"[:MOST_REASON], f"finished{brief}", at)
         if failure := failure_of(self):
-            return Health("error", failure)
+            return Health("error", failure, self._failed_as(), ("status",))
         if self.verdict and self.verdict.state == "stopped":
-            return Health("warning", f"{said}{costs}"[:MOST_REASON])
+            return Health("warning", f"{said}{costs}"[:MOST_REASON], f"stopped{brief}", at)
         return None
+
+    def _failed_as(self) -> str:
+        """Return the failure's category, if the judge knows it."""
+        failure = self.verdict.failure if self.verdict else None
+        return "failed" if failure is None else f"failed: {failure.category.replace('_', ' ')}"[:MOST_WORD]
 
     def _stale_health(self, now: float | None) -> Health | None:
         if self.error is None:
             return None
-        since = ""
+        said, since = "not found" if self.missing else "no answer", ""
         if now is not None and self.stale_since is not None:
-            since = f" for {format_duration(max(0.0, now - self.stale_since))}"
-        return Health("unknown", f"no answer{since}: {self.error}"[:MOST_REASON])
+            since = format_duration(max(0.0, now - self.stale_since))
+        reason = f"{said}{since and f' for {since}'}: {self.error}"[:MOST_REASON]
+        return Health("unknown", reason, f"{said} {since}".rstrip())
 
     def _training_health(self) -> Health:
         if self.absent is not None:
-            return Health("unknown", self.absent[:MOST_REASON])
+            return Health("unknown", self.absent[:MOST_REASON], "no training found")
         seen = self._seen()
         if self.verdict is not None:
             is_sure = self.verdict.state == "running" and self.verdict.confidence == "high"
             said = seen if seen and is_sure and self.verdict.verdict == "ok" else format_verdict(self.verdict)
-            return Health(LEVELS[self.verdict.verdict], said[:MOST_REASON])
-        return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason)
+            return Health(LEVELS[self.verdict.verdict], said[:MOST_REASON], *_brief(self.verdict))
+        return Health("healthy", seen) if seen else Health("unknown", NOBODY_LOOKED.reason, "not looked at")
 
     def _add_warnings(self, found: Health, thresholds: Thresholds) -> Health:
         """Add warnings to the reason; they never improve an error or unknown, except in a row made by hand."""
-        if has_nan(self) and found.level != "error":
-            found = Health("error", f"the loss is nan; {found.reason}"[:MOST_REASON])
-        warnings = "; ".join(self._warnings(thresholds))
+        if has_nan(self):
+            if found.level != "error":
+                found = Health("error", f"the loss is nan; {found.reason}"[:MOST_REASON], "loss is nan", found.fields)
+            found = replace(found, fields=("loss", *found.fields))
+        warnings = list(self._warnings(thresholds))
         if not warnings:
             return found
+        said, fields = "; ".join(each.reason for each in warnings), tuple(at for each in warnings for at in each.fields)
         is_by_hand = self.verdict is None and self.absent is None
         if found.level == "healthy" or (is_by_hand and found.level == "unknown"):
-            return Health("warning", f"{warnings}; {found.reason}"[:MOST_REASON])
-        return Health(found.level, f"{found.reason}; {warnings}"[:MOST_REASON])
+            return Health("warning", f"{said}; {found.reason}"[:MOST_REASON], warnings[0].brief, fields)
+        return replace(found, reason=f"{found.reason}; {said}"[:MOST_REASON], fields=(*found.fields, *fields))
 
-    def _warnings(self, thresholds: Thresholds) -> Iterator[str]:
+    def _warnings(self, thresholds: Thresholds) -> Iterator[Health]:
         analysis = self.loss_analysis
         if analysis is not None and analysis.kind in ("divergence", "spike"):
-            yield analysis.reason
+            brief = "loss diverges" if analysis.kind == "divergence" else "loss jumped"
+            yield Health("warning", analysis.reason, brief, ("loss",))
         if _is_above(self.loss, thresholds.high_loss) and not has_nan(self):
-            yield f"the loss of {self.loss:.4g} is high"
+            yield Health("warning", f"the loss of {self.loss:.4g} is high", f"loss {self.loss:.4g}", ("loss",))
         if self.status == "running" and _is_above(thresholds.low_gpu, self.gpu_util):
-            yield f"GPU at only {self.gpu_util:.0f} %"
+            percent = f"{self.gpu_util:.0f} %"
+            yield Health("warning", f"GPU at only {percent}", f"GPU at {percent}", ("gpu_util",))
         if is_full(self, thresholds):
-            yield f"disk {self.disk_util:.0f} % full"
+            said = f"disk {self.disk_util:.0f} % full"
+            yield Health("warning", said, said, ("disk_util",))
 
     def _seen(self) -> str | None:
         """Return the progress in the row, which a verdict may lag by half a minute; None without any."""
@@ -280,6 +303,16 @@ class TrainingMetrics:
 
     def _costs(self, words: str) -> str:
         return f"{words} ${self.cost_per_hour:.3f}/h" if self.cost_per_hour else ""
+
+
+def _brief(verdict: Verdict) -> tuple[str, tuple[str, ...]]:
+    """Return a verdict in some twenty characters, and the fields that it is about."""
+    silence = verdict.seconds_without_step
+    if verdict.state == "stalled":
+        return "stalled" if silence is None else f"no step for {format_duration(silence)}", ("step",)
+    if verdict.state == "slow":
+        return "slow", ("steps_per_second",)
+    return "" if verdict.verdict == "ok" else verdict.state, ()
 
 
 # ---------------------------------------------------------------- shared with alerts

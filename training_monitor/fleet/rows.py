@@ -47,12 +47,16 @@ class Billed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The results of looks at a member: the last good reading, the last log lines, why and since when looks fail."""
+    """The results of looks at a member: the last good reading, the last log lines, why and since when looks fail.
+
+    `missing`: they fail because there is no such target.
+    """
 
     reading: TargetReading | None = None
     logs: tuple[str, ...] = ()
     error: str | None = None
     stale_since: float | None = None
+    missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
         groups=spec.groups,
         message=_message(row, reading, is_up),
         error=seen.error,
+        missing=seen.missing,
         stale_since=seen.stale_since,
         verdict=_verdict(reading, is_up),
         **_costs(row, status, listed.listed_at if listed.lost else now, listed.billed),

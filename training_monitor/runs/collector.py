@@ -259,11 +259,11 @@ class RunCollector(Engine):
         self._past = {row.run.path: add_look(past.get(row.run.path, ()), observe_run(row, look, now)) for row in rows}
         return tuple(judge_run(row, self._past[row.run.path], now) for row in rows)
 
-    def fail(self, key: str, error: str) -> None:
+    def fail(self, key: str, error: TrainingMonitorError) -> None:
         with self._lock:
             if not self._closing.is_set():
                 since = self._view.stale_since or self.clock.time()
-                self._view = replace(self._view, error=error[:MOST_WORDS], stale_since=since)
+                self._view = replace(self._view, error=str(error)[:MOST_WORDS], stale_since=since)
 
     # ------------------------------------------------------------ acting
 

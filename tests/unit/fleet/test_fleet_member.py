@@ -34,7 +34,7 @@ class Bench:
         try:
             self.member.look(self.now, self.world)
         except TrainingMonitorError as error:
-            self.member.fail(str(error), self.now)
+            self.member.fail(error, self.now)
         return self.member.seen
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from training_monitor.core.models import Failure
 from training_monitor.core.values import LossAnalysis, Verdict
-from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics, failure_of
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, failure_of
 from training_monitor.judging.judge import NOBODY_LOOKED, STATES
 
 
@@ -29,6 +30,7 @@ STOPPED = Verdict("stopped", "warning", "stopped at step 70 of 100")
 SILENT = Verdict("unknown", "unknown", "one look, and its log does not tell when that step was made")
 DONE: dict[str, Any] = {"finished": True, "verdict": ENDED}
 NAN = LossAnalysis("nan", "the loss is nan", nan, 1.0)
+DIVERGES = LossAnalysis("divergence", "the loss diverges", 9.0, 1.0)
 FLAT = LossAnalysis("plateau", "flat", 1.0, 1.0)
 
 
@@ -125,38 +127,44 @@ def test_a_slow_training_still_comes_to_its_end() -> None:
 # ---------------------------------------------------------------- health
 
 
+def said(metrics: TrainingMetrics, now: float | None = None) -> tuple[str, str]:
+    """The level of its health, and the reason."""
+    health = metrics.health(now=now)
+    return health.level, health.reason
+
+
 def test_health_and_its_reason(subtests: pytest.Subtests) -> None:
     for values, expected in [
-        ({"status": "lost", **BUSY}, Health("error", "it is gone from the account")),
-        ({"status": "lost", "error": "vast://7: no such instance"}, Health("error", "vast://7: no such instance")),
-        ({"status": "exited"}, Health("error", "exited")),
-        ({"status": "exited", "message": "OOM"}, Health("error", "exited: OOM")),
-        ({"status": "exited", **DONE}, Health("healthy", "finished at step 100 of 100")),
-        ({"status": "offline", **DONE}, Health("error", "the machine is offline")),
-        ({"status": "failed", "message": "rc 1"}, Health("error", "failed: rc 1")),
-        ({"status": "failed", "message": "rc 1", "verdict": DIED}, Health("error", DIED.reason)),
-        ({"job_status": "failed", **BUSY}, Health("error", "failed")),
-        ({"verdict": DIED, "is_running": False, **BUSY}, Health("error", DIED.reason)),
-        ({"verdict": HANGS, **BUSY}, Health("error", f"stalled: {HANGS.reason}")),
-        ({"verdict": SLOW, **BUSY}, Health("warning", f"slow: {SLOW.reason}")),
-        ({"verdict": SILENT, **BUSY}, Health("unknown", SILENT.reason)),
-        ({"verdict": RUNS, **BUSY}, Health("healthy", "step 70 of 100")),
-        ({**DONE, "cost_per_hour": 0.467}, Health("warning", "finished at step 100 of 100, and still costs $0.467/h")),
-        ({**DONE, "gpu_util": 0.0}, Health("healthy", "finished at step 100 of 100")),
-        ({"status": "succeeded", "is_running": False, **DONE}, Health("healthy", "finished at step 100 of 100")),
-        ({"status": "stopped", "cost_per_hour": 0.012}, Health("warning", "stopped, and its disk costs $0.012/h")),
-        ({"status": "stopped", "is_running": False}, Health("warning", "stopped")),
-        ({"verdict": STOPPED, "cost_per_hour": 1.0}, Health("warning", f"{STOPPED.reason}, and still costs $1.000/h")),
-        ({"status": "frozen"}, Health("warning", "the machine is frozen")),
-        ({"status": "rebooting"}, Health("warning", "the machine is rebooting")),
-        ({"status": "loading", "gpu_util": 0.0}, Health("unknown", "starting (loading)")),
-        ({"status": "created", "gpu_util": 0.0}, Health("unknown", "starting (created)")),
-        ({"status": "pending", "is_running": False}, Health("unknown", "starting (pending)")),
-        ({"error": "ssh: no answer", "verdict": HANGS}, Health("unknown", "no answer: ssh: no answer")),
-        ({"absent": "no job process:x", "verdict": RUNS}, Health("unknown", "no job process:x")),
+        ({"status": "lost", **BUSY}, ("error", "it is gone from the account")),
+        ({"status": "lost", "error": "vast://7: no such instance"}, ("error", "vast://7: no such instance")),
+        ({"status": "exited"}, ("error", "exited")),
+        ({"status": "exited", "message": "OOM"}, ("error", "exited: OOM")),
+        ({"status": "exited", **DONE}, ("healthy", "finished at step 100 of 100")),
+        ({"status": "offline", **DONE}, ("error", "the machine is offline")),
+        ({"status": "failed", "message": "rc 1"}, ("error", "failed: rc 1")),
+        ({"status": "failed", "message": "rc 1", "verdict": DIED}, ("error", DIED.reason)),
+        ({"job_status": "failed", **BUSY}, ("error", "failed")),
+        ({"verdict": DIED, "is_running": False, **BUSY}, ("error", DIED.reason)),
+        ({"verdict": HANGS, **BUSY}, ("error", f"stalled: {HANGS.reason}")),
+        ({"verdict": SLOW, **BUSY}, ("warning", f"slow: {SLOW.reason}")),
+        ({"verdict": SILENT, **BUSY}, ("unknown", SILENT.reason)),
+        ({"verdict": RUNS, **BUSY}, ("healthy", "step 70 of 100")),
+        ({**DONE, "cost_per_hour": 0.467}, ("warning", "finished at step 100 of 100, and still costs $0.467/h")),
+        ({**DONE, "gpu_util": 0.0}, ("healthy", "finished at step 100 of 100")),
+        ({"status": "succeeded", "is_running": False, **DONE}, ("healthy", "finished at step 100 of 100")),
+        ({"status": "stopped", "cost_per_hour": 0.012}, ("warning", "stopped, and its disk costs $0.012/h")),
+        ({"status": "stopped", "is_running": False}, ("warning", "stopped")),
+        ({"verdict": STOPPED, "cost_per_hour": 1.0}, ("warning", f"{STOPPED.reason}, and still costs $1.000/h")),
+        ({"status": "frozen"}, ("warning", "the machine is frozen")),
+        ({"status": "rebooting"}, ("warning", "the machine is rebooting")),
+        ({"status": "loading", "gpu_util": 0.0}, ("unknown", "starting (loading)")),
+        ({"status": "created", "gpu_util": 0.0}, ("unknown", "starting (created)")),
+        ({"status": "pending", "is_running": False}, ("unknown", "starting (pending)")),
+        ({"error": "ssh: no answer", "verdict": HANGS}, ("unknown", "no answer: ssh: no answer")),
+        ({"absent": "no job process:x", "verdict": RUNS}, ("unknown", "no job process:x")),
     ]:
         with subtests.test(values=values, expected=expected):
-            assert row(**values).health() == expected
+            assert said(row(**values)) == expected
 
 
 def test_every_state_of_the_judge_has_a_level() -> None:
@@ -189,9 +197,9 @@ def test_values_make_what_is_healthy_a_warning_and_nothing_better(subtests: pyte
     ]:
         with subtests.test(values=values, warning=warning):
             seen = {**BUSY, **values}
-            assert row(verdict=RUNS, **seen).health() == Health("warning", f"{warning}; step 70 of 100")
-            assert row(verdict=HANGS, **seen).health() == Health("error", f"stalled: {HANGS.reason}; {warning}")
-            assert row(verdict=SILENT, **seen).health() == Health("unknown", f"{SILENT.reason}; {warning}")
+            assert said(row(verdict=RUNS, **seen)) == ("warning", f"{warning}; step 70 of 100")
+            assert said(row(verdict=HANGS, **seen)) == ("error", f"stalled: {HANGS.reason}; {warning}")
+            assert said(row(verdict=SILENT, **seen)) == ("unknown", f"{SILENT.reason}; {warning}")
             assert row(**seen).health().level == "warning"
 
 
@@ -199,29 +207,67 @@ def test_a_loss_that_is_no_number_is_an_error_before_the_judge_says_so_too() -> 
     told = Verdict("running", "failed", "the loss is nan; step 70 of 100")
     for verdict in (RUNS, told):
         for values in ({"loss": nan}, {"loss": inf}, {"loss": None, "loss_analysis": NAN}):
-            assert row(verdict=verdict, **{**BUSY, **values}).health() == Health("error", told.reason)
+            assert said(row(verdict=verdict, **{**BUSY, **values})) == ("error", told.reason)
+
+
+def test_the_reason_in_brief_and_the_values_that_are_the_reason(subtests: pytest.Subtests) -> None:
+    hangs = replace(HANGS, seconds_without_step=900.0)
+    died = replace(DIED, failure=Failure("cuda_oom", "user", "stop", "CUDA out of memory"))
+    for values, brief, fields in [
+        ({"status": "lost"}, "gone", ("status",)),
+        ({"status": "exited", "message": "OOM"}, "exited", ("status",)),
+        ({"status": "offline"}, "offline", ("status",)),
+        ({"status": "frozen"}, "frozen", ("status",)),
+        ({"status": "odd"}, "unknown status", ("status",)),
+        ({"status": "loading"}, "starting", ()),
+        ({"status": "stopped"}, "stopped", ("status",)),
+        ({"status": "stopped", "cost_per_hour": 0.012}, "stopped, costs", ("status",)),
+        ({**DONE, "cost_per_hour": 0.467}, "finished, still costs", ("cost_per_hour",)),
+        (DONE, "finished", ()),
+        ({"verdict": STOPPED, "cost_per_hour": 1.0}, "stopped, still costs", ("cost_per_hour",)),
+        ({"verdict": DIED}, "failed", ("status",)),
+        ({"verdict": died}, "failed: cuda oom", ("status",)),
+        ({"error": "ssh: no answer"}, "no answer 2m", ()),
+        ({"error": "no such pod", "missing": True}, "not found 2m", ()),
+        ({"absent": "no log found", "verdict": RUNS}, "no training found", ()),
+        ({}, "not looked at", ()),
+        ({"verdict": HANGS}, "stalled", ("step",)),
+        ({"verdict": hangs, "gpu_util": 3.0}, "no step for 15m", ("step", "gpu_util")),
+        ({"verdict": SLOW}, "slow", ("steps_per_second",)),
+        ({"verdict": SILENT}, "unknown", ()),
+        ({"verdict": RUNS}, "", ()),
+        ({"verdict": RUNS, "loss": nan}, "loss is nan", ("loss",)),
+        ({"verdict": hangs, "loss": nan}, "no step for 15m", ("loss", "step")),
+        ({"verdict": RUNS, "loss": 12.0}, "loss 12", ("loss",)),
+        ({"verdict": RUNS, "loss": 2.0, "loss_analysis": DIVERGES}, "loss diverges", ("loss",)),
+        ({"verdict": RUNS, "gpu_util": 3.4, "disk_util": 96.2}, "GPU at 3 %", ("gpu_util", "disk_util")),
+        ({"verdict": RUNS, "disk_util": 96.2}, "disk 96 % full", ("disk_util",)),
+    ]:
+        with subtests.test(values=values):
+            found = row(**{"stale_since": 1000.0, **values}).health(now=1120.0)
+            assert (found.brief, found.fields) == (brief, fields)
 
 
 def test_values_as_they_should_be_are_no_warning(subtests: pytest.Subtests) -> None:
     for values in [{"gpu_util": 99.0}, {"loss_analysis": FLAT}, {"loss": 0.0}, {"loss": None}, {"gpu_util": None}]:
         with subtests.test(values=values):
-            assert row(verdict=RUNS, **{**BUSY, **values}).health() == Health("healthy", "step 70 of 100")
+            assert said(row(verdict=RUNS, **{**BUSY, **values})) == ("healthy", "step 70 of 100")
 
 
 def test_the_reason_of_a_run_that_makes_steps_names_the_step_that_the_row_shows() -> None:
     sure = replace(RUNS, reason="step 68 of 100", confidence="high")
-    assert row(verdict=sure, **BUSY).health() == Health("healthy", "step 70 of 100")
-    assert row(verdict=sure).health() == Health("healthy", "step 68 of 100")
+    assert said(row(verdict=sure, **BUSY)) == ("healthy", "step 70 of 100")
+    assert said(row(verdict=sure)) == ("healthy", "step 68 of 100")
     doubtful = replace(RUNS, reason="step 68 of 100: its GPUs compute", confidence="low")
-    assert row(verdict=doubtful, **BUSY).health() == Health("healthy", doubtful.reason)
+    assert said(row(verdict=doubtful, **BUSY)) == ("healthy", doubtful.reason)
 
 
 def test_a_row_put_together_by_hand_is_healthy_by_its_values() -> None:
-    assert row(**BUSY).health() == Health("healthy", "step 70 of 100")
-    assert row(epoch=1.5, total_epochs=3).health() == Health("healthy", "epoch 1.5 of 3")
-    assert row(loss=0.5).health() == Health("healthy", "loss 0.5")
-    assert row(step=5, loss=nan).health() == Health("error", "the loss is nan; step 5")
-    assert row(gpu_util=5.0).health() == Health("warning", "GPU at only 5 %; nobody has looked yet")
+    assert said(row(**BUSY)) == ("healthy", "step 70 of 100")
+    assert said(row(epoch=1.5, total_epochs=3)) == ("healthy", "epoch 1.5 of 3")
+    assert said(row(loss=0.5)) == ("healthy", "loss 0.5")
+    assert said(row(step=5, loss=nan)) == ("error", "the loss is nan; step 5")
+    assert said(row(gpu_util=5.0)) == ("warning", "GPU at only 5 %; nobody has looked yet")
 
 
 def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(subtests: pytest.Subtests) -> None:
@@ -232,7 +278,7 @@ def test_idle_gpus_are_no_warning_while_the_machine_is_not_running(subtests: pyt
 
 def test_a_machine_that_does_not_answer_is_unknown_whatever_was_seen_before_it() -> None:
     stale = row(error="ssh: timed out", stale_since=1000.0, loss=nan, verdict=HANGS)
-    assert stale.health(now=1120.0) == Health("unknown", "no answer for 2m: ssh: timed out")
+    assert said(stale, 1120.0) == ("unknown", "no answer for 2m: ssh: timed out")
     assert stale.health(now=900.0).reason == "no answer for 0s: ssh: timed out"
 
 

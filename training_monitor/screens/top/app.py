@@ -274,8 +274,8 @@ class OutputReader(Engine):
                 self._publish([replace(pane, note=f"searching for {wish.about} ...") for pane in self.panes])
         self._publish([self._read(pane, wishes) if self._is_shown(pane) else pane for pane in self.panes])
 
-    def fail(self, key: str, error: str) -> None:
-        self._publish([replace(pane, error=error) if self._is_shown(pane) else pane for pane in self.panes])
+    def fail(self, key: str, error: TrainingMonitorError) -> None:
+        self._publish([replace(pane, error=str(error)) if self._is_shown(pane) else pane for pane in self.panes])
 
     def judge(self) -> None:
         self._next_round = self.clock.monotonic() + FOLLOW_SECONDS  # a pause also after reads that took longer
