@@ -1,0 +1,46 @@
+"""Who needs attention comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from training_monitor.core.values import Verdict
+from training_monitor.fleet.attention import worst_first
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
+
+RUNS = Verdict("running", "ok", "step 70 of 100")
+HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
+DONE = Verdict("finished", "ok", "finished at step 100 of 100")
+NOW = 1000.0
+
+
+def row(key: str, status: str = "running", **values: Any) -> TrainingMetrics:
+    return TrainingMetrics(key, "RTX 4090", status, key=key, **{"verdict": RUNS, "cost_per_hour": 0.5, **values})
+
+
+FLEET = (
+    row("runs"),
+    row("runs-too"),
+    row("dear", cost_per_hour=9.0),
+    row("free", cost_per_hour=None),
+    row("starts", "loading", verdict=None),
+    row("silent", error="ssh: no answer", stale_since=900.0),
+    row("starting-and-silent", "loading", error="no answer", stale_since=900.0),
+    row("done", verdict=DONE, finished=True),
+    row("hangs", verdict=HANGS),
+    row("gone", "lost", cost_per_hour=None),
+)
+
+
+def keys(*acknowledged: str) -> list[object]:
+    return [each.key for each in worst_first(FLEET, Thresholds(), NOW, acknowledged)]
+
+
+def test_errors_come_first_then_warnings_what_is_unknown_what_starts_and_what_is_well() -> None:
+    unknown = ["silent", "starting-and-silent"]
+    assert keys() == ["hangs", "gone", "done", *unknown, "starts", "dear", "runs", "runs-too", "free"]
+
+
+def test_of_equals_the_acknowledged_come_last() -> None:
+    assert keys("hangs", "dear")[:3] == ["gone", "hangs", "done"]
+    assert keys("dear")[-4:] == ["runs", "runs-too", "free", "dear"]
