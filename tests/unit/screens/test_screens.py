@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.screens.fleet_screens import TABLES, keys_of, render, update
+from tests.unit.screens.hundred import HUNDRED
 from tests.unit.screens.snapshots import HOSTILE, NOW, ROWS, SNAPSHOT, drawn, member, misfits, recent
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet import view as views
@@ -243,3 +244,11 @@ def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("training_monitor.screens.fleet.view.health_of", counted)
     render(replace(SNAPSHOT, rows=rows), START, 80, 24, recent)
     assert len(judged) < 24
+
+
+def test_who_needs_something_is_seen_among_a_hundred(subtests: pytest.Subtests) -> None:
+    for size in ("80x24", "118x40", "200x60"):
+        with subtests.test(size=size):
+            width, height = map(int, size.split("x"))
+            view = follow(FleetView("vast"), HUNDRED.rows)
+            assert text_of(view, HUNDRED, width, height) == (FRAMES / f"hundred_{size}.txt").read_text("utf-8")
