@@ -10,6 +10,8 @@ from math import fsum, isfinite, nan
 from training_monitor.core.regex import regex
 
 _BLOCKS, _ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
+FLAT = 0.02  # of its size: what changes by less is drawn as a flat line
+_MIDDLE = 0.49
 _LARGEST = sys.float_info.max
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _AMOUNT = regex(r"((?:\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE][+-]?\d{1,3})?)\s*([smhdw])\s*", re.ASCII)
@@ -88,25 +90,41 @@ def format_sparkline(values: Sequence[float | None], width: int, *, ascii: bool 
     """Draw a series as one line of `width` cells, the lowest value at the bottom and the highest at the top.
 
     A cell is the mean of the known values in its part of the series; a short series is stretched. A cell is blank
-    without known values, and `!` with nan or an infinity among them. A constant series is drawn in the middle.
+    without known values, and `!` with nan or an infinity among them. A series that changes by less than FLAT of its
+    size is drawn in the middle, so that noise does not look like a change.
 
     >>> format_sparkline([1, 2, None, 4], 4, ascii=True)
     '_- #'
     """
+    blocks = _ASCII_BLOCKS if ascii else _BLOCKS
+    drawn = []
+    for share in scaled(values, width):
+        if share is None or share != share:
+            drawn.append(" " if share is None else "!")
+        else:
+            drawn.append(blocks[min(len(blocks) - 1, int(share * len(blocks)))])
+    return "".join(drawn)
+
+
+def scaled(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return the means of `width` equal parts of a series, from 0 for the lowest to 1 for the highest.
+
+    None stands for a part without known values, nan for one with a value that is not finite. Of a series that changes
+    by less than FLAT of its size, all parts are in the middle.
+    """
     series = list(values)
-    cells = [_cell(series, at, width) for at in range(width if series else 0)]
+    cells = [_cell(series, at, width) if series else None for at in range(width)]
     known = [cell for cell in cells if cell is not None and isfinite(cell)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     size = max(abs(low), abs(high)) or 1.0  # dividing by it first keeps the difference of the largest floats finite
-    blocks = _ASCII_BLOCKS if ascii else _BLOCKS
-    drawn = []
+    span = high / size - low / size
+    shares = list[float | None]()
     for cell in cells:
         if cell is None or not isfinite(cell):
-            drawn.append(" " if cell is None else "!")
-            continue
-        share = (cell / size - low / size) / (high / size - low / size) if low < high else 0.49
-        drawn.append(blocks[min(len(blocks) - 1, int(share * len(blocks)))])
-    return "".join(drawn).ljust(width)
+            shares.append(None if cell is None else nan)
+        else:
+            shares.append((cell / size - low / size) / span if span >= FLAT else _MIDDLE)
+    return shares
 
 
 def _cell(values: Sequence[float | None], at: int, width: int) -> float | None:
