@@ -96,18 +96,21 @@ def stale_line(snapshot: Snapshot, view: View) -> tuple[Line, ...]:
 
 
 def _footer(app: App[V, S], view: V) -> tuple[Line, ...]:
-    """Format the prompt or the screen's keys, and above them a message, which replaces them on a low screen."""
+    """Format the prompt or the screen's keys, and above them a message, which replaces them on a low screen.
+
+    Where there is no message, further keys take its place.
+    """
     width, glyphs, prompt = view.width, view.glyphs, app.screens[view.screen].prompt
     words = [[(key.shown.split()[0], "bold"), (f" {key.word}", "dim")] for key in keys_of(app, view) if key.word]
-    last = flow(words, width, 1, glyphs)[0]
+    last, *more = flow(words, width, 2, glyphs)
     message: Piece = (view.safe(view.message), "warn")
     if prompt:
         hint = [message] if view.message else [piece for word in words for piece in (*word, ("  ", ""))]
         typed = last_cells(view.safe(view.typed), width // 2, glyphs)
         last = fit_line([(prompt, "bold"), (f"{typed}_   ", ""), *hint], width, glyphs)
-        message = ("", "")
+        message, more = ("", ""), []
     if view.height >= LOW:
-        return fit_line([message], width, glyphs), last
+        return more[0] if more and not message[0] else fit_line([message], width, glyphs), last
     return (fit_line([message], width, glyphs),) if message[0] else (last,)
 
 

@@ -19,6 +19,7 @@ from training_monitor.core.units import format_bytes, known_number
 NOT_KNOWN = "-"
 UNKNOWN_WORD = "?"
 _LOSS_WIDTH = 6
+_LEAST_ENDS = 5  # cells
 Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
@@ -199,6 +200,14 @@ def last_cells(text: str, width: int, glyphs: Glyphs) -> str:
     while place < len(text) and cells(text[place]) == 0:  # a combining mark whose character was cut
         place += 1
     return glyphs.ellipsis + text[place:]
+
+
+def both_ends(text: str, width: int, glyphs: Glyphs) -> str:
+    """Return the beginning and the end of a text, for names that differ at their ends."""
+    if cells(text) <= width or width < _LEAST_ENDS:
+        return clip(text, width, glyphs)
+    first = begin(text, (width - 1) // 2)
+    return first + last_cells(text, width - cells(first), glyphs)
 
 
 def fit(text: str, width: int, glyphs: Glyphs, align: str = "<") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from training_monitor.core.frozen import dataclass, replace
@@ -156,6 +156,7 @@ class Table(Generic[V, S, R]):
         unfiltered: returns the view with all rows.
         orders: titles of the sortable columns; own_order: a description of the default order.
         above: returns the key of the row that replaces a collapsed one.
+        falling: the titles of columns that are sorted from the greatest value on, where that is the worst.
     """
 
     noun: str
@@ -165,6 +166,7 @@ class Table(Generic[V, S, R]):
     orders: Sequence[str]
     own_order: str
     above: Callable[[Any], Any] = lambda key: key
+    falling: Collection[str] = ()
 
     def index(self, rows: Sequence[R], view: V) -> int:
         """Return the number of the selected row; if that is hidden, of the row in its place. 0 without rows."""
@@ -221,10 +223,23 @@ class Table(Generic[V, S, R]):
 
         def act(view: V, snapshot: S) -> V:
             titles = ("", *self.orders)
-            sort = titles[(titles.index(view.sort) + by) % len(titles)]
-            return replace(view, sort=sort, message=f"sorted by {sort}" if sort else self.own_order)
+            return self._sorted(view, titles[(titles.index(view.sort) + by) % len(titles)])
 
         return act
+
+    def sort_by(self, title: str) -> Callable[[V, S], V]:
+        """Return an action that sorts by a column, or the other way round if it is sorted by that already."""
+
+        def act(view: V, snapshot: S) -> V:
+            if title and title == view.sort:
+                return replace(view, screen="main", reverse=not view.reverse)
+            return replace(self._sorted(view, title), screen="main")
+
+        return act
+
+    def _sorted(self, view: V, title: str) -> V:
+        message = f"sorted by {title}" if title else self.own_order
+        return replace(view, sort=title, reverse=title in self.falling, message=message)
 
     def keep_filter(self, view: V, snapshot: S) -> V:
         """Stop typing and keep the filter."""
@@ -237,8 +252,7 @@ class Table(Generic[V, S, R]):
         if line == view.heading_line:
             clicked = (title for title, first, end in view.headings if first <= across < end and title in self.orders)
             title = next(clicked, None)
-            reverse = view.sort == title and not view.reverse
-            return view if title is None else replace(view, sort=title, reverse=reverse)
+            return view if title is None else replace(self.sort_by(title)(view, snapshot), screen=view.screen)
         rows, index = self.rows(snapshot, view), view.top + line - view.heading_line - 1
         is_row = line > view.heading_line and index < min(len(rows), view.top + view.page)
         return self._select(view, rows, index) if is_row and view.headings else view
