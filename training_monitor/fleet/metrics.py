@@ -230,7 +230,7 @@ class TrainingMetrics:
 
     def _end_health(self) -> Health | None:
         said, costs = self.verdict.reason if self.verdict else "", self._costs(", and still costs")
-        brief, at = (", still costs", ("cost_per_hour",)) if costs else ("", ())
+        brief, at = (", costs", ("cost_per_hour",)) if costs else ("", ())
         if is_finished(self):
             level = "warning" if costs else "healthy"
             return Health(level, f"{said or 'finished'}{costs}"[:MOST_REASON], f"finished{brief}", at)
@@ -269,7 +269,7 @@ class TrainingMetrics:
         if has_nan(self):
             if found.level != "error":
                 found = Health("error", f"the loss is nan; {found.reason}"[:MOST_REASON], "loss is nan", found.fields)
-            found = replace(found, fields=("loss", *found.fields))
+            found = replace(found, brief=found.brief or "loss is nan", fields=("loss", *found.fields))
         warnings = list(self._warnings(thresholds))
         if not warnings:
             return found
@@ -312,7 +312,7 @@ def _brief(verdict: Verdict) -> tuple[str, tuple[str, ...]]:
         return "stalled" if silence is None else f"no step for {format_duration(silence)}", ("step",)
     if verdict.state == "slow":
         return "slow", ("steps_per_second",)
-    return "" if verdict.verdict == "ok" else verdict.state, ()
+    return "" if verdict.state in AT_WORK else verdict.state, ()
 
 
 # ---------------------------------------------------------------- shared with alerts

@@ -4,7 +4,17 @@ import pytest
 
 from tests.unit.screens.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
 from training_monitor.fleet.metrics import Health, TrainingMetrics
-from training_monitor.screens.fleet.view import COLUMNS, STEPS, FleetView, Member, health_of, table_columns, table_line
+from training_monitor.screens.fleet.view import (
+    COLUMNS,
+    COLUMNS_OF,
+    STEPS,
+    FleetView,
+    Member,
+    health_of,
+    member_of,
+    table_columns,
+    table_line,
+)
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs, cells
 from training_monitor.screens.kit.view import MARGIN, Column, fit_columns
 
@@ -30,9 +40,9 @@ def test_a_wider_screen_loses_no_column() -> None:
     assert before == {column.title for column in COLUMNS}
 
 
-def test_eighty_columns_show_all_that_is_documented_but_the_disk() -> None:
+def test_eighty_columns_name_the_member_and_say_why_before_what_it_has() -> None:
     titles = [column.title for column, _ in table_columns([member(1)], 80)]
-    assert titles == "ID GPU STATUS PROGRESS GPU% MEM% LOSS $/H TOTAL ETA HEALTH".split()
+    assert titles == "ID NAME PROGRESS GPU% LOSS $/H ETA HEALTH".split()
 
 
 def test_a_column_that_says_nothing_new_is_left_out() -> None:
@@ -91,19 +101,50 @@ def test_an_unknown_value_is_a_dash_in_every_column(subtests: pytest.Subtests) -
             assert shown(title, row, 24) == "-"
 
 
-def test_health_is_a_word_and_its_reason_where_there_is_room() -> None:
+def test_health_is_a_word_and_its_reason_in_brief_or_whole_where_there_is_room() -> None:
     assert shown("HEALTH", member(1), 6) == "ok"
     assert shown("HEALTH", member(1, loss=float("nan")), 6) == "error"
     assert shown("HEALTH", member(1, gpu_util=2.0), 6) == "warn"
     assert shown("HEALTH", unseen(1, "loading"), 6) == "?"
+    assert shown("HEALTH", member(1, gpu_util=2.0), 20) == "warn GPU at 2 %"
     assert shown("HEALTH", member(1, gpu_util=2.0), 40) == "warn GPU at only 2 %; step 700 of 1000, 9 s/step"
+    assert shown("HEALTH", member(1), 20) == "ok" and shown("HEALTH", member(1), 31) == "ok step 700 of 1000, 9 s/step"
 
 
-def test_a_stale_row_says_how_old_it_is_and_is_dim() -> None:
+def test_the_end_of_an_address_tells_more_than_its_beginning() -> None:
+    assert shown("ID", ROWS[7], 8) == "…ainer-0"
+    assert shown("ID", ROWS[0], 8) == "30007001"
+
+
+def test_a_stale_row_says_once_how_old_it_is_and_is_dim() -> None:
     row = ROWS[5]
     assert shown("HEALTH", row, 6) == "? 2m"
+    assert shown("HEALTH", row, 20) == "? no answer 2m10s"
+    assert shown("HEALTH", row, 80) == "? no answer for 2m10s: ssh: no answer within 15 s"
     line = table_line(Member(row, Health("unknown", ""), NOW, UNICODE), table_columns(ROWS, 80), FleetView())
     assert {style for _, style in line} == {"dim"}
+
+
+def styled(row: TrainingMetrics) -> dict[str, str]:
+    """The styles of the cells of a row, by title, where there is one."""
+    layout = table_columns([row], 200)
+    line = table_line(member_of(row, SNAPSHOT, FleetView(width=200)), layout, FleetView(width=200))
+    cells_of = [style for text, style in line[1:] if text != " "]
+    return {column.title: style for (column, _), style in zip(layout, cells_of) if style}
+
+
+def test_the_values_that_are_the_reason_have_its_colour() -> None:
+    assert styled(member(1)) == {"HEALTH": "good"}
+    assert styled(member(1, gpu_util=3.0, disk_util=96.0)) == {"GPU%": "warn", "DISK%": "warn", "HEALTH": "warn"}
+    assert styled(member(1, loss=float("nan"))) == {"LOSS": "bad", "HEALTH": "bad"}
+    assert styled(ROWS[6]) == {"PROGRESS": "bad", "STEP": "bad", "HEALTH": "bad"}
+    assert styled(unseen(1, "exited")) == {"STATUS": "bad", "HEALTH": "bad"}
+    assert styled(member(1, finished=True)) == {"$/H": "warn", "HEALTH": "warn"}
+
+
+def test_every_value_that_can_be_a_reason_has_a_column() -> None:
+    titles = {column.title for column in COLUMNS}
+    assert all({*columns} <= titles for columns in COLUMNS_OF.values())
 
 
 def test_the_cursor_and_the_mark_are_signs_and_no_colours_alone() -> None:
@@ -126,3 +167,10 @@ def test_a_row_has_exactly_the_width_of_the_screen() -> None:
                 FleetView(width=width),
             )
             assert sum(cells(text) for text, _ in line) == width
+
+
+def test_long_names_keep_the_ends_at_which_they_differ() -> None:
+    assert shown("NAME", member(1, name="llama-8b-sft-07"), 10) == "llam…ft-07"
+    assert shown("NAME", member(1, name="llama-8b-sft-07"), 10, ASCII) == "llam~ft-07"
+    assert shown("NAME", member(1, name="llama-8b-sft-07"), 15) == "llama-8b-sft-07"
+    assert cells(shown("NAME", member(1, name="漢字カタカナ한국어"), 10)) <= 10

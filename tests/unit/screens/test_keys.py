@@ -12,7 +12,7 @@ from training_monitor.fleet.values import FleetAlert, FleetSnapshot
 from training_monitor.screens.fleet.view import ORDERS, TABLE, FleetView, follow, visible_rows
 from training_monitor.screens.kit.view import Do
 
-START = FleetView(selected=ROWS[0].key, page=3)
+START = FleetView(selected=ROWS[0].key, page=3, sort="ID")  # the order of ROWS
 READ_ONLY = replace(START, read_only=True)
 EMPTY = replace(SNAPSHOT, rows=(), groups=())
 
@@ -139,13 +139,32 @@ def test_the_cursor_comes_back_to_its_member_when_the_filter_goes() -> None:
 # ---------------------------------------------------------------- sorting, filtering, groups
 
 
-def test_s_goes_through_the_columns_and_back_to_the_own_order() -> None:
-    view, sorts = START, []
-    for _ in range(len(ORDERS) + 1):
-        view = after("s", view=view)
-        sorts.append(view.sort)
-    assert sorts == [*ORDERS, ""]
-    assert ids(view) == list(range(8))
+def test_s_and_a_letter_sort_by_a_column_and_the_same_once_more_the_other_way_round(subtests: pytest.Subtests) -> None:
+    letters = {key.word: key.shown for key in TABLES["sort"] if key.word in ORDERS}
+    assert list(letters) == list(ORDERS)
+    for title, letter in letters.items():
+        with subtests.test(title=title):
+            view = after("s", letter, view=replace(START, sort=""))
+            falls = title in TABLE.falling
+            assert (view.screen, view.sort, view.reverse) == ("main", title, falls)
+            assert after("s", letter, view=view).reverse is not falls
+
+
+def test_the_order_is_left_as_it_is_or_made_the_worst_first_again() -> None:
+    view = after("s", "l")
+    assert after("s", "escape", view=view) == replace(view, message="")
+    assert after("s", "o", view=view).sort == "" and "worst first" in after("s", "o", view=view).message
+
+
+def test_the_cursor_moves_while_the_order_is_chosen_and_other_letters_do_nothing() -> None:
+    view = after("s", "down", "x", "D")
+    assert (view.screen, cursor(view), view.request) == ("sort", 1, None)
+
+
+def test_without_an_order_the_worst_come_first_and_of_them_the_dearest() -> None:
+    view = replace(START, sort="")
+    assert ids(view) == [1, 6, 3, 4, 5, 7, 2, 0]
+    assert ids(replace(view, reverse=True)) == [1, 6, 3, 4, 5, 7, 2, 0][::-1]
 
 
 def test_rows_are_sorted_and_the_unknown_comes_last(subtests: pytest.Subtests) -> None:

@@ -24,10 +24,12 @@ from training_monitor.screens.kit.keys import (
     App,
     Key,
     Screen,
+    change,
     filter_keys,
     moves,
     open_page,
     question_keys,
+    sort_keys,
     start_filter,
     toggle,
 )
@@ -132,6 +134,22 @@ def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     return help_page(APP, view)
 
 
+_AGAIN = "the same letter once more: the other way round"
+_SORTS = {
+    "ID": "i",
+    "NAME": "n",
+    "GPU": "c",
+    "STATUS": "s",
+    "PROGRESS": "p",
+    "GPU%": "u",
+    "MEM%": "m",
+    "DISK%": "d",
+    "LOSS": "l",
+    "$/H": "h",
+    "TOTAL": "t",
+    "ETA": "e",
+    "HEALTH": "w",
+}
 _QUIT = replace(QUIT, act=_quit)
 _PAUSE = Key("p", "ask no more until p is pressed again", _pause, "pause")
 _CHANGES = (
@@ -146,7 +164,7 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     HELP,
     Key("Enter", "all that is known of the selected member", TABLE.open_detail, "detail"),
     Key("/", "filter by id, name, GPU, status, health or its reason", start_filter, "filter"),
-    Key("s", "sort by the next column", TABLE.next_sort(1), "sort"),
+    Key("s", "choose the order", change(screen="sort"), "sort"),
     Key("S", "sort the other way round", toggle("reverse")),
     Key("Tab", "the next group", _group(1), "group"),
     Key("Shift-Tab", "the group before", _group(-1)),
@@ -173,6 +191,7 @@ APP: App[FleetView, FleetSnapshot] = App(
     {
         "main": Screen(draw_main, _MAIN, section="the table"),
         "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed"),
+        "sort": Screen(draw_main, sort_keys(TABLE, _SORTS), section="the order, after s", note=_AGAIN),
         "detail": Screen(draw_detail, _DETAIL, section="one member"),
         "comparison": Screen(draw_comparison, _PAGE),
         "alerts": Screen(draw_alerts, _PAGE),

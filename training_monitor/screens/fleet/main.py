@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, plural
-from training_monitor.fleet.metrics import KEPT_LOGS, Thresholds, TrainingMetrics
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
+from training_monitor.screens.fleet.facts import Body, curves_of, facts_of
 from training_monitor.screens.fleet.view import (
     LEVEL_STYLES,
     LEVEL_WORDS,
@@ -41,6 +42,8 @@ from training_monitor.screens.kit.view import Frame, heading_line, place_heading
 LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three
 _LEAST_LOG = 3
+_LEAST_CURVES, _MOST_CURVES = 4, 14
+_NO_LOG = "no log lines yet"
 _LABEL = 12  # cells of a member's name before its log lines
 _ALERT_STYLES = {"error": "bad", "warning": "warn"}
 _THRESHOLDS = Thresholds()
@@ -77,7 +80,7 @@ def draw_main(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 
 def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[int, int, int, int]:
-    """Return the lines for table, alerts, log (with its title) and summary; the log gets the table's spare lines."""
+    """Return the lines for table, alerts, panel (with its title) and summary; spare ones of the table go there."""
     if height < LOW:
         return height - 1, 0, 0, 1
     summary = 3 if height >= _TALL else 2
@@ -86,9 +89,8 @@ def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[in
     log = max(_LEAST_LOG, free // 4)
     table = free - alert_lines - log
     spare = max(0, table - 1 - max(1, members))
-    gained = spare if view.all_logs else min(spare, max(0, KEPT_LOGS + 1 - log))
-    more_alerts = min(spare - gained, alerts - alert_lines)
-    return table - gained - more_alerts, alert_lines + more_alerts, log + gained, summary
+    more_alerts = min(spare // 3, alerts - alert_lines)
+    return table - spare, alert_lines + more_alerts, log + spare - more_alerts, summary
 
 
 def table_text(
@@ -163,10 +165,22 @@ def _log_panel(
         lines = [_log_line(snapshot, key, line, view) for key, line in feed]
     else:
         title = [("log", "bold")] if row is None else _about(row, snapshot, view)
-        logs = [] if row is None else list(row.recent_logs)[1 - height :]
-        lines = [view.line([(view.safe(line), "")]) for line in logs]
-    lines = lines or [view.line([("no log lines yet", "dim")])]
+        lines = [] if row is None else [view.line(line) for line in _known(row, snapshot, view, height - 1)]
+    lines = lines or [view.line([(_NO_LOG, "dim")])]
     return fill([rule(title, view.width, glyphs), *lines], view.width, height)
+
+
+def _known(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView, height: int) -> Body:
+    """Return the end of a member's log, and above it its facts and its curves where there is room."""
+    log = [[(view.safe(line), "")] for line in row.recent_logs][-height:] or [[(_NO_LOG, "dim")]]
+    facts, above = facts_of(row, snapshot, view), Body()
+    room = height - len(log)
+    if room > len(facts):
+        above += [*facts, []]
+        room -= len(facts) + 1
+    if room > _LEAST_CURVES:
+        above += [*curves_of(row, view, min(room - 1, _MOST_CURVES)), []]
+    return [*above, *log]
 
 
 def _about(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[Piece]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
-from training_monitor.core.units import format_duration, known_number
+from training_monitor.core.units import format_duration, format_sparkline, known_number
+from training_monitor.fleet.attention import rank, worst_first
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.screens.kit.text import (
@@ -16,6 +17,7 @@ from training_monitor.screens.kit.text import (
     UNKNOWN_WORD,
     Glyphs,
     Line,
+    both_ends,
     cells,
     format_age,
     format_bar,
@@ -24,6 +26,7 @@ from training_monitor.screens.kit.text import (
     format_price,
     format_total,
     gain,
+    last_cells,
     safe,
 )
 from training_monitor.screens.kit.view import MARGIN, Column, Layout, Table, View, fit_columns, row_line
@@ -31,18 +34,26 @@ from training_monitor.screens.kit.view import MARGIN, Column, Layout, Table, Vie
 KEPT_LINES = 500
 Recent = Callable[[str], Sequence[FleetSample]]
 _Order = Callable[[TrainingMetrics, Health | None], Any]
-_WORST_FIRST = {"error": 0, "warning": 1, "unknown": 2, "healthy": 3}
 LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
 _PROGRESS_TEXT = 8
-_REASON_FROM = 14  # cells that the health column needs to show the reason
+_BRIEF_FROM, _REASON_FROM = 14, 32  # cells that the health column needs to show the reason in brief, and a part of it
+COLUMNS_OF = {  # the columns that show a field of TrainingMetrics
+    "status": ("STATUS",),
+    "step": ("PROGRESS", "STEP"),
+    "gpu_util": ("GPU%",),
+    "disk_util": ("DISK%",),
+    "loss": ("LOSS",),
+    "steps_per_second": ("STEPS/S",),
+    "cost_per_hour": ("$/H",),
+}
 _GPU_MAKERS = regex(r"NVIDIA |GeForce |Tesla |RTX ")
 # What a growing width is spent on, in this order; the rest goes to HEALTH.
 STEPS = """
-    ID 8, HEALTH 6, STATUS 6, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, ID 14, $/H 6, GPU 8, TOTAL 6, MEM% 4, DISK% 5,
-    PROGRESS 15, STATUS 10, PROGRESS 19, HEALTH 24, NAME 14, STEPS/S 7, ID 22, STEP 13, GPU 12, PROGRESS 24, HEALTH 36,
-    TEMP 4, RAM% 4, NAME 24, ID 34
+    ID 8, HEALTH 6, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, NAME 10, HEALTH 20, $/H 6, ID 14, NAME 14, GPU 8, HEALTH 28,
+    TOTAL 6, STATUS 10, MEM% 4, DISK% 5, STEPS/S 7, PROGRESS 15, TREND 10, HEALTH 36, ID 22, NAME 24, STEP 13, GPU 12,
+    PROGRESS 24, TREND 20, HEALTH 48, TEMP 4, RAM% 4, ID 34
 """
 
 
@@ -123,6 +134,7 @@ def visible_rows(snapshot: FleetSnapshot, view: FleetView) -> list[TrainingMetri
     """Return the filtered rows, sorted; unknown values come last in either direction."""
     rows = filtered_rows(snapshot, view)
     if view.sort not in ORDERS:
+        rows = worst_first(rows, view.thresholds, snapshot.timestamp)
         return rows[::-1] if view.reverse else rows
     order = ORDERS[view.sort]
     values = {id(row): order(row, health_of(row, snapshot, view) if view.sort == "HEALTH" else None) for row in rows}
@@ -159,7 +171,7 @@ ORDERS: dict[str, _Order] = {
     "$/H": lambda row, _: _number(row.cost_per_hour),
     "TOTAL": lambda row, _: _number(row.total_cost),
     "ETA": lambda row, _: row.seconds_left(),
-    "HEALTH": lambda _, health: health and (_WORST_FIRST.get(health.level, 2), health.reason),
+    "HEALTH": lambda row, health: health and (rank(row, health), health.reason),
 }
 TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
     "member",
@@ -167,7 +179,8 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
     lambda row: row.key,
     lambda view: replace(view, group=None, words=""),
     tuple(ORDERS),
-    "in the fleet's own order",
+    "the worst first",
+    falling=("MEM%", "DISK%", "LOSS", "$/H", "TOTAL"),
 )
 
 
@@ -176,17 +189,18 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The contents of a table row: the metrics, their health, the time (epoch seconds) and the glyphs."""
+    """The contents of a table row: the metrics, their health, the time (epoch seconds), the glyphs and the samples."""
 
     row: TrainingMetrics
     health: Health
     now: float
     glyphs: Glyphs
+    recent: Recent = lambda key: ()
 
 
 def member_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Member:
     """Return a row with its health by the view's thresholds."""
-    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs)
+    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs, view.recent)
 
 
 # ---------------------------------------------------------------- cells
@@ -222,10 +236,6 @@ def _plain(show: Callable[[TrainingMetrics], str]) -> Callable[[Member, int], st
     return lambda member, width: show(member.row)
 
 
-def _outside(show: Callable[[TrainingMetrics], object]) -> Callable[[Member, int], str]:
-    return lambda member, width: safe(show(member.row) or NOT_KNOWN, member.glyphs)
-
-
 def show_status(member: Member, width: int) -> str:
     """Format the status with its sign, truncated if it does not fit."""
     word = safe(member.row.status, member.glyphs)
@@ -250,11 +260,30 @@ def _show_progress(member: Member, width: int) -> str:
 
 
 def show_health(member: Member, width: int) -> str:
-    """Format the level, the age of a stale row, and the reason if there is room."""
-    word = LEVEL_WORDS.get(member.health.level, UNKNOWN_WORD)
-    stale = member.row.stale_since
-    age = "" if stale is None else f" {format_age(member.now - stale)}"
-    return f"{word}{age} {safe(member.health.reason, member.glyphs)}" if width >= _REASON_FROM else f"{word}{age}"
+    """Format the level and the reason, where that does not fit in brief; in a narrow column the age of a stale row."""
+    health, stale = member.health, member.row.stale_since
+    word = LEVEL_WORDS.get(health.level, UNKNOWN_WORD)
+    if width < _BRIEF_FROM:
+        return word if stale is None else f"{word} {format_age(member.now - stale)}"
+    whole = f"{word} {safe(health.reason, member.glyphs)}"
+    fits = width >= _REASON_FROM or cells(whole) <= width
+    return whole if fits else f"{word} {safe(health.brief, member.glyphs)}".rstrip()
+
+
+def _show_id(member: Member, width: int) -> str:
+    """Format the id of an instance; of the address of another target rather the end, which tells more."""
+    text = safe(member.row.instance_id, member.glyphs) or NOT_KNOWN
+    return text if isinstance(member.row.instance_id, int) else last_cells(text, width, member.glyphs)
+
+
+def _show_name(member: Member, width: int) -> str:
+    name = "" if member.row.name == str(member.row.instance_id) else safe(member.row.name, member.glyphs)
+    return both_ends(name, width, member.glyphs) or NOT_KNOWN
+
+
+def _show_trend(member: Member, width: int) -> str:
+    losses = [sample.values.get("loss") for sample in member.recent(member.row.key)]
+    return format_sparkline(losses, width, ascii=member.glyphs.ascii).rstrip() or NOT_KNOWN
 
 
 def _show_temperature(row: TrainingMetrics) -> str:
@@ -262,8 +291,8 @@ def _show_temperature(row: TrainingMetrics) -> str:
 
 
 COLUMNS: tuple[Column[Member], ...] = (
-    Column("ID", "<", _outside(lambda row: row.instance_id)),
-    Column("NAME", "<", _outside(lambda row: row.name if row.name != str(row.instance_id) else None)),
+    Column("ID", "<", _show_id),
+    Column("NAME", "<", _show_name),
     Column("GPU", "<", _show_gpu),
     Column("STATUS", "<", show_status),
     Column("PROGRESS", "<", _show_progress),
@@ -274,6 +303,7 @@ COLUMNS: tuple[Column[Member], ...] = (
     Column("RAM%", ">", _plain(lambda row: format_percent(row.ram_util))),
     Column("TEMP", ">", _plain(_show_temperature)),
     Column("LOSS", ">", _plain(lambda row: format_number(row.loss))),
+    Column("TREND", "<", _show_trend, "LOSS TREND"),
     Column("STEPS/S", ">", _plain(lambda row: format_number(row.steps_per_second))),
     Column("$/H", ">", _plain(lambda row: format_price(row.cost_per_hour))),
     Column("TOTAL", ">", _plain(lambda row: format_total(row.total_cost))),
@@ -292,8 +322,9 @@ def table_columns(rows: Sequence[TrainingMetrics], width: int) -> Layout[Member]
 def table_line(
     member: Member, layout: Layout[Member], view: FleetView, *, selected: bool = False, marked: bool = False
 ) -> Line:
-    """Format one member. Stale ones are dim; status and health have the colour of the health."""
+    """Format one member. Stale ones are dim; its health and the values that are the reason have the health's colour."""
     base = "selected" if selected else "dim" if member.row.stale_since is not None else ""
     level = base or LEVEL_STYLES.get(member.health.level, "")
+    why = [title for field in member.health.fields for title in COLUMNS_OF[field]]
     margin = (">" if selected else " ") + ("*" if marked else " ")
-    return row_line(margin, layout, member, {"STATUS": level, "HEALTH": level}, view, base)
+    return row_line(margin, layout, member, dict.fromkeys([*why, "HEALTH"], level), view, base)
