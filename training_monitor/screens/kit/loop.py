@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Generic
 
@@ -14,6 +15,7 @@ from training_monitor.screens.kit.terminal import Terminal, open_terminal
 from training_monitor.screens.kit.view import Do, S, V, said
 
 _TICK_SECONDS = 1.0
+_MESSAGE_SECONDS = 8.0  # that a message stays when no key is pressed
 _TURN_SECONDS = 0.001  # switch interval: a key press must not wait long for threads that parse replies
 
 
@@ -65,8 +67,13 @@ def run_screen(app: App[V, S], session: Session[V, S], view: V) -> None:
 
 
 def _show(app: App[V, S], session: Session[V, S], view: V, terminal: Terminal) -> None:
+    message, said_at = "", 0.0
     while True:
         snapshot, view = session.look(view)
+        if view.message != message:
+            message, said_at = view.message, time.monotonic()
+        elif time.monotonic() - said_at >= _MESSAGE_SECONDS:
+            view = said(view, "")
         frame = render_screen(app, snapshot, view, *terminal.size())
         terminal.draw(frame.lines)
         view = frame.view
@@ -75,6 +82,7 @@ def _show(app: App[V, S], session: Session[V, S], view: V, terminal: Terminal) -
         if keys is None:
             return
         for key in keys:
+            said_at = time.monotonic()
             view, commands = update(app, view, key, snapshot)
             for command in commands:
                 if command == Do("quit"):
