@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.loopback.vast import LIST, VastApi, failure
 from tests.loopback.vast_rows import KEY
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.jobs.process_jobs import start_process_job
-from training_monitor.screens.fleet.view import ORDERS
+from training_monitor.screens.fleet.app import SORTS
 
 COMMAND = (sys.executable, "-m", "training_monitor")
 FIRST = 30007001
@@ -113,6 +114,9 @@ def row(number: int) -> str:
     return rf"^>.{number} "
 
 
+IN_ORDER: Keys = (("s", "i ID"), ("i", "▲ ID"), ("g", row(FIRST)))
+
+
 def moves(last: int) -> Keys:
     return (
         ("Down", row(FIRST + 1)),
@@ -131,19 +135,11 @@ def moves(last: int) -> Keys:
 
 
 def sorts(last: int) -> Keys:
-    """Through all columns, one way and the other, and back to the fleet's own order."""
-    return (
-        *(("s", rf"▲ {re.escape(title)}( |$)") for title in ORDERS),
-        ("s", "in the fleet's own order"),
-        ("S", "▼ order"),
-        ("g", row(last)),
-        ("s", "▼ ID"),
-        ("g", row(last)),
-        ("S", "▲ ID"),
-        ("g", row(FIRST)),
-        *(("s", rf"▲ {re.escape(title)}( |$)") for title in (*ORDERS,)[1:]),
-        ("s", "in the fleet's own order"),
-    )
+    """Through all columns, one way and the other, back to the worst first, and at last by id again."""
+    by_id = (("s", r"i ID +n NAME"), ("i", "▲ ID"))
+    shown = [(("s", "i ID"), (letter, f"[▲▼] {re.escape(title)}")) for title, letter in SORTS.items()]
+    turned = (("g", row(FIRST)), ("S", "▼ ID"), ("g", row(last)))
+    return (*chain.from_iterable(shown), *by_id, *turned, ("s", "i ID"), ("o", "worst first"), *IN_ORDER)
 
 
 def groups(names: Sequence[str], total: int) -> Keys:
@@ -194,8 +190,8 @@ def press_each(screen: Screen, keys: Keys) -> None:
 def press_all_keys(screen: Screen, total: int, named: Sequence[str]) -> None:
     """Press every key that needs nobody to answer, and see on the screen what it does; all are back where they were."""
     last = FIRST + total - 1
-    screen.shows(rf"  all, {total} members  refreshed", row(FIRST), r"q quit +r refresh")
-    press_each(screen, (*moves(last), *sorts(last), *groups(named, total), *PAGES, *MARKS))
+    screen.shows(rf"  all, {total} members  refreshed", r"q quit +r refresh")
+    press_each(screen, (*IN_ORDER, *moves(last), *sorts(last), *groups(named, total), *PAGES, *MARKS))
     screen.press("Escape")
     screen.hides(r"^.\*3000")
     press_filter(screen, total)
@@ -262,7 +258,8 @@ def test_every_key_is_answered_with_real_instances(screen: Screen, account: Acco
 def test_all_of_500_rows_can_be_reached(screen: Screen, account: Account) -> None:
     account.rent(500, running=1)
     screen.start("200x60", *account.vast())
-    screen.shows("all, 500 members", row(FIRST))
+    screen.shows("all, 500 members")
+    press_each(screen, IN_ORDER)
     seen: set[int] = set()
     while FIRST + 499 not in seen:
         before = screen.text()
@@ -321,7 +318,8 @@ def test_only_the_instances_that_were_named_are_shown(screen: Screen, account: A
 def test_stop_and_destroy_reach_the_account_once_the_words_were_typed(screen: Screen, account: Account) -> None:
     account.rent(5)
     screen.start("80x24", *account.vast())
-    screen.shows("3 ok", row(FIRST))
+    screen.shows("3 ok")
+    press_each(screen, IN_ORDER)
     for key, typed in (("D", f"destroy {FIRST} "), ("D", "y"), ("x", f"Stop {FIRST}"), ("x", "")):
         screen.press(key)
         screen.shows("To go on, type")
@@ -479,7 +477,7 @@ def test_rows_of_nulls_wrong_types_and_harmful_text_are_shown_a_line_each(screen
     account.add(FIRST + 4, actual_status=None, ssh_host=None, ssh_port=None, gpu_util=float("1e9"))
     account.add(FIRST + 5, ssh_host="-oProxyCommand=touch hit")
     screen.start("200x60", *account.vast())
-    screen.shows("all, 6 members", row(FIRST), "2 ok")
+    screen.shows("all, 6 members", rf"^..{FIRST} ", "2 ok")
     lines = screen.text().splitlines()
     assert [line[2:10] for line in lines[2:8]] == [str(FIRST + number) for number in range(6)]
     assert lines[0].startswith(" vast.ai ") and lines[59].startswith("q quit")
@@ -517,7 +515,7 @@ def test_pods_hosts_instances_and_jobs_are_one_fleet(screen: Screen, account: Ac
     command = (*COMMAND, "fleet", "--log-path", account.pattern, "--interval", NEVER, *words)
     screen.start("200x60", *command)
     screen.shows("all, 4 members", "4 ok")
-    screen.shows(r"^> local.* 4/9 ", r"^  ssh://.* 10/100 ", r"^  head.* 10/100 ", rf"^  {FIRST} .* 10/100 ")
+    screen.shows(r"^. local.* 4/9 ", r"^. .*@127\S+ .* 10/100 ", r"^. head.* 10/100 ", rf"^. {FIRST} .* 10/100 ")
     screen.press("D")
     screen.shows("type   destroy local")
     screen.type("destroy local")

@@ -135,7 +135,7 @@ def _draw_help(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
 
 
 _AGAIN = "the same letter once more: the other way round"
-_SORTS = {
+SORTS = {
     "ID": "i",
     "NAME": "n",
     "GPU": "c",
@@ -191,7 +191,7 @@ APP: App[FleetView, FleetSnapshot] = App(
     {
         "main": Screen(draw_main, _MAIN, section="the table"),
         "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed"),
-        "sort": Screen(draw_main, sort_keys(TABLE, _SORTS), section="the order, after s", note=_AGAIN),
+        "sort": Screen(draw_main, sort_keys(TABLE, SORTS), section="the order, after s", note=_AGAIN),
         "detail": Screen(draw_detail, _DETAIL, section="one member"),
         "comparison": Screen(draw_comparison, _PAGE),
         "alerts": Screen(draw_alerts, _PAGE),
