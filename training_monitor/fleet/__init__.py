@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from training_monitor.fleet.history import *
     from training_monitor.fleet.metrics import *
     from training_monitor.fleet.mock import *
+    from training_monitor.fleet.prometheus import *
     from training_monitor.fleet.trends import *
     from training_monitor.fleet.values import *
 
@@ -22,6 +23,7 @@ __all__, __getattr__, __dir__ = export_names(
         "fleet.history": "History",
         "fleet.metrics": "Health Thresholds TrainingMetrics",
         "fleet.mock": "MockFleet",
+        "fleet.prometheus": "format_metrics",
         "fleet.trends": "compare_runs project_cost trend",
         "fleet.values": "FleetAlert MemberSpec FleetSample FleetSnapshot FleetSummary",
     },

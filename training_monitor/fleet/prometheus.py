@@ -1,0 +1,358 @@
+"""Format a fleet for Prometheus, in its text format 0.0.4. Pure.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/ defines the format, docs/metrics.md lists the metrics. All
+are gauges in base units. What is unknown has no sample; what the log of a training shows may be NaN or infinite. Labels
+are masked, printable and bounded, and their values are keys, names of the settings, or words of this package: reasons
+and messages are in no label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from math import isfinite, isnan
+
+from training_monitor import __version__
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
+from training_monitor.core.shown import shown
+from training_monitor.core.units import known_number
+from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, has_nan
+from training_monitor.fleet.rows import HEALTH_LEVELS
+from training_monitor.fleet.values import FleetSnapshot, sample_of
+from training_monitor.judging.judge import ENDS, NOBODY_LOOKED, STATES, VERDICTS
+from training_monitor.vast.cost import HOUR
+
+PREFIX = "training_monitor_"
+MOST_MEMBERS = 2000
+MOST_KEY, MOST_WORD = 200, 100  # characters of a label
+MOST_EXTRA = 50  # values of a member by the user's own log patterns
+MOST_WHOLE = 2.0**53  # below, a float is an exact whole number
+UNKNOWN = "unknown"  # the state, verdict and level of what is not known
+_Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric: its whole name, what it is, and the samples that are known."""
+
+    name: str
+    help: str
+    samples: Sequence[tuple[_Labels, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMember:
+    """A member under its label. `now` is what is known of it at present: nothing unless it answered the last look."""
+
+    label: str
+    row: TrainingMetrics
+    level: str
+    now: Mapping[str, float | None]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its training was seen at the last look."""
+        return self.row.error is None and self.row.absent is None
+
+    @property
+    def state(self) -> str:
+        """The state of its training; an earlier one is known only if that was an end."""
+        return self.row.verdict.state if self.row.verdict and self._is_judged else UNKNOWN
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on its training."""
+        return self.row.verdict.verdict if self.row.verdict and self._is_judged else UNKNOWN
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.row.error is None or (self.row.verdict is not None and self.row.verdict.state in ENDS)
+
+
+def format_metrics(snapshot: FleetSnapshot, thresholds: Thresholds) -> str:
+    """Return all metrics of a fleet, whose members' levels of health follow from `thresholds`."""
+    return _format(list_metrics(snapshot, thresholds))
+
+
+def format_last_look(snapshot: FleetSnapshot) -> str:
+    """Return what still holds when nobody looks any more: when the last look was, and no state of any member."""
+    return _format(_metrics_of_looks(snapshot))
+
+
+def list_metrics(snapshot: FleetSnapshot, thresholds: Thresholds) -> list[Metric]:
+    """Return all metrics, also those without a sample."""
+    members = list(_shown_members(snapshot, thresholds))
+    return [*_metrics_of_looks(snapshot), *_metrics_of_fleet(snapshot), *_metrics_of_members(members)]
+
+
+# ---------------------------------------------------------------- text
+
+
+def _format(metrics: Iterable[Metric]) -> str:
+    return "".join(chain.from_iterable(_lines(metric) for metric in metrics if metric.samples))
+
+
+def _lines(metric: Metric) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} gauge\n"
+    for labels, value in metric.samples:
+        inside = ",".join(f'{name}="{_escape(text)}"' for name, text in labels)
+        yield f"{metric.name}{{{inside}}} {_number(value)}\n" if inside else f"{metric.name} {_number(value)}\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if isnan(value):
+        return "NaN"
+    if not isfinite(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < MOST_WHOLE else repr(value)
+
+
+def _label(text: str, length: int = MOST_WORD) -> str:
+    """Return a foreign text as the value of a label; masked before it is cut, since a part of a secret is one too."""
+    return redact(shown(text))[:length]
+
+
+# ---------------------------------------------------------------- members
+
+
+def _shown_members(snapshot: FleetSnapshot, thresholds: Thresholds) -> Iterator[ShownMember]:
+    rows = snapshot.rows[:MOST_MEMBERS]
+    for label, row in zip(_different_labels(rows), rows):
+        now = sample_of(row, snapshot.timestamp).values if row.error is None else {}
+        yield ShownMember(label, row, row.health(thresholds, snapshot.timestamp).level, now)
+
+
+def _different_labels(rows: Iterable[TrainingMetrics]) -> Iterator[str]:
+    """Yield a label for each member; keys that look the same once masked and cut are numbered, as a~2."""
+    numbers = Counter[str]()
+    for row in rows:
+        label = wanted = _label(row.key or str(row.instance_id), MOST_KEY)
+        while numbers[label]:
+            numbers[wanted] += 1
+            label = f"{wanted}~{numbers[wanted]}"
+        numbers[label] += 1
+        yield label
+
+
+def has_answered(row: TrainingMetrics) -> bool | None:
+    """Return whether a member answered the last look; None if it was not asked, as a stopped or lost machine."""
+    if row.status == "lost":
+        return None
+    if row.error is not None:
+        return False
+    is_asked = isinstance(row.instance_id, str) or row.status == "running"
+    was_seen = row.absent is not None or row.verdict not in (None, NOBODY_LOOKED)
+    return True if is_asked and was_seen else None
+
+
+def _flag(is_so: bool | None) -> float | None:
+    return None if is_so is None else float(is_so)
+
+
+def _ratio(percent: float | None) -> float | None:
+    """Return a share of 0 to 1; None where per cent are unknown or impossible."""
+    return None if percent is None else _share(percent / 100.0)
+
+
+def _share(share: float | None) -> float | None:
+    return share if share is not None and 0.0 <= share <= 1.0 else None
+
+
+def _is_finite_loss(member: ShownMember) -> float | None:
+    """Return 1 or 0; None without a loss at present."""
+    is_nan = has_nan(member.row)
+    return float(not is_nan) if member.is_current and (is_nan or member.row.loss is not None) else None
+
+
+def _steps_per_second(member: ShownMember) -> float | None:
+    """Return the speed; None where it is an earlier one, since the training stalls or has ended."""
+    return None if member.state in ("stalled", *ENDS) else member.now.get("steps_per_second")
+
+
+def _of_stall(member: ShownMember, name: str) -> float | None:
+    """Return a field of the verdict; None unless the training runs, or may run."""
+    if not member.is_current or member.row.verdict is None or member.state in ENDS:
+        return None
+    found: float | None = getattr(member.row.verdict, name)
+    return found
+
+
+_OfMember = Callable[[ShownMember], float | None]
+_NUMBERS: dict[str, tuple[str, _OfMember]] = {
+    "up": ("Whether the member answered the last look (1 or 0).", lambda m: _flag(has_answered(m.row))),
+    "last_seen_timestamp_seconds": ("When the member was last seen.", lambda m: m.row.last_updated),
+    "step": ("The optimizer step.", lambda m: m.now.get("step")),
+    "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),
+    "epoch": ("The number of the epoch, as in the log.", lambda m: m.now.get("epoch")),
+    "planned_epochs": ("Epochs of the whole training.", lambda m: m.row.total_epochs if m.is_current else None),
+    "progress_ratio": (
+        "How much of the training is done.",
+        lambda m: _ratio(m.row.progress_percentage()) if m.is_current else None,
+    ),
+    "steps_per_second": ("Steps per second of a training that makes some.", _steps_per_second),
+    "step_age_seconds": ("How long no step was seen.", lambda m: _of_stall(m, "seconds_without_step")),
+    "stall_limit_seconds": ("From how long without a step on it is a stall.", lambda m: _of_stall(m, "limit_seconds")),
+    "log_age_seconds": ("How long nothing was written to the log.", lambda m: m.row.log_age if m.is_current else None),
+    "runtime_seconds": ("How long the training has run.", lambda m: m.now.get("runtime_seconds")),
+    "remaining_seconds": ("How long the training will still run, estimated.", lambda m: m.now.get("eta_seconds")),
+    "loss_finite": ("Whether the loss is a finite number (1 or 0).", _is_finite_loss),
+    "gpu_utilization_ratio": ("Mean utilization of the GPUs.", lambda m: _ratio(m.now.get("gpu_utilization"))),
+    "gpu_memory_utilization_ratio": (
+        "Used share of the GPUs' memory.",
+        lambda m: _ratio(m.now.get("memory_utilization")),
+    ),
+    "gpu_power_ratio": ("Mean power draw of the GPUs, over its limit.", lambda m: _share(m.now.get("gpu_power"))),
+    "gpu_temperature_celsius": ("Temperature of the hottest GPU.", lambda m: m.now.get("gpu_temperature")),
+    "memory_utilization_ratio": ("Used share of the machine's memory.", lambda m: _ratio(m.now.get("ram_utilization"))),
+    "disk_utilization_ratio": (
+        "Used share of the disk that the training writes to.",
+        lambda m: _ratio(m.now.get("disk_utilization")),
+    ),
+    "price_dollars_per_hour": ("Price of the rented machine.", lambda m: m.row.cost_per_hour),
+    "cost_dollars": ("Cost of the rented machine since its rental began.", lambda m: m.row.total_cost),
+}
+_FROM_LOG: dict[str, tuple[str, _OfMember]] = {  # may be NaN or infinite
+    "loss": ("The loss, NaN if the log says so.", lambda m: m.now.get("loss")),
+    "learning_rate": ("The learning rate.", lambda m: m.now.get("learning_rate")),
+    "gradient_norm": ("The norm of the gradient.", lambda m: m.now.get("grad_norm")),
+}
+_CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
+    "health": ("Whether this is its level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
+    "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.state),
+    "verdict": ("Whether this is the verdict on its training (1 or 0).", "verdict", VERDICTS, lambda m: m.verdict),
+}
+
+
+def _metrics_of_members(members: Sequence[ShownMember]) -> Iterator[Metric]:
+    yield _metric("member_info", "Name and GPUs of a member (always 1).", map(_info, members))
+    yield _metric("member_group", "A group of a member, empty without one (always 1).", _groups(members))
+    for name, (help, label, words, choose) in _CHOICES.items():
+        yield _metric(name, help, _choices(members, label, words, choose))
+    for name, (help, of) in _NUMBERS.items():
+        yield _metric(name, help, ((_named(member), known_number(of(member))) for member in members))
+    for name, (help, of) in _FROM_LOG.items():
+        yield _metric(name, help, ((_named(member), _float(of(member))) for member in members))
+    yield _metric("log_value", "A value found by a log pattern of the settings.", _extra(members))
+
+
+_Found = Iterable[tuple[_Labels, float | None]]
+
+
+def _metric(name: str, help: str, found: _Found) -> Metric:
+    samples = [(labels, value) for labels, value in found if value is not None]
+    return Metric(PREFIX + name, help, samples)
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _named(member: ShownMember, *more: tuple[str, str]) -> _Labels:
+    return (("member", member.label), *more)
+
+
+def _info(member: ShownMember) -> tuple[_Labels, float]:
+    name, gpu = _label(member.row.name), _label(member.row.gpu_type or "")
+    return _named(member, ("name", name), ("gpu", gpu)), 1.0
+
+
+def _groups(members: Sequence[ShownMember]) -> _Found:
+    for member in members:
+        for group in dict.fromkeys(map(_label, member.row.groups or ("",))):
+            yield _named(member, ("group", group)), 1.0
+
+
+def _choices(
+    members: Sequence[ShownMember], label: str, words: Sequence[str], choose: Callable[[ShownMember], str]
+) -> _Found:
+    for member in members:
+        chosen = choose(member)
+        for word in words:
+            yield _named(member, (label, word)), float(word == chosen)
+
+
+def _extra(members: Sequence[ShownMember]) -> _Found:
+    for member in members:
+        found = member.row.extra if member.is_current else {}
+        values = {_label(name): value for name, value in found.items()}
+        for name, value in list(values.items())[:MOST_EXTRA]:
+            yield _named(member, ("name", name)), _float(value)
+
+
+# ---------------------------------------------------------------- the fleet
+
+
+def _metrics_of_looks(snapshot: FleetSnapshot) -> Iterator[Metric]:
+    seen = [row.last_updated for row in snapshot.rows]
+    times = [when for when in (snapshot.listed_at, *seen) if when is not None]
+    yield _metric("build_info", "Version of the exporter (always 1).", [((("version", __version__),), 1.0)])
+    yield _metric("look_interval_seconds", "Time between two looks.", [((), known_number(snapshot.interval))])
+    last = known_number(max(times, default=None))
+    yield _metric("last_look_timestamp_seconds", "When any member, or the account, last answered.", [((), last)])
+
+
+_OfFleet = Callable[[FleetSnapshot], float | None]
+_SUMS: dict[str, tuple[str, _OfFleet]] = {
+    "members_omitted": (
+        f"Members beyond {MOST_MEMBERS}, which have no series of their own.",
+        lambda s: max(0, len(s.rows) - MOST_MEMBERS),
+    ),
+    "account_up": (
+        "Whether the account's machines could be listed (1 or 0).",
+        lambda s: None if s.error is None and s.listed_at is None else float(s.error is None),
+    ),
+    "fleet_dollars_per_hour": (
+        "Sum of the known prices, of the whole account where there is one.",
+        lambda s: _least(s.summary.dollars_per_hour, s.summary.unpriced),
+    ),
+    "machines_without_price": ("Rented machines whose price is unknown.", lambda s: s.summary.unpriced),
+    "fleet_cost_dollars": (
+        "Sum of the known costs of the members' rentals.",
+        lambda s: _least(s.summary.dollars_spent, s.summary.without_total),
+    ),
+    "fleet_remaining_seconds": (
+        "How long until the last training with an estimate ends.",
+        lambda s: s.summary.seconds_to_completion,
+    ),
+    "fleet_remaining_cost_dollars": (
+        "What the trainings with an estimate and a price will still cost.",
+        lambda s: s.summary.dollars_to_completion,
+    ),
+    "credit_dollars": ("Credit of the account.", lambda s: s.summary.credit if s.error is None else None),
+    "credit_remaining_seconds": (
+        "How long the credit lasts at this rate, at most.",
+        lambda s: None if s.summary.credit_hours is None or s.error is not None else s.summary.credit_hours * HOUR,
+    ),
+    "hidden_machines": (
+        "Rented machines of the account that are no members.",
+        lambda s: None if s.listed_at is None else s.summary.hidden,
+    ),
+    "hidden_dollars_per_hour": (
+        "Price of the rented machines that are no members.",
+        lambda s: None if s.listed_at is None else s.summary.hidden_dollars_per_hour,
+    ),
+}
+
+
+def _metrics_of_fleet(snapshot: FleetSnapshot) -> Iterator[Metric]:
+    """Yield the sums. An account that was never listed has unknown machines: of a fleet with one, no sum is known."""
+    is_known = snapshot.error is None or snapshot.listed_at is not None
+    levels = snapshot.summary.levels.items() if is_known else ()
+    counts = (((("level", level),), known_number(count)) for level, count in levels)
+    yield _metric("members", "Members by level of health.", counts)
+    for name, (help, of) in _SUMS.items():
+        value = of(snapshot) if is_known or name == "account_up" else None
+        yield _metric(name, help, [((), known_number(value))])
+    alerts = Counter((("kind", _label(each.kind)), ("level", _label(each.level))) for each in snapshot.alerts)
+    yield _metric("recent_alerts", "Alerts by kind and level among the last ones, at most 200.", alerts.items())
+
+
+def _least(known: float, unknown: int) -> float | None:
+    """Return a sum of what is known, which is the least that it can be; None where nothing is known of it."""
+    return None if unknown and not known else known
