@@ -54,6 +54,12 @@ GROUPS: dict[str, dict[str, Command]] = {
             ("my-pod ssh://me@gpu1 vast://30007012", "nightly --notify --once"),
             "[TARGET]",
         ),
+        "metrics": Command(
+            "metrics",
+            "what `fleet` sees, for Prometheus: on stdout, or in a file for node_exporter",
+            ("my-pod ssh://me@gpu1", "nightly --textfile /var/lib/prometheus/node-exporter/fleet.prom"),
+            "[TARGET]",
+        ),
         "top": Command(
             "top",
             "runs that write progress files: processes, signals, variables, outputs, CSV",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
@@ -37,28 +37,34 @@ PIPED_WIDTH = 400  # wide enough that nothing is cut
 def vast(args: Namespace) -> int:
     """Run `vast` and return the exit status."""
     if args.mock:
-        config = _changed(FleetConfig(), args)
+        config = changed(FleetConfig(), args)
         mock = MockFleet(args.instances or (), config=config)
         _check_group(args.group, mock.snapshot().groups)
         return _show(mock, args, "vast.ai (mock)", config)
-    config = _changed(load_fleet_config(), args)
+    config = changed(load_fleet_config(), args)
     _check_group(args.group, config.groups)
     specs = [spec for number in args.instances or () for spec in config.specs_of(f"vast://{number}")]
-    return _watch(specs, args, "vast.ai", config, whole_account=not specs)
+    with open_monitor(specs, args, config, whole_account=not specs) as monitor:
+        return _show(monitor, args, "vast.ai", config)
 
 
 def fleet(args: Namespace) -> int:
     """Run `fleet` and return the exit status."""
-    config = _changed(load_fleet_config(), args)
+    config = changed(load_fleet_config(), args)
     _check_group(args.group, config.groups)
-    words = args.targets or list(config.groups)
-    specs = [spec for word in words for spec in config.groups.get(word) or [parse_member(word)]]
+    with open_monitor(read_specs(args.targets, config), args, config) as monitor:
+        return _show(monitor, args, "fleet", config)
+
+
+def read_specs(words: Sequence[str], config: FleetConfig) -> list[MemberSpec]:
+    """Return the members that TARGETs or names of groups stand for, by default all groups. Raises SettingsError."""
+    specs = [spec for word in words or config.groups for spec in config.groups.get(word) or [parse_member(word)]]
     if not specs:
         raise SettingsError("TARGET", None, "targets, or groups in the settings file: [fleet.groups] NAME = [TARGET]")
-    return _watch(specs, args, "fleet", config)
+    return specs
 
 
-def _changed(config: FleetConfig, args: Namespace) -> FleetConfig:
+def changed(config: FleetConfig, args: Namespace) -> FleetConfig:
     """Return the configuration overridden by the command line."""
     if args.interval:
         config = replace(config, interval=args.interval)
@@ -73,16 +79,18 @@ def _check_group(name: str | None, groups: Collection[str]) -> None:
         raise SettingsError("--group", name, f"a group ({known})")
 
 
-def _watch(
-    specs: Sequence[MemberSpec], args: Namespace, title: str, config: FleetConfig, *, whole_account: bool = False
-) -> int:
+@contextmanager
+def open_monitor(
+    specs: Sequence[MemberSpec], args: Namespace, config: FleetConfig, *, whole_account: bool = False
+) -> Iterator[FleetMonitor]:
+    """Yield a monitor with history, notices and heartbeat as the command line says. Raises SettingsError."""
     namespace = getattr(args, "namespace", "default")
     for spec in specs:
         parse_target(spec.target, namespace=namespace)  # before the screen hides errors
     with ExitStack() as stack:
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         outbox = stack.enter_context(open_outbox(args.notify))
-        monitor = FleetMonitor(
+        yield FleetMonitor(
             specs,
             whole_account=whole_account,
             config=config,
@@ -93,7 +101,6 @@ def _watch(
             namespace=namespace,
             store=Store(),
         )
-        return _show(monitor, args, title, config)
 
 
 def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig) -> int:
@@ -101,7 +108,7 @@ def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig)
         from training_monitor.screens.fleet.app import run_fleet
 
         use_few_arenas()
-        _log_beside_the_screen()
+        log_beside_the_screen()
         run_fleet(fleet, read_only=args.read_only, title=title, group=args.group, thresholds=config.thresholds)
         return OK
     fleet.update_all_metrics()
@@ -113,11 +120,11 @@ def _show(fleet: FleetMonitor, args: Namespace, title: str, config: FleetConfig)
         _print_table(snapshot, config)
     if snapshot.error:
         complain(snapshot.error)
-    return _status(snapshot, config)
+    return fleet_status(snapshot, config)
 
 
-def _log_beside_the_screen() -> None:
-    """Log to stderr if it is redirected; on a terminal the log would be written over the screen."""
+def log_beside_the_screen() -> None:
+    """Log to stderr if it is redirected; on a terminal the log would be written over what is shown there."""
     if sys.stderr is not None and not sys.stderr.isatty() and LOG_FILE not in os.environ:
         with suppress(SettingsError):
             setup_logging(log_file="/dev/stderr")
@@ -137,7 +144,7 @@ def _print_table(snapshot: FleetSnapshot, config: FleetConfig) -> None:
     put_lines(table_text(snapshot, table_width(PIPED_WIDTH), terminal_glyphs(), config.thresholds))
 
 
-def _status(snapshot: FleetSnapshot, config: FleetConfig) -> int:
+def fleet_status(snapshot: FleetSnapshot, config: FleetConfig) -> int:
     """Return 1 when a member is in error, 3 when one is unknown or the listing failed."""
     levels = [row.health(config.thresholds, snapshot.timestamp).level for row in snapshot.rows]
     if "error" in levels:

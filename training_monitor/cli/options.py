@@ -147,6 +147,20 @@ def add_vast(command: CommandParser) -> None:
 
 
 def add_fleet(command: CommandParser) -> None:
+    _add_members(command)
+    _add_screen(command)
+
+
+def add_metrics(command: CommandParser) -> None:
+    _add_members(command)
+    command.flag("--vast", "every vast.ai instance that is not stopped, as `training-monitor vast` shows")
+    command.flag("--mock", "made-up instances: needs no network, account or tool")
+    command.value("--textfile", "PATH", "write PATH, for node_exporter, after every look; its name ends with .prom")
+    command.flag("--once", "look once (default without --textfile)")
+    _add_fleet_looks(command)
+
+
+def _add_members(command: CommandParser) -> None:
     command.value(
         "targets",
         "TARGET",
@@ -154,11 +168,16 @@ def add_fleet(command: CommandParser) -> None:
         nargs="*",
     )
     command.namespace()
-    _add_screen(command)
 
 
 def _add_screen(command: CommandParser) -> None:
     command.value("--group", "NAME", "begin with this group; Tab shows the next")
+    command.flag("--once", "look once and print a table (default without a terminal)")
+    command.flag("--read-only", "no key can stop or destroy anything")
+    _add_fleet_looks(command)
+
+
+def _add_fleet_looks(command: CommandParser) -> None:
     command.duration(INTERVAL, "between refreshes (default: 10s)", type=seconds_from(1, below=1e6))
     command.value(
         "--log-path",
@@ -167,8 +186,6 @@ def _add_screen(command: CommandParser) -> None:
         "/workspace/output/*/training.log and others)",
         action="append",
     )
-    command.flag("--once", "look once and print a table (default without a terminal)")
-    command.flag("--read-only", "no key can stop or destroy anything")
     command.flag("--no-history", "keep nothing for `training-monitor history`")
     command.notify()
     command.heartbeat()

@@ -22,7 +22,7 @@ from training_monitor.cli.parsing import build_parser
 
 COMMANDS = {
     STALL_AFTER: ["stall local", "wait local", "run", "restart local x", "watch local"],
-    INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "top x"],
+    INTERVAL: ["wait local", "run", "restart local x", "watch local", "fleet", "vast", "metrics", "top x"],
     STOP_GRACE: ["stop local x", "watch local", "terminate local"],
     SOFT_LIMIT: ["watch local", "launch"],
     HARD_LIMIT: ["watch local", "launch"],

@@ -14,8 +14,9 @@ import pytest
 
 from tests.fakes import FakeClock
 from training_monitor.cli.live import LiveDisplay, LiveLine
-from training_monitor.cli.output import complain, hint, print_json, put, say
+from training_monitor.cli.output import complain, hint, print_json, put, put_masked, say
 from training_monitor.cli.service import ServiceDisplay
+from training_monitor.core import masking
 from training_monitor.core.models import Event, RunOutcome
 
 THREADS, LINES = 8, 40
@@ -136,6 +137,14 @@ def test_what_is_put_is_not_left_in_a_buffer(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))  # type: ignore[type-var]
     put("a line\nand a part")
     assert raw.getvalue() == b"a line\nand a part"
+
+
+def test_what_is_masked_already_is_put_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = listen(monkeypatch)
+    monkeypatch.setattr(masking._Known, "values", ("12345678",))
+    put("cost 0.12345678\n")
+    put_masked("cost 0.12345678\n")
+    assert stdout.getvalue() == "cost 0.***\ncost 0.12345678\n"
 
 
 def test_a_live_line_on_a_terminal_is_replaced_by_an_event_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,16 @@ def test_a_file_is_readable_by_all_but_for_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640
 
 
+def test_a_public_file_is_readable_by_all_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_atomically(tmp_path / "a.prom", "a 1\n", public=True)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.prom").stat().st_mode) == 0o644
+    assert os.listdir(tmp_path) == ["a.prom"]
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "a.json"
     folder.mkdir()

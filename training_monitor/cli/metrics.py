@@ -1,0 +1,93 @@
+"""`metrics`: what a fleet sees, in the text format of Prometheus, once on stdout or again and again in a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from argparse import Namespace
+from contextlib import AbstractContextManager, nullcontext
+
+from training_monitor.cli.fleet import changed, fleet_status, log_beside_the_screen, open_monitor, read_specs
+from training_monitor.cli.output import complain, hint, put_masked
+from training_monitor.core.engine import use_few_arenas
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.fleet import FleetConfig, FleetMonitor, MockFleet, load_fleet_config
+from training_monitor.fleet.prometheus import format_last_look, format_metrics
+from training_monitor.runs.files import remove_left_beside, write_atomically
+
+
+def metrics(args: Namespace) -> int:
+    """Run the command and return the exit status."""
+    if args.json:
+        args.parser.error("--json: metrics are a text for Prometheus; `fleet --once --json` prints the members as JSON")
+    if args.mock and (args.targets or args.vast):
+        args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
+    config = changed(FleetConfig() if args.mock else load_fleet_config(), args)
+    with _open(args, config) as monitor:
+        if args.textfile and not args.once:
+            _keep_written(monitor, os.path.abspath(args.textfile), config)
+        return _write_once(monitor, args.textfile, config)
+
+
+def _open(args: Namespace, config: FleetConfig) -> AbstractContextManager[FleetMonitor]:
+    if args.mock:
+        return nullcontext(MockFleet(config=config))
+    specs = read_specs(args.targets, config) if args.targets or not args.vast else []
+    return open_monitor(specs, args, config, whole_account=args.vast)
+
+
+def _write_once(monitor: FleetMonitor, path: str | None, config: FleetConfig) -> int:
+    monitor.update_all_metrics()
+    snapshot = monitor.snapshot()
+    text = format_metrics(snapshot, config.thresholds)
+    if path:
+        write_textfile(os.path.abspath(path), text)
+    else:
+        put_masked(text)
+    if snapshot.error:
+        complain(snapshot.error)
+    return fleet_status(snapshot, config)
+
+
+def _keep_written(monitor: FleetMonitor, path: str, config: FleetConfig) -> None:
+    """Look and write, until a signal ends it. Then nobody looks any more, and the file says only since when."""
+    use_few_arenas()
+    log_beside_the_screen()
+    write_textfile(path, format_last_look(monitor.snapshot()))  # whether it can be written shows before the first look
+    remove_left_beside(path)
+    hint(f"{path}: metrics every {config.interval:g} s, until SIGTERM or Ctrl-C")
+    said = ""
+    try:
+        monitor.update_all_metrics()
+        monitor.start()
+        while True:
+            said = _write_again(path, format_metrics(monitor.snapshot(), config.thresholds), said)
+            monitor.clock.sleep(config.interval)
+    except KeyboardInterrupt:
+        _write_again(path, format_last_look(monitor.snapshot()), said)
+        raise
+
+
+def _write_again(path: str, text: str, said: str) -> str:
+    """Write, and print the error if it differs from the one before. Returns the current error."""
+    try:
+        write_textfile(path, text)
+        return ""
+    except TrainingMonitorError as error:
+        if str(error) != said:
+            complain(str(error))
+        return str(error)
+
+
+def write_textfile(path: str, text: str) -> None:
+    """Replace a file at once by one that all users can read.
+
+    Raises:
+        SettingsError: it is no regular file, or its folder takes no file.
+    """
+    try:
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise SettingsError("--textfile", path, "a regular file, or a new one")
+        write_atomically(path, text, public=True)
+    except OSError as error:
+        raise SettingsError("--textfile", path, f"a file that can be written: {error.strerror}") from error
