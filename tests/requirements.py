@@ -15,9 +15,16 @@ from typing import NoReturn
 
 import pytest
 
-NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome")}  # where they are not the tool's own
+NAMES = {  # where they are not the tool's own
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "alertmanager": ("prometheus-alertmanager", "alertmanager"),
+    "node_exporter": ("prometheus-node-exporter", "node_exporter"),
+}
 MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
-TOOLS = ("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "chromium", "hf", "moto_server", "busybox")
+TOOLS = (
+    *("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "chromium", "hf", "moto_server", "busybox"),
+    *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter"),
+)
 
 
 def require(name: str, path: str | None = None) -> str:
