@@ -21,12 +21,18 @@ def unit(name: str) -> ConfigParser:
     return parser
 
 
-@pytest.mark.parametrize("name", ["worker", "sweeper"])
+@pytest.mark.parametrize("name", ["worker", "sweeper", "metrics"])
 def test_a_unit_starts_a_command_that_exists(name: str) -> None:
     program, *words = shlex.split(unit(f"training-monitor-{name}.service")["Service"]["ExecStart"])
     assert program.endswith("/training-monitor")
     args = build_parser().parse_args(words)
-    assert args.subcommand == {"worker": "worker", "sweeper": "sweep"}[name]
+    assert args.subcommand == {"worker": "worker", "sweeper": "sweep", "metrics": "metrics"}[name]
+
+
+def test_the_metrics_are_where_the_unit_may_write() -> None:
+    service = unit("training-monitor-metrics.service")["Service"]
+    args = build_parser().parse_args(shlex.split(service["ExecStart"])[1:])
+    assert str(Path(args.textfile).parent) == service["ReadWritePaths"] and args.textfile.endswith(".prom")
 
 
 def test_worker_and_sweeper_share_the_state_and_the_sweep_acts_every_15_minutes() -> None:
