@@ -23,6 +23,9 @@ from tests.fakes import FakeClock
 from tests.hostile.texts import HOSTILE
 from tests.integration.commands import run_command
 from tests.integration.conftest import Surroundings, free_port, wait_until
+from tests.integration.scripts import Process
+from tests.loopback.vast import VastApi
+from tests.loopback.vast_rows import KEY
 from tests.metrics_text import Metrics, parse_metrics
 from tests.requirements import require
 from training_monitor.cli.metrics import write_textfile
@@ -141,10 +144,10 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["folder", "link", "pipe"] and os.path.islink(tmp_path / "link")
 
 
-def start(*words: str, folder: Path) -> subprocess.Popen[str]:
-    errors = (folder / "stderr").open("w")
+def start(*words: str, folder: Path) -> Process:
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([*COMMAND, *words], cwd=folder, env=environ, stderr=errors, text=True)
+    with (folder / "stderr").open("w") as errors:
+        return Process([*COMMAND, *words], cwd=folder, env=environ, stderr=errors, text=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -161,28 +164,58 @@ def test_a_signal_ends_it_at_once_and_the_file_says_since_when(surroundings: Sur
     assert not [name for name in os.listdir(surroundings.folder) if name.endswith(".tmp")]
 
 
+def test_a_signal_ends_it_at_once_while_a_target_hangs(surroundings: Surroundings) -> None:
+    (surroundings.tools / "ssh").write_text("#!/bin/sh\ntouch asked; exec sleep 3600\n")
+    (surroundings.tools / "ssh").chmod(0o755)
+    path = surroundings.folder / "fleet.prom"
+    with start("ssh://gpu1", "--textfile", str(path), folder=surroundings.folder) as process:
+        assert wait_until(lambda: (surroundings.folder / "asked").exists(), PATIENCE)
+        process.terminate()
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert "no answer" not in (surroundings.folder / "stderr").read_text()  # it did not wait for the look to fail
+    assert Metrics(path.read_text()).get("last_look_timestamp_seconds") is None
+
+
+def test_the_whole_account_is_exported(vast: VastApi) -> None:
+    for number in (30007001, 30007002):
+        vast.add_instance(number, actual_status="loading", dph_total=0.5)
+    done = run_command("metrics", "--vast", "--no-history")
+    found = Metrics(done.stdout)
+    assert done.returncode == 3 and KEY not in done.stdout + done.stderr
+    assert set(found.by("price_dollars_per_hour", "member").values()) == {0.5}
+    assert found.get("fleet_dollars_per_hour") == 1.0 and found.get("account_up") == 1.0
+    assert found.by("members", "level") == {"healthy": 0.0, "warning": 0.0, "error": 0.0, "unknown": 2.0}
+    assert found.by("up", "member") == {}  # nobody asked machines that are loading
+
+
+def test_nothing_is_known_of_an_account_that_does_not_answer(vast: VastApi) -> None:
+    vast.fail_with = 500
+    done = run_command("metrics", "--vast", "--no-history")
+    found = Metrics(done.stdout)
+    assert done.returncode == 3 and "error:" in done.stderr and found.get("account_up") == 0.0
+    for name in ("members", "fleet_dollars_per_hour", "credit_dollars", "hidden_machines"):
+        assert f"training_monitor_{name}" not in found.samples, name
+
+
 def test_readers_never_see_half_a_file_and_what_fails_is_said_once(surroundings: Surroundings) -> None:
     folder = surroundings.folder / "collected"
     folder.mkdir()
     path = folder / "fleet.prom"
     with start("--mock", "--textfile", str(path), "--interval", "1", folder=surroundings.folder) as process:
-        try:
-            assert wait_until(lambda: path.exists() and "training_monitor_step{" in path.read_text(), PATIENCE)
-            written = set[float]()
-            while len(written) < 3:
-                text = path.read_text()
-                assert text.endswith("\n") and parse_metrics(text)
-                written.add(path.stat().st_mtime)
-                time.sleep(0.05)
-            folder.rename(surroundings.folder / "away")
-            errors = surroundings.folder / "stderr"
-            assert wait_until(lambda: "error:" in errors.read_text(), PATIENCE)
-            (surroundings.folder / "away").rename(folder)
-            before = path.stat().st_mtime
-            assert wait_until(lambda: path.stat().st_mtime > before, PATIENCE)
-            assert errors.read_text().count("error:") == 1
-        finally:
-            process.terminate()
+        assert wait_until(lambda: path.exists() and "training_monitor_step{" in path.read_text(), PATIENCE)
+        written = set[float]()
+        while len(written) < 3:
+            assert parse_metrics(path.read_text())
+            written.add(path.stat().st_mtime)
+            time.sleep(0.05)
+        folder.rename(surroundings.folder / "away")
+        errors = surroundings.folder / "stderr"
+        assert wait_until(lambda: "error:" in errors.read_text(), PATIENCE)
+        (surroundings.folder / "away").rename(folder)
+        before = path.stat().st_mtime
+        assert wait_until(lambda: path.stat().st_mtime > before, PATIENCE)
+        assert errors.read_text().count("error:") == 1
+        process.terminate()
 
 
 # ---------------------------------------------------------------- Prometheus and Alertmanager
@@ -289,7 +322,7 @@ class Monitoring:
         return ["--config.file=alertmanager.yml", "--storage.path=alertmanager", *where]
 
     def _write_prometheus(self, folder: Path) -> None:
-        rules = re.sub(r"for: \d+m", "for: 1s", (EXAMPLES / "alerts.yml").read_text()).replace("> 300 +", "> 5 +")
+        rules = re.sub(r"for: \d+m", "for: 1s", (EXAMPLES / "alerts.yml").read_text()).replace("> 300 +", "> 15 +")
         (folder / "alerts.yml").write_text(rules)
         text = (EXAMPLES / "prometheus.yml").read_text()
         text = re.sub(r"(scrape|evaluation)_interval: \w+", r"\1_interval: 1s", text)
@@ -323,11 +356,11 @@ def monitoring(surroundings: Surroundings) -> Iterator[Monitoring]:
     found.close()
 
 
-def train(log: Path, step: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", TRAINING, str(log), str(step)])
+def train(log: Path, step: int) -> Process:
+    return Process([sys.executable, "-c", TRAINING, str(log), str(step)])
 
 
-def crash(training: subprocess.Popen[bytes], log: Path) -> None:
+def crash(training: Process, log: Path) -> None:
     training.kill()
     training.wait()
     with log.open("a") as file:
@@ -340,31 +373,25 @@ def test_an_alert_fires_clears_and_is_silenced_once_nobody_looks(
     log, told = surroundings.folder / "train.log", monitoring.messages.told
     member, path = f"local#{log}", monitoring.collected / "fleet.prom"
     words = (member, "--textfile", str(path), "--interval", "1", "--no-history")
-    with train(log, 0) as training, start(*words, folder=surroundings.folder) as exporter:
-        try:
-            runs = 'training_monitor_state{state="running"}'
+    runs = 'training_monitor_state{state="running"}'
+    with start(*words, folder=surroundings.folder) as exporter:
+        with train(log, 0) as training:
             assert wait_until(lambda: monitoring.values(runs) == [1.0], PATIENCE)
-            assert monitoring.values("training_monitor_up") == [1.0] and monitoring.values("training_monitor_step")
-            assert monitoring.values("node_textfile_scrape_error") == [0.0]
-
+            assert wait_until(lambda: monitoring.values("training_monitor_up") == [1.0], PATIENCE)
+            assert wait_until(lambda: monitoring.values("node_textfile_scrape_error") == [0.0], PATIENCE)
             crash(training, log)
             assert wait_until(lambda: monitoring.state_of("TrainingFailed") == "active", PATIENCE)
             assert wait_until(lambda: ("TrainingFailed", member, "firing") in told, PATIENCE)
-
-            with train(log, 5000) as again:
-                assert wait_until(lambda: monitoring.state_of("TrainingFailed") is None, PATIENCE)
-                assert wait_until(lambda: ("TrainingFailed", member, "resolved") in told, PATIENCE)
-                assert monitoring.values(runs) == [1.0] and monitoring.state_of("TrainingMonitorStale") is None
-                crash(again, log)
+        with train(log, 5000) as training:
+            assert wait_until(lambda: monitoring.state_of("TrainingFailed") is None, PATIENCE)
+            assert wait_until(lambda: ("TrainingFailed", member, "resolved") in told, PATIENCE)
+            assert wait_until(lambda: monitoring.values(runs) == [1.0], PATIENCE)
+            crash(training, log)
             assert wait_until(lambda: monitoring.state_of("TrainingFailed") == "active", PATIENCE)
-
-            exporter.kill()  # it leaves its file, and in it what is old from now on
-            assert wait_until(lambda: monitoring.state_of("TrainingMonitorStale") == "active", PATIENCE)
-            assert wait_until(lambda: monitoring.state_of("TrainingFailed") == "suppressed", PATIENCE)
-            assert "training_monitor_step{" in path.read_text()
-        finally:
-            for process in (training, exporter):
-                process.kill()
+        exporter.kill()  # it leaves its file, and what that says is old from now on
+        assert wait_until(lambda: monitoring.state_of("TrainingMonitorStale") == "active", PATIENCE)
+        assert wait_until(lambda: monitoring.state_of("TrainingFailed") == "suppressed", PATIENCE)
+        assert "training_monitor_step{" in path.read_text()
 
 
 def test_hostile_names_go_through_node_exporter_to_prometheus(monitoring: Monitoring) -> None:

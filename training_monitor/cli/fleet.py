@@ -37,11 +37,11 @@ PIPED_WIDTH = 400  # wide enough that nothing is cut
 def vast(args: Namespace) -> int:
     """Run `vast` and return the exit status."""
     if args.mock:
-        config = changed(FleetConfig(), args)
+        config = changed_config(FleetConfig(), args)
         mock = MockFleet(args.instances or (), config=config)
         _check_group(args.group, mock.snapshot().groups)
         return _show(mock, args, "vast.ai (mock)", config)
-    config = changed(load_fleet_config(), args)
+    config = changed_config(load_fleet_config(), args)
     _check_group(args.group, config.groups)
     specs = [spec for number in args.instances or () for spec in config.specs_of(f"vast://{number}")]
     with open_monitor(specs, args, config, whole_account=not specs) as monitor:
@@ -50,7 +50,7 @@ def vast(args: Namespace) -> int:
 
 def fleet(args: Namespace) -> int:
     """Run `fleet` and return the exit status."""
-    config = changed(load_fleet_config(), args)
+    config = changed_config(load_fleet_config(), args)
     _check_group(args.group, config.groups)
     with open_monitor(read_specs(args.targets, config), args, config) as monitor:
         return _show(monitor, args, "fleet", config)
@@ -64,7 +64,7 @@ def read_specs(words: Sequence[str], config: FleetConfig) -> list[MemberSpec]:
     return specs
 
 
-def changed(config: FleetConfig, args: Namespace) -> FleetConfig:
+def changed_config(config: FleetConfig, args: Namespace) -> FleetConfig:
     """Return the configuration overridden by the command line."""
     if args.interval:
         config = replace(config, interval=args.interval)

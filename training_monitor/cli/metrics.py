@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
+from typing import NoReturn
 
-from training_monitor.cli.fleet import changed, fleet_status, log_beside_the_screen, open_monitor, read_specs
+from training_monitor.cli.fleet import changed_config, fleet_status, log_beside_the_screen, open_monitor, read_specs
 from training_monitor.cli.output import complain, hint, put_masked
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
 from training_monitor.fleet import FleetConfig, FleetMonitor, MockFleet, load_fleet_config
 from training_monitor.fleet.prometheus import format_last_look, format_metrics
 from training_monitor.runs.files import remove_left_beside, write_atomically
+
+LEAST_SECONDS = 1.0  # between two writes: the looks of a round do not end all at once
 
 
 def metrics(args: Namespace) -> int:
@@ -22,7 +26,7 @@ def metrics(args: Namespace) -> int:
         args.parser.error("--json: metrics are a text for Prometheus; `fleet --once --json` prints the members as JSON")
     if args.mock and (args.targets or args.vast):
         args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
-    config = changed(FleetConfig() if args.mock else load_fleet_config(), args)
+    config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)
     with _open(args, config) as monitor:
         if args.textfile and not args.once:
             _keep_written(monitor, os.path.abspath(args.textfile), config)
@@ -49,20 +53,22 @@ def _write_once(monitor: FleetMonitor, path: str | None, config: FleetConfig) ->
     return fleet_status(snapshot, config)
 
 
-def _keep_written(monitor: FleetMonitor, path: str, config: FleetConfig) -> None:
-    """Look and write, until a signal ends it. Then nobody looks any more, and the file says only since when."""
+def _keep_written(monitor: FleetMonitor, path: str, config: FleetConfig) -> NoReturn:
+    """Write after every look, until a signal ends it. Then nobody looks any more: the file only says since when."""
     use_few_arenas()
     log_beside_the_screen()
-    write_textfile(path, format_last_look(monitor.snapshot()))  # whether it can be written shows before the first look
-    remove_left_beside(path)
-    hint(f"{path}: metrics every {config.interval:g} s, until SIGTERM or Ctrl-C")
-    said = ""
+    changed, said = threading.Event(), ""
+    monitor.listen(changed.set)
     try:
-        monitor.update_all_metrics()
+        write_textfile(path, format_metrics(monitor.snapshot(), config.thresholds))
+        remove_left_beside(path)
+        hint(f"{path}: metrics every {config.interval:g} s, until SIGTERM or Ctrl-C")
         monitor.start()
         while True:
+            monitor.clock.wait(changed, config.interval)
+            changed.clear()
             said = _write_again(path, format_metrics(monitor.snapshot(), config.thresholds), said)
-            monitor.clock.sleep(config.interval)
+            monitor.clock.sleep(LEAST_SECONDS)
     except KeyboardInterrupt:
         _write_again(path, format_last_look(monitor.snapshot()), said)
         raise

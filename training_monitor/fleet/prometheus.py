@@ -140,7 +140,7 @@ def _different_labels(rows: Iterable[TrainingMetrics]) -> Iterator[str]:
         yield label
 
 
-def has_answered(row: TrainingMetrics) -> bool | None:
+def _has_answered(row: TrainingMetrics) -> bool | None:
     """Return whether a member answered the last look; None if it was not asked, as a stopped or lost machine."""
     if row.status == "lost":
         return None
@@ -185,7 +185,7 @@ def _of_stall(member: ShownMember, name: str) -> float | None:
 
 _OfMember = Callable[[ShownMember], float | None]
 _NUMBERS: dict[str, tuple[str, _OfMember]] = {
-    "up": ("Whether the member answered the last look (1 or 0).", lambda m: _flag(has_answered(m.row))),
+    "up": ("Whether the member answered the last look (1 or 0).", lambda m: _flag(_has_answered(m.row))),
     "last_seen_timestamp_seconds": ("When the member was last seen.", lambda m: m.row.last_updated),
     "step": ("The optimizer step.", lambda m: m.now.get("step")),
     "planned_steps": ("Steps of the whole training.", lambda m: m.row.total_steps if m.is_current else None),
@@ -341,8 +341,8 @@ _SUMS: dict[str, tuple[str, _OfFleet]] = {
 
 
 def _metrics_of_fleet(snapshot: FleetSnapshot) -> Iterator[Metric]:
-    """Yield the sums. An account that was never listed has unknown machines: of a fleet with one, no sum is known."""
-    is_known = snapshot.error is None or snapshot.listed_at is not None
+    """Yield the sums. Without a listing, none is known of a fleet whose members, or some of them, come from one."""
+    is_known = snapshot.listed_at is not None or (snapshot.error is None and len(snapshot.rows) > 0)
     levels = snapshot.summary.levels.items() if is_known else ()
     counts = (((("level", level),), known_number(count)) for level, count in levels)
     yield _metric("members", "Members by level of health.", counts)

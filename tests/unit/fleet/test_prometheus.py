@@ -229,9 +229,11 @@ def test_an_unknown_sum_is_absent_and_not_zero() -> None:
 
 
 def test_nothing_is_known_of_an_account_that_was_never_listed() -> None:
-    found = of(summary=FleetSummary(levels={"healthy": 0}), error="vastai: no answer")
-    assert found.get("account_up") == 0.0
-    assert found.by("members", "level") == {} and found.get("fleet_dollars_per_hour") is None
+    for error, up in ((None, None), ("vastai: no answer", 0.0)):
+        found = of(summary=FleetSummary(levels={"healthy": 0}), error=error)
+        assert found.get("account_up") == up
+        assert found.by("members", "level") == {} and found.get("fleet_dollars_per_hour") is None
+    assert of(summary=FleetSummary(levels={"healthy": 0}), listed_at=EPOCH).get("members", level="healthy") == 0.0
 
 
 def test_a_listing_that_failed_leaves_no_credit() -> None:
