@@ -18,6 +18,7 @@ from training_monitor.core.frozen import dataclass
 from training_monitor.core.masking import redact
 from training_monitor.core.shown import shown
 from training_monitor.core.units import known_number
+from training_monitor.core.values import Verdict
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics, has_nan
 from training_monitor.fleet.rows import HEALTH_LEVELS
 from training_monitor.fleet.values import FleetSnapshot, sample_of
@@ -29,7 +30,6 @@ MOST_MEMBERS = 2000
 MOST_KEY, MOST_WORD = 200, 100  # characters of a label
 MOST_EXTRA = 50  # values of a member by the user's own log patterns
 MOST_WHOLE = 2.0**53  # below, a float is an exact whole number
-UNKNOWN = "unknown"  # the state, verdict and level of what is not known
 _Labels = tuple[tuple[str, str], ...]
 
 
@@ -57,18 +57,10 @@ class ShownMember:
         return self.row.error is None and self.row.absent is None
 
     @property
-    def state(self) -> str:
-        """The state of its training; an earlier one is known only if that was an end."""
-        return self.row.verdict.state if self.row.verdict and self._is_judged else UNKNOWN
-
-    @property
-    def verdict(self) -> str:
-        """The verdict on its training."""
-        return self.row.verdict.verdict if self.row.verdict and self._is_judged else UNKNOWN
-
-    @property
-    def _is_judged(self) -> bool:
-        return self.row.error is None or (self.row.verdict is not None and self.row.verdict.state in ENDS)
+    def judged(self) -> Verdict:
+        """The verdict on its training that holds; an earlier one does only if it was the end."""
+        verdict = self.row.verdict or NOBODY_LOOKED
+        return verdict if self.row.error is None or verdict.state in ENDS else NOBODY_LOOKED
 
 
 def format_metrics(snapshot: FleetSnapshot, thresholds: Thresholds) -> str:
@@ -165,22 +157,20 @@ def _share(share: float | None) -> float | None:
 
 
 def _is_finite_loss(member: ShownMember) -> float | None:
-    """Return 1 or 0; None without a loss at present."""
-    is_nan = has_nan(member.row)
-    return float(not is_nan) if member.is_current and (is_nan or member.row.loss is not None) else None
+    """Return 1 or 0; None without a loss, or without a training that goes on."""
+    is_nan, goes_on = has_nan(member.row), member.row.verdict is not None and member.judged.state not in ENDS
+    return float(not is_nan) if member.is_current and goes_on and (is_nan or member.row.loss is not None) else None
 
 
 def _steps_per_second(member: ShownMember) -> float | None:
     """Return the speed; None where it is an earlier one, since the training stalls or has ended."""
-    return None if member.state in ("stalled", *ENDS) else member.now.get("steps_per_second")
+    return None if member.judged.state in ("stalled", *ENDS) else member.now.get("steps_per_second")
 
 
 def _of_stall(member: ShownMember, name: str) -> float | None:
     """Return a field of the verdict; None unless the training runs, or may run."""
-    if not member.is_current or member.row.verdict is None or member.state in ENDS:
-        return None
-    found: float | None = getattr(member.row.verdict, name)
-    return found
+    found: float | None = getattr(member.judged, name)
+    return found if member.is_current and member.judged.state not in ENDS else None
 
 
 _OfMember = Callable[[ShownMember], float | None]
@@ -201,7 +191,7 @@ _NUMBERS: dict[str, tuple[str, _OfMember]] = {
     "log_age_seconds": ("How long nothing was written to the log.", lambda m: m.row.log_age if m.is_current else None),
     "runtime_seconds": ("How long the training has run.", lambda m: m.now.get("runtime_seconds")),
     "remaining_seconds": ("How long the training will still run, estimated.", lambda m: m.now.get("eta_seconds")),
-    "loss_finite": ("Whether the loss is a finite number (1 or 0).", _is_finite_loss),
+    "loss_finite": ("Whether the loss of a training that goes on is finite (1 or 0).", _is_finite_loss),
     "gpu_utilization_ratio": ("Mean utilization of the GPUs.", lambda m: _ratio(m.now.get("gpu_utilization"))),
     "gpu_memory_utilization_ratio": (
         "Used share of the GPUs' memory.",
@@ -224,8 +214,8 @@ _FROM_LOG: dict[str, tuple[str, _OfMember]] = {  # may be NaN or infinite
 }
 _CHOICES: dict[str, tuple[str, str, Sequence[str], Callable[[ShownMember], str]]] = {
     "health": ("Whether this is its level of health (1 or 0).", "level", HEALTH_LEVELS, lambda m: m.level),
-    "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.state),
-    "verdict": ("Whether this is the verdict on its training (1 or 0).", "verdict", VERDICTS, lambda m: m.verdict),
+    "state": ("Whether this is the state of its training (1 or 0).", "state", STATES, lambda m: m.judged.state),
+    "verdict": ("Whether this is the verdict on it (1 or 0).", "verdict", VERDICTS, lambda m: m.judged.verdict),
 }
 
 

@@ -170,6 +170,13 @@ def test_a_loss_that_is_no_number_is_said_as_it_is() -> None:
     assert seen.get("loss_finite", member="gpu1") == 0.0 and seen.get("loss", member="gpu1") is None
 
 
+def test_an_odd_loss_is_no_alarm_once_the_training_has_ended_or_its_machine_is_down() -> None:
+    for status, verdict in (("running", ENDED), ("stopped", None)):
+        found = of(row("vast://1", status, 1, **{**TRAINS, "verdict": verdict, "loss": nan}))
+        assert found.get("loss_finite", member="vast://1") is None
+        assert isnan(found.get("loss", member="vast://1") or 0.0)
+
+
 def test_impossible_values_are_unknown() -> None:
     odd = {"gpu_util": -1.0, "disk_util": 250.0, "memory_util": nan, "gpu_temperature": inf}
     found = of(row(**{**TRAINS, **odd}))
