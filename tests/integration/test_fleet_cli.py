@@ -477,7 +477,8 @@ def test_rows_of_nulls_wrong_types_and_harmful_text_are_shown_a_line_each(screen
     account.add(FIRST + 4, actual_status=None, ssh_host=None, ssh_port=None, gpu_util=float("1e9"))
     account.add(FIRST + 5, ssh_host="-oProxyCommand=touch hit")
     screen.start("200x60", *account.vast())
-    screen.shows("all, 6 members", rf"^..{FIRST} ", "2 ok")
+    screen.shows("all, 6 members", "2 ok")
+    press_each(screen, IN_ORDER)
     lines = screen.text().splitlines()
     assert [line[2:10] for line in lines[2:8]] == [str(FIRST + number) for number in range(6)]
     assert lines[0].startswith(" vast.ai ") and lines[59].startswith("q quit")
@@ -495,7 +496,7 @@ def test_a_machine_that_does_not_answer_keeps_its_row_and_says_for_how_long(scre
     screen.shows("2 ok")
     account.sshd.stop()
     screen.press("r")
-    screen.shows(rf"^> {FIRST} .* 10/100 .*\? \w+ no answer for .*", "2 unknown")
+    screen.shows(rf"^> {FIRST} .* 10/100 .*\? no answer for .*", "2 unknown")
     account.sshd.start()
     account.write("step 12/100 loss 0.4\n")
     screen.press("r")
