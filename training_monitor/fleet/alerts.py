@@ -12,7 +12,7 @@ from math import floor, isfinite
 
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.units import format_duration
-from training_monitor.fleet.config import FleetConfig, RuleState, advance_rule
+from training_monitor.fleet.config import AlertRule, FleetConfig, RuleState, advance_rule, tested_values
 from training_monitor.fleet.metrics import FAILED, LEVELS, TrainingMetrics, failure_of, has_nan, is_finished, is_full
 from training_monitor.fleet.values import FleetAlert, FleetSample, FleetSummary
 from training_monitor.judging.judge import ENDS, format_verdict
@@ -52,6 +52,14 @@ class ToldMember:
     price: float | None = None
     told_price: float | None = None
     rules: Mapping[str, RuleState] = field(default_factory=dict)
+
+    def fired(self) -> set[str]:
+        """Return the names of the rules that have fired and still hold."""
+        return {name for name, state in self.rules.items() if state.fired}
+
+    def going_on(self) -> set[str]:
+        """Return the kinds of the alerts that have begun and not ended."""
+        return {_told_as(kind) for kind in self.open} | {f"rule:{name}" for name in self.fired()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,11 @@ def decide_fleet_alerts(
     return told, found.alerts
 
 
+def _told_as(kind: str) -> str:
+    """Return the kind of the alert that tells of a condition: a machine that is down is told as a failure."""
+    return "failed" if kind == "down" else kind
+
+
 class _Found:
     """Collects the alerts of one row."""
 
@@ -110,15 +123,28 @@ class _Found:
         self.alerts.append(FleetAlert(self.now, self.metrics.key, kind, text[:MOST_TEXT], level, bounded))
 
     def judge(
-        self, told: ToldMember, kind: str, is_so: bool | None, level: str, text: str, generation: float | None = None
+        self,
+        told: ToldMember,
+        kind: str,
+        is_so: bool | None,
+        level: str,
+        text: str,
+        generation: float | None = None,
+        *,
+        over: str = "",
     ) -> ToldMember:
-        """Send an alert that begins or gets worse, and close one that ended; None is unknown and changes nothing."""
+        """Send an alert that begins or gets worse, and close one that ended; None is unknown and changes nothing.
+
+        `over` is told when it has ended, if there is anything to tell.
+        """
         known = told.open.get(kind)
         if is_so is False and known is not None:
+            if over:
+                self.add(f"over:{_told_as(kind)}", "info", over, self.now)
             return replace(told, open={name: each for name, each in told.open.items() if name != kind})
         if not is_so or (known is not None and _SEVERITY.index(known) >= _SEVERITY.index(level)):
             return told
-        self.add("failed" if kind == "down" else kind, level, text, generation)
+        self.add(_told_as(kind), level, text, generation)
         return replace(told, open={**told.open, kind: level})
 
 
@@ -128,10 +154,12 @@ def _judge_machine(told: ToldMember, found: _Found) -> ToldMember:
     if told.ending:
         return told
     is_lost, reason = metrics.status == "lost", failure_of(metrics) or ""
-    told = found.judge(told, "lost", is_lost or _unless_stale(metrics), "error", reason, metrics.last_updated or 0)
+    is_so, seen_at = is_lost or _unless_stale(metrics), metrics.last_updated or 0
+    told = found.judge(told, "lost", is_so, "error", reason, seen_at, over="it is in the account again")
     is_down = metrics.status in _DOWN and reason != ""
     is_up = metrics.status == "running"
-    return found.judge(told, "down", is_down or (_unless_stale(metrics) if is_up else None), "error", reason)
+    is_so = is_down or (_unless_stale(metrics) if is_up else None)
+    return found.judge(told, "down", is_so, "error", reason, over="the machine is up again")
 
 
 def _unless_stale(metrics: TrainingMetrics) -> bool | None:
@@ -146,7 +174,8 @@ def _judge_training(told: ToldMember, found: _Found, before: TrainingMetrics | N
     if metrics.status in ("lost", *_DOWN) or told.ending:
         failure = None
     over = False if metrics.is_running else None
-    told = found.judge(told, "failed", failure is not None or over, level, failure or "")
+    again = f"it runs again{_at_step(metrics)}"
+    told = found.judge(told, "failed", failure is not None or over, level, failure or "", over=again)
     moved = before is not None and None not in (before.step, metrics.step) and before.step != metrics.step
     finished = is_finished(metrics)
     at_work = told.at_work or moved or (metrics.is_running is True and not finished)
@@ -185,14 +214,17 @@ def _judge_values(told: ToldMember, found: _Found, config: FleetConfig) -> ToldM
     metrics, analysis = found.metrics, found.metrics.loss_analysis
     is_nan = has_nan(metrics)
     is_finite = metrics.loss is not None and isfinite(metrics.loss)
-    told = found.judge(told, "nan", is_nan or (False if is_finite else None), "error", f"the loss is {metrics.loss}")
+    again = f"the loss is {metrics.loss:.4g} again" if metrics.loss is not None else ""
+    is_so = is_nan or (False if is_finite else None)
+    told = found.judge(told, "nan", is_so, "error", f"the loss is {metrics.loss}", over=again)
     for kind in ("divergence", "spike"):
         is_so = None if analysis is None else analysis.kind == kind
-        told = found.judge(told, kind, is_so, "warning", analysis.reason if analysis else "")
+        told = found.judge(told, kind, is_so, "warning", analysis.reason if analysis else "", over=again)
     used, limit = metrics.disk_util, config.thresholds.full_disk
     is_empty = used is not None and (limit is None or used <= limit - EMPTIER)
     is_so = is_full(metrics, config.thresholds) or (False if is_empty else None)
-    return found.judge(told, "disk", is_so, "warning", f"its disk is {used or 0:.0f} % full", found.now // DAY)
+    text = f"its disk is {used or 0:.0f} % full"
+    return found.judge(told, "disk", is_so, "warning", text, found.now // DAY, over=f"{text}, no more than that")
 
 
 def _judge_epoch(told: ToldMember, found: _Found, before: TrainingMetrics | None) -> ToldMember:
@@ -245,8 +277,19 @@ def _judge_rules(told: ToldMember, found: _Found, sample: FleetSample, config: F
         states[rule.name] = state
         if fires:
             since = found.now if state.since is None else state.since
-            found.add(f"rule:{rule.name}", _LEVELS[rule.priority], rule.message or rule.when, since)
+            text = f"{rule.message or rule.when}{_values(rule, sample)}"
+            found.add(f"rule:{rule.name}", _LEVELS[rule.priority], text, since)
+        elif rule.name in told.fired() and not state.fired:
+            text = f"{rule.message or rule.when}: no more{_values(rule, sample)}"
+            found.add(f"over:rule:{rule.name}", "info", text, found.now)
     return replace(told, rules=states)
+
+
+def _values(rule: AlertRule, sample: FleetSample) -> str:
+    """Format the values that a rule asks for: ` (gpu_utilization 3.2, loss nan)`."""
+    known = tested_values(rule, sample)
+    shown = (f"{name} {value if isinstance(value, str) else f'{value:.4g}'}" for name, value in known.items())
+    return f" ({', '.join(shown)})" if known else ""
 
 
 def _at_step(metrics: TrainingMetrics) -> str:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from math import isfinite, isnan
 from typing import Annotated, Any, TypeAlias
@@ -190,6 +190,20 @@ def advance_rule(rule: AlertRule, state: RuleState, sample: FleetSample, *, gap:
     since = state.since if watched and state.since is not None else now
     fires = not (state.fired or set_back) and now - since >= condition.duration
     return RuleState(since, now, state.fired or fires), fires
+
+
+def tested_values(rule: AlertRule, sample: FleetSample) -> dict[str, float | str]:
+    """Return the known values of the fields that a rule's condition tests."""
+    values = {field: _value(field, sample) for field in _fields(parse_condition(rule.when).test)}
+    return {field: value for field, value in values.items() if value is not None}
+
+
+def _fields(test: Test) -> Iterator[str]:
+    if isinstance(test, (AllOf, AnyOf)):
+        for each in test.tests:
+            yield from _fields(each)
+    else:
+        yield test.field
 
 
 def judge(test: Test, sample: FleetSample) -> bool | None:

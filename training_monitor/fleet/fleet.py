@@ -231,6 +231,11 @@ class FleetMonitor(Engine):
         for key in dict.fromkeys(keys):
             self._actions.begin(action, key, self._members.get(key))
 
+    def acknowledge(self, identities: Collection[tuple[str, str, int]]) -> None:
+        """Note that a person has taken note of alerts, by their `identity`. They stay listed, and are shown last."""
+        self._record.acknowledge(identities)
+        self._tell_listeners()
+
     def update_all_metrics(self) -> dict[str, TrainingMetrics]:
         """Look at all members once, concurrently, wait for all, and return the rows by key. Raises nothing."""
         self.ask_all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from training_monitor.notify.heartbeat import Heartbeat  # imports all that requests need
 
 KEPT_ALERTS = 200
+_ENDED_BY = {"reached": "unreachable", "state_writable": "state_unwritable"}
 _Words = tuple[tuple[str, str, str], tuple[str, str, str]]  # kind, level and text of an outage, and of its end
 _REACH = ("unreachable", "error", "no answer for"), ("reached", "warning", "it answers again after")
 _STATE = (
@@ -60,6 +61,25 @@ class FleetRecord:
         with self._lock:
             return tuple(self._alerts)
 
+    def acknowledge(self, identities: Collection[tuple[str, str, int]]) -> None:
+        """Note that a person has taken note of alerts."""
+        self._change(lambda alert: replace(alert, acknowledged=True) if alert.identity in identities else alert)
+
+    def _end(self, key: str, kinds: Collection[str], now: float) -> None:
+        """Note that alerts of a member have ended."""
+        if kinds:
+            self._change(
+                lambda alert: (
+                    replace(alert, ended=now)
+                    if alert.key == key and alert.kind in kinds and alert.ended is None
+                    else alert
+                )
+            )
+
+    def _change(self, change: Callable[[FleetAlert], FleetAlert]) -> None:
+        with self._lock:
+            self._alerts = deque(map(change, self._alerts), maxlen=KEPT_ALERTS)
+
     def judge(self, seen: Sequence[tuple[FleetMember, TrainingMetrics]], summary: FleetSummary, now: float) -> None:
         """Judge a round: store new samples and send the alerts."""
         with self._judging:
@@ -73,6 +93,7 @@ class FleetRecord:
                 told = replace(member.told, ending=member.place in ending)
                 member.told, found = decide_fleet_alerts(told, member.before, row, sample, self._config, now)
                 member.before = row
+                self._end(member.key, told.going_on() - member.told.going_on(), now)
                 alerts += [(alert, member) for alert in found]
             self._told, found = decide_account_alerts(self._told, summary, self._config, now)
             for alert, of in [*alerts, *((alert, None) for alert in found)]:
@@ -81,6 +102,7 @@ class FleetRecord:
 
     def add(self, alert: FleetAlert, member: FleetMember | None = None) -> None:
         """Record an alert of a member, or of the fleet, and send it."""
+        self._end(alert.key, {_ENDED_BY[alert.kind]} if alert.kind in _ENDED_BY else set(), alert.timestamp)
         with self._lock:
             self._alerts.append(alert)
         if self._tell is None:

@@ -74,10 +74,11 @@ class FleetAlert:
     """An event of one member of a fleet (`key`; empty: of the fleet).
 
     level: info | warning | error. kind: epoch | finished | failed | lost | stall | recovered | nan | divergence |
-    spike | disk | price | budget | credit | stopped | destroyed | gone (by itself) | refused | rule:NAME. `text` does
-    not name the member.
+    spike | disk | price | budget | credit | stopped | destroyed | gone (by itself) | refused | rule:NAME, and over:KIND
+    where one of them has ended. `text` does not name the member.
     `(key, kind, generation)` identifies the event, also across restarts of the monitor: `generation` is the completed
-    epoch or the step of the stall, plus 2**32 times the number of the run.
+    epoch or the step of the stall, plus 2**32 times the number of the run. `ended` is when it was seen to be over,
+    epoch seconds; None while it goes on, and for events without duration. `acknowledged`: a person has taken note.
     """
 
     timestamp: float
@@ -86,6 +87,13 @@ class FleetAlert:
     text: str
     level: str = "warning"
     generation: int = 0
+    ended: float | None = None
+    acknowledged: bool = False
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """What identifies the event."""
+        return self.key, self.kind, self.generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,6 +330,23 @@ def test_alerts_are_told_as_notices_that_are_known_again() -> None:
     assert kinds["fleet_nan"].job_id == "vast://1" and kinds["fleet_nan"].text
 
 
+def test_an_alert_that_is_over_says_since_when_and_a_person_may_acknowledge_it() -> None:
+    world = World(1, 2)
+    monitor = account(world)
+    update(monitor, world)
+    world.rows[1] |= {"actual_status": "exited"}
+    update(monitor, world)
+    [failed] = monitor.snapshot().alerts
+    assert (failed.kind, failed.ended, failed.acknowledged) == ("failed", None, False)
+    monitor.acknowledge([failed.identity, ("vast://2", "failed", 0)])
+    assert [alert.acknowledged for alert in monitor.snapshot().alerts] == [True]
+    world.rows[1] |= {"actual_status": "running"}
+    update(monitor, world)
+    failed, over = monitor.snapshot().alerts
+    assert (failed.ended, failed.acknowledged) == (over.timestamp, True)
+    assert (over.kind, over.text, over.ended) == ("over:failed", "the machine is up again", None)
+
+
 def test_somebody_who_cannot_be_told_does_not_end_the_watching() -> None:
     world = World(1)
 

@@ -53,7 +53,8 @@ def kinds(rows: Sequence[TrainingMetrics], **options: Any) -> list[str]:
     return [f"{number} {each.kind} {each.level}" for number, alerts in enumerate(found) for each in alerts]
 
 
-AT_WORK = row(step=10, total_steps=100, loss=2.0, is_running=True, gpu_util=90.0, epoch=1.0, total_epochs=3)
+AT_WORK_VALUES: dict[str, Any] = {"step": 10, "total_steps": 100, "loss": 2.0, "is_running": True, "gpu_util": 90.0}
+AT_WORK = row(**AT_WORK_VALUES, epoch=1.0, total_epochs=3)
 
 
 def test_a_training_at_work_is_no_news() -> None:
@@ -85,14 +86,16 @@ def test_what_is_bad_is_told_at_the_first_look_too_and_once(subtests: pytest.Sub
 
 
 def test_a_machine_that_is_up_again_and_fails_again_is_told_again() -> None:
-    assert kinds([row("exited"), row(), row("exited")]) == ["0 failed error", "2 failed error"]
-    assert kinds([row("lost"), row(), row("lost")]) == ["0 lost error", "2 lost error"]
+    told = ["0 failed error", "1 over:failed info", "2 failed error"]
+    assert kinds([row("exited"), row(), row("exited")]) == told
+    assert kinds([row("lost"), row(), row("lost")]) == ["0 lost error", "1 over:lost info", "2 lost error"]
 
 
 def test_a_training_whose_process_is_not_known_for_a_moment_has_not_failed_again() -> None:
     gone = row(is_running=False, step=10, verdict=DIED)
     assert kinds([gone, row(is_running=None, step=10), gone]) == ["0 failed error"]
-    assert kinds([gone, row(is_running=True, step=10), gone]) == ["0 failed error", "2 failed error"]
+    told = ["0 failed error", "1 over:failed info", "2 failed error"]
+    assert kinds([gone, row(is_running=True, step=10), gone]) == told
 
 
 def test_an_end_of_which_nothing_tells_how_it_came_is_a_warning_until_that_is_known() -> None:
@@ -200,7 +203,7 @@ def test_a_stall_before_the_first_step_has_a_generation_too() -> None:
 
 def test_each_run_of_nan_is_told_once() -> None:
     looks = [row(loss=each, step=step) for step, each in enumerate((1.0, nan, nan, None, nan, 1.0, nan))]
-    assert kinds(looks) == ["1 nan error", "6 nan error"]
+    assert kinds(looks) == ["1 nan error", "5 over:nan info", "6 nan error"]
     assert watch(looks)[1][0].text == "the loss is nan"
 
 
@@ -208,7 +211,7 @@ def test_each_run_of_nan_is_told_once() -> None:
 def test_a_loss_that_rises_is_told_once_until_it_does_not(kind: str) -> None:
     rising, calm = LossAnalysis(kind, "the loss rises", 3.0, 1.0), LossAnalysis(None, "calm", 1.0, 1.0)
     looks = [row(loss=1.0, loss_analysis=each) for each in (calm, rising, rising, None, rising, calm, rising)]
-    assert kinds(looks) == [f"1 {kind} warning", f"6 {kind} warning"]
+    assert kinds(looks) == [f"1 {kind} warning", f"5 over:{kind} info", f"6 {kind} warning"]
 
 
 def test_a_plateau_is_no_alert() -> None:
@@ -217,7 +220,7 @@ def test_a_plateau_is_no_alert() -> None:
 
 def test_a_full_disk_is_told_again_only_after_it_was_emptied_by_more_than_a_little() -> None:
     looks = [row(disk_util=each) for each in (90.0, 96.0, 94.5, 96.0, None, 97.0, 80.0, 96.0)]
-    assert kinds(looks) == ["1 disk warning", "7 disk warning"]
+    assert kinds(looks) == ["1 disk warning", "6 over:disk info", "7 disk warning"]
     assert kinds(looks, config=FleetConfig(thresholds=Thresholds(full_disk=None))) == []
 
 
@@ -355,15 +358,16 @@ def test_texts_are_bounded() -> None:
 def test_a_rule_is_told_on_the_level_of_its_priority(priority: str, level: str) -> None:
     config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5", priority),))
     alert = watch([row(gpu_util=3.0)], config)[0][0]
-    assert (alert.kind, alert.level, alert.text) == ("rule:idle", level, "gpu_utilization < 5")
+    assert (alert.kind, alert.level, alert.text) == ("rule:idle", level, "gpu_utilization < 5 (gpu_utilization 3)")
 
 
 def test_a_rule_waits_for_its_time_and_says_its_message_once() -> None:
     config = FleetConfig(rules=(AlertRule("idle", "gpu_utilization < 5 for 30s", message="it idles"),))
     looks = [row(gpu_util=each) for each in (3.0, 3.0, 3.0, 3.0, 3.0, 90.0, 3.0)]
     found = watch(looks, config)
-    assert [[each.text for each in alerts] for alerts in found] == [[], [], [], ["it idles"], [], [], []]
-    assert found[3][0].generation == NOW
+    begun, over = "it idles (gpu_utilization 3)", "it idles: no more (gpu_utilization 90)"
+    assert [[each.text for each in alerts] for alerts in found] == [[], [], [], [begun], [], [over], []]
+    assert found[3][0].generation == NOW and found[5][0].kind == "over:rule:idle"
 
 
 def test_a_rule_does_not_count_what_was_not_seen() -> None:
@@ -375,7 +379,19 @@ def test_a_rule_does_not_count_what_was_not_seen() -> None:
 def test_a_rule_may_ask_for_what_is_not_known() -> None:
     config = FleetConfig(rules=(AlertRule("silent", "step is unknown for 30s"),))
     looks = [row(step=5), *[row(step=5, error="ssh: timed out")] * 6, row(step=6)]
-    assert kinds(looks, config=config) == ["4 rule:silent warning"]
+    assert kinds(looks, config=config) == ["4 rule:silent warning", "7 over:rule:silent info"]
+
+
+def test_a_rule_tells_all_values_that_it_asks_for_and_knows() -> None:
+    rule = AlertRule("odd", '(loss > 5 or loss is nan) and status == "running" and disk_utilization is unknown')
+    [(_, alert)] = watch([row(loss=float("nan"))], FleetConfig(rules=(rule,)))
+    assert alert.text == f"{rule.when} (loss nan, status running)"
+
+
+def test_what_is_over_says_how_it_is_now() -> None:
+    full, empty = {**AT_WORK_VALUES, "disk_util": 97.0}, {**AT_WORK_VALUES, "disk_util": 40.0}
+    texts = [each.text for alerts in watch([row(**full), row(**empty)]) for each in alerts]
+    assert texts == ["its disk is 97 % full", "its disk is 40 % full, no more than that"]
 
 
 def test_two_rules_stand_apart() -> None:
