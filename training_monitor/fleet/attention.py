@@ -1,14 +1,17 @@
-"""The order in which members need attention: the worst first. Pure."""
+"""What needs attention: the order of members, the worst first, and the alerts that belong together. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from training_monitor.fleet.metrics import STARTING, Health, Thresholds, TrainingMetrics
+from training_monitor.fleet.values import FleetAlert
 
 _RANKS = {"error": 0, "warning": 1, "unknown": 2, "healthy": 4}
 _STARTING_RANK = 3  # unknown, but nobody has to do anything
 _NO_PRICE = -1.0
+_TOGETHER = 60.0  # seconds between alerts of one kind that are shown as one
+_PRESSING = ("warning", "error")
 
 
 def worst_first(
@@ -38,3 +41,31 @@ def rank(row: TrainingMetrics, health: Health) -> int:
     if health.level == "unknown" and row.error is None and row.status in STARTING:
         return _STARTING_RANK
     return _RANKS.get(health.level, _RANKS["unknown"])
+
+
+def acknowledged_members(alerts: Iterable[FleetAlert]) -> set[str]:
+    """Return the keys of members with alerts that go on and that a person has all acknowledged."""
+    going_on = [alert for alert in alerts if alert.ended is None and alert.level in _PRESSING]
+    return {alert.key for alert in going_on} - {alert.key for alert in going_on if not alert.acknowledged}
+
+
+def group_alerts(alerts: Iterable[FleetAlert]) -> list[tuple[FleetAlert, ...]]:
+    """Put alerts of one kind and level about several members within a minute together, in the order of the first ones.
+
+    Only alerts that are alike in being over and in being acknowledged are put together.
+    """
+    groups: list[list[FleetAlert]] = []
+    last: dict[tuple[object, ...], list[FleetAlert]] = {}
+    for alert in alerts:
+        alike = alert.kind, alert.level, alert.ended is None, alert.acknowledged
+        group = last.get(alike)
+        if group is None or not _belongs(alert, group):
+            group = last[alike] = []
+            groups.append(group)
+        group.append(alert)
+    return [tuple(group) for group in groups]
+
+
+def _belongs(alert: FleetAlert, group: Sequence[FleetAlert]) -> bool:
+    is_near = abs(alert.timestamp - group[0].timestamp) <= _TOGETHER
+    return is_near and alert.key not in ("", *(each.key for each in group))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from training_monitor.core.values import Verdict
-from training_monitor.fleet.attention import worst_first
+from training_monitor.fleet.attention import acknowledged_members, worst_first
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
+from training_monitor.fleet.values import FleetAlert
 
 RUNS = Verdict("running", "ok", "step 70 of 100")
 HANGS = Verdict("stalled", "failed", "no step for 20m, limit 7m30s: GPUs idle")
@@ -44,3 +45,12 @@ def test_errors_come_first_then_warnings_what_is_unknown_what_starts_and_what_is
 def test_of_equals_the_acknowledged_come_last() -> None:
     assert keys("hangs", "dear")[:3] == ["gone", "hangs", "done"]
     assert keys("dear")[-4:] == ["runs", "runs-too", "free", "dear"]
+
+
+def test_a_member_is_acknowledged_when_all_that_goes_on_is() -> None:
+    noted = FleetAlert(NOW, "a", "stall", "", "error", acknowledged=True)
+    new, over = FleetAlert(NOW, "a", "disk", ""), FleetAlert(NOW, "a", "nan", "", "error", ended=NOW)
+    info = FleetAlert(NOW, "b", "epoch", "", "info")
+    assert acknowledged_members([noted, over, info]) == {"a"}
+    assert acknowledged_members([noted, new]) == set()
+    assert acknowledged_members([over, info]) == set()

@@ -15,6 +15,7 @@ from training_monitor.screens.kit.view import Do
 START = FleetView(selected=ROWS[0].key, page=3, sort="ID")  # the order of ROWS
 READ_ONLY = replace(START, read_only=True)
 EMPTY = replace(SNAPSHOT, rows=(), groups=())
+EMPTY_OF_ALERTS = replace(SNAPSHOT, alerts=())
 
 
 def press(view: FleetView, *keys: str, snapshot: FleetSnapshot = SNAPSHOT) -> tuple[FleetView, list[Do]]:
@@ -271,7 +272,7 @@ def test_detail_goes_to_the_next_member_and_the_one_before() -> None:
 
 
 def test_a_page_scrolls_and_never_above_its_beginning() -> None:
-    view = replace(START, screen="alerts", page=5)
+    view = replace(START, screen="comparison", page=5)
     assert [after(*keys, view=view).scroll for keys in (["up"], ["j", "j"], ["page-down"], ["G", "g"])] == [0, 2, 5, 0]
     far = render(SNAPSHOT, after("G", view=replace(view, screen="help")), 80, 24, recent).view
     assert after("up", view=far).scroll == far.scroll - 1
@@ -401,3 +402,43 @@ def test_q_waits_for_all_that_were_marked() -> None:
 
 def test_what_was_cancelled_keeps_nobody() -> None:
     assert press(START, "D", *"destroy", "enter", "q")[1] == [a_command("quit")]
+
+
+# ---------------------------------------------------------------- alerts
+
+ALERTS = replace(START, screen="alerts")
+
+
+def test_an_alert_leads_to_its_member_and_back() -> None:
+    view = after("down", "down", "enter", view=ALERTS)
+    assert (view.screen, view.selected) == ("detail", "vast://30007002")
+    assert after("escape", view=view).screen == "alerts"
+    fleet = after("home", "enter", view=ALERTS)
+    assert fleet.screen == "alerts" and "no member to go to" in fleet.message
+
+
+def test_the_cursor_stays_on_the_alerts() -> None:
+    for keys, number in ((["up"], 0), (["end"], 3), (["end", "down"], 3), (["G", "k"], 2), (["page-down"], 3)):
+        assert after(*keys, view=ALERTS).alert == number
+    assert after("down", view=ALERTS, snapshot=EMPTY_OF_ALERTS).alert == 0
+
+
+def test_a_acknowledges_an_alert_or_all_of_a_line_and_goes_on() -> None:
+    view, commands = press(ALERTS, "end", "a")
+    assert commands == [Do("acknowledge", (("vast://30007001", "epoch", 1),))]
+    alike = tuple(FleetAlert(1000.0, row.key, "rule:idle", "it idles") for row in ROWS[:3])
+    _, commands = press(ALERTS, "a", snapshot=replace(SNAPSHOT, alerts=alike))
+    assert commands == [Do("acknowledge", tuple((row.key, "rule:idle", 0) for row in ROWS[:3]))]
+    view, commands = press(ALERTS, "a", snapshot=EMPTY_OF_ALERTS)
+    assert commands == [] and "nothing to acknowledge" in view.message
+
+
+def test_a_click_on_an_alert_selects_its_member_and_on_the_page_the_alert() -> None:
+    view = render(SNAPSHOT, replace(START, sort=""), 80, 24, recent).view
+    line = next(line for line, key in view.alert_lines if key == "vast://30007004")
+    assert update(view, f"click 5 {line}", SNAPSHOT)[0].selected == "vast://30007004"
+    of_fleet = next(line for line, key in view.alert_lines if key == "")
+    assert update(view, f"click 5 {of_fleet}", SNAPSHOT)[0].selected == view.selected
+    page = render(SNAPSHOT, ALERTS, 80, 24, recent).view
+    assert update(page, "click 5 4", SNAPSHOT)[0].alert == 2
+    assert update(page, "click 5 20", SNAPSHOT)[0].alert == 0

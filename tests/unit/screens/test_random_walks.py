@@ -66,7 +66,7 @@ def test_what_is_not_known_is_never_drawn_as_a_word_of_python(seed: int) -> None
 @every_walk
 def test_a_page_scrolls_to_its_end_and_no_further(seed: int) -> None:
     for shot, frame in walk(seed)[1][::2]:
-        if frame.view.screen not in ("detail", "comparison", "alerts", "help") or not shot.is_large_enough:
+        if frame.view.screen not in ("detail", "comparison", "totals", "help") or not shot.is_large_enough:
             continue
         end = shot.draw(update(frame.view, "end", shot.snapshot)[0])
         title = 2 if shot.snapshot.error is not None else 1  # below the header and what is stale
@@ -135,7 +135,8 @@ BACK_AGAIN = {
         ["S", "S"],
         ["l", "l"],
         ["?", "escape"],
-        ["!", "enter"],
+        ["!", "escape"],
+        ["t", "enter"],
         ["enter", "escape"],
         ["D", "escape"],
         ["s", "escape"],

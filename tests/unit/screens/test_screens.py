@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ VIEWS = {
     "comparison": replace(MARKED, screen="comparison"),
     "confirm": update(replace(MARKED, selected=ROWS[0].key), "D", SNAPSHOT)[0],
     "alerts": replace(START, screen="alerts"),
+    "totals": replace(START, screen="totals"),
     "help": replace(START, screen="help"),
 }
 SIZES = [
@@ -252,3 +254,46 @@ def test_who_needs_something_is_seen_among_a_hundred(subtests: pytest.Subtests) 
             width, height = map(int, size.split("x"))
             view = follow(FleetView("vast"), HUNDRED.rows)
             assert text_of(view, HUNDRED, width, height) == (FRAMES / f"hundred_{size}.txt").read_text("utf-8")
+
+
+# ---------------------------------------------------------------- alerts
+
+
+def told(*alerts: FleetAlert, screen: str = "alerts", width: int = 120) -> list[str]:
+    """The lines of the alerts on a screen."""
+    text = text_of(replace(START, screen=screen), replace(SNAPSHOT, alerts=alerts), width, 40)
+    return [line.strip() for line in text.splitlines() if re.search(r"^[> ]*[0-9:-]+ ?[0-9:]+ (info|warn|error)", line)]
+
+
+def alert(number: int, text: str, kind: str = "rule:idle", ago: float = 60.0, **more: object) -> FleetAlert:
+    return FleetAlert(NOW - ago, f"vast://{30007000 + number}", kind, text, **more)  # type: ignore[arg-type]
+
+
+def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
+    alike = [alert(number, "it idles", ago=60.0 - number) for number in range(1, 5)]
+    names = ", ".join(f"3000700{number} run-{number}" for number in range(1, 5))
+    assert told(*alike) == [f"> 02:39:01 warning 4 members: it idles: {names}"]
+    unlike = [alert(1, "GPU at 3 %"), alert(2, "GPU at 4 %")]
+    assert told(*unlike) == ["> 02:39:00 warning 2 members: 30007001 run-1: GPU at 3 %; 30007002 run-2: GPU at 4 %"]
+    assert len(told(alert(1, "a"), alert(1, "a", ago=50))) == 2  # of one member, twice
+    assert len(told(alert(1, "a", ago=200), alert(2, "a"))) == 2  # at another time
+    assert len(told(alert(1, "a"), alert(2, "a", kind="disk"))) == 2
+    assert len(told(alert(1, "a"), alert(2, "a", ended=NOW - 30))) == 2
+
+
+def test_an_old_alert_has_its_date_and_one_that_is_over_says_after_how_long() -> None:
+    assert told(alert(1, "it idles", ago=200_000)) == ["> 01-30 19:06 warning 30007001 run-1: it idles"]
+    over = alert(1, "it idles", ago=700.0, ended=NOW - 100)
+    assert told(over) == ["> 02:28:20 warning 30007001 run-1: over after 10m: it idles"]
+
+
+def test_what_was_acknowledged_is_in_the_list_alone_and_its_member_comes_after_others() -> None:
+    noted = FleetAlert(NOW - 400, ROWS[1].key, "nan", "the loss is nan", "error", acknowledged=True)
+    assert told(noted) == ["> 02:33:20 error   30007002 run-2: acknowledged: the loss is nan"]
+    assert told(noted, screen="main") == []
+    assert "\n> 30007007 " in text_of(START, replace(SNAPSHOT, alerts=(noted,)))
+
+
+def test_the_summary_is_of_what_is_shown() -> None:
+    lines = text_of(replace(START, group="odd"), width=118).splitlines()
+    assert "4 of 8 members:  1 ok, 1 warn, 1 error, 1 unknown  $4.658/h  spent at least $1554" in "\n".join(lines)

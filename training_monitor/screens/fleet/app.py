@@ -10,9 +10,16 @@ from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
-from training_monitor.fleet.values import FleetSnapshot
+from training_monitor.fleet.values import FleetAlert, FleetSnapshot
 from training_monitor.screens.fleet.main import draw_header, draw_main
-from training_monitor.screens.fleet.pages import draw_alerts, draw_comparison, draw_confirm, draw_detail
+from training_monitor.screens.fleet.pages import (
+    draw_alerts,
+    draw_comparison,
+    draw_confirm,
+    draw_detail,
+    draw_totals,
+    shown_alerts,
+)
 from training_monitor.screens.fleet.view import TABLE, FleetView, follow, marked_rows, member_row
 from training_monitor.screens.kit.keys import (
     BACK,
@@ -22,6 +29,7 @@ from training_monitor.screens.kit.keys import (
     REFRESH,
     SCROLLS,
     App,
+    By,
     Key,
     Screen,
     change,
@@ -36,7 +44,7 @@ from training_monitor.screens.kit.keys import (
 from training_monitor.screens.kit.loop import Session, run_screen
 from training_monitor.screens.kit.page import help_page
 from training_monitor.screens.kit.terminal import terminal_glyphs
-from training_monitor.screens.kit.view import Do, Frame, asked, opened, said
+from training_monitor.screens.kit.view import Do, Frame, asked, go_back, opened, said
 
 _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
 _EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
@@ -75,6 +83,57 @@ def _compare(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
     if len(marked_rows(snapshot, view)) < 2:
         return said(view, "mark two or more with Space first")
     return opened(view, "comparison")
+
+
+# ---------------------------------------------------------------- alerts
+
+
+def _open_alerts(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    return replace(opened(view, "alerts"), alert=0)
+
+
+def _move_alert(by: By) -> Act:
+    def act(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+        last = len(shown_alerts(snapshot)) - 1
+        return replace(view, alert=max(0, min(last, view.alert + by(view))))
+
+    return act
+
+
+def _chosen(view: FleetView, snapshot: FleetSnapshot) -> Sequence[FleetAlert]:
+    groups = shown_alerts(snapshot)
+    return groups[min(view.alert, len(groups) - 1)] if groups else ()
+
+
+def _jump(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    """Open the member that the selected alert is about, the first of several."""
+    keys = [alert.key for alert in _chosen(view, snapshot) if member_row(snapshot, alert.key)]
+    if not keys:
+        return said(view, "there is no member to go to: the alert is about the fleet, or its member is gone")
+    return replace(opened(view, "detail"), selected=keys[0])
+
+
+def _acknowledge(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
+    """Acknowledge the selected alerts, and go on to the next."""
+    chosen = _chosen(view, snapshot)
+    if not chosen:
+        return said(view, "there is nothing to acknowledge")
+    view = _move_alert(lambda view: 1)(view, snapshot)
+    return replace(view, todo=(Do("acknowledge", tuple(alert.identity for alert in chosen)),))
+
+
+def _click_alert(view: FleetView, snapshot: FleetSnapshot, key: str) -> FleetView:
+    number = int(key.split()[2]) - view.heading_line - 1 + view.scroll
+    return replace(view, alert=number) if 0 <= number < len(shown_alerts(snapshot)) else view
+
+
+def _click(view: FleetView, snapshot: FleetSnapshot, key: str) -> FleetView:
+    """Select what was clicked: a row, the order of a column, or the member of an alert."""
+    line = int(key.split()[2])
+    about = next((member for at, member in view.alert_lines if at == line), None)
+    if about is None:
+        return TABLE.click(view, snapshot, key)
+    return replace(view, selected=about) if member_row(snapshot, about) else view
 
 
 def _escape(view: FleetView, snapshot: FleetSnapshot) -> FleetView:
@@ -172,12 +231,21 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     Key("m v", "compare the marked members", _compare, "compare"),
     *_CHANGES,
     Key("l", "logs of the selected member, or of all", toggle("all_logs"), "logs"),
-    Key("!", "all alerts", open_page("alerts"), "alerts"),
+    Key("!", "all alerts", _open_alerts, "alerts"),
+    Key("t", "the sums of each group", open_page("totals"), "totals"),
     *moves(TABLE.move),
     Key("Esc", "take the filter away, then the marks", _escape),
     REDRAW,
 )
 _PAGE = (BACK, _QUIT, REFRESH, _PAUSE, HELP, *SCROLLS)
+_ALERTS: tuple[Key[Any, Any], ...] = (
+    Key("Esc", "back", go_back, "back"),
+    Key("Enter", "the member that the alert is about", _jump, "member"),
+    Key("a", "acknowledge: shown in the list alone, and its member after others", _acknowledge, "acknowledge"),
+    *_PAGE[1:5],
+    *moves(_move_alert),
+    REDRAW,
+)
 _DETAIL: tuple[Key[Any, Any], ...] = (
     BACK,
     Key("Left [", "the member before", TABLE.move(lambda view: -1), "before"),
@@ -189,12 +257,13 @@ APP: App[FleetView, FleetSnapshot] = App(
     TABLE,
     draw_header,
     {
-        "main": Screen(draw_main, _MAIN, section="the table"),
-        "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed"),
-        "sort": Screen(draw_main, sort_keys(TABLE, SORTS), section="the order, after s", note=_AGAIN),
+        "main": Screen(draw_main, _MAIN, section="the table", click=_click),
+        "filter": Screen(draw_main, filter_keys(TABLE), "/", "while the filter is typed", click=_click),
+        "sort": Screen(draw_main, sort_keys(TABLE, SORTS), section="the order, after s", note=_AGAIN, click=_click),
         "detail": Screen(draw_detail, _DETAIL, section="one member"),
         "comparison": Screen(draw_comparison, _PAGE),
-        "alerts": Screen(draw_alerts, _PAGE),
+        "alerts": Screen(draw_alerts, _ALERTS, section="alerts", click=_click_alert),
+        "totals": Screen(draw_totals, _PAGE),
         "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
         "confirm": Screen(draw_confirm, question_keys(_confirm), "> ", "stop and destroy", changes=True),
     },
@@ -241,6 +310,8 @@ class _FleetSession(Session[FleetView, FleetSnapshot]):
                 self._fleet.refresh()
             case Do("pause" | "resume" as name):
                 self._fleet.set_paused(name == "pause")
+            case Do("acknowledge", identities):
+                self._fleet.acknowledge(identities)
             case Do("clear"):
                 self._fleet.clear_logs()
             case Do(action, keys):  # stop or destroy

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, plural
+from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
+from training_monitor.fleet.rows import summarize
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.facts import Body, curves_of, facts_of
 from training_monitor.screens.fleet.view import (
@@ -32,7 +34,7 @@ from training_monitor.screens.kit.text import (
     fit,
     flow,
     format_age,
-    format_clock,
+    format_moment,
     format_price,
     format_total,
     rule,
@@ -66,17 +68,20 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
 def draw_main(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw the table with its panels; only the rows on the screen are formatted."""
     rows = TABLE.rows(snapshot, view)
-    table, alerts, log, summary = _shared(view.height, len(rows), len(snapshot.alerts), view)
+    told = group_alerts(alert for alert in snapshot.alerts if not alert.acknowledged)
+    table, alerts, log, summary = _shared(view.height, len(rows), len(told), view)
+    told = told[-alerts:] if alerts else []
     view = TABLE.scrolled(snapshot, view, rows, max(1, table - 1))
     layout = table_columns(snapshot.rows, view.width)
     names = member_names(snapshot)
     lines = (
         *_table_lines(snapshot, view, rows[view.top : view.top + view.page], table),
-        *(alert_line(alert, names, view) for alert in snapshot.alerts[-alerts:] if alerts),
+        *(alert_line(group, names, view, snapshot.timestamp) for group in told),
         *_log_panel(snapshot, view, rows, log),
         *_summary_lines(snapshot, view, summary),
     )
-    return Frame(lines, replace(view, headings=place_headings(layout)))
+    places = tuple((view.heading_line + table + number, group[0].key) for number, group in enumerate(told))
+    return Frame(lines, replace(view, headings=place_headings(layout), alert_lines=places))
 
 
 def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[int, int, int, int]:
@@ -138,17 +143,38 @@ def member_names(snapshot: FleetSnapshot) -> dict[str, str]:
     return {row.key: label(row) for row in snapshot.rows}
 
 
-def alert_line(alert: FleetAlert, names: Mapping[str, str], view: FleetView) -> Line:
-    """Format the time, level, member and text of an alert."""
-    style = _ALERT_STYLES.get(alert.level, "")
-    who = view.safe(names.get(alert.key, alert.key))
+def alert_line(
+    group: Sequence[FleetAlert],
+    names: Mapping[str, str],
+    view: FleetView,
+    now: float,
+    *,
+    margin: str = "",
+    base: str = "",
+) -> Line:
+    """Format the time, level, member and text of an alert, or of alerts of one kind about several members."""
+    first, over = group[0], max((alert.ended or 0.0 for alert in group), default=0.0)
+    past = f"over after {format_duration(over - first.timestamp)}: " if over else ""
+    style = base or ("dim" if past or first.acknowledged else _ALERT_STYLES.get(first.level, ""))
+    who, said = _who_and_what(group, names, view)
     pieces = [
-        (f"{format_clock(alert.timestamp)} ", "dim"),
-        (f"{view.safe(alert.level):<7} ", style),
-        (f"{who}: " if who else "", "bold"),
-        (view.safe(alert.text), style),
+        (f"{margin}{format_moment(first.timestamp, now)} ", base or "dim"),
+        (f"{view.safe(first.level):<7} ", style),
+        (f"{who}: " if who else "", base or "bold"),
+        (f"{past}{'acknowledged: ' if first.acknowledged else ''}{said}", style),
     ]
-    return view.line(pieces)
+    return view.line(pieces, base)
+
+
+def _who_and_what(group: Sequence[FleetAlert], names: Mapping[str, str], view: FleetView) -> tuple[str, str]:
+    """Return whom alerts are about, and what they say; the same text of several members once."""
+    told = [(view.safe(names.get(alert.key, alert.key)), view.safe(alert.text)) for alert in group]
+    if len(told) == 1:
+        return told[0]
+    texts = {text for _, text in told}
+    if len(texts) == 1:
+        return f"{len(told)} members", f"{texts.pop()}: {', '.join(name for name, _ in told)}"
+    return f"{len(told)} members", "; ".join(f"{name}: {text}" for name, text in told)
 
 
 def _log_panel(
@@ -199,12 +225,20 @@ def _log_line(snapshot: FleetSnapshot, key: str, line: str, view: FleetView) -> 
 
 
 def _summary_lines(snapshot: FleetSnapshot, view: FleetView, height: int) -> tuple[Line, ...]:
-    """Format the counts, the cost so far and to completion, and how long the credit lasts."""
-    summary = snapshot.summary
-    is_part = view.group is not None or view.words
-    scope: list[Piece] = [(f"of all {plural(len(snapshot.rows), 'member')}:", "dim")] if is_part else []
+    """Format the counts, the cost so far and to completion of what is shown, and how long the credit lasts."""
+    summary, scope = snapshot.summary, list[Piece]()
+    if view.group is not None or view.words:
+        rows = filtered_rows(snapshot, view)
+        summary = summary_of(rows, snapshot, view)
+        scope = [(f"{len(rows)} of {plural(len(snapshot.rows), 'member')}:", "dim")]
     segments = [scope, _counts(summary), *([(text, "")] for text in _money(summary))]
     return fill(flow([each for each in segments if each], view.width, height, view.glyphs), view.width, height)
+
+
+def summary_of(rows: Sequence[TrainingMetrics], snapshot: FleetSnapshot, view: FleetView) -> FleetSummary:
+    """Sum up a part of the fleet; the credit is that of all."""
+    summary = summarize(rows, listed=None, shown=set(), credit=None, thresholds=view.thresholds, now=snapshot.timestamp)
+    return replace(summary, credit=snapshot.summary.credit, credit_hours=snapshot.summary.credit_hours)
 
 
 def _counts(summary: FleetSummary) -> list[Piece]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from training_monitor.core.frozen import dataclass
-from training_monitor.core.units import plural
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.units import format_duration, plural
+from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import TrainingMetrics
 from training_monitor.fleet.trends import RunComparison, compare_runs
-from training_monitor.fleet.values import FleetSnapshot
+from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.facts import Body, curve, curves_of, facts_of, words_of
-from training_monitor.screens.fleet.main import alert_line, at_least, member_names
+from training_monitor.screens.fleet.main import alert_line, at_least, member_names, summary_of
 from training_monitor.screens.fleet.view import (
     FleetView,
     Member,
@@ -21,11 +22,12 @@ from training_monitor.screens.fleet.view import (
     table_columns,
     table_line,
 )
-from training_monitor.screens.kit.page import newest_first, page, question, wrapped
+from training_monitor.screens.kit.page import page, question, wrapped
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     Glyphs,
     broken,
+    cells,
     clip,
     format_number,
     format_percent,
@@ -131,10 +133,90 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
 
 
 def draw_alerts(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
-    """Draw all alerts, newest first."""
-    names = member_names(snapshot)
-    entries = [[alert_line(alert, names, view)] for alert in snapshot.alerts]
-    return newest_first(view, "alert", entries, "nothing happened so far")
+    """Draw all alerts, newest first; those about several members that belong together on one line."""
+    names, groups, room = member_names(snapshot), shown_alerts(snapshot), max(1, view.height - 1)
+    chosen = max(0, min(view.alert, len(groups) - 1))
+    body: Body = [
+        alert_line(
+            group,
+            names,
+            view,
+            snapshot.timestamp,
+            margin="> " if number == chosen else "  ",
+            base="selected" if number == chosen else "",
+        )
+        for number, group in enumerate(groups)
+    ]
+    scroll = max(0, min(view.scroll, chosen, len(body) - room), chosen - room + 1)
+    title = [(plural(len(snapshot.alerts), "alert"), "bold"), (", the newest first", "")]
+    return page(replace(view, alert=chosen, scroll=scroll), title, body or [[("nothing happened so far", "dim")]])
+
+
+def shown_alerts(snapshot: FleetSnapshot) -> list[tuple[FleetAlert, ...]]:
+    """Return the alerts, those that belong together in a group, newest first."""
+    return group_alerts(snapshot.alerts)[::-1]
+
+
+# ---------------------------------------------------------------- groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """The sums of a group with that name, or of all members."""
+
+    name: str
+    members: int
+    summary: FleetSummary
+    glyphs: Glyphs
+
+
+def _level(title: str, level: str) -> Column[_Total]:
+    return Column(title, ">", lambda total, width: str(total.summary.levels.get(level, 0)))
+
+
+def _money_of(title: str, show: Callable[[FleetSummary], str]) -> Column[_Total]:
+    return Column(title, ">", lambda total, width: show(total.summary))
+
+
+_TOTALS: tuple[Column[_Total], ...] = (
+    Column("GROUP", "<", lambda total, width: safe(total.name, total.glyphs)),
+    Column("MEMBERS", ">", lambda total, width: str(total.members)),
+    _level("ERROR", "error"),
+    _level("WARN", "warning"),
+    _level("UNKNOWN", "unknown"),
+    _level("OK", "healthy"),
+    _money_of("$/H", lambda sums: format_price(sums.dollars_per_hour) + _PLUS * bool(sums.unpriced)),
+    _money_of("SPENT", lambda sums: format_total(sums.dollars_spent) + _PLUS * bool(sums.without_total)),
+    _money_of("TO GO", lambda sums: format_total(sums.dollars_to_completion) + _PLUS * bool(sums.without_price)),
+    _money_of("DONE IN", lambda sums: _time_to_go(sums.seconds_to_completion) + _PLUS * bool(sums.without_eta)),
+)
+_TOTAL_STEPS = """
+    GROUP 12, ERROR 5, WARN 5, $/H 8, UNKNOWN 7, OK 5, MEMBERS 7, SPENT 8, TO GO 8, DONE IN 8, GROUP 40
+"""
+_PLUS = "+"  # not all are known: at least so much
+
+
+def _time_to_go(seconds: float | None) -> str:
+    return NOT_KNOWN if seconds is None else format_duration(seconds)
+
+
+def draw_totals(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
+    """Draw the sums of each group, and of all."""
+    parts = [(name, [row for row in snapshot.rows if name in row.groups]) for name in snapshot.groups]
+    parts += [("in no group", [row for row in snapshot.rows if not row.groups])]
+    totals = [_Total(name, len(rows), summary_of(rows, snapshot, view), view.glyphs) for name, rows in parts if rows]
+    totals.append(_Total("all", len(snapshot.rows), summary_of(snapshot.rows, snapshot, view), view.glyphs))
+    longest = max(cells(total.name) for total in totals)
+    layout = fit_columns(_TOTALS, _TOTAL_STEPS, view.width, {"GROUP": longest}, "GROUP")
+    body: Body = [heading_line(layout, view, margin="")]
+    body += [row_line("", layout, total, _total_styles(total), view) for total in totals]
+    return page(view, [("groups", "bold")], [*body, [], [(f"{_PLUS}: at least, not all is known", "dim")]])
+
+
+def _total_styles(total: _Total) -> dict[str, str]:
+    levels = {"ERROR": ("error", "bad"), "WARN": ("warning", "warn"), "OK": ("healthy", "good")}
+    coloured = {title: style for title, (level, style) in levels.items() if total.summary.levels.get(level)}
+    return {"GROUP": "bold", **coloured}
 
 
 def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:

@@ -8,7 +8,7 @@ from typing import Any
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, format_sparkline, known_number
-from training_monitor.fleet.attention import rank, worst_first
+from training_monitor.fleet.attention import acknowledged_members, rank, worst_first
 from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.screens.kit.text import (
@@ -70,6 +70,8 @@ class FleetView(View):
         all_logs: the log panel shows all members' lines.
         log_lines: those of all members, each with the member's key, in order of arrival.
         log_windows: the last window of each member's log.
+        alert: number of the selected line of alerts, from 0 for the newest.
+        alert_lines: (line, member's key) of the alerts on the main screen as it was drawn.
     """
 
     title: str = "fleet"
@@ -82,6 +84,8 @@ class FleetView(View):
     all_logs: bool = False
     log_lines: tuple[tuple[str, str], ...] = ()
     log_windows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alert: int = 0
+    alert_lines: tuple[tuple[int, str], ...] = ()
 
 
 def follow(view: FleetView, rows: Iterable[TrainingMetrics]) -> FleetView:
@@ -134,7 +138,7 @@ def visible_rows(snapshot: FleetSnapshot, view: FleetView) -> list[TrainingMetri
     """Return the filtered rows, sorted; unknown values come last in either direction."""
     rows = filtered_rows(snapshot, view)
     if view.sort not in ORDERS:
-        rows = worst_first(rows, view.thresholds, snapshot.timestamp)
+        rows = worst_first(rows, view.thresholds, snapshot.timestamp, acknowledged_members(snapshot.alerts))
         return rows[::-1] if view.reverse else rows
     order = ORDERS[view.sort]
     values = {id(row): order(row, health_of(row, snapshot, view) if view.sort == "HEALTH" else None) for row in rows}

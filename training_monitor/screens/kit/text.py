@@ -102,6 +102,12 @@ def format_clock(timestamp: float | None) -> str:
     return _local(timestamp, "%H:%M:%S")
 
 
+def format_moment(timestamp: float | None, now: float) -> str:
+    """Format the local time of day, of another day than today the date and the minute."""
+    is_today = _local(timestamp, "%Y-%m-%d") == _local(now, "%Y-%m-%d")
+    return _local(timestamp, "%H:%M:%S" if is_today else "%m-%d %H:%M")
+
+
 def format_date(timestamp: float | None) -> str:
     """Format the local date and time, 2026-03-01 12:30."""
     return _local(timestamp, "%Y-%m-%d %H:%M")
