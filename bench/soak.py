@@ -35,7 +35,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.soak_samples import MARK, marked, take_sample, zombies  # noqa: E402
+from bench.soak_samples import MARK, Samples, marked, take_sample, zombies  # noqa: E402
 from bench.soak_series import as_curves, as_table, series_of, shown_in  # noqa: E402
 from bench.top import write_run  # noqa: E402
 from tests.loopback.messaging import (  # noqa: E402
@@ -464,14 +464,15 @@ def left_behind(before: Collection[threading.Thread], seconds: float = 35.0) -> 
         time.sleep(0.1)
 
 
-def sample_until(soak: Soak, seconds: float, samples: list[dict[str, float]]) -> None:
+def sample_until(soak: Soak, seconds: float, samples: Samples) -> None:
     """Take samples for so long, and say once a minute how it goes."""
     begun, spacing, said = time.monotonic(), min(SPACING, seconds / 60), 0
     while (at := time.monotonic() - begun) < seconds:
-        samples.append({"at": at, **take_sample(soak.folder)})
+        sample = {"at": at, **take_sample(soak.folder)}
+        samples.add(sample)
         if at // 60 > said:
             said = int(at // 60)
-            tell_progress(said, samples[-1], soak)
+            tell_progress(said, sample, soak)
         soak.wait(max(0.0, min(seconds, len(samples) * spacing) - (time.monotonic() - begun)))
 
 
@@ -521,7 +522,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
-    samples = list[dict[str, float]]()
+    samples = Samples()
     use_few_arenas()  # as `training-monitor fleet` does
     with running(given.seed, given.members, given.interval) as soak, contextlib.suppress(KeyboardInterrupt):
         seconds = 60 * given.minutes
@@ -534,9 +535,10 @@ def main(words: Sequence[str] | None = None) -> int:
             tell_lines(began)
         else:
             sample_until(soak, seconds, samples)
-    grown = report(samples, soak)
+    taken = samples.all()
+    grown = report(taken, soak)
     if given.json:
-        Path(given.json).write_text(json.dumps({"samples": samples, "counts": soak.counts}))
+        Path(given.json).write_text(json.dumps({"samples": taken, "counts": soak.counts}))
     defects = [*dict.fromkeys(soak.defects)]
     if soak.folder.exists():
         defects.append(f"left behind: {soak.folder}")

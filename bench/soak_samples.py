@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from array import array
 from collections import Counter
 from pathlib import Path
 
@@ -57,6 +58,29 @@ class _Malloc(ctypes.Structure):
         (name, ctypes.c_size_t)
         for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
     )
+
+
+class Samples:
+    """Samples in columns: an hour of them would otherwise take more memory than what they are to find."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[float]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, sample: dict[str, float]) -> None:
+        """Add a sample; a name that others lack is 0 there."""
+        for name in sample.keys() - self._columns.keys():
+            self._columns[name] = array("d", [0.0]) * self._count
+        for name, column in self._columns.items():
+            column.append(sample.get(name, 0.0))
+        self._count += 1
+
+    def all(self) -> list[dict[str, float]]:
+        """Return the samples."""
+        return [{name: column[at] for name, column in self._columns.items()} for at in range(self._count)]
 
 
 def freed() -> float:
