@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
-from training_monitor.core.engine import Engine
+from training_monitor.core.engine import Engine, start_thread
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.screens.kit.keys import App, update
 from training_monitor.screens.kit.page import render_screen
 from training_monitor.screens.kit.terminal import Terminal, open_terminal
 from training_monitor.screens.kit.view import Do, S, V, said
 
+T = TypeVar("T")
 _TICK_SECONDS = 1.0
 _MESSAGE_SECONDS = 8.0  # that a message stays when no key is pressed
 _TURN_SECONDS = 0.001  # switch interval: a key press must not wait long for threads that parse replies
@@ -66,7 +69,44 @@ def run_screen(app: App[V, S], session: Session[V, S], view: V) -> None:
             session.close()
 
 
-def _show(app: App[V, S], session: Session[V, S], view: V, terminal: Terminal) -> None:
+def run_beside(app: App[V, S], session: Session[V, S], view: V, work: Callable[[], T]) -> T:
+    """Show a session in a thread while `work` runs in this one, the main thread; return its result.
+
+    When the user quits, `work` is interrupted as by Ctrl-C. It goes on without a screen when the terminal is gone.
+
+    Raises:
+        TrainingMonitorError: stdin or stdout is not a usable terminal, or no thread is left; `work` was not called.
+        KeyboardInterrupt: the user quit, or Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
+    """
+    sys.setswitchinterval(_TURN_SECONDS)
+    failures: list[BaseException] = []
+
+    def show() -> None:
+        try:
+            has_quit = _show(app, session, view, terminal)
+        except BaseException as error:
+            failures.append(error)
+            has_quit = True
+        if has_quit:
+            os.kill(os.getpid(), signal.SIGINT)  # unlike `interrupt_main`, it ends a wait of the main thread
+
+    with open_terminal(mouse=True) as terminal:
+        session.start(terminal.bell.ring)
+        thread = start_thread(show, "screen")
+        try:
+            return work()
+        except KeyboardInterrupt:
+            if failures:
+                raise failures[0] from None
+            raise
+        finally:
+            terminal.leave()
+            thread.join()
+            session.close()
+
+
+def _show(app: App[V, S], session: Session[V, S], view: V, terminal: Terminal) -> bool:
+    """Show the session, and return True when the user quits, False when the terminal is gone or left."""
     message, said_at = "", 0.0
     while True:
         snapshot, view = session.look(view)
@@ -80,13 +120,13 @@ def _show(app: App[V, S], session: Session[V, S], view: V, terminal: Terminal) -
         session.drawn(view)
         keys = terminal.keys(_TICK_SECONDS)
         if keys is None:
-            return
+            return False
         for key in keys:
             said_at = time.monotonic()
             view, commands = update(app, view, key, snapshot)
             for command in commands:
                 if command == Do("quit"):
-                    return
+                    return True
                 view = _obeyed(session, view, command, terminal)
 
 

@@ -214,10 +214,14 @@ class Bell:
 
 
 class Terminal:
-    """The whole screen of stdout and the keys of stdin; made by `open_terminal`."""
+    """The whole screen of stdout and the keys of stdin; made by `open_terminal`.
 
-    def __init__(self, window: curses.window, bell: Bell) -> None:
-        self._window, self.bell = window, bell
+    One thread may use it while the main thread handles signals: `lock` is held by whoever calls curses.
+    """
+
+    def __init__(self, window: curses.window, bell: Bell, lock: threading.RLock) -> None:
+        self._window, self.bell, self._lock = window, bell, lock
+        self._left = False
         self._drawn: tuple[Line, ...] = ()
         self._size = _FALLBACK_SIZE
         self._attributes = _attributes()
@@ -226,7 +230,7 @@ class Terminal:
 
     def size(self) -> tuple[int, int]:
         """Return the current number of columns and lines."""
-        with suppress(OSError):
+        with suppress(OSError), self._lock:
             size = os.get_terminal_size(sys.stdout.fileno())
             if size != self._size and min(size) > 0:
                 self._size = (size.columns, size.lines)
@@ -236,16 +240,20 @@ class Terminal:
 
     def redraw(self) -> None:
         """Redraw everything with the next frame."""
-        self._drawn = ()
-        self._window.clear()
+        with self._lock:
+            self._drawn = ()
+            self._window.clear()
 
     def draw(self, lines: tuple[Line, ...]) -> None:
-        """Show a frame; only lines that differ from the last one are written."""
-        for number, line in enumerate(lines):
-            if number >= len(self._drawn) or self._drawn[number] != line:
-                self._draw_line(number, line)
-        self._drawn = lines
-        self._window.refresh()
+        """Show a frame; only lines that differ from the last one are written. Nothing is, once it was given back."""
+        with self._lock:
+            if curses.isendwin():
+                return
+            for number, line in enumerate(lines):
+                if number >= len(self._drawn) or self._drawn[number] != line:
+                    self._draw_line(number, line)
+            self._drawn = lines
+            self._window.refresh()
 
     def _draw_line(self, number: int, line: Line) -> None:
         place = 0
@@ -260,16 +268,24 @@ class Terminal:
         """Wait for keys or for the bell, and return the names of the keys; [] after a timeout or the bell.
 
         Returns at once on a key; several rings within a moment count as one. What may be the beginning of a key is
-        returned by the next call, which waits 25 ms for its end. None: the terminal is gone.
+        returned by the next call, which waits 25 ms for its end. None: the terminal is gone, or was left.
         """
         stdin = sys.stdin.fileno()
         data = _read(stdin) if stdin in self._wait(stdin, seconds) else b""
         if data is None:
             return None
         names, self._rest = decode_keys(self._rest + data, is_over=not data, known=self._known)
-        return names
+        return None if self._left else names
+
+    def leave(self) -> None:
+        """Let `keys` return None, now and from now on; for the thread that does not wait for them."""
+        self._left = True
+        self.bell.ring()
 
     def _wait(self, stdin: int, seconds: float) -> list[int]:
+        if curses.isendwin():  # given back by a signal: what is typed now is for somebody else
+            select.select([self.bell.reader], [], [], seconds)
+            return []
         if self._rest:
             return select.select([stdin], [], [], _ESCAPE_SECONDS)[0]
         ready = select.select([stdin, self.bell.reader], [], [], seconds)[0]
@@ -325,15 +341,15 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
     """
     _check_terminal()
     has_mouse = mouse and curses.tigetstr("kmous") is not None
-    bell = Bell()
-    give_back = partial(_give_back, has_mouse)
+    bell, lock = Bell(), threading.RLock()  # a signal handler may interrupt the thread that draws
+    give_back = partial(_give_back, has_mouse, lock)
     try:
         with _handled({signal.SIGWINCH: lambda *_: bell.ring()}), _given_back_by_signals(give_back):
             window = curses.initscr()
             atexit.register(give_back)  # should a signal come before the next line
             try:
                 _prepare(window)
-                take = partial(_take_again, window, bell, has_mouse)
+                take = partial(_take_again, window, bell, has_mouse, lock)
                 stops: dict[int, _Handler] = {
                     signal.SIGTSTP: lambda *_: _suspend(give_back, take),
                     signal.SIGCONT: lambda *_: _continue(give_back, take),
@@ -341,7 +357,7 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
                 with _handled(stops):
                     if has_mouse:
                         _tell(_MOUSE_ON)
-                    yield Terminal(window, bell)
+                    yield Terminal(window, bell, lock)
             finally:
                 give_back()
                 atexit.unregister(give_back)
@@ -372,21 +388,22 @@ def _tell(sequence: bytes) -> None:
         os.write(sys.stdout.fileno(), sequence)
 
 
-def _give_back(has_mouse: bool) -> None:
+def _give_back(has_mouse: bool, lock: threading.RLock) -> None:
     """Restore the terminal, unless that was done."""
-    with suppress(curses.error):
+    with suppress(curses.error), lock:
         if not curses.isendwin():
             if has_mouse:
                 _tell(_MOUSE_OFF)
             curses.endwin()
 
 
-def _take_again(window: curses.window, bell: Bell, has_mouse: bool) -> None:
+def _take_again(window: curses.window, bell: Bell, has_mouse: bool, lock: threading.RLock) -> None:
     """Take over the terminal that was given back, and draw all of it."""
-    curses.doupdate()
-    window.keypad(True)
-    if has_mouse:
-        _tell(_MOUSE_ON)
+    with lock:
+        curses.doupdate()
+        window.keypad(True)
+        if has_mouse:
+            _tell(_MOUSE_ON)
     bell.ring()
 
 
