@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training_monitor.core.errors import ParseError
-from training_monitor.core.frozen import asdict, dataclass
+from training_monitor.core.frozen import asdict, dataclass, replace
 from training_monitor.core.models import Question, Reply
 from training_monitor.core.regex import regex
 from training_monitor.jobs.process_jobs import members_script
@@ -26,6 +26,7 @@ _COMPILER = regex(
 _CLOCK_SKEW = 60  # seconds
 _NUMBER = regex(r"\d{1,19}(?:\.\d{1,9})?", re.ASCII)
 _COUNTER = regex(r"/proc/(\d{1,10})/io:(wchar|write_bytes): (\d{1,19})")
+_MEMORY = regex(r"/proc/(\d{1,10})/status:VmRSS:\s{0,20}(\d{1,15})")  # KiB
 _COMPILE_WORKER = regex(r"/proc/(\d{1,10})/cmdline:compile_worker")
 _MOST_AWAKE = 10**9  # seconds
 SAMPLE_SECONDS = 0.5  # how long a first look samples the processes: it has no earlier look to compare with
@@ -46,6 +47,7 @@ class Evidence:
             written by mmap or direct asynchronous I/O only in `write_bytes` (what went to the page cache or the disk).
             Log lines and pipes count in `wchar` too, so a few bytes a second mean nothing. None when the counters of
             no process may be read.
+        memory_bytes: resident memory (RSS) of all processes; what they share counts for each of them.
         cpu_cores, write_rate: both per second during the look; None when it took no time.
         blocked: processes whose main thread waits in the kernel for a disk (state D).
         compilers: compilers, assemblers, linkers and busy compile workers of PyTorch.
@@ -69,6 +71,7 @@ class Evidence:
     awake_seconds: float | None = None
     process: str | None = None
     runtime: float | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ def parse_evidence(text: str) -> Evidence:
     if not running:
         return seen
     later = _sample(lines[second:], fields.get("again"))
-    return _add_sums(seen, now, later, fields.get("roots", "").split(), ticks, _compile_workers(lines))
+    sums = _add_sums(seen, now, later, fields.get("roots", "").split(), ticks, _compile_workers(lines))
+    return replace(sums, memory_bytes=_memory(lines[:second], seen.pids))
 
 
 def _add_sums(
@@ -133,7 +137,7 @@ def _add_sums(
 def observe_evidence(evidence: Evidence | None, file_age: float | None = None) -> dict[str, Any]:
     """Return the fields of an Observation that the evidence fills, as keyword arguments."""
     known = asdict(evidence or Evidence())
-    del known["pids"]
+    del known["pids"], known["memory_bytes"]
     return {**known, "file_age": file_age}
 
 
@@ -156,6 +160,12 @@ def _sample(lines: Sequence[str], uptime: str | None) -> _Sample:
             written.setdefault(pid, {})[found[2]] = int(found[3])
     counters = {pid: (each.get("wchar", 0), each.get("write_bytes", 0)) for pid, each in written.items()}
     return _Sample(_number(uptime), table, counters)
+
+
+def _memory(lines: Sequence[str], pids: Sequence[int]) -> int | None:
+    sizes = {int(found[1]): int(found[2]) * 1024 for line in lines if (found := _MEMORY.fullmatch(line))}
+    known = [sizes[pid] for pid in pids if pid in sizes]
+    return sum(known) if known else None
 
 
 def _compile_workers(lines: Sequence[str]) -> frozenset[int]:

@@ -181,10 +181,10 @@ class Look:
     """One look at a watched job; None is unknown. `log` is what is new in the log.
 
     A job with an id has a `view`; one of files a `process`. `gpus` are those its processes use, or all if that
-    is unknown: `gpu_utilization` (per cent) and `gpu_power` (power draw / limit) are those of the busiest one.
-    `evidence` is what its processes do, `file_age` seconds since a file was written in its checkpoint folder, `epochs`
-    how the log counts, by samples from all of it. `unlisted_checkpoints` counts checkpoints that were not looked at, in
-    addition to `checkpoints`.
+    is unknown: `gpu_utilization` (per cent) and `gpu_power` (power draw / limit) are those of the busiest one, and
+    `gpu_error` is why none is known. `evidence` is what its processes do, `file_age` seconds since a file was written
+    in its checkpoint folder, `epochs` how the log counts, by samples from all of it. `unlisted_checkpoints` counts
+    checkpoints that were not looked at, in addition to `checkpoints`.
     """
 
     view: JobView | None = None
@@ -199,6 +199,7 @@ class Look:
     file_age: float | None = None
     epochs: EpochCount | None = None
     unlisted_checkpoints: int = 0
+    gpu_error: str | None = None
 
     @property
     def log_tail(self) -> str:
@@ -382,6 +383,7 @@ def read_watch(
         file_age,
         epochs,
         found.unlisted,
+        gpus.failure.what if gpus.failure else None,
     )
 
 

@@ -47,6 +47,13 @@ def test_cpu_time_of_a_child_that_ended_during_the_look_is_counted_once() -> Non
     assert reply(HEAD, ROOT, RANK, "again=601.00", ended).cpu_cores == 0.0
 
 
+def test_the_memory_is_that_of_all_processes_and_no_command_line_can_add_to_it() -> None:
+    sizes = "/proc/10/status:VmRSS:\t    2048\n/proc/11/status:VmRSS:\t    1024"
+    assert reply(HEAD, ROOT, RANK, sizes).memory_bytes == 3 * 1024 * 1024
+    assert reply(HEAD, ROOT, RANK, sizes, "again=601.00", ROOT, RANK, sizes).memory_bytes == 3 * 1024 * 1024
+    assert reply(HEAD, ROOT, "/proc/10/cmdline:VmRSS: 99", "/proc/12/status:VmRSS: 99").memory_bytes is None
+
+
 def test_a_second_look_that_took_no_time_tells_nothing() -> None:
     found = reply(HEAD, ROOT, WRITTEN, "again=600.00", ROOT, WRITTEN)
     assert (found.cpu_cores, found.write_rate) == (None, None)

@@ -20,8 +20,8 @@ show_memory_kills() { # PID
 
 show_tree() {
   show_processes "$tree"
-  set --; for each in $tree; do set -- "$@" "/proc/$each/io" "/proc/$each/cmdline"; done
-  [ $# -eq 0 ] || grep -asoE '^(wchar|write_bytes): [0-9]+|compile_worker' "$@"
+  set --; for each in $tree; do set -- "$@" "/proc/$each/io" "/proc/$each/status" "/proc/$each/cmdline"; done
+  [ $# -eq 0 ] || grep -asoE '^(wchar|write_bytes): [0-9]+|^VmRSS:[^0-9]*[0-9]+|compile_worker' "$@"
 }
 
 show_uptime() { read -r up _ </proc/uptime; echo "$1=$up"; }
