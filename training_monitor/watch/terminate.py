@@ -138,6 +138,12 @@ def is_terminating(watcher: TrainingWatcher) -> bool:
     return watcher.store.load_run(_key(watcher), dict) is not None
 
 
+def termination_phase(watcher: TrainingWatcher) -> str | None:
+    """Return the phase of a termination under way: stopping | inventory | uploading | destroying; None without one."""
+    kept = watcher.store.load_run(_key(watcher), Termination)
+    return kept.phase if kept else None
+
+
 def past_termination(watcher: TrainingWatcher) -> TerminationReport | None:
     """Return the result of ending this start of the run; None if it was not ended."""
     kept = watcher.store.load_run(_key(watcher), Termination, finished=True)

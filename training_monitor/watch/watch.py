@@ -19,7 +19,7 @@ from training_monitor.core.errors import (
 )
 from training_monitor.core.frozen import replace
 from training_monitor.core.logger import get_logger
-from training_monitor.core.models import Event, OnEvent
+from training_monitor.core.models import Event, OnEvent, OnLook
 from training_monitor.core.units import format_duration
 from training_monitor.core.values import (
     LogUpdate,
@@ -59,6 +59,8 @@ def watch_training(
     on_event: OnEvent | None = None,
     stopping: threading.Event | None = None,
     take_over: bool = False,
+    on_look: OnLook | None = None,
+    refresh: threading.Event | None = None,
 ) -> WatchReport | None:
     """Watch a run until it ends; send notices, and end it if `plan` is given. Blocks.
 
@@ -74,6 +76,8 @@ def watch_training(
         on_line: called with every new line of the log, which is followed then, see `TrainingWatcher.start_streaming`.
         stopping: set it to end the watch, not the run.
         take_over: with `plan`, take the training over from a living supervisor on another machine, which then ends.
+        on_look: called after every look with why it failed, or None.
+        refresh: set it to look now; it is cleared.
 
     Returns:
         WatchReport; None when `stopping` was set.
@@ -82,7 +86,8 @@ def watch_training(
         JobNotFound, CommandError: at the first look only; later failures are retried.
         AlreadySupervised, LeaseLost: with `plan`, another supervisor has the training, or took it over.
     """
-    watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, stopping or threading.Event())
+    events = stopping or threading.Event(), refresh or threading.Event()
+    watch = _Watch(watcher, plan, outbox, heartbeat, on_status, on_event, on_look, *events)
     with ExitStack() as closing:
         if plan:
             watch.claim(closing, take_over)
@@ -104,7 +109,9 @@ class _Watch:
         heartbeat: Heartbeat | None,
         on_status: OnStatus | None,
         on_event: OnEvent | None,
+        on_look: OnLook | None,
         stopping: threading.Event,
+        refresh: threading.Event,
     ) -> None:
         self.watcher, self.plan, self.outbox, self.heartbeat = watcher, plan, outbox, heartbeat
         self.lookout = Lookout(
@@ -116,7 +123,8 @@ class _Watch:
             clock=watcher.clock,
             heartbeat=heartbeat,
         )
-        self.on_status, self.on_event, self.stopping = on_status, on_event, stopping
+        self.on_status, self.on_event, self.on_look = on_status, on_event, on_look
+        self.stopping, self.refresh = stopping, refresh
         self.status: TrainingStatus | None = None
         self.unreachable_since: float | None = None
         self.missing_looks = 0
@@ -224,12 +232,16 @@ class _Watch:
             self.unreachable_since = None
             self.tell("reached", f"{self.watcher.target} answers again after {gap}")
         self.status, self.missing_looks = status, 0
+        if self.on_look:
+            self.on_look(None)
         if self.on_status:
             self.on_status(status)
 
     def not_seen(self, error: TrainingMonitorError) -> WatchReport | None:
         """Conclude nothing from a failed look; but a job that is not found twice is lost."""
         self.is_suspect = False
+        if self.on_look:
+            self.on_look(error)
         if isinstance(error, JobNotFound):
             self.lookout.note(None)  # the target answered
             self.missing_looks += 1
@@ -250,14 +262,15 @@ class _Watch:
         return None
 
     def wait(self, exit_watch: ExitWatch) -> None:
-        """Wait until the next look, or until the job's process ends or the watch is stopped."""
+        """Wait until the next look, or until the job's process ends, or the watch is stopped or to be refreshed."""
         left = self.watcher.config.poll_interval
         left = min(left, SURE_SECONDS) if self.is_suspect and self.plan else left
-        while left > 0 and not self.stopping.is_set() and not exit_watch.ended.is_set():
+        while left > 0 and not any(each.is_set() for each in (self.stopping, self.refresh, exit_watch.ended)):
             part = min(left, 1.0)
             self.watcher.clock.wait(self.stopping if not self.watcher.job.job_id else exit_watch.ended, part)
             left -= part
         exit_watch.ended.clear()
+        self.refresh.clear()
 
     def post(self, notice: Notice) -> None:
         self.tell("detected" if notice.priority in ("high", "urgent") else "progress", _in_words(notice))

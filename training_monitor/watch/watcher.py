@@ -96,6 +96,7 @@ class TrainingWatcher:
         self._asking, self.lock = threading.Lock(), threading.RLock()
         self._stream: _Streaming | None = None
         self.state = self._load()
+        self.last_look: Look | None = None  # of the last `poll` that was answered
 
     # ------------------------------------------------------------ looking
 
@@ -115,6 +116,7 @@ class TrainingWatcher:
             stream.read_to_the_end()  # the last lines decide the verdict
         if self.job.pid is not None and self.state.identity is None:
             look.require(self.job)
+        self.last_look = look
         with self.lock:
             if look.log:
                 self.state.take_log(look.log, look.log_tail)
