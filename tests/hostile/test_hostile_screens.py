@@ -82,6 +82,34 @@ class Hostile(RunCollector):
         return tuple(TEXTS)
 run_top(Hostile(LocalRuns("."), where="."), read_only=False, title="top" + "".join(HOSTILE))
 """
+WATCH = """
+from dataclasses import replace
+from training_monitor.core.models import Checkpoint, Event
+from training_monitor.core.values import Verdict
+from training_monitor.screens.kit.loop import run_beside
+from training_monitor.screens.kit.terminal import terminal_glyphs
+from training_monitor.screens.watch.app import APP, WatchSession
+from training_monitor.screens.watch.view import ProcessFacts, WatchView
+from training_monitor.watch.watcher import TrainingWatcher
+from tests.hostile.texts import HOSTILE
+from tests.unit.screens.watched import NOW, RUNNING, STATUS, gpu
+
+TEXTS = [f"{number}{text}{number}" for number, text in enumerate(HOSTILE)] + HOSTILE
+class Hostile(WatchSession):
+    looks = 0
+    def look(self, view):
+        self.looks += 1
+        text = TEXTS[self.looks % len(TEXTS)]
+        verdict = Verdict(text or "x", text, text, NOW - 5, text, text, 5.0, 50.0, (text, text))
+        checkpoints = (Checkpoint(text, 1, None, True), Checkpoint(text, 2, None, None, text))
+        status = replace(STATUS, verdict=verdict, errors=(text,), checkpoints=checkpoints)
+        events = tuple((NOW, Event(each, each)) for each in TEXTS)
+        return replace(RUNNING, training=text, target=text, status=status, gpus=(gpu(0, name=text), gpu(1, error=text)),
+            process=ProcessFacts(command=text), lines=(*TEXTS, *(text * 3 for text in TEXTS)), partial=text,
+            events=events, error=text if self.looks % 2 else None), view
+session = Hostile(TrainingWatcher("local", {"log_file": "log"}), ends=False, streams=True)
+run_beside(APP, session, WatchView(glyphs=terminal_glyphs()), session.refresh.wait)
+"""
 DOWN, WHEEL = ["\x1b[B"] * 45, ["\x1b[6~"] * 12
 TYPED = ["\u202e", "\u200b", "漢", "\u0301", "\u2028", "x", "\ufeff", "\r"]
 FLEET_KEYS = (
@@ -95,6 +123,7 @@ TOP_KEYS = (
     "k", *DOWN[:3], "\r", *TYPED, "\x1b", "\x1b", "d", *TYPED, "\x1b", "\x1b", "f", *TYPED, "\x1b",
     "\x1b[C", "\x1b[C", "?", *WHEEL, "\x1b", "\x1b",
 )  # fmt: skip
+WATCH_KEYS = (*DOWN, "l", *WHEEL, *DOWN, "\x1b[H", *WHEEL, "e", *WHEEL, *DOWN, "?", *WHEEL, "\x1b", *DOWN, "\x1b[F")
 
 
 @pytest.fixture
@@ -121,7 +150,11 @@ def _look_at(screen: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(100, 30), (200, 60), (41, 12)])
-@pytest.mark.parametrize(("script", "keys"), [(FLEET, FLEET_KEYS), (TOP, TOP_KEYS)], ids=["fleet", "top"])
+@pytest.mark.parametrize(
+    ("script", "keys"),
+    [(FLEET, FLEET_KEYS), (TOP, TOP_KEYS), (WATCH, WATCH_KEYS)],
+    ids=["fleet", "top", "watch"],
+)
 def test_no_text_steers_a_screen(
     start: Callable[..., Terminal], script: str, keys: tuple[str, ...], columns: int, lines: int
 ) -> None:
@@ -142,7 +175,7 @@ def test_no_text_steers_a_screen(
     assert b"KeyboardInterrupt" in written
 
 
-@pytest.mark.parametrize("options", [("--once",), ("--poll-interval", "0.2")], ids=["once", "live"])
+@pytest.mark.parametrize("options", [("--once",), ("--plain", "--poll-interval", "0.2")], ids=["once", "live"])
 def test_no_line_of_a_log_steers_what_watch_prints(
     start: Callable[..., Terminal], tmp_path: Path, options: tuple[str, ...]
 ) -> None:

@@ -14,6 +14,7 @@ from tests.hostile.terminals import Terminal, python
 
 SIGNALS = [getattr(signal, f"SIG{name}") for name in "INT TERM HUP QUIT ALRM USR1 USR2 XCPU VTALRM PROF".split()]
 FLEET = ("-m", "training_monitor", "vast", "--mock")
+WATCH = ("-m", "training_monitor", "watch", "local", "--log", "log", "--pid-file", "pid", "--interval", "1")
 CHILD = """
 import os, signal, sys, threading
 from training_monitor.screens.kit import terminal as kit
@@ -47,6 +48,9 @@ with kit.open_terminal(mouse=True) as terminal:
 def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     found: list[Terminal] = []
 
+    (tmp_path / "log").write_text("".join(f"step {step}/40 loss 0.5\n" for step in range(1, 6)))
+    (tmp_path / "pid").write_text(str(os.getpid()))
+
     def begin(*words: str) -> Terminal:
         environ = {"TRAINING_MONITOR_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
         found.append(Terminal(*python(*words), environ=environ, folder=tmp_path))
@@ -57,13 +61,19 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         each.close()
 
 
+every_screen = pytest.mark.parametrize(("command", "shown"), [(FLEET, "PROGRESS"), (WATCH, "silence")])
+
+
 def _is_taken(terminal: Terminal) -> bool:
     return terminal.modes() == {"1049": "h", "25": "l", "1000": "h", "1006": "h", "1": "h", "keypad": "="}
 
 
-def test_ctrl_backslash_leaves_the_terminal_and_ends_with_131(start: Callable[..., Terminal], tmp_path: Path) -> None:
-    screen = start(*FLEET)
-    screen.shows("PROGRESS")
+@every_screen
+def test_ctrl_backslash_leaves_the_terminal_and_ends_with_131(
+    start: Callable[..., Terminal], tmp_path: Path, command: tuple[str, ...], shown: str
+) -> None:
+    screen = start(*command)
+    screen.shows(shown)
     assert _is_taken(screen) and not screen.is_as_before()
     screen.press("\x1c")
     status = screen.ended()
@@ -72,10 +82,13 @@ def test_ctrl_backslash_leaves_the_terminal_and_ends_with_131(start: Callable[..
     assert not [*tmp_path.glob("core*")]
 
 
+@every_screen
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_leaves_the_terminal_and_ends_with_its_status(start: Callable[..., Terminal], number: int) -> None:
-    screen = start(*FLEET)
-    screen.shows("PROGRESS")
+def test_a_signal_leaves_the_terminal_and_ends_with_its_status(
+    start: Callable[..., Terminal], number: int, command: tuple[str, ...], shown: str
+) -> None:
+    screen = start(*command)
+    screen.shows(shown)
     os.kill(screen.pid, number)
     status = screen.ended()
     assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 128 + number
@@ -99,10 +112,13 @@ def test_an_error_leaves_the_terminal(
     assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
 
 
-def test_many_signals_at_once_leave_the_terminal(start: Callable[..., Terminal]) -> None:
+@every_screen
+def test_many_signals_at_once_leave_the_terminal(
+    start: Callable[..., Terminal], command: tuple[str, ...], shown: str
+) -> None:
     for number in range(5):
-        screen = start(*FLEET)
-        screen.shows("PROGRESS")
+        screen = start(*command)
+        screen.shows(shown)
         screen.press("\x03\x03")
         for _ in range(60):
             time.sleep(0.0005 * number)
@@ -112,7 +128,7 @@ def test_many_signals_at_once_leave_the_terminal(start: Callable[..., Terminal])
         assert screen.is_as_before(), (screen.modes(), screen.output[-500:])
 
 
-SHELL = f"""
+SHELL = """
 import os, signal, sys
 child = os.fork()
 if child == 0:
@@ -120,16 +136,19 @@ if child == 0:
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     os.tcsetpgrp(0, os.getpid())
     signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-    os.execv(sys.executable, [sys.executable, *{FLEET!r}])
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 while os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]):
     pass
 """
 
 
-def test_a_stopped_screen_leaves_the_terminal_and_takes_it_again(start: Callable[..., Terminal]) -> None:
+@every_screen
+def test_a_stopped_screen_leaves_the_terminal_and_takes_it_again(
+    start: Callable[..., Terminal], command: tuple[str, ...], shown: str
+) -> None:
     """A small shell starts it, without which nothing is stopped by its key."""
-    screen = start("-c", SHELL)
-    screen.shows("PROGRESS")
+    screen = start("-c", SHELL, *command)
+    screen.shows(shown)
     [child] = map(int, Path(f"/proc/{screen.pid}/task/{screen.pid}/children").read_text().split())
     screen.press("\x1a")
     screen.stopped(child)
@@ -137,13 +156,13 @@ def test_a_stopped_screen_leaves_the_terminal_and_takes_it_again(start: Callable
     for number in (signal.SIGTSTP, signal.SIGSTOP):  # there is no notice of the second one
         screen.output = b""
         os.kill(child, signal.SIGCONT)
-        screen.shows("\x1b[?1049h", "PROGRESS")
+        screen.shows("\x1b[?1049h", shown)
         screen.wait(lambda: _is_taken(screen))
         os.kill(child, number)
         screen.stopped(child)
         assert screen.is_as_before() == (number == signal.SIGTSTP)
     os.kill(child, signal.SIGCONT)
-    screen.wait(lambda: screen.text().count("PROGRESS") == 2)
+    screen.wait(lambda: screen.text().count(shown) == 2)
     screen.press("q")
     screen.ended()
     assert screen.is_as_before()

@@ -153,7 +153,7 @@ def test_terminate_without_anything_that_tells_the_processes_is_refused(start: o
 def test_a_live_line_with_a_bar_is_drawn_on_a_terminal(start: object, tmp_path: Path) -> None:
     run = start(40)  # type: ignore[operator]
     tmux = [require("tmux"), "-S", str(tmp_path / "socket")]
-    words = [sys.executable, "-m", "training_monitor", "watch", "local", *run.options, "--poll-interval", "1"]
+    words = [sys.executable, "-m", "training_monitor", "watch", "local", *run.options, "--plain", "--interval", "1"]
     subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", shlex.join(words)], check=True, cwd=ROOT)
 
     def screen() -> str:

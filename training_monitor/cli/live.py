@@ -50,8 +50,8 @@ class LiveLine:
         self._terminal, self._plain_seconds, self._clock = sys.stdout.isatty(), plain_seconds, clock
         self._started, self._printed_at = clock.monotonic(), float("-inf")
 
-    def _elapsed(self) -> str:
-        return f"{self._clock.monotonic() - self._started:6.1f}s"
+    def _elapsed(self, seconds: float | None = None) -> str:
+        return f"{self._clock.monotonic() - self._started if seconds is None else seconds:6.1f}s"
 
     def draw(self, *parts: str) -> None:
         line = "  ".join((self._elapsed(), *parts))
@@ -68,10 +68,10 @@ class LiveLine:
         if self._terminal:
             put(_REDRAW)
 
-    def print_event(self, event: Event) -> None:
-        """Print the event's kind and text in place of the live line."""
+    def print_event(self, event: Event, elapsed: float | None = None) -> None:
+        """Print the event's time, kind and text in place of the live line; `elapsed` seconds, or those until now."""
         kind = paint(f"{event.kind:<11}", _COLOURS.get(event.kind), sys.stdout)
-        line = f"{self._elapsed()}  {kind} {shown_lines(event.text)}\n"
+        line = f"{self._elapsed(elapsed)}  {kind} {shown_lines(event.text)}\n"
         put(_REDRAW + line if self._terminal else line)
 
 

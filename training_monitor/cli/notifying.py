@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +70,10 @@ def typed_or_variable(option: str, text: str) -> str:
 
 
 @contextmanager
-def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
+def open_heartbeat(url: str | None, on_problem: Callable[[str], None] = hint) -> Iterator[Heartbeat | None]:
     """Open the heartbeat of --heartbeat: a URL, or env:NAME of a variable that holds it; None without the option.
 
-    At the end a pending ping may still be sent.
+    At the end a pending ping may still be sent. `on_problem` is called with what goes wrong.
 
     Raises:
         SettingsError: it is not a URL, or the variable is not set.
@@ -83,7 +83,7 @@ def open_heartbeat(url: str | None) -> Iterator[Heartbeat | None]:
         return
     from training_monitor.notify.heartbeat import Heartbeat
 
-    heartbeat, patience = Heartbeat(typed_or_variable("--heartbeat", url), on_problem=hint), 1.0
+    heartbeat, patience = Heartbeat(typed_or_variable("--heartbeat", url), on_problem=on_problem), 1.0
     try:
         yield heartbeat
         patience = 5.0

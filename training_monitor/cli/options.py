@@ -288,6 +288,7 @@ def add_watch(command: CommandParser) -> None:
     mode.add_argument("--stream", action="store_true", help="follow the log line by line (default on a terminal)")
     mode.add_argument("--poll", action="store_true", help="look now and then (default elsewhere)")
     mode.add_argument("--once", action="store_true", help="look once, with the exit status of `check`")
+    command.flag("--plain", "one line instead of the screen")
     command.heartbeat()
     command.outage_after()
     command.flag("--terminate", "end it when it has stalled for the grace period")

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_monitor.cli.live import LiveLine, progress_parts
 from training_monitor.cli.notifying import open_heartbeat, open_outbox, typed_or_variable
@@ -17,6 +17,7 @@ from training_monitor.cli.output import (
     EXITS,
     OK,
     UNKNOWN,
+    can_show_screen,
     complain,
     format_unlisted,
     hint,
@@ -53,6 +54,9 @@ from training_monitor.watch import TrainingWatcher, terminate_training, watch_tr
 from training_monitor.watch.state import decide_end
 from training_monitor.watch.terminate import is_terminating
 
+if TYPE_CHECKING:
+    from training_monitor.screens.watch.app import WatchSession
+
 PLAIN_SECONDS = 1.0
 SAME_SECONDS = 30.0  # between two identical plain lines
 CONFIGURED = (
@@ -71,30 +75,71 @@ def watch(args: Namespace) -> int:
             if heartbeat:
                 heartbeat.beat()
         return _show_once(status, args)
-    display = _Display(as_json=args.json)
     stream = args.stream or (sys.stdout.isatty() and not args.poll)
     plan = _plan(args) if args.terminate else None
     if plan is None and (args.upload or args.destroy or args.destroy_without_upload or args.hard_limit):
         raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
     if plan is None and args.terminate_busy:
         raise SettingsError("--terminate-busy", True, "--terminate with it")
+    is_screen = can_show_screen() and not (args.json or args.plain)
+    follow = _follow_on_screen if is_screen else _follow
+    with _explained(watcher):
+        report = follow(watcher, plan, args, stream=stream)
+    assert report
+    return _show_end(report, args)
+
+
+def _follow(
+    watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
+) -> WatchReport | None:
+    """Watch a training and print what happens, as lines or JSON objects."""
+    display = _Display(as_json=args.json)
     with ExitStack() as stack:
         outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
         heartbeat = stack.enter_context(open_heartbeat(args.heartbeat))
         stack.callback(display.clear)
-        with _explained(watcher):
-            report = watch_training(
-                watcher,
-                plan=plan,
-                outbox=outbox,
-                heartbeat=heartbeat,
-                on_status=display.status,
-                on_line=display.line if stream else None,
-                on_event=display.event,
-                take_over=args.take_over,
-            )
-    assert report
-    return _show_end(report, args)
+        return watch_training(
+            watcher,
+            plan=plan,
+            outbox=outbox,
+            heartbeat=heartbeat,
+            on_status=display.status,
+            on_line=display.line if stream else None,
+            on_event=display.event,
+            take_over=args.take_over,
+        )
+
+
+def _follow_on_screen(
+    watcher: TrainingWatcher, plan: TerminationPlan | None, args: Namespace, *, stream: bool
+) -> WatchReport | None:
+    """Do the same on a screen; when it closes, print the events, which it takes with it."""
+    from training_monitor.screens.watch.app import WatchSession, run_watch
+
+    session, live = WatchSession(watcher, ends=plan is not None, streams=stream), LiveLine(PLAIN_SECONDS)
+    with ExitStack() as stack:
+        outbox = stack.enter_context(open_outbox(args.notify, watcher.store))
+        heartbeat = stack.enter_context(open_heartbeat(args.heartbeat, session.tell))
+        stack.callback(_print_events, session, live)
+        work = partial(
+            watch_training,
+            watcher,
+            plan=plan,
+            outbox=outbox,
+            heartbeat=heartbeat,
+            on_status=session.status,
+            on_line=session.line if stream else None,
+            on_event=session.event,
+            on_look=session.looked,
+            refresh=session.refresh,
+            take_over=args.take_over,
+        )
+        return run_watch(session, work)
+
+
+def _print_events(session: WatchSession, live: LiveLine) -> None:
+    for elapsed, event in session.events:
+        live.print_event(event, elapsed)
 
 
 def terminate(args: Namespace) -> int:
