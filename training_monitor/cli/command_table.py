@@ -89,7 +89,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
         "watch": Command(
             "watching",
-            "follow a training, send notices, and end it when it stalls, if you say so",
+            "follow a training on a screen, send notices, and end it when it stalls, if you say so",
             ("ssh://me@gpu1 --notify", "my-pod my-training --notify --terminate --upload hf:me/my-lora"),
             "TARGET",
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isnan, log
+from math import isfinite, log, nan
 
 from training_monitor.core.models import Checkpoint, Gpu
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
@@ -36,6 +36,7 @@ HOT, VERY_HOT = 85.0, 92.0  # °C; GPUs slow down from about here on
 FULL_MEMORY = 0.98
 _MOST_REMEDIES, _MOST_INCOMPLETE = 3, 2
 _CURVE = 40  # cells at most
+_FAR = 2.0  # times the lowest loss
 WIDE, NARROW = 100, 60  # cells of the screen from which a GPU has its bar and name, and a line its bar and full label
 _SHORT_LABEL = 9  # cells
 
@@ -170,8 +171,12 @@ def _loss_segments(snapshot: WatchSnapshot, view: WatchView) -> list[Sequence[Pi
 
 
 def _on_log_scale(losses: Sequence[float]) -> Sequence[float]:
-    """Return the logarithms of losses that are all above zero: else the first ones hide the trend of the others."""
-    return [log(loss) for loss in losses] if all(loss > 0 or isnan(loss) for loss in losses) else losses
+    """Return losses above zero that fell or rose far on a logarithmic scale: else the first ones hide all others."""
+    finite = [loss for loss in losses if isfinite(loss)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    if low <= 0 or high < _FAR * low:
+        return losses
+    return [log(loss / low) if isfinite(loss) else nan for loss in losses]
 
 
 # ---------------------------------------------------------------- GPUs
