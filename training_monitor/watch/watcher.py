@@ -97,6 +97,8 @@ class TrainingWatcher:
         self._stream: _Streaming | None = None
         self.state = self._load()
         self.last_look: Look | None = None  # of the last `poll` that was answered
+        self.list_seconds = 0.0  # least time between two listings of the checkpoints, but for that of a run that ended
+        self._listed: tuple[float, Look] | None = None  # the last look with a listing, and when it was
 
     # ------------------------------------------------------------ looking
 
@@ -116,6 +118,8 @@ class TrainingWatcher:
             stream.read_to_the_end()  # the last lines decide the verdict
         if self.job.pid is not None and self.state.identity is None:
             look.require(self.job)
+        if self.list_seconds and look.is_running is False:
+            look = self._with_last_checkpoints(look)
         self.last_look = look
         with self.lock:
             if look.log:
@@ -208,16 +212,42 @@ class TrainingWatcher:
         """Ask, and record only how the log counts. Raises JobNotFound, CommandError."""
         is_first, self._is_first = self._is_first, False
         cursor, identity = self.state.cursor, self.state.identity
-        questions = watch_questions(self.job, cursor, identity, with_log=with_log, is_first=is_first)
+        lists = self._listed is None or self.clock.monotonic() - self._listed[0] >= self.list_seconds
+        options = {"with_log": with_log, "with_checkpoints": lists, "is_first": is_first}
+        questions = watch_questions(self.job, cursor, identity, **options)
         try:
             answers = self.reached().ask(*questions)
         except TrainingMonitorError:
             self._reached = None  # the target may have moved
             raise
-        look = read_watch(self.job, answers, with_log=with_log, is_first=is_first)
+        look = read_watch(self.job, answers, **options)
+        if not lists:
+            look = self._with_kept_checkpoints(look)
+        elif look.checkpoints is not None:
+            self._listed = self.clock.monotonic(), look
         if look.epochs and cursor is None:
             self.state.totals.epochs = look.epochs
         return look
+
+    def _with_kept_checkpoints(self, look: Look) -> Look:
+        """Add the checkpoints of the last listing to a look that did not ask for them."""
+        if self._listed is None:
+            return look
+        at, listed = self._listed
+        aged = self.clock.monotonic() - at
+        known = (replace(each, age=None if each.age is None else each.age + aged) for each in listed.checkpoints or ())
+        return replace(look, checkpoints=tuple(known), unlisted_checkpoints=listed.unlisted_checkpoints)
+
+    def _with_last_checkpoints(self, look: Look) -> Look:
+        """Return the last look at a run that has ended with its checkpoints of now, which its result names."""
+        if self._listed is None or self._listed[1] is look:
+            return look
+        try:
+            found = self.get_checkpoint_listing()
+        except TrainingMonitorError as error:
+            get_logger().info("%s: no new listing of its checkpoints: %s", self.job.label, error)
+            return look
+        return replace(look, checkpoints=found.checkpoints, unlisted_checkpoints=found.unlisted)
 
     def about_this(self, notice: Notice) -> Notice:
         """Add to a notice the names of this run and its target, and the command that tells more."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import BUSY, IDLE, Behaviour, FakeClock, FakeTraining, FakeTransport, gpu_answer, read_cursor
+from tests.fakes import BUSY, IDLE, Behaviour, FakeClock, FakeTraining, FakeTransport, gpu_answer, is_call, read_cursor
 from training_monitor.core.errors import (
     CommandError,
     CommandTimedOut,
@@ -234,6 +234,38 @@ def test_checkpoints_are_those_of_the_output_directory(bench: Bench) -> None:
     [status] = bench.polls(watcher, 2)[-1:]
     assert status.checkpoints is not None and [each.step for each in status.checkpoints] == [50, 100]
     assert watcher.get_checkpoints() == list(status.checkpoints)
+
+
+def listings(bench: Bench) -> int:
+    """How often the checkpoints were listed."""
+    return sum(is_call(script, "checkpoints") for scripts in bench.transport.asked for script in scripts)
+
+
+def test_checkpoints_are_listed_as_rarely_as_it_is_told_and_grow_old_meanwhile(bench: Bench) -> None:
+    bench.clock.sleep(120)
+    watcher = bench.watcher()
+    watcher.list_seconds = 60.0
+    first = watcher.poll()
+    assert listings(bench) == 1 and first.checkpoints
+    bench.clock.sleep(30)
+    second = watcher.poll()
+    assert listings(bench) == 1 and second.checkpoints == first.checkpoints
+    ages = [(before.age, after.age) for before, after in zip(first.checkpoints, second.checkpoints or ())]
+    assert ages and all(before is not None and after == before + 30 for before, after in ages)
+    bench.clock.sleep(30)
+    assert len(watcher.poll().checkpoints or ()) > len(first.checkpoints) and listings(bench) == 2
+
+
+def test_the_last_checkpoints_of_a_run_that_has_ended_are_listed_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Behaviour(total=100, save_every=50))
+    watcher = bench.watcher()
+    watcher.list_seconds = 600.0
+    bench.clock.sleep(60)
+    assert [each.step for each in watcher.poll().checkpoints or ()] == [50]
+    bench.clock.sleep(60)
+    ended = watcher.poll()
+    assert ended.is_running is False and [each.step for each in ended.checkpoints or ()] == [50, 100]
+    assert watcher.last_look and watcher.last_look.checkpoints == ended.checkpoints
 
 
 def test_without_an_output_directory_there_are_none_to_ask_for(bench: Bench) -> None:

@@ -41,6 +41,7 @@ from training_monitor.watch.terminate import termination_phase
 from training_monitor.watch.watcher import TrainingWatcher
 
 KEPT_LINES, KEPT_EVENTS, KEPT_LOSSES, KEPT_STEPS = 2000, 1000, 1024, 256
+LIST_SECONDS = 60.0  # between two listings of the checkpoints, however often the target is looked at
 LEAST_SECONDS = 5.0  # between two steps whose times tell a speed
 SETTLED_SECONDS = 3.0  # after the start, when the lines that were there before have come
 T = TypeVar("T")
@@ -103,6 +104,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
 
     def __init__(self, watcher: TrainingWatcher, *, ends: bool, streams: bool) -> None:
         self._watcher, self._ends, self._streams = watcher, ends, streams
+        watcher.list_seconds = LIST_SECONDS
         self._time = watcher.clock.time
         self._lock = threading.Lock()  # held only briefly: the thread that draws takes it for each frame
         self._ring: Callable[[], None] = lambda: None
