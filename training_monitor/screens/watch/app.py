@@ -43,7 +43,7 @@ from training_monitor.watch.watcher import TrainingWatcher
 KEPT_LINES, KEPT_EVENTS, KEPT_LOSSES, KEPT_STEPS = 2000, 1000, 1024, 256
 LIST_SECONDS = 60.0  # between two listings of the checkpoints, however often the target is looked at
 LEAST_SECONDS = 5.0  # between two steps whose times tell a speed
-SETTLED_SECONDS = 3.0  # after the start, when the lines that were there before have come
+SETTLED_SECONDS = 3.0  # after the first step, when the lines that were there before have come
 T = TypeVar("T")
 
 # ---------------------------------------------------------------- keys
@@ -114,6 +114,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
         self._events: deque[tuple[float, Event]] = deque(maxlen=KEPT_EVENTS)
         self._losses: list[float] = []
         self._steps: deque[tuple[float, int]] = deque(maxlen=KEPT_STEPS)
+        self._first_step_at: float | None = None
         self._evidence: Evidence | None = None
         self.refresh = threading.Event()
         self.started_at = self._time()
@@ -162,6 +163,8 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
         changes: dict[str, Any] = (
             {"step_at": update.timestamp} if self._note_step(update.progress, update.timestamp) else {}
         )
+        if changes and self._seen.status and self._seen.status.step is None:
+            self.refresh.set()  # the look came before the log: its verdict does not know of these steps
         progress = self._with_speed(update.progress, self._seen.progress.steps_per_second)
         self._change(progress=progress, progress_at=update.timestamp, **changes)
 
@@ -197,7 +200,8 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
         step, last = job_progress(progress).step, self._steps[-1][1] if self._steps else None
         if step is None or step == last:
             return False
-        if (last is not None and step < last) or now - self.started_at < SETTLED_SECONDS:
+        self._first_step_at = now if self._first_step_at is None else self._first_step_at
+        if (last is not None and step < last) or now - self._first_step_at < SETTLED_SECONDS:
             self._steps.clear()  # it began again, or this line was written before it was followed
         self._steps.append((now, step))
         if progress.loss is not None:
