@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -200,6 +201,26 @@ def test_one_line_is_drawn_where_no_screen_is_wanted(
     assert "verdict" not in screen.text()
     screen.press("C-c")
     screen.shows("interrupted; nothing was stopped", "status=130")
+
+
+def test_a_terminal_that_is_not_known_gets_a_line(start: Callable[..., Training], screen: WatchScreen) -> None:
+    training = start()
+    words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options)
+    screen.start("118x40", *words, before=GOES_ON, TERM="nobodys-terminal")
+    screen.shows("^no screen: TERM='nobodys-terminal' is not known here", r"12%  step 5/40  loss 0.2")
+    screen.press("C-c")
+    screen.shows("interrupted; nothing was stopped", "status=130")
+
+
+def test_in_the_background_it_draws_a_line_and_is_not_stopped(
+    start: Callable[..., Training], screen: WatchScreen
+) -> None:
+    training = start()
+    words = (sys.executable, "-m", "training_monitor", "watch", "local", *training.options, "--interval", "1")
+    screen.start("118x40", "sh", "-mc", f"{shlex.join(words)} & wait")
+    screen.shows(r"12%  step 5/40  loss 0.2")
+    training.write(*(f"step {step}/40 loss 0.1" for step in range(6, 41)), "exit 0")
+    screen.shows("finished at step 40 of 40")
 
 
 # ---------------------------------------------------------------- leaving

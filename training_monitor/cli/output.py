@@ -73,6 +73,14 @@ def can_show_screen() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
+def is_in_foreground() -> bool:
+    """Return whether this process may take over its terminal: one in the background would be stopped when it tries."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # not the terminal of a session: nobody stops it
+        return True
+
+
 def table_width(piped: int) -> int:
     """Return the width of the terminal, or `piped` where stdout is none."""
     return terminal_columns() if sys.stdout.isatty() else piped

@@ -22,12 +22,19 @@ from training_monitor.cli.output import (
     format_unlisted,
     hint,
     interrupted_status,
+    is_in_foreground,
     paint,
     print_json,
     put,
     say,
 )
-from training_monitor.core.errors import CommandTimedOut, IncompleteAnswer, SettingsError, TargetUnreachable
+from training_monitor.core.errors import (
+    CommandTimedOut,
+    IncompleteAnswer,
+    SettingsError,
+    TargetUnreachable,
+    TrainingMonitorError,
+)
 from training_monitor.core.frozen import asdict, replace
 from training_monitor.core.models import Event, Progress
 from training_monitor.core.settings_file import load_table
@@ -81,12 +88,25 @@ def watch(args: Namespace) -> int:
         raise SettingsError("--upload, --destroy, --hard-limit", None, "--terminate with them")
     if plan is None and args.terminate_busy:
         raise SettingsError("--terminate-busy", True, "--terminate with it")
-    is_screen = can_show_screen() and not (args.json or args.plain)
-    follow = _follow_on_screen if is_screen else _follow
+    follow = _follow_on_screen if _wants_screen(args) else _follow
     with _explained(watcher):
         report = follow(watcher, plan, args, stream=stream)
     assert report
     return _show_end(report, args)
+
+
+def _wants_screen(args: Namespace) -> bool:
+    """Return whether to show a screen; where the terminal is not fit for one, say why a line must do."""
+    if args.json or args.plain or not can_show_screen() or not is_in_foreground():
+        return False
+    from training_monitor.screens.kit.terminal import check_terminal
+
+    try:
+        check_terminal()
+    except TrainingMonitorError as error:
+        hint(f"no screen: {error.what}")
+        return False
+    return True
 
 
 def _follow(

@@ -339,7 +339,7 @@ def open_terminal(*, mouse: bool = False) -> Iterator[Terminal]:
     Raises:
         TrainingMonitorError: stdin or stdout is not a terminal, or it cannot move its cursor.
     """
-    _check_terminal()
+    check_terminal()
     has_mouse = mouse and curses.tigetstr("kmous") is not None
     bell, lock = Bell(), threading.RLock()  # a signal handler may interrupt the thread that draws
     give_back = partial(_give_back, has_mouse, lock)
@@ -423,7 +423,8 @@ def _continue(give_back: Callable[[], None], take: Callable[[], None]) -> None:
     take()
 
 
-def _check_terminal() -> None:
+def check_terminal() -> None:
+    """Raise TrainingMonitorError if stdin or stdout is not a terminal, or it cannot move its cursor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise TrainingMonitorError("the screen needs a terminal on stdin and stdout", hint="--once, or --json")
     name = os.environ.get("TERM", "")
