@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from training_monitor.core.errors import TrainingMonitorError
@@ -106,7 +107,7 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
         self._watcher, self._ends, self._streams = watcher, ends, streams
         watcher.list_seconds = LIST_SECONDS
         self._time = watcher.clock.time
-        self._lock = threading.Lock()  # held only briefly: the thread that draws takes it for each frame
+        self._lock = threading.RLock()  # held only briefly: the thread that draws takes it for each frame
         self._ring: Callable[[], None] = lambda: None
         self._seen = WatchSnapshot(0.0, watcher.job.label, str(watcher.target), watcher.job.output_dir)
         self._lines: deque[str] = deque(_whole_lines(watcher), maxlen=KEPT_LINES)
@@ -129,55 +130,67 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
 
     def looked(self, error: TrainingMonitorError | None) -> None:
         """Take in that a look was answered, or why it failed."""
-        now = self._time()
-        changes: dict[str, Any] = {"error": None, "stale_since": None, "failing_since": None}
-        if error is not None:
-            seen = self._seen
-            status, failing = seen.status, seen.failing_since
-            changes = {"error": str(error), "stale_since": status.timestamp if status else None}
-            changes["failing_since"] = now if failing is None else failing
-        self._change(next_look_at=now + self._watcher.config.poll_interval, **changes)
+        now, seen = self._time(), self._seen
+        due = now + self._watcher.config.poll_interval
+        if error is None:
+            self._change(next_look_at=due, error=None, stale_since=None, failing_since=None)
+            return
+        self._change(
+            next_look_at=due,
+            error=str(error),
+            stale_since=seen.status.timestamp if seen.status else None,
+            failing_since=now if seen.failing_since is None else seen.failing_since,
+        )
 
     def status(self, status: TrainingStatus) -> None:
         """Take in a look."""
         look = self._watcher.last_look or Look()
         observations = self._watcher.state.looks.all()
-        if not self._losses:
-            by_step = {each.step: each.loss for each in observations if each.loss is not None}
-            self._losses = [*by_step.values()][-KEPT_LOSSES:]
-        if not self._streams:
-            self._add_lines(*gain(tuple(self._lines), tuple(_whole_lines(self._watcher))))
-        self._note_step(status.progress, status.timestamp)
-        self._change(
-            status=status,
-            progress=self._with_speed(status.progress, speed_of(observations)),
-            progress_at=status.timestamp,
-            gpus=look.gpus,
-            gpu_error=look.gpu_error,
-            process=self._process_facts(status, look),
-        )
+        with self._lock:
+            if not self._losses:
+                by_step = {each.step: each.loss for each in observations if each.loss is not None}
+                self._losses = [*by_step.values()][-KEPT_LOSSES:]
+            if not self._streams:
+                self._add_lines(*gain(tuple(self._lines), tuple(_whole_lines(self._watcher))))
+            self._note_step(status.progress, status.timestamp)
+            self._change(
+                status=status,
+                progress=self._with_speed(status.progress, speed_of(observations)),
+                progress_at=status.timestamp,
+                gpus=look.gpus,
+                gpu_error=look.gpu_error,
+                process=self._process_facts(status, look),
+            )
 
     def line(self, update: LogUpdate) -> None:
         """Take in a line of a followed log."""
-        self._add_lines(update.line)
-        changes: dict[str, Any] = (
-            {"step_at": update.timestamp} if self._note_step(update.progress, update.timestamp) else {}
-        )
-        if changes and self._seen.status and self._seen.status.step is None:
-            self.refresh.set()  # the look came before the log: its verdict does not know of these steps
-        progress = self._with_speed(update.progress, self._seen.progress.steps_per_second)
-        self._change(progress=progress, progress_at=update.timestamp, **changes)
+        with self._lock:
+            seen = self._seen
+            self._add_lines(update.line)
+            is_step = self._note_step(update.progress, update.timestamp)
+            if is_step and seen.status and seen.status.step is None:
+                self.refresh.set()  # the look came before the log: its verdict does not know of these steps
+            self._change(
+                progress=self._with_speed(update.progress, seen.progress.steps_per_second),
+                progress_at=update.timestamp,
+                step_at=update.timestamp if is_step else seen.step_at,
+            )
 
     def event(self, event: Event) -> None:
         """Take in an event."""
-        phase = termination_phase(self._watcher) if self._ends else None
+        phase = self._seen.phase
+        if self._ends:
+            with suppress(TrainingMonitorError):  # whoever ends the training meets it as well
+                phase = termination_phase(self._watcher)
         with self._lock:
             self._events.append((self._time(), event))
-        self._change(phase=phase)
+            self._change(phase=phase)
 
     def tell(self, text: str) -> None:
         """Take in a remark that would otherwise be printed."""
-        self.event(Event("detected", text))
+        with self._lock:
+            self._events.append((self._time(), Event("detected", text)))
+        self._ring()
 
     @property
     def events(self) -> list[tuple[float, Event]]:
@@ -190,10 +203,11 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             self._seen = replace(self._seen, **changes)
         self._ring()
 
+    # The caller of these holds the lock.
+
     def _add_lines(self, *lines: str) -> None:
-        with self._lock:
-            self._lines.extend(lines)
-            self._count += len(lines)
+        self._lines.extend(lines)
+        self._count += len(lines)
 
     def _note_step(self, progress: Progress, now: float) -> bool:
         """Keep the time and the loss of a new step, and return whether it is one."""
@@ -205,10 +219,9 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
             self._steps.clear()  # it began again, or this line was written before it was followed
         self._steps.append((now, step))
         if progress.loss is not None:
-            with self._lock:
-                self._losses.append(progress.loss)
-                if len(self._losses) > KEPT_LOSSES:
-                    self._losses = self._losses[::2]
+            self._losses.append(progress.loss)
+            if len(self._losses) > KEPT_LOSSES:
+                self._losses = self._losses[::2]
         return True
 
     def _with_speed(self, progress: Progress, measured: float | None) -> Progress:

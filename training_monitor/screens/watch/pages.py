@@ -79,10 +79,10 @@ def _title(snapshot: WatchSnapshot, view: WatchView) -> list[Piece]:
     if snapshot.failing_since is not None:
         return [(f"{state} when last seen", "dim")]
     since = "" if verdict.since is None else f" for {format_seconds(snapshot.now - verdict.since)}"
-    sure = (
-        "" if verdict.confidence == "none" or view.width < NARROW else f"  confidence {view.safe(verdict.confidence)}"
-    )
-    return [(state, STYLES.get(verdict.verdict, "warn")), (since, ""), (sure, "dim")]
+    title = [(state, STYLES.get(verdict.verdict, "warn")), (since, "")]
+    if verdict.confidence == "none" or view.width < NARROW:
+        return title
+    return [*title, (f"  confidence {view.safe(verdict.confidence)}", "dim")]
 
 
 def _greyed(body: Body) -> Body:
