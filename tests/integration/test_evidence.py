@@ -105,6 +105,7 @@ def test_a_busy_tree_shows_what_it_computes_writes_and_compiles(target: Place, s
     assert (found.processes, found.compilers, found.blocked) == (2, 1, 0)
     assert found.cpu_cores and 0.1 < found.cpu_cores < 2 and found.write_rate and found.write_rate > 1e5
     assert found.awake_seconds and found.runtime is not None and found.written_bytes and found.boot
+    assert found.memory_bytes and 1e6 < found.memory_bytes < 1e9
     again = look(target, pids_of(process.pid))
     assert again.cpu_seconds is not None and found.cpu_seconds is not None and again.cpu_seconds > found.cpu_seconds
     assert again.written_bytes and again.written_bytes > found.written_bytes
