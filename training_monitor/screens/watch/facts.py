@@ -17,13 +17,13 @@ from training_monitor.screens.kit.text import (
     fit,
     flow,
     format_bar,
+    format_moment,
     format_number,
     format_percent,
 )
 from training_monitor.screens.watch.view import (
     WatchSnapshot,
     WatchView,
-    format_moment,
     format_seconds,
     position,
     silence,

@@ -8,7 +8,18 @@ from training_monitor.core.frozen import replace
 from training_monitor.core.models import Event
 from training_monitor.core.units import plural
 from training_monitor.screens.kit.page import newest_first, page, wrapped
-from training_monitor.screens.kit.text import Line, Piece, broken, cells, fill, fit, format_age, last_cells, rule
+from training_monitor.screens.kit.text import (
+    Line,
+    Piece,
+    broken,
+    cells,
+    fill,
+    fit,
+    format_age,
+    format_moment,
+    last_cells,
+    rule,
+)
 from training_monitor.screens.kit.view import Frame
 from training_monitor.screens.watch.facts import (
     NARROW,
@@ -21,7 +32,7 @@ from training_monitor.screens.watch.facts import (
     urgent_lines,
     verdict_lines,
 )
-from training_monitor.screens.watch.view import WatchSnapshot, WatchView, format_moment, format_seconds
+from training_monitor.screens.watch.view import WatchSnapshot, WatchView, format_seconds
 
 _LEAST_EVENTS, _LEAST_STEPS, _LEAST_LOG = 2, 7, 3  # lines, with what is above them; steps of a termination
 _KIND = 12  # cells

@@ -7,10 +7,8 @@ from training_monitor.core.models import Event, Gpu, Progress
 from training_monitor.core.units import format_duration, known_number
 from training_monitor.core.values import TrainingStatus, Verdict
 from training_monitor.logs.job_progress import JobProgress, job_progress
-from training_monitor.screens.kit.text import NOT_KNOWN, format_clock, format_date
+from training_monitor.screens.kit.text import NOT_KNOWN
 from training_monitor.screens.kit.view import View
-
-_DATE = len("2026-03-01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +125,3 @@ def format_seconds(seconds: float | None) -> str:
     """Format a duration in whole seconds, one below zero as zero; `-` if unknown."""
     known = known_number(seconds)
     return NOT_KNOWN if known is None else format_duration(max(0, round(known)))
-
-
-def format_moment(timestamp: float, now: float) -> str:
-    """Format the time of day, or the date and time of another day."""
-    is_today = format_date(timestamp)[:_DATE] == format_date(now)[:_DATE]
-    return format_clock(timestamp) if is_today else format_date(timestamp)
