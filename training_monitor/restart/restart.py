@@ -115,11 +115,14 @@ def _check(job_name: str, job_config: Mapping[str, Any] | None) -> None:
         check_job_config(job_config)
 
 
-def find_run(head_pod: str | Target, job_name: str, namespace: str = "default") -> RunState | None:
-    """Return this machine's unfinished run that `auto_restart` would continue."""
+def find_run(
+    head_pod: str | Target, job_name: str, namespace: str = "default", *, finished: bool = False
+) -> RunState | None:
+    """Return this machine's unfinished run that `auto_restart` would continue, or the one that has `finished`."""
     from training_monitor.restart.state import load_run_state
 
-    return load_run_state(Store(), _key(parse_target(head_pod, namespace=namespace), job_name))
+    key = _key(parse_target(head_pod, namespace=namespace), job_name)
+    return load_run_state(Store(), key, finished=finished)
 
 
 def _key(target: Target, job_name: str) -> str:
