@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from training_monitor.cli.notifying import open_heartbeat, open_outbox
@@ -77,6 +77,16 @@ def _check_group(name: str | None, groups: Collection[str]) -> None:
     if name is not None and name not in groups:
         known = ", ".join(groups) or "none is set: [fleet.groups] in the settings file"
         raise SettingsError("--group", name, f"a group ({known})")
+
+
+def open_meant(args: Namespace, config: FleetConfig) -> AbstractContextManager[FleetMonitor]:
+    """Open a monitor of the members that TARGETs, --vast or --mock of the command line mean. Raises SettingsError."""
+    if args.mock and (args.targets or args.vast):
+        args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
+    if args.mock:
+        return nullcontext(MockFleet(config=config))
+    specs = read_specs(args.targets, config) if args.targets or not args.vast else []
+    return open_monitor(specs, args, config, whole_account=args.vast)
 
 
 @contextmanager

@@ -6,14 +6,13 @@ import os
 import stat
 import threading
 from argparse import Namespace
-from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
-from training_monitor.cli.fleet import changed_config, fleet_status, log_beside_the_screen, open_monitor, read_specs
+from training_monitor.cli.fleet import changed_config, fleet_status, log_beside_the_screen, open_meant
 from training_monitor.cli.output import complain, hint, put_masked
 from training_monitor.core.engine import use_few_arenas
 from training_monitor.core.errors import SettingsError, TrainingMonitorError
-from training_monitor.fleet import FleetConfig, FleetMonitor, MockFleet, load_fleet_config
+from training_monitor.fleet import FleetConfig, FleetMonitor, load_fleet_config
 from training_monitor.fleet.prometheus import format_last_look, format_metrics
 from training_monitor.runs.files import remove_left_beside, write_atomically
 
@@ -24,20 +23,11 @@ def metrics(args: Namespace) -> int:
     """Run the command and return the exit status."""
     if args.json:
         args.parser.error("--json: metrics are a text for Prometheus; `fleet --once --json` prints the members as JSON")
-    if args.mock and (args.targets or args.vast):
-        args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
     config = changed_config(FleetConfig() if args.mock else load_fleet_config(), args)
-    with _open(args, config) as monitor:
+    with open_meant(args, config) as monitor:
         if args.textfile and not args.once:
             _keep_written(monitor, os.path.abspath(args.textfile), config)
         return _write_once(monitor, args.textfile, config)
-
-
-def _open(args: Namespace, config: FleetConfig) -> AbstractContextManager[FleetMonitor]:
-    if args.mock:
-        return nullcontext(MockFleet(config=config))
-    specs = read_specs(args.targets, config) if args.targets or not args.vast else []
-    return open_monitor(specs, args, config, whole_account=args.vast)
 
 
 def _write_once(monitor: FleetMonitor, path: str | None, config: FleetConfig) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from training_monitor.core.frozen import replace
-from training_monitor.core.regex import regex
 from training_monitor.core.units import plural
 from training_monitor.fleet.fleet import FleetMonitor
-from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
+from training_monitor.fleet.metrics import Thresholds
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot
 from training_monitor.screens.fleet.main import draw_header, draw_main
 from training_monitor.screens.fleet.pages import (
+    confirmation_phrase,
     draw_alerts,
     draw_comparison,
     draw_confirm,
@@ -47,7 +47,6 @@ from training_monitor.screens.kit.terminal import terminal_glyphs
 from training_monitor.screens.kit.view import Do, Frame, asked, go_back, opened, said
 
 _ANSWERS = ("stopped", "destroyed", "gone", "failed", "refused")  # alert kinds that report the result of an action
-_EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
 Act = Callable[[FleetView, FleetSnapshot], FleetView]
 _THRESHOLDS = Thresholds()
@@ -152,15 +151,9 @@ def _ask(action: str) -> Act:
         meant = [row for row in rows if row is not None]
         if not meant:
             return said(view, f"there is nothing to {action}")
-        return asked(view, Do(action, tuple(row.key for row in meant)), _phrase(action, meant))
+        return asked(view, Do(action, tuple(row.key for row in meant)), confirmation_phrase(action, meant))
 
     return act
-
-
-def _phrase(action: str, rows: Sequence[TrainingMetrics]) -> str:
-    """Return the phrase to type: the id of a single member if it is easy to type, else the number of members."""
-    only = str(rows[0].instance_id)
-    return f"{action} {only if len(rows) == 1 and _EASY_TO_TYPE.fullmatch(only) else len(rows)}"
 
 
 def _confirm(view: FleetView, snapshot: FleetSnapshot, request: Do) -> FleetView:

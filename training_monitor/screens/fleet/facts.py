@@ -45,6 +45,15 @@ Body = list[Sequence[Piece]]
 
 def words_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
     """Format the long texts: health, messages, errors, verdicts."""
+    lines = (
+        fact(name, text, view, style=LEVEL_STYLES.get(level, ""), least=_LABEL)
+        for name, text, level in texts_of(row, snapshot, view)
+    )
+    return [line for each in lines for line in each]
+
+
+def texts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> list[tuple[str, str, str]]:
+    """Return the long texts, each with its name in front and its level behind."""
     health = health_of(row, snapshot, view)
     told: list[tuple[str, str | None, str]] = [
         ("health", f"{health.level}: {health.reason}", health.level),
@@ -58,13 +67,11 @@ def words_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> 
         told.append(("advice", "; ".join((row.verdict.recommendation, *row.verdict.remedies)), "warning"))
     if row.loss_analysis is not None and row.loss_analysis.kind is not None:
         told.append(("loss", f"{row.loss_analysis.kind}: {row.loss_analysis.reason}", "warning"))
-    lines = (
-        fact(name, text, view, style=LEVEL_STYLES.get(level, ""), least=_LABEL) for name, text, level in told if text
-    )
-    return [line for each in lines for line in each]
+    return [(name, text, level) for name, text, level in told if text]
 
 
-def _facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
+def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each value."""
     percent = row.progress_percentage()
     yield "status", show_status(member, _FACT)
     yield "job", row.job_status or NOT_KNOWN
@@ -95,7 +102,7 @@ def _rounded(value: float | None, times: float, form: str = ".0f") -> str:
 
 def facts_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Body:
     """Format what is known in as many columns as fit, each filled from top to bottom."""
-    facts = list(_facts(row, member_of(row, snapshot, view)))
+    facts = list(named_facts(row, member_of(row, snapshot, view)))
     columns = max(1, min(_MOST_COLUMNS, view.width // _FACT))
     rows = -(-len(facts) // columns)
     room = view.width // columns - _LABEL - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import TrainingMetrics
@@ -43,11 +44,12 @@ _STEPS = """
     MEMBER 8, LOSS 6, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, STEP 7, BEST 6, $/1K 7, GPU% 4, MEMBER 14, TOTAL 7,
     TREND/1K 8, AT STEP 7, MEMBER 28
 """
-_MEANS = {
+MEANS = {
     "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
     "destroy": "The machines and all that is on their disks are gone for good. What was not copied is lost.",
 }
 _INDENT = "    "
+_EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
 
 # ---------------------------------------------------------------- one member
@@ -219,6 +221,12 @@ def _total_styles(total: _Total) -> dict[str, str]:
     return {"GROUP": "bold", **coloured}
 
 
+def confirmation_phrase(action: str, rows: Sequence[TrainingMetrics]) -> str:
+    """Return the phrase to type: the id of a single member if it is easy to type, else the number of members."""
+    only = str(rows[0].instance_id)
+    return f"{action} {only if len(rows) == 1 and _EASY_TO_TYPE.fullmatch(only) else len(rows)}"
+
+
 def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw what would be done to which members, and what they cost."""
     request = view.request
@@ -226,7 +234,7 @@ def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
         return page(view, [], [])
     rows = [row for row in snapshot.rows if row.key in request.about]
     layout = table_columns(rows, view.width)
-    body: Body = [*wrapped(f"{_MEANS[request.name]} {_costs(rows)}", "warn", view)]
+    body: Body = [*wrapped(f"{MEANS[request.name]} {describe_costs(rows)}", "warn", view)]
     body += [[], heading_line(layout, view)]
     body += [line for row in rows for line in _asked_lines(row, snapshot, view, layout)]
     return question(view, f"{request.name} {plural(len(request.about), 'member')}?", body)
@@ -241,7 +249,8 @@ def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView,
     return [line, *([(_INDENT + part, "")] for part in key)]
 
 
-def _costs(rows: Sequence[TrainingMetrics]) -> str:
+def describe_costs(rows: Sequence[TrainingMetrics]) -> str:
+    """Describe what the machines of some members cost."""
     rows = list({row.instance_id: row for row in rows}.values())  # members on one machine share its cost
     prices = [row.cost_per_hour for row in rows if row.cost_per_hour is not None]
     totals = [row.total_cost for row in rows if row.total_cost is not None]
