@@ -27,6 +27,7 @@ LEVELS = (  # a room imports itself and rooms of the levels before its own
     "service src",
     "fleet",
     "screens",
+    "web",
     "cli",
 )
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms.split()}

@@ -54,6 +54,12 @@ GROUPS: dict[str, dict[str, Command]] = {
             ("my-pod ssh://me@gpu1 vast://30007012", "nightly --notify --once"),
             "[TARGET]",
         ),
+        "web": Command(
+            "web",
+            "the same in a browser: live table, charts, attempts, alerts, cost",
+            ("my-pod ssh://me@gpu1", "--mock", "--vast --host 0.0.0.0 --name gpu1.lan --token-file token"),
+            "[TARGET]",
+        ),
         "metrics": Command(
             "metrics",
             "what `fleet` sees, for Prometheus: on stdout, or in a file for node_exporter",

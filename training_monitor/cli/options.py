@@ -160,6 +160,24 @@ def add_metrics(command: CommandParser) -> None:
     _add_fleet_looks(command)
 
 
+def add_web(command: CommandParser) -> None:
+    _add_members(command)
+    command.flag("--vast", "every vast.ai instance that is not stopped, as `training-monitor vast` shows")
+    command.flag("--mock", "made-up instances: needs no network, account or tool")
+    command.value("--port", "PORT", "where to listen; 0: any free one (default: %(default)s)", type=count, default=8750)
+    command.value(
+        "--host", "ADDRESS", "where to listen; beyond this machine only with --token-file", default="127.0.0.1"
+    )
+    command.value("--name", "NAME", "a host name of this page, beside localhost", action="append", default=[])
+    command.value(
+        "--token-file",
+        "FILE",
+        "sign in with the token in this file, which only you can read; env:NAME for a variable that holds it",
+    )
+    command.flag("--allow-write", "let the page stop and destroy members, each after a typed confirmation")
+    _add_fleet_looks(command)
+
+
 def _add_members(command: CommandParser) -> None:
     command.value(
         "targets",

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import random
+import re
+import xml.etree.ElementTree as ElementTree
+from math import inf, isfinite, nan
+
+from training_monitor.fleet.values import FleetSample
+from training_monitor.web.charts import MOST_POINTS, Point, describe_points, draw_chart, points_of, sum_points
+
+NOW = 1_770_000_000.0
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def samples(values: list[float | None], every: float = 10.0) -> list[FleetSample]:
+    return [FleetSample(NOW + every * at, {"loss": value}) for at, value in enumerate(values)]
+
+
+def drawn(points: tuple[Point, ...], end: float = NOW + 1000, **more: object) -> ElementTree.Element:
+    return ElementTree.fromstring(draw_chart(points, title="Loss", begin=NOW, end=end, **more))  # type: ignore[arg-type]
+
+
+def lines_of(svg: ElementTree.Element) -> list[str]:
+    return [each.attrib["d"] for each in svg.iter(f"{SVG}path") if each.attrib["class"] == "line"]
+
+
+def test_few_samples_are_points_and_many_are_means_with_their_range() -> None:
+    few = points_of(samples([1.0, 2.0, None]), "loss", NOW, NOW + 1000)
+    assert [(each.value, each.count) for each in few] == [(1.0, 1), (2.0, 1), (None, 0)]
+    many = points_of(samples([1.0, 3.0] * 5000, 1.0), "loss", NOW, NOW + 10_000)
+    assert len(many) <= MOST_POINTS + 1
+    assert {(each.value, each.low, each.high) for each in many[:-1]} >= {(2.0, 1.0, 3.0)}
+    assert points_of(samples([1.0] * 9), "loss", NOW + 20, NOW + 40)[0].timestamp == NOW + 20
+
+
+def test_the_largest_floats_have_a_mean() -> None:
+    [point] = points_of(samples([1.7e308, 1.7e308], 0.0), "loss", NOW, NOW + 10)
+    assert point.value == 1.7e308
+
+
+def test_a_line_ends_where_a_value_is_unknown() -> None:
+    svg = drawn(points_of(samples([1.0, 2.0, None, 3.0, 4.0]), "loss", NOW, NOW + 100))
+    assert len(lines_of(svg)) == 2
+    assert len([each for each in svg.iter(f"{SVG}circle")]) == 4
+
+
+def test_a_line_ends_where_nothing_was_seen_for_long() -> None:
+    times = [0, 10, 20, 200, 210, 220]
+    seen = [FleetSample(NOW + at, {"loss": 1.0}) for at in times]
+    assert len(lines_of(drawn(points_of(seen, "loss", NOW, NOW + 300)))) == 2
+    sparse = [FleetSample(NOW + 300 * at, {"loss": 1.0}) for at in range(10)]
+    assert len(lines_of(drawn(points_of(sparse, "loss", NOW, NOW + 3000)))) == 1
+    thinned_then_dense = [*sparse, *(FleetSample(NOW + 2700 + 10 * at, {"loss": 1.0}) for at in range(1, 20))]
+    assert len(lines_of(drawn(points_of(thinned_then_dense, "loss", NOW, NOW + 3000)))) == 1
+
+
+def test_nan_is_a_cross_and_never_a_number() -> None:
+    svg = drawn(points_of(samples([1.0, nan, inf, 2.0]), "loss", NOW, NOW + 100))
+    crosses = [each for each in svg.iter(f"{SVG}path") if each.attrib["class"] == "odd"]
+    assert len(crosses) == 2 and "nan" in (crosses[0].findtext(f"{SVG}title") or "")
+    assert len(lines_of(svg)) == 2 and "nan" not in " ".join(lines_of(svg))
+
+
+def test_every_point_tells_its_numbers_in_local_time() -> None:
+    point = points_of(samples([1.0, 3.0], 0.1), "loss", NOW, NOW + 1000)
+    svg = drawn(point, unit="nats", utc_offset=3600.0)
+    [title] = [each.text for each in svg.iter(f"{SVG}title")]
+    assert title == "2026-02-02 03:40:00  2.000 nats (1.000 to 3.000)"
+
+
+def test_what_is_not_known_is_said() -> None:
+    for points in ((), points_of(samples([None] * 5), "loss", NOW, NOW + 100)):
+        svg = drawn(points)
+        assert "nothing is known of this time" in [each.text for each in svg.iter(f"{SVG}text")]
+        assert svg.attrib["aria-label"] == "Loss: nothing is known" and not lines_of(svg)
+
+
+def test_a_screen_reader_gets_the_extremes() -> None:
+    points = points_of(samples([3.0, 1.0, 2.0]), "loss", NOW, NOW + 100)
+    assert describe_points(points, "Loss", "nats") == "Loss: from 3.000, to 2.000, between 1.000 and 3.000 nats"
+
+
+def test_foreign_text_cannot_leave_its_place() -> None:
+    text = draw_chart((), title='"><script>alert(1)</script>', begin=NOW, end=NOW + 1, unit="</title>&")
+    assert "<script" not in text and ElementTree.fromstring(text).attrib["aria-label"].startswith('"><script>')
+
+
+def test_any_series_is_well_formed_and_inside_its_frame() -> None:
+    chance = random.Random(7)
+    odd = [None, nan, inf, -inf, 0.0, -0.0, 1e-310, -1e-310, 1.7e308, -1.7e308, 1.0, 1.0 + 1e-15, 1e15, 5.0]
+    for _ in range(400):
+        values = chance.choices(odd, k=chance.randrange(12))
+        end = NOW + chance.choice([1e-9, 5.0, 100.0, 1e6, 3e8])
+        points = points_of(samples(values, chance.choice([0.0, 0.001, 10.0])), "loss", NOW, end)
+        svg = drawn(points, end=end, width=chance.choice([240, 4000]), least=chance.choice([None, 0.0]))
+        width, height = int(svg.attrib["width"]), int(svg.attrib["height"])
+        for circle in svg.iter(f"{SVG}circle"):
+            x, y = float(circle.attrib["cx"]), float(circle.attrib["cy"])
+            assert isfinite(x) and 0 <= x <= width and -1 <= y <= height + 1, (values, end)
+        assert not re.search(r"(nan|inf)[ VHLMv.]", " ".join(lines_of(svg)))
+        assert len(list(svg.iter(f"{SVG}text"))) < 120
+
+
+def test_a_sum_leaves_out_what_was_not_seen() -> None:
+    first, second = samples([1.0, 1.0, None], 600.0), samples([2.0], 600.0)
+    points = sum_points([first, second], "loss", NOW, NOW + 3600)
+    assert [(each.value, each.count) for each in points] == [(3.0, 2), (1.0, 1), (None, 0)]

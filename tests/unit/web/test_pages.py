@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from math import inf, nan
+
+from tests.hostile.texts import HOSTILE, harm_in
+from tests.unit.screens.snapshots import NOW, ROWS, SNAPSHOT, member, unseen
+from training_monitor.core.frozen import replace
+from training_monitor.core.reports import RestartReport
+from training_monitor.core.values import Verdict
+from training_monitor.fleet.metrics import TrainingMetrics
+from training_monitor.fleet.values import FleetAlert, FleetSummary
+from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.screens.fleet.view import FleetView
+from training_monitor.web.pages import (
+    HEADS,
+    alerts_of,
+    attempts_page,
+    clean,
+    head_of,
+    id_of,
+    member_page,
+    names_of,
+    row_of,
+)
+
+VIEW = FleetView()
+
+
+def row(metrics: TrainingMetrics) -> dict[str, object]:
+    found = row_of(metrics, SNAPSHOT, VIEW)
+    json.dumps(found, allow_nan=False)  # a browser reads no NaN
+    return found
+
+
+def cells(metrics: TrainingMetrics) -> dict[str, tuple[str, object]]:
+    return {head.name: tuple(cell) for head, cell in zip(HEADS, row(metrics)["cells"])}  # type: ignore[call-overload]
+
+
+def test_the_cells_are_those_of_the_terminal_with_values_to_sort_by() -> None:
+    shown = cells(member(1, loss=nan, gpu_util=None))
+    assert shown["LOSS"] == ("nan", 1e308) and shown["GPU%"] == ("-", None)
+    assert shown["$/H"] == ("$0.467", 0.467) and shown["ETA"][0] == "45m"
+    assert shown["PROGRESS"] == ("E1/3 70%", 70.0) and shown["STATUS"] == ("running", "running")
+    assert cells(member(1, loss=inf))["LOSS"] == ("inf", 1e308)
+
+
+def test_the_cells_that_are_why_are_named() -> None:
+    causes = {str(each.instance_id): row(each)["why"] for each in ROWS}
+    assert causes["30007001"] == [] and causes["30007002"] == ["LOSS"]
+    assert causes["30007004"] == ["STATUS"] and causes["30007005"] == ["DISK%", "GPU%"]
+    assert causes["30007006"] == ["SEEN"] and causes["30007007"] == ["PROGRESS"]
+    done = member(9, finished=True, gpu_util=0.0, verdict=Verdict("finished", "ok", "finished"))
+    assert row(done)["why"] == ["$/H"]
+
+
+def test_unknown_is_not_zero() -> None:
+    found = row(unseen(1, "unknown", last_updated=None))
+    assert found["level"] == "unknown" and found["percent"] is None and found["seen"] is None
+    assert head_of(replace(SNAPSHOT, summary=FleetSummary()))["tiles"] == []
+    tiles = {tile["name"]: tile["text"] for tile in head_of(SNAPSHOT)["tiles"]}
+    assert tiles["Rate"] == "at least $17.62/h" or tiles["Rate"] == "at least $17.63/h"
+    assert tiles["Credit"] == "$80.12"
+
+
+def test_every_foreign_text_is_made_harmless() -> None:
+    for text in HOSTILE:
+        odd = member(
+            1, name=text, gpu_type=text, status=text, message=text, error=text, groups=(text,), recent_logs=[text],
+            key=f"k{text}", extra={text: nan}, job_status=text, stale_since=NOW,
+        )  # fmt: skip
+        told = [member_page(odd, SNAPSHOT, VIEW), alerts_of([FleetAlert(NOW, text, text, text, text)], {})]
+        told.append(head_of(replace(SNAPSHOT, error=text, groups=(text,))))
+        assert not any(harm_in(each) for each in texts_in(told)), text
+
+
+def texts_in(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [text for each in inside for text in texts_in(each)]
+
+
+def test_secrets_and_endless_texts_are_cut() -> None:
+    assert clean("password=hunter2hunter2 x") == "password=*** x"
+    assert clean(f"{'x' * 990} hf_Abcdefghijkl0123456789")[-3:] == "***"
+    assert len(clean("x" * 100_000)) == 1000
+
+
+def test_an_id_needs_no_escaping_whatever_the_key_is() -> None:
+    assert id_of("vast://1") != id_of("vast://2")
+    assert all(len(id_of(text)) == 16 and id_of(text).isalnum() for text in HOSTILE)
+
+
+def test_alerts_come_newest_first_and_lead_to_their_members() -> None:
+    found = alerts_of(SNAPSHOT.alerts, names_of(SNAPSHOT.rows))
+    assert [each["at"] for each in found] == sorted((each["at"] for each in found), reverse=True)
+    assert found[0]["id"] is None and found[1] == {
+        "at": NOW - 300, "id": id_of("vast://30007004"), "name": "run-4", "kind": "failed", "level": "error",
+        "text": "exited: container exited with 137", "ended": None, "acknowledged": False,
+    }  # fmt: skip
+
+
+def test_an_alert_that_is_over_or_acknowledged_says_so() -> None:
+    alert = replace(SNAPSHOT.alerts[1], ended=NOW - 100, acknowledged=True)
+    [found] = alerts_of([alert], {})
+    assert (found["ended"], found["acknowledged"]) == (NOW - 100, True)
+
+
+def report() -> RestartReport:
+    run = plan_attempt(RunState("k", "local", "train", "", NOW - 1000), "process:train", None, (), NOW - 1000)
+    failure = {"category": "oom", "error_class": "user", "action": "stop", "evidence": "CUDA out of memory"}
+    run = update_attempt(
+        run, status="FAILED", final_step=70, first_step_at=NOW - 900, last_step_at=NOW - 500, ended_at=NOW - 400,
+        reason="exit status 1", failure={**failure, "rank": None, "fingerprint": ""},
+    )  # fmt: skip
+    run = plan_attempt(run, "process:train-attempt-2", None, (), NOW - 300)
+    return replace(run, ended_at=NOW).report()
+
+
+def test_attempts_come_with_their_evidence_and_goodput() -> None:
+    page = attempts_page(report(), is_finished=False)
+    first, second = page["attempts"]
+    assert first["evidence"] == "CUDA out of memory" and first["steps"] == "0 to 70" and first["lost"] == 70
+    assert second["steps"] == "0 to ?" and second["ended_at"] is None
+    assert page["goodput"] == 0.0 and page["reason"] is None and ["lost steps", "8m20s"] in page["badput"]

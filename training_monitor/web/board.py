@@ -1,0 +1,251 @@
+"""What the page asks of a fleet: its state, one member, series of samples, its cost; and to stop or destroy members."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from training_monitor.core.errors import SettingsError, TrainingMonitorError
+from training_monitor.core.frozen import dataclass, replace
+from training_monitor.core.logger import get_logger
+from training_monitor.fleet.attention import worst_first
+from training_monitor.fleet.config import parse_member
+from training_monitor.fleet.fleet import ACTIONS, FleetMonitor
+from training_monitor.fleet.history import History
+from training_monitor.fleet.metrics import DEFAULT_THRESHOLDS, Thresholds, TrainingMetrics
+from training_monitor.fleet.prometheus import format_metrics
+from training_monitor.fleet.trends import project_cost
+from training_monitor.fleet.values import FleetSample, FleetSnapshot
+from training_monitor.jobs.attempts import training_name
+from training_monitor.restart.restart import find_run
+from training_monitor.screens.fleet.pages import MEANS, confirmation_phrase, describe_costs
+from training_monitor.screens.fleet.view import FleetView
+from training_monitor.screens.kit.text import UNICODE, format_number, format_percent, format_price, format_total
+from training_monitor.web.access import Refused
+from training_monitor.web.charts import Format, Point, describe_point, draw_chart, points_of, sum_points
+from training_monitor.web.pages import (
+    alerts_of,
+    attempts_page,
+    clean,
+    head_of,
+    id_of,
+    member_page,
+    names_of,
+    row_of,
+)
+from training_monitor.web.stream import State
+
+LEAST_SPAN, MOST_SPAN = 10.0, 400 * 86_400.0  # seconds that a chart shows
+MOST_PRICED = 100  # members whose cost is read; the dearest
+COST_SECONDS = 30.0  # for which the cost is not read again
+AHEAD_HOURS = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A field of the samples and how it is drawn; see `draw_chart`."""
+
+    field: str
+    title: str
+    unit: str = ""
+    show: Format = format_number
+    least: float | None = None
+    most: float | None = None
+
+
+CHARTS = (
+    Chart("loss", "Loss"),
+    Chart("steps_per_second", "Speed", "steps/s", least=0.0),
+    Chart("gpu_utilization", "GPU", "%", format_percent, 0.0, 100.0),
+    Chart("memory_utilization", "GPU memory", "%", format_percent, 0.0, 100.0),
+    Chart("total_cost", "Cost", "", format_total, 0.0),
+)
+_COST_FIELDS = ("cost_per_hour", "total_cost", "eta_seconds")  # those of `project_cost`
+_RATE = Chart("cost_per_hour", "Price of the fleet", "per hour", format_price, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time and size of a chart: epoch seconds, pixels, and seconds by which local time is ahead of UTC."""
+
+    begin: float
+    end: float
+    width: int = 640
+    utc_offset: float = 0.0
+
+
+class Board:
+    """Answers about one fleet; safe for any thread.
+
+    Args:
+        history: where the fleet's samples are stored; None: only those of the last hours are known.
+        namespace: of pods without one.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetMonitor,
+        *,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
+        history: History | None = None,
+        namespace: str = "default",
+        allow_write: bool = False,
+    ) -> None:
+        self.fleet, self.allow_write = fleet, allow_write
+        self._view = FleetView(glyphs=UNICODE, thresholds=thresholds)
+        self._history, self._namespace = history, namespace
+        self._cost_lock, self._costs = threading.Lock(), dict[float, tuple[float, dict[str, Any]]]()
+
+    def state(self) -> State:
+        """Return what the page shows of all members now."""
+        snapshot = self.fleet.snapshot()
+        rows = worst_first(snapshot.rows, self._view.thresholds, snapshot.timestamp)
+        return State(
+            json.dumps(head_of(snapshot)),
+            json.dumps(alerts_of(snapshot.alerts, names_of(snapshot.rows))),
+            {id_of(row.key): json.dumps(row_of(row, snapshot, self._view)) for row in rows},
+        )
+
+    def member(self, name: str) -> dict[str, Any]:
+        """Return all that is known of the member with that id. Raises Refused."""
+        snapshot = self.fleet.snapshot()
+        row = _find(snapshot, name)
+        acts = {action: self._act_page(action, row) for action in ACTIONS} if self.allow_write else {}
+        attempts, problem = None, None
+        try:
+            attempts = self._attempts(row, snapshot.timestamp)
+        except TrainingMonitorError as error:
+            problem = clean(error)
+        return {
+            **member_page(row, snapshot, self._view),
+            "attempts": attempts,
+            "attempts_problem": problem,
+            "acts": acts,
+        }
+
+    def _act_page(self, action: str, row: TrainingMetrics) -> dict[str, str]:
+        return {
+            "means": f"{MEANS[action]} {describe_costs([row])}",
+            "phrase": clean(confirmation_phrase(action, [row])),
+        }
+
+    def _attempts(self, row: TrainingMetrics, now: float) -> dict[str, Any] | None:
+        """Return the attempts of a training that this machine supervises or supervised."""
+        try:
+            spec = parse_member(row.key)
+        except SettingsError:  # a log of the settings file, such as a relative path
+            return None
+        if spec.job is None:
+            return None
+        for finished in (False, True):
+            run = find_run(spec.target, training_name(spec.job), self._namespace, finished=finished)
+            if run is not None:
+                ended = run if finished else replace(run, ended_at=now)
+                return attempts_page(ended.report(), is_finished=finished)
+        return None
+
+    def metrics(self) -> str:
+        """Return the fleet's metrics in the text format of Prometheus."""
+        return format_metrics(self.fleet.snapshot(), self._view.thresholds)
+
+    # ------------------------------------------------------------ charts
+
+    def series(self, name: str, window: Window) -> dict[str, Any]:
+        """Return the charts of a member, with the numbers behind them. Raises Refused."""
+        row = _find(self.fleet.snapshot(), name)
+        samples, problem = self._samples(row.key, window, [chart.field for chart in CHARTS])
+        charts = [_draw(chart, points_of(samples, chart.field, window.begin, window.end), window) for chart in CHARTS]
+        return {"begin": window.begin, "end": window.end, "samples": len(samples), "problem": problem, "charts": charts}
+
+    def _samples(self, key: str, window: Window, fields: Collection[str]) -> tuple[list[FleetSample], str | None]:
+        """Return the samples of a time, and why there may be more; the newest ones where the history fails."""
+        problem = None
+        if self._history is not None:
+            try:
+                return self._history.read(key, window.begin, window.end, fields=fields), None
+            except TrainingMonitorError as error:
+                problem = f"the history cannot be read: {clean(error)}"
+        recent = self.fleet.recent(key)
+        return [sample for sample in recent if window.begin <= sample.timestamp <= window.end], problem
+
+    def cost(self, window: Window) -> dict[str, Any]:
+        """Return the price of the fleet over a time, and what its members cost."""
+        span = window.end - window.begin
+        with self._cost_lock:
+            read_at, page = self._costs.get(span, (0.0, {}))
+            if not page or not 0 <= time.monotonic() - read_at < COST_SECONDS:
+                self._costs = {**dict([*self._costs.items()][-8:]), span: (time.monotonic(), self._read_cost(window))}
+            points, page = self._costs[span][1]["points"], self._costs[span][1]["page"]
+        return {**page, "chart": _draw(_RATE, points, window)}
+
+    def _read_cost(self, window: Window) -> dict[str, Any]:
+        on_machines = {row.instance_id: row for row in self.fleet.snapshot().rows}  # several members may share one
+        rows = [row for row in on_machines.values() if row.cost_per_hour is not None or row.total_cost is not None]
+        rows.sort(key=lambda row: -(row.cost_per_hour or 0.0))
+        read = {row.key: self._samples(row.key, window, _COST_FIELDS) for row in rows[:MOST_PRICED]}
+        samples = [each for each, _ in read.values()]
+        problems = {problem for _, problem in read.values() if problem}
+        page = {
+            "begin": window.begin,
+            "end": window.end,
+            "left_out": len(rows[MOST_PRICED:]),
+            "problem": next(iter(problems), None),
+            "members": [_cost_of(row, read[row.key][0]) for row in rows[:MOST_PRICED]],
+        }
+        return {"page": page, "points": sum_points(samples, "cost_per_hour", window.begin, window.end)}
+
+    # ------------------------------------------------------------ acts
+
+    def act(self, action: object, name: object, phrase: object) -> None:
+        """Begin to stop or destroy a member; the result is an alert. Raises Refused."""
+        if not self.allow_write:
+            raise Refused(403, "this page only shows: start it with --allow-write to stop or destroy")
+        if action not in ACTIONS or not isinstance(action, str) or not isinstance(name, str):
+            raise Refused(400, f"expected an action ({', '.join(ACTIONS)}) and a member")
+        row = _find(self.fleet.snapshot(), name)
+        if phrase != clean(confirmation_phrase(action, [row])):
+            raise Refused(400, "that is not the phrase to type: nothing was done")
+        get_logger().info("%s was requested on the web page: %s", action, row.key)
+        self.fleet.act(action, [row.key])
+
+
+def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:
+    row = next((row for row in snapshot.rows if id_of(row.key) == name), None)
+    if row is None:
+        raise Refused(404, "this member is not in the fleet, or not any more")
+    return row
+
+
+def _draw(chart: Chart, points: Sequence[Point], window: Window) -> dict[str, Any]:
+    svg = draw_chart(
+        points,
+        title=chart.title,
+        unit=chart.unit,
+        begin=window.begin,
+        end=window.end,
+        least=chart.least,
+        most=chart.most,
+        show=chart.show,
+        width=window.width,
+        utc_offset=window.utc_offset,
+    )
+    numbers = [
+        [round(point.timestamp, 3), "unknown" if point.value is None else describe_point(point, chart.unit, chart.show)]
+        for point in points
+    ]
+    return {"field": chart.field, "title": chart.title, "unit": chart.unit, "svg": svg, "points": numbers}
+
+
+def _cost_of(row: TrainingMetrics, samples: Sequence[FleetSample]) -> dict[str, Any]:
+    ahead = project_cost(samples, hours=AHEAD_HOURS)
+    return {
+        "id": id_of(row.key),
+        "name": clean(row.name or row.instance_id),
+        "price": format_price(row.cost_per_hour),
+        "spent": format_total(row.total_cost),
+        "ahead": format_total(ahead.dollars if row.cost_per_hour is not None else None),
+        "to_completion": format_total(ahead.to_completion),
+    }

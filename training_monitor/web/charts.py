@@ -1,0 +1,273 @@
+"""Draw a time series as SVG. Pure.
+
+The picture has no style sheet and needs none: it is drawn in `currentColor`, so that it suits light and dark, and its
+classes (`grid`, `label`, `band`, `line`, `odd`, `point`) let a page choose others. Each point has a `<title>` with its
+numbers. A line ends where nothing was seen; nan and the infinities are crosses at the top.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from math import ceil, floor, fsum, isfinite, log10, nan
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.fleet.values import FleetSample
+from training_monitor.screens.kit.text import format_number
+
+MOST_POINTS = 240
+SUMMED_SECONDS, MOST_SUMMED = 600.0, 96
+GAP = 4.0  # as many times the distance of the points around it
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 22
+_TICKS, _LABEL_WIDTH = 4, 90
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+_DAY = 86_400
+_SMALLEST, _LARGEST, _NOISE = 1e-290, 1e300, 1e-9
+
+Format = Callable[[float | None], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The mean of the values of a part of the time, at the time of its newest sample (epoch seconds).
+
+    None is unknown, nan stands for values that are not finite; `count` are the samples with a value.
+    """
+
+    timestamp: float
+    value: float | None
+    low: float | None
+    high: float | None
+    count: int
+
+
+def points_of(samples: Sequence[FleetSample], field: str, begin: float, end: float) -> tuple[Point, ...]:
+    """Reduce one field of samples (oldest first) to at most MOST_POINTS + 1 points between two times."""
+    parts: dict[int, list[FleetSample]] = {}
+    for sample in samples:
+        if begin <= sample.timestamp <= end:
+            share = (sample.timestamp - begin) / (end - begin) if end > begin else 0.0
+            parts.setdefault(int(share * MOST_POINTS), []).append(sample)
+    return tuple(_join(part, field) for part in parts.values())
+
+
+def sum_points(series: Sequence[Sequence[FleetSample]], field: str, begin: float, end: float) -> tuple[Point, ...]:
+    """Sum one field over several series, in parts of ten minutes or more: the sum of the means of each part.
+
+    A part in which none of them was seen is left out; `count` are the series that were seen.
+    """
+    length = max(SUMMED_SECONDS, (end - begin) / MOST_SUMMED)
+    parts: dict[int, list[Point]] = {}
+    for samples in series:
+        by_part: dict[int, list[FleetSample]] = {}
+        for sample in samples:
+            if begin <= sample.timestamp <= end:
+                by_part.setdefault(int((sample.timestamp - begin) // length), []).append(sample)
+        for number, part in by_part.items():
+            parts.setdefault(number, []).append(_join(part, field))
+    return tuple(_sum(parts[number], begin + number * length) for number in sorted(parts))
+
+
+def _sum(joined: Sequence[Point], begin: float) -> Point:
+    values = [each.value for each in joined if each.value is not None and isfinite(each.value)]
+    total = fsum(values) if values else None
+    return Point(max(begin, *(each.timestamp for each in joined)), total, total, total, len(values))
+
+
+def _join(part: Sequence[FleetSample], field: str) -> Point:
+    at = part[-1].timestamp
+    values = [value for sample in part if (value := sample.values.get(field)) is not None]
+    if not values:
+        return Point(at, None, None, None, 0)
+    if not all(map(isfinite, values)):
+        return Point(at, nan, None, None, len(values))
+    return Point(at, fsum(value / len(values) for value in values), min(values), max(values), len(values))
+
+
+def draw_chart(
+    points: Sequence[Point],
+    *,
+    title: str,
+    begin: float,
+    end: float,
+    unit: str = "",
+    least: float | None = None,
+    most: float | None = None,
+    show: Format = format_number,
+    width: int = 640,
+    height: int = 180,
+    utc_offset: float = 0.0,
+) -> str:
+    """Return a line chart as SVG.
+
+    Args:
+        points: oldest first, as of `points_of`.
+        title: what is drawn. unit: of the values.
+        begin, end: the time that is shown, epoch seconds.
+        least, most: limits that the vertical axis has to reach; others follow from the values.
+        show: formats a value.
+        width, height: pixels.
+        utc_offset: seconds by which the shown local time is ahead of UTC.
+    """
+    known = [(low, high) for each in points if (low := each.low) is not None and (high := each.high) is not None]
+    bottom, top, ticks = _axis(
+        min([low for low, _ in known] + ([] if least is None else [least]), default=0.0),
+        max([high for _, high in known] + ([] if most is None else [most]), default=1.0),
+    )
+    frame = _Frame(begin, max(end, begin + 1.0), bottom, top, width, height, utc_offset)
+    parts = [
+        *_grid(frame, ticks, show),
+        *(_band(frame, run) for run in _runs(points) if len(run) > 1),
+        *(_line(frame, run) for run in _runs(points)),
+        *(_mark(frame, point, unit, show) for point in points if point.value is not None),
+    ]
+    if not known:
+        parts.append(_text(width / 2, height / 2, "nothing is known of this time", "middle"))
+    told = escape(describe_points(points, title, unit, show), quote=True)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{told}" width="{width}"'
+        f' height="{height}" viewBox="0 0 {width} {height}" data-left="{_LEFT}" data-right="{width - _RIGHT}"'
+        f' font-family="sans-serif" font-size="11">{"".join(parts)}</svg>'
+    )
+
+
+def describe_points(points: Sequence[Point], title: str, unit: str, show: Format = format_number) -> str:
+    """Describe a series in words: its first, last, lowest and highest value."""
+    finite = [each for each in points if each.low is not None and each.high is not None]
+    if not finite:
+        return f"{title}: nothing is known"
+    low = min(each.low for each in finite if each.low is not None)
+    high = max(each.high for each in finite if each.high is not None)
+    words = (f"from {show(finite[0].value)}", f"to {show(finite[-1].value)}", f"between {show(low)} and {show(high)}")
+    return f"{title}: {', '.join(words)}{f' {unit}' if unit else ''}"
+
+
+def format_time(timestamp: float, utc_offset: float, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Format the local time of an epoch second; ? outside the calendar."""
+    try:
+        return time.strftime(pattern, time.gmtime(timestamp + utc_offset))
+    except (ValueError, OverflowError, OSError):
+        return "?"
+
+
+# ---------------------------------------------------------------- the parts of the picture
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    begin: float
+    end: float
+    bottom: float
+    top: float
+    width: int
+    height: int
+    utc_offset: float
+
+    def x(self, timestamp: float) -> float:
+        return _LEFT + (self.width - _LEFT - _RIGHT) * (timestamp - self.begin) / (self.end - self.begin)
+
+    def y(self, value: float) -> float:
+        share = (value / 2 - self.bottom / 2) / (self.top / 2 - self.bottom / 2)  # halves: differences stay finite
+        return self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * min(1.0, max(0.0, share))
+
+
+def _axis(low: float, high: float) -> tuple[float, float, list[float]]:
+    """Return the ends of an axis that holds two values, and its round ticks; noise is drawn as a flat line."""
+    low, high = (min(_LARGEST, max(-_LARGEST, each)) for each in (low, high))
+    size = max(abs(low), abs(high))
+    if size < _SMALLEST:
+        low, high = 0.0, 1.0
+    elif high - low <= size * _NOISE:
+        low, high = low - size * 0.1, high + size * 0.1
+    rough = (high - low) / _TICKS
+    unit = 10.0 ** floor(log10(rough))
+    step = next((unit * times for times in (1.0, 2.0, 2.5, 5.0) if unit * times >= rough), unit * 10.0)
+    first, last = floor(low / step), ceil(high / step)
+    ticks = [number * step for number in range(first, last + 1)]
+    return ticks[0], ticks[-1], ticks
+
+
+def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Yield the points that a line connects: it ends at unknown values, and where nothing was seen for long."""
+    gaps = [after.timestamp - before.timestamp for before, after in zip(points, points[1:])]
+    run: list[Point] = []
+    for place, point in enumerate(points):
+        around = [gaps[at] for at in (place - 2, place) if 0 <= at < len(gaps)]
+        is_late = place > 0 and bool(around) and gaps[place - 1] > GAP * max(around)
+        is_known = point.low is not None
+        if run and (is_late or not is_known):
+            yield run
+            run = []
+        if is_known:
+            run.append(point)
+    if run:
+        yield run
+
+
+def _grid(frame: _Frame, ticks: Sequence[float], show: Format) -> Iterator[str]:
+    left, right = _LEFT, frame.width - _RIGHT
+    for tick in ticks:
+        y = frame.y(tick)
+        yield f'<path class="grid" d="M{left} {y:.1f}H{right}" stroke="currentColor" stroke-opacity="0.15"/>'
+        yield _text(left - 6, y + 4, _short(show(tick)), "end")
+    bottom, span = frame.height - _BOTTOM, frame.end - frame.begin
+    for at in _times(frame):
+        x, is_midnight = frame.x(at), (at + frame.utc_offset) % _DAY == 0
+        pattern = "%H:%M:%S" if span < 300 else "%m-%d" if span > _DAY and is_midnight else "%H:%M"
+        yield f'<path class="grid" d="M{x:.1f} {bottom}v4" stroke="currentColor" stroke-opacity="0.4"/>'
+        yield _text(x, frame.height - 5, format_time(at, frame.utc_offset, pattern), "middle")
+
+
+def _short(text: str) -> str:
+    """Return a number's text without zeros at its end."""
+    return text.rstrip("0").removesuffix(".") if "." in text and "e" not in text else text
+
+
+def _times(frame: _Frame) -> Iterator[float]:
+    """Yield round local times, as many as there is room for."""
+    rough = (frame.end - frame.begin) * _LABEL_WIDTH / max(1, frame.width - _LEFT - _RIGHT)
+    step = next((each for each in _STEPS if each >= rough), ceil(rough / _DAY) * _DAY)
+    first = ceil((frame.begin + frame.utc_offset) / step)
+    last = floor((frame.end + frame.utc_offset) / step)
+    yield from (number * step - frame.utc_offset for number in range(first, last + 1))
+
+
+def _band(frame: _Frame, run: Sequence[Point]) -> str:
+    there = [f"{frame.x(each.timestamp):.1f} {frame.y(each.high):.1f}" for each in run if each.high is not None]
+    back = [f"{frame.x(each.timestamp):.1f} {frame.y(each.low):.1f}" for each in run[::-1] if each.low is not None]
+    return f'<path class="band" d="M{"L".join([*there, *back])}Z" fill="currentColor" fill-opacity="0.12"/>'
+
+
+def _line(frame: _Frame, run: Sequence[Point]) -> str:
+    at = [f"{frame.x(each.timestamp):.1f} {frame.y(each.value):.1f}" for each in run if each.value is not None]
+    if len(at) == 1:
+        at *= 2  # a dot, by the round ends
+    return (
+        f'<path class="line" d="M{"L".join(at)}" fill="none" stroke="currentColor" stroke-width="1.8"'
+        ' stroke-linejoin="round" stroke-linecap="round"/>'
+    )
+
+
+def _mark(frame: _Frame, point: Point, unit: str, show: Format) -> str:
+    x, when = frame.x(point.timestamp), format_time(point.timestamp, frame.utc_offset)
+    told = f"<title>{escape(f'{when}  {describe_point(point, unit, show)}')}</title>"
+    if point.value is None or not isfinite(point.value):
+        cross = f"M{x - 4:.1f} {_TOP}l8 8m0 -8l-8 8"
+        return f'<path class="odd" d="{cross}" stroke="currentColor" stroke-width="2" fill="none">{told}</path>'
+    y = frame.y(point.value)
+    return f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4" fill="currentColor" fill-opacity="0">{told}</circle>'
+
+
+def describe_point(point: Point, unit: str, show: Format = format_number) -> str:
+    """Describe one point: its mean, and its range where it stands for several samples."""
+    text = f"{show(point.value)}{f' {unit}' if unit else ''}"
+    low, high = show(point.low), show(point.high)
+    return text if low == high else f"{text} ({low} to {high})"
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return (
+        f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="currentColor"'
+        f' fill-opacity="0.8">{escape(text)}</text>'
+    )

@@ -1,0 +1,253 @@
+"""Turn a fleet's snapshot into JSON values for the page. Pure.
+
+The words are those of the terminal's screens. Every foreign text passes `clean`; nan and the infinities, which JSON
+does not have, stand only in texts. None is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from math import isfinite
+from typing import Any
+
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.masking import redact
+from training_monitor.core.reports import AttemptReport, RestartReport
+from training_monitor.core.shown import shown
+from training_monitor.core.units import format_duration, plural
+from training_monitor.fleet.metrics import Health, Thresholds, TrainingMetrics, has_nan, is_full
+from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
+from training_monitor.screens.fleet.facts import named_facts, texts_of
+from training_monitor.screens.fleet.main import at_least
+from training_monitor.screens.fleet.view import COLUMNS, ORDERS, FleetView, Member, format_progress, member_of
+from training_monitor.screens.kit.text import format_price, format_total
+
+MOST_TEXT = 1000  # characters
+_WIDE = 400  # cells: no column of a page is cut here
+_LAST = 1e308  # sorts behind all numbers, as nan does on the terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A column of the page's table: its name on the terminal, its title, what it is, and where there is room for it.
+
+    room: 0 everywhere, 1 from a tablet on, 2 on wide screens.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    is_number: bool = True
+    room: int = 1
+
+
+HEADS = (
+    Head("STATUS", "Status", "of the machine or job", False),
+    Head("GPU", "GPU", "type and number of GPUs", False, 2),
+    Head("PROGRESS", "Progress", "epoch, and share of the steps that is done", False, 0),
+    Head("LOSS", "Loss", "newest value in the log"),
+    Head("STEPS/S", "Steps/s", "optimizer steps per second"),
+    Head("GPU%", "GPU %", "utilization of the GPUs"),
+    Head("MEM%", "Mem %", "GPU memory in use", True, 2),
+    Head("DISK%", "Disk %", "of the disk that the training writes to", True, 2),
+    Head("TEMP", "Temp", "of the hottest GPU", True, 2),
+    Head("$/H", "$/h", "price of the machine"),
+    Head("TOTAL", "Total", "cost since the rental began", True, 2),
+    Head("ETA", "ETA", "until the last step"),
+)
+_SHOW = {column.title: column.show for column in COLUMNS} | {
+    "PROGRESS": lambda member, _: format_progress(member.row),
+    "STATUS": lambda member, _: member.row.status,
+}
+_MORE_ORDERS = {"STEPS/S": "steps_per_second", "TEMP": "gpu_temperature"}
+
+
+def clean(text: object) -> str:
+    """Return what the page gets of a foreign text: on one line, bounded, without secrets."""
+    return redact(shown(str(text)))[:MOST_TEXT]
+
+
+def clean_or_none(text: object) -> str | None:
+    """Return `clean` of a text that may be unknown."""
+    return None if text is None else clean(text)
+
+
+def id_of(key: str) -> str:
+    """Return the id of a member in addresses: its key may hold anything."""
+    return sha256(key.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def number_of(value: float | None) -> float | str | None:
+    """Return a number as JSON has it: nan and the infinities become texts."""
+    return value if value is None or isfinite(value) else str(value)
+
+
+# ---------------------------------------------------------------- the fleet
+
+
+def head_of(snapshot: FleetSnapshot) -> dict[str, Any]:
+    """Return what stands above the table."""
+    return {
+        "tiles": [{"name": name, "text": text, "note": note} for name, text, note in _tiles(snapshot.summary)],
+        "levels": dict(snapshot.summary.levels),
+        "groups": [clean(group) for group in snapshot.groups],
+        "interval": snapshot.interval,
+        "paused": snapshot.paused,
+        "error": clean_or_none(snapshot.error),
+        "stale_since": snapshot.stale_since,
+    }
+
+
+def row_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> dict[str, Any]:
+    """Return a row of the table: `cells` are pairs of text and sort value in the order of HEADS."""
+    member = member_of(row, snapshot, view)
+    percent = row.progress_percentage()
+    return {
+        "id": id_of(row.key),
+        "name": clean(row.name or row.instance_id),
+        "number": clean(row.instance_id),
+        "groups": [clean(group) for group in row.groups],
+        "level": member.health.level,
+        "reason": clean(member.health.reason),
+        "stale_since": row.stale_since,
+        "seen": None if row.last_updated is None else round(row.last_updated),
+        "percent": None if percent is None else round(percent, 1),
+        "why": sorted(_causes(row, member.health, view.thresholds)),
+        "cells": [[clean(_SHOW[head.name](member, _WIDE)), _sort_value(head.name, row)] for head in HEADS],
+    }
+
+
+def _sort_value(name: str, row: TrainingMetrics) -> float | str | None:
+    value = getattr(row, _MORE_ORDERS[name]) if name in _MORE_ORDERS else ORDERS[name](row, None)
+    if isinstance(value, (int, float)):
+        return round(float(value), 6) if isfinite(value) else _LAST
+    return clean_or_none(value)
+
+
+def _causes(row: TrainingMetrics, health: Health, thresholds: Thresholds) -> Iterator[str]:
+    """Yield the columns whose values are why a row is not healthy, in the order of `TrainingMetrics.health`."""
+    if health.level == "healthy":
+        return
+    analysis, state = row.loss_analysis, row.verdict.state if row.verdict else None
+    if row.stale_since is not None:
+        yield "SEEN"
+        return
+    if row.status != "running" or state in ("failed", "stopped"):
+        yield "STATUS"
+        return
+    if row.finished:
+        yield "$/H"
+        return
+    is_odd = analysis is not None and analysis.kind in ("divergence", "spike")
+    is_high = row.loss is not None and thresholds.high_loss is not None and row.loss > thresholds.high_loss
+    if has_nan(row) or is_odd or is_high:
+        yield "LOSS"
+    if row.gpu_util is not None and thresholds.low_gpu is not None and row.gpu_util < thresholds.low_gpu:
+        yield "GPU%"
+    if is_full(row, thresholds):
+        yield "DISK%"
+    if state in ("stalled", "slow"):
+        yield "PROGRESS"
+
+
+def _tiles(summary: FleetSummary) -> Iterator[tuple[str, str, str]]:
+    """Yield the sums: name, value, and a note."""
+    if summary.dollars_per_hour or summary.unpriced:
+        rate = format_price(summary.dollars_per_hour) if summary.dollars_per_hour else "?"
+        unpriced = f"{summary.unpriced} unpriced" if summary.unpriced else ""
+        yield "Rate", f"{at_least(summary.unpriced)}{rate}/h", unpriced
+    if summary.dollars_spent:
+        yield "Spent", f"{at_least(summary.without_total)}{format_total(summary.dollars_spent)}", "since rented"
+    if summary.credit is not None:
+        most, hours = "at most " if summary.unpriced else "", summary.credit_hours
+        lasts = "" if hours is None else f"lasts {most}{format_duration(hours * 3600)}"
+        yield "Credit", format_total(summary.credit), lasts
+    if summary.seconds_to_completion is not None:
+        dollars, least = summary.dollars_to_completion, at_least(summary.without_price)
+        cost = "" if dollars is None else f"for {least}{format_total(dollars)}"
+        without = f"{summary.without_eta} without ETA" if summary.without_eta else ""
+        yield "Done in", format_duration(summary.seconds_to_completion), ", ".join(filter(None, (cost, without)))
+    if summary.hidden:
+        price = summary.hidden_dollars_per_hour
+        yield "Not shown", plural(summary.hidden, "instance"), f"{format_price(price)}/h" if price else ""
+
+
+def alerts_of(alerts: Sequence[FleetAlert], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the alerts, newest first; `names` are those of the members by key."""
+    return [
+        {
+            "at": alert.timestamp,
+            "id": id_of(alert.key) if alert.key in names else None,
+            "name": clean(names.get(alert.key, alert.key)),
+            "kind": clean(alert.kind),
+            "level": alert.level if alert.level in ("info", "warning", "error") else "error",
+            "text": clean(alert.text),
+            "ended": alert.ended,
+            "acknowledged": alert.acknowledged,
+        }
+        for alert in reversed(alerts)
+    ]
+
+
+# ---------------------------------------------------------------- one member
+
+
+def member_page(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> dict[str, Any]:
+    """Return all that is known of a member now."""
+    member: Member = member_of(row, snapshot, view)
+    return {
+        **row_of(row, snapshot, view),
+        "words": [[name, clean(text), level] for name, text, level in texts_of(row, snapshot, view)],
+        "facts": [["status", clean(row.status)], *_plain_facts(row, member)],
+        "log": [clean(line) for line in row.recent_logs],
+    }
+
+
+def _plain_facts(row: TrainingMetrics, member: Member) -> Iterator[list[str]]:
+    """Yield the terminal's facts but for those that it draws with signs."""
+    kept = (fact for fact in named_facts(row, member) if fact[0] not in ("status", "progress"))
+    yield from ([clean(name), clean(text)] for name, text in kept)
+
+
+def attempts_page(report: RestartReport, *, is_finished: bool) -> dict[str, Any]:
+    """Return the attempts of a supervised training, with their evidence, and its goodput."""
+    badput = {cause: seconds for cause, seconds in report["badput"].items() if seconds}
+    return {
+        "finished": is_finished,
+        "reason": clean(report["reason"]) if is_finished else None,
+        "retries": report["total_retries"],
+        "duration": format_duration(report["duration"]),
+        "steps_lost": report["steps_lost"],
+        "goodput": report["goodput"],
+        "badput": [[cause.replace("_", " "), format_duration(seconds)] for cause, seconds in badput.items()],
+        "attempts": [_attempt(each) for each in report["attempts"]],
+    }
+
+
+def _attempt(attempt: AttemptReport) -> dict[str, Any]:
+    failure = attempt["failure"]
+    last = attempt["final_step"]
+    return {
+        "number": attempt["number"],
+        "job": clean(attempt["job_id"]),
+        "status": clean(attempt["status"]),
+        "started_at": attempt["started_at"],
+        "ended_at": attempt["ended_at"],
+        "steps": f"{_step(attempt['start_step'])} to {_step(last)}{'' if attempt['final_step_known'] else ' or more'}",
+        "lost": attempt["steps_lost"],
+        "checkpoint": clean_or_none(attempt["checkpoint"]),
+        "refused": [clean(each) for each in attempt["refused_checkpoints"]],
+        "reason": clean_or_none(attempt["reason"]),
+        "failure": clean(f"{failure['category']}, {failure['error_class']}") if failure else None,
+        "evidence": clean(failure["evidence"]) if failure else None,
+    }
+
+
+def _step(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def names_of(rows: Iterable[TrainingMetrics]) -> dict[str, str]:
+    """Return the display name of each member by key."""
+    return {row.key: row.name or str(row.instance_id) for row in rows}

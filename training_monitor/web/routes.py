@@ -1,0 +1,234 @@
+"""The addresses of the page and what each of them answers.
+
+A request passes four doors, the cheap ones first: its host, its address and method, its site, its session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from training_monitor.core.frozen import dataclass, field, replace
+from training_monitor.core.units import known_number
+from training_monitor.web.access import Refused
+from training_monitor.web.board import LEAST_SPAN, MOST_SPAN, Board, Window
+from training_monitor.web.door import Door
+from training_monitor.web.pages import HEADS
+from training_monitor.web.stream import Feed
+
+_FOLDER = os.path.join(os.path.dirname(__file__), "static")
+_JSON, _HTML = "application/json", "text/html; charset=utf-8"
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_WIDTHS, _MOST_OFFSET = (240, 4000), 15 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request whose head and body were read; the names of `headers` are in lower case."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer."""
+
+    body: bytes
+    kind: str = _JSON
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that goes on: the events after a state's number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """What the routes work with."""
+
+    board: Board
+    feed: Feed
+    door: Door
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An address: `answers` by method. `public`: without a session; `linked`: other pages may lead here."""
+
+    answers: Mapping[str, Callable[[Web, Request], Reply | Stream]]
+    public: bool = False
+    linked: bool = False
+
+
+def answer(web: Web, request: Request) -> Reply | Stream:
+    """Answer a request. Raises Refused."""
+    host = request.headers.get("host")
+    web.door.check_host(host)
+    route = ROUTES.get(request.path)
+    if route is None:
+        raise Refused(404, "there is nothing at this address")
+    if request.method not in route.answers:
+        raise Refused(405, f"only {' and '.join(route.answers)} here")
+    if not (route.linked and request.method == "GET"):
+        web.door.check_site(request.headers.get("origin"), request.headers.get("sec-fetch-site"), host)
+    if not route.public:
+        session = web.door.session(request.headers.get("cookie"), request.headers.get("authorization"))
+        request = replace(request, session=session)
+    return route.answers[request.method](web, request)
+
+
+def parse_target(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Request:
+    """Return the request for a target such as /api/member?id=1. Raises Refused for one of another form."""
+    path, _, query = target.partition("?")
+    if not path.startswith("/"):
+        raise Refused(400, "expected a path")
+    try:
+        values = dict(parse_qsl(query, strict_parsing=bool(query), max_num_fields=8))
+    except ValueError:
+        raise Refused(400, "the part after the ? is not NAME=VALUE&NAME=VALUE") from None
+    return Request(method, path, values, headers, body)
+
+
+def json_reply(value: Mapping[str, Any], status: int = 200) -> Reply:
+    """Return a JSON answer."""
+    return Reply(json.dumps(value).encode(), status=status)
+
+
+def error_reply(refused: Refused) -> Reply:
+    """Return the short JSON answer of a refused request."""
+    return json_reply({"error": refused.error}, refused.status)
+
+
+# ---------------------------------------------------------------- the page, and signing in
+
+
+def _page(web: Web, request: Request) -> Reply:
+    try:
+        web.door.session(request.headers.get("cookie"), request.headers.get("authorization"))
+    except Refused:
+        return _redirect("/open")
+    return _file("index.html", _HTML)
+
+
+def _open(web: Web, request: Request) -> Reply:
+    if "once" in request.query:
+        return _redirect("/", ("Set-Cookie", web.door.open_by_link(request.query["once"])))
+    return _file("open_link.html" if web.door.token is None else "open_token.html", _HTML)
+
+
+def _sign_in(web: Web, request: Request) -> Reply:
+    values = dict(parse_qsl(request.body.decode("utf-8", "replace"), max_num_fields=8))
+    return _redirect("/", ("Set-Cookie", web.door.open_by_token(values.get("token", ""))))
+
+
+def _redirect(path: str, *headers: tuple[str, str]) -> Reply:
+    return Reply(b"", status=303, headers=(("Location", path), *headers))
+
+
+def _static(name: str, kind: str) -> Route:
+    return Route({"GET": lambda web, request: _file(name, kind)}, public=True)
+
+
+@cache
+def _file(name: str, kind: str) -> Reply:
+    with open(os.path.join(_FOLDER, name), "rb") as file:
+        return Reply(file.read(), kind)
+
+
+# ---------------------------------------------------------------- what the page asks for
+
+
+def _me(web: Web, request: Request) -> Reply:
+    columns = [
+        {"title": head.title, "meaning": head.meaning, "number": head.is_number, "room": head.room, "name": head.name}
+        for head in HEADS
+    ]
+    return json_reply(
+        {
+            "title": web.title,
+            "columns": columns,
+            "allow_write": web.board.allow_write,
+            "forgery_token": web.door.forgery_token(request.session),
+        }
+    )
+
+
+def _events(web: Web, request: Request) -> Stream:
+    return Stream(web.feed.number_of(request.headers.get("last-event-id")))
+
+
+def _member(web: Web, request: Request) -> Reply:
+    return json_reply(web.board.member(request.query.get("id", "")))
+
+
+def _series(web: Web, request: Request) -> Reply:
+    return json_reply(web.board.series(request.query.get("id", ""), _window(request.query)))
+
+
+def _cost(web: Web, request: Request) -> Reply:
+    return json_reply(web.board.cost(_window(request.query)))
+
+
+def _metrics(web: Web, request: Request) -> Reply:
+    return Reply(web.board.metrics().encode("utf-8", "replace"), _PROMETHEUS)
+
+
+def _act(web: Web, request: Request) -> Reply:
+    web.door.check_forgery(request.session, request.headers.get("x-forgery-token"))
+    try:
+        asked = json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is not JSON") from None
+    if not isinstance(asked, dict):
+        raise Refused(400, "expected a JSON object")
+    web.board.act(asked.get("action"), asked.get("id"), asked.get("phrase"))
+    return json_reply({"requested": True}, 202)
+
+
+def _window(query: Mapping[str, str]) -> Window:
+    """Return the time and size of a chart as asked for. Raises Refused."""
+    begin, end = _number(query, "begin", 0.0, 1e11), _number(query, "end", 0.0, 1e11)
+    if not LEAST_SPAN <= end - begin <= MOST_SPAN:
+        raise Refused(400, f"expected a time of {LEAST_SPAN:.0f} s to {MOST_SPAN / 86_400:.0f} days")
+    width = int(_number(query, "width", *_WIDTHS))
+    return Window(begin, end, width, _number(query, "offset", -_MOST_OFFSET, _MOST_OFFSET))
+
+
+def _number(query: Mapping[str, str], name: str, least: float, most: float) -> float:
+    try:
+        value = known_number(float(query.get(name, "")))
+    except ValueError:
+        value = None
+    if value is None or not least <= value <= most:
+        raise Refused(400, f"{name}: expected a number from {least:g} to {most:g}")
+    return value
+
+
+ROUTES: dict[str, Route] = {
+    "/": Route({"GET": _page}, public=True, linked=True),
+    "/open": Route({"GET": _open, "POST": _sign_in}, public=True, linked=True),
+    "/app.js": _static("app.js", "text/javascript; charset=utf-8"),
+    "/style.css": _static("style.css", "text/css; charset=utf-8"),
+    "/icon.svg": _static("icon.svg", "image/svg+xml"),
+    "/events": Route({"GET": _events}),
+    "/api/me": Route({"GET": _me}),
+    "/api/member": Route({"GET": _member}),
+    "/api/series": Route({"GET": _series}),
+    "/api/cost": Route({"GET": _cost}),
+    "/metrics": Route({"GET": _metrics}),
+    "/api/act": Route({"POST": _act}),
+}

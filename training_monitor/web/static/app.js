@@ -1,0 +1,705 @@
+// The page of `training-monitor web`: three views of one live state. Text only ever becomes text nodes and attributes.
+
+const LEVELS = {
+  error: { sign: "■", word: "error" },
+  warning: { sign: "▲", word: "warning" },
+  unknown: { sign: "?", word: "unknown" },
+  healthy: { sign: "●", word: "ok" },
+};
+const WORST_FIRST = Object.keys(LEVELS);
+const SILENT_SECONDS = 30; // without a word of the server
+const BEHIND_SECONDS = 60; // beyond the fleet's interval
+const RETRY_SECONDS = 2;
+const HOUR = 3600, DAY = 24 * HOUR;
+const SPANS = [["15 min", 900], ["1 h", HOUR], ["6 h", 6 * HOUR], ["24 h", DAY], ["7 d", 7 * DAY], ["31 d", 31 * DAY]];
+const LEAST_SPAN = 30, MOST_SPAN = 31 * DAY;
+
+const live = { rows: new Map(), order: [], head: null, alerts: [], times: null, heardAt: 0, isConnected: false, lostAt: 0 };
+const table = { words: "", group: "", level: "", sort: "Health", isDown: false };
+const status = { alert: null }; // the newest warning or error since the page was opened
+let me = null;
+let view = null;
+
+// ---------------------------------------------------------------- small things
+
+const find = (id) => document.getElementById(id);
+
+function make(name, properties = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value === true) node.setAttribute(key, "");
+    else if (value !== false && value != null) node.setAttribute(key, value);
+  }
+  node.append(...children.filter((child) => child != null));
+  return node;
+}
+
+function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+const seconds = () => Date.now() / 1000;
+const serverNow = () => (live.times ? live.times.now + (seconds() - live.heardAt) : seconds());
+const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const DATE = new Intl.DateTimeFormat([], {
+  month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false,
+});
+
+function when(timestamp) {
+  if (timestamp == null) return "?";
+  const isToday = new Date(timestamp * 1000).toDateString() === new Date().toDateString();
+  return (isToday ? CLOCK : DATE).format(timestamp * 1000);
+}
+
+function duration(length) {
+  const whole = Math.max(0, Math.round(length));
+  if (whole < 60) return `${whole}s`;
+  if (whole < HOUR) return `${Math.floor(whole / 60)}m`;
+  return whole < DAY ? `${Math.floor(whole / HOUR)}h` : `${Math.floor(whole / DAY)}d`;
+}
+
+function badge(level, text = "") {
+  const { sign, word } = LEVELS[level] ?? LEVELS.unknown;
+  const said = live.isConnected ? word : `was ${word}`;
+  const shown = live.isConnected ? level : "unknown";
+  const count = text === "" ? "" : `${text} `;
+  return make("span", { class: `badge ${shown}`, "data-sign": live.isConnected ? sign : "?" },
+    count, make("span", { class: "word" }, said));
+}
+
+async function ask(path, options = {}) {
+  const reply = await fetch(path, options);
+  const value = await reply.json().catch(() => ({ error: `the server answered with status ${reply.status}` }));
+  if (reply.status === 401) location.assign("/open");
+  if (!reply.ok) throw new Error(value.error);
+  return value;
+}
+
+// ---------------------------------------------------------------- the live state
+
+function connect() {
+  const source = new EventSource("/events");
+  source.addEventListener("state", (event) => hear(source, event));
+  source.addEventListener("beat", (event) => hear(source, event));
+  source.addEventListener("error", () => {
+    lose();
+    if (source.readyState === EventSource.CLOSED) retry(source);
+  });
+  const watch = setInterval(() => {
+    if (source.readyState === EventSource.CLOSED) clearInterval(watch);
+    else if (live.isConnected && seconds() - live.heardAt > SILENT_SECONDS) {
+      lose();
+      retry(source);
+    }
+  }, 1000);
+}
+
+function retry(source) {
+  source.close();
+  setTimeout(() => ask("/api/me").then(connect, () => retry(source)), RETRY_SECONDS * 1000);
+}
+
+function lose() {
+  if (live.isConnected || !live.lostAt) live.lostAt = seconds();
+  live.isConnected = false;
+  show();
+}
+
+function hear(source, event) {
+  const { times, changes } = JSON.parse(event.data);
+  const wasConnected = live.isConnected;
+  Object.assign(live, { times, heardAt: seconds(), isConnected: true, lostAt: 0 });
+  if (changes) take(changes);
+  if (changes || !wasConnected) show();
+  else showConnection();
+}
+
+function take(changes) {
+  const isFirst = live.head === null;
+  if (changes.whole) live.rows = new Map();
+  for (const row of changes.rows) live.rows.set(row.id, row);
+  if (changes.order) {
+    live.order = changes.order;
+    const there = new Set(changes.order);
+    for (const id of live.rows.keys()) if (!there.has(id)) live.rows.delete(id);
+  }
+  live.head = changes.head ?? live.head;
+  if (changes.alerts) takeAlerts(changes.alerts, isFirst);
+}
+
+function takeAlerts(alerts, isFirst) {
+  const isOpen = (alert) => alert.level !== "info" && alert.ended === null && !alert.acknowledged;
+  const newest = alerts.find(isOpen), before = live.alerts.find(isOpen);
+  live.alerts = alerts;
+  const isSame = newest && before && newest.at === before.at && newest.text === before.text;
+  if (newest && !isSame && !isFirst) {
+    status.alert = newest;
+    showToast();
+  }
+}
+
+function isBehind() {
+  const interval = live.head?.interval ?? 10;
+  return live.times?.made_at != null && !live.head?.paused && serverNow() - live.times.made_at > interval + BEHIND_SECONDS;
+}
+
+function show() {
+  showConnection();
+  view?.update();
+}
+
+function showConnection() {
+  const connection = find("connection"), banner = find("banner");
+  const isOld = !live.isConnected || isBehind();
+  document.body.classList.toggle("old", isOld);
+  put(connection, live.isConnected ? (live.head?.paused ? "live, looks are paused" : "live") : "disconnected");
+  let said = "";
+  if (!live.isConnected && live.lostAt) {
+    said = `Disconnected since ${when(live.lostAt)}: what is shown is old. Trying again every ${RETRY_SECONDS} s.`;
+  } else if (isBehind()) {
+    said = `The server has made no new state since ${when(live.times.made_at)}: what is shown is old.`;
+  } else if (live.head?.error) {
+    said = `The account was not listed since ${when(live.head.stale_since)}: ${live.head.error}`;
+  }
+  put(banner, said);
+  banner.hidden = !said;
+  showTitle();
+}
+
+function showTitle() {
+  const count = live.head?.levels?.error ?? 0;
+  const alert = status.alert ? `⚠ ${status.alert.name ? `${status.alert.name}: ` : ""}${status.alert.kind} · ` : "";
+  const lead = live.isConnected ? alert + (count ? `(${count}) ` : "") : "✕ disconnected · ";
+  const title = `${lead}${view?.title ?? "Fleet"} · ${me?.title ?? "training-monitor"}`;
+  if (document.title !== title) document.title = title;
+}
+
+function showToast() {
+  const alert = status.alert;
+  const close = () => {
+    status.alert = null;
+    find("toast").replaceChildren();
+    showTitle();
+  };
+  const name = alert.name ? [alert.id ? make("a", { href: `#/member/${alert.id}` }, alert.name) : alert.name, ": "] : [];
+  find("toast").replaceChildren(
+    make("div", { class: alert.level },
+      badge(alert.level), make("p", {}, ...name, alert.text, make("span", { class: "dim" }, `  ${when(alert.at)}`)),
+      make("button", { type: "button", onclick: close }, "Dismiss")));
+  showTitle();
+}
+
+// ---------------------------------------------------------------- the fleet
+
+function fleetView() {
+  const counts = make("div", { class: "levels", role: "group", "aria-label": "Show only members that are" });
+  const sums = make("dl", { class: "tiles" });
+  const words = make("input", { type: "search", autocomplete: "off", oninput: () => { table.words = words.value; update(); } });
+  const group = make("select", { onchange: () => { table.group = group.value; update(); } });
+  const groupLabel = make("label", {}, "Group", group);
+  const count = make("p", { class: "count", role: "status" });
+  const heads = make("tr");
+  const body = make("tbody");
+  const empty = make("p", { class: "dim" });
+  const lines = new Map(); // id: its row of the table
+  words.value = table.words;
+  const columns = [{ title: "Health", meaning: "worst first" }, { title: "Name", meaning: "name, and why it has this health" },
+    ...me.columns, { title: "Seen", meaning: "how long ago it answered last", number: true, room: 2 }];
+  for (const column of columns) {
+    const button = make("button", { type: "button", title: `${column.meaning}; sort by it`, onclick: () => sortBy(column.title) }, column.title);
+    column.head = make("th", { scope: "col", class: classOf(column) }, button);
+    heads.append(column.head);
+  }
+  const node = make("div", {}, make("h1", { class: "unseen" }, "Fleet"), sums,
+    make("div", { class: "bar" }, make("label", {}, "Search", words), groupLabel, counts, count),
+    make("div", { class: "frame", role: "region", "aria-label": "Members", tabindex: "0" },
+      make("table", { class: "members" }, make("caption", { class: "unseen" }, "Members of the fleet"), make("thead", {}, heads), body)),
+    empty);
+
+  function classOf(column) {
+    return [column.number ? "number" : "", column.room ? `room${column.room}` : ""].join(" ").trim();
+  }
+
+  function sortBy(title) {
+    table.isDown = table.sort === title ? !table.isDown : false;
+    table.sort = title;
+    update();
+  }
+
+  function valueOf(row) {
+    if (table.sort === "Name") return row.name.toLowerCase();
+    if (table.sort === "Seen") return row.seen == null ? null : -row.seen;
+    return row.cells[me.columns.findIndex((column) => column.title === table.sort)][1];
+  }
+
+  function compare(a, b) {
+    if (table.sort === "Health") return 0; // the server's order is the worst first
+    const [first, second] = [valueOf(a), valueOf(b)];
+    if (first === null || second === null) return (first === null) - (second === null); // last in either direction
+    const order = first < second ? -1 : first > second ? 1 : 0;
+    return table.isDown ? -order : order;
+  }
+
+  function isShown(row) {
+    const searched = `${row.name}\n${row.number}\n${row.level}\n${row.reason}\n${row.cells.map((cell) => cell[0]).join("\n")}`.toLowerCase();
+    return (!table.group || row.groups.includes(table.group)) && (!table.level || row.level === table.level)
+      && table.words.toLowerCase().split(/\s+/).every((word) => searched.includes(word));
+  }
+
+  function update() {
+    showCounts();
+    showSums();
+    showGroups();
+    for (const column of columns) {
+      const isSorted = column.title === table.sort;
+      if (isSorted) column.head.setAttribute("aria-sort", table.isDown ? "descending" : "ascending");
+      else column.head.removeAttribute("aria-sort");
+    }
+    const rows = live.order.map((id) => live.rows.get(id)).filter((row) => row && isShown(row)).sort(compare);
+    if (table.sort === "Health" && table.isDown) rows.reverse();
+    const shown = rows.map(lineOf);
+    for (const id of lines.keys()) if (!live.rows.has(id)) lines.delete(id);
+    if (shown.length !== body.children.length || shown.some((line, at) => line !== body.children[at])) keepingFocus(() => body.replaceChildren(...shown));
+    put(count, rows.length === live.order.length ? `${rows.length} members` : `${rows.length} of ${live.order.length} members`);
+    put(empty, rows.length ? "" : live.head === null ? "Asking." : live.order.length ? "Nothing matches." : "No member is to be shown.");
+  }
+
+  function keepingFocus(change) {
+    const focused = document.activeElement;
+    change();
+    if (body.contains(focused)) focused.focus({ preventScroll: true });
+  }
+
+  function showCounts() {
+    const levels = live.head?.levels ?? {};
+    const sign = JSON.stringify([levels, table.level, live.isConnected]);
+    if (counts.dataset.sign === sign) return;
+    counts.dataset.sign = sign;
+    const focused = [...counts.children].indexOf(document.activeElement);
+    counts.replaceChildren(...WORST_FIRST.map((level) => {
+      const { sign, word } = LEVELS[level];
+      const act = () => { table.level = table.level === level ? "" : level; update(); };
+      const text = `${live.isConnected ? sign : "?"} ${levels[level] ?? 0} ${live.isConnected ? word : `was ${word}`}`;
+      return make("button", { type: "button", class: live.isConnected ? level : "unknown", "aria-pressed": String(table.level === level), onclick: act }, text);
+    }));
+    counts.children[focused]?.focus();
+  }
+
+  function showSums() {
+    const tiles = live.head?.tiles ?? [];
+    if (sums.dataset.sign === JSON.stringify(tiles)) return;
+    sums.dataset.sign = JSON.stringify(tiles);
+    sums.replaceChildren(...tiles.map((tile) => make("div", { class: "tile" },
+      make("dt", {}, tile.name), make("dd", {}, make("strong", {}, tile.text), make("span", { class: "note" }, tile.note)))));
+  }
+
+  function showGroups() {
+    const groups = live.head?.groups ?? [];
+    groupLabel.hidden = !groups.length;
+    if (group.dataset.sign === JSON.stringify(groups)) return;
+    group.dataset.sign = JSON.stringify(groups);
+    group.replaceChildren(make("option", { value: "" }, "all"), ...groups.map((name) => make("option", { value: name }, name)));
+    group.value = groups.includes(table.group) ? table.group : "";
+    table.group = group.value;
+  }
+
+  function lineOf(row) {
+    let line = lines.get(row.id);
+    if (line?.row === row && line.isConnected === live.isConnected) return line.node;
+    if (!line) {
+      line = { node: make("tr"), link: make("a", { href: `#/member/${row.id}` }) };
+      lines.set(row.id, line);
+    }
+    Object.assign(line, { row, isConnected: live.isConnected });
+    line.node.className = [row.level, row.stale_since == null ? "" : "stale"].join(" ").trim();
+    put(line.link, row.name);
+    line.node.replaceChildren(
+      make("td", {}, badge(row.level)),
+      make("th", { scope: "row", class: "member-name" }, line.link, make("span", { class: "reason" }, row.reason)),
+      ...me.columns.map((column, at) => cell(row, column, row.cells[at][0])),
+      make("td", { class: `number room2${row.why.includes("SEEN") ? " why" : ""}`, "data-seen": row.seen ?? "" },
+        row.seen == null ? "never" : duration(serverNow() - row.seen)));
+    return line.node;
+  }
+
+  function cell(row, column, text) {
+    const isWhy = row.why.includes(column.name);
+    const node = make("td", { class: [classOf(column), isWhy ? "why" : ""].join(" ").trim() });
+    const mark = isWhy ? make("span", { class: "mark" }, make("span", { class: "unseen" }, " (this is why)")) : null;
+    if (column.name !== "PROGRESS") node.append(text, ...(mark ? [mark] : []));
+    else {
+      const bar = make("i");
+      if (row.percent != null) bar.style.setProperty("--share", `${Math.min(100, Math.max(0, row.percent))}%`);
+      node.append(make("div", { class: "progress" }, make("span", {}, text, mark), row.percent == null ? null : bar));
+    }
+    return node;
+  }
+
+  function tick() {
+    for (const node of body.querySelectorAll("[data-seen]")) if (node.dataset.seen) put(node, duration(serverNow() - node.dataset.seen));
+  }
+
+  return { title: "Fleet", node, update, tick };
+}
+
+// ---------------------------------------------------------------- charts
+
+function chartPanel(load, first) {
+  const time = { span: first, end: null }; // end null: now
+  const charts = make("div", { class: "charts" });
+  const said = make("p", { class: "dim", role: "status" });
+  const buttons = SPANS.map(([name, span]) => make("button", { type: "button", onclick: () => go(span, null) }, name));
+  const bar = make("div", { class: "bar", role: "group", "aria-label": "Time that the charts show" }, ...buttons,
+    ...[["+", "Zoom in"], ["-", "Zoom out"], ["ArrowLeft", "Earlier"], ["ArrowRight", "Later"]].map(([key, name]) =>
+      make("button", { type: "button", onclick: () => press(key) }, name)));
+  const figures = new Map();
+  let asked = 0, loadedAt = 0;
+
+  const window_ = () => {
+    const end = time.end ?? serverNow();
+    return { begin: end - time.span, end };
+  };
+
+  function go(span, end) {
+    time.span = Math.min(MOST_SPAN, Math.max(LEAST_SPAN, span));
+    time.end = end == null || end >= serverNow() ? null : end;
+    refresh();
+  }
+
+  function press(key) {
+    const { begin, end } = window_(), middle = (begin + end) / 2, span = time.span;
+    if (key === "+" || key === "=") go(span / 2, time.end === null ? null : middle + span / 4);
+    else if (key === "-") go(span * 2, time.end === null ? null : middle + span);
+    else if (key === "ArrowLeft") go(span, end - span / 2);
+    else if (key === "ArrowRight") go(span, end + span / 2);
+    else if (key === "0") go(first, null);
+    else return false;
+    return true;
+  }
+
+  async function refresh() {
+    const number = ++asked, { begin, end } = window_();
+    loadedAt = seconds();
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(time.end === null && time.span === SPANS[at][1])));
+    const width = wanted();
+    const offset = -new Date(end * 1000).getTimezoneOffset() * 60;
+    try {
+      const found = await load({ begin, end, width, offset });
+      if (number !== asked) return; // a later question was asked meanwhile
+      for (const chart of found.charts ?? [found.chart]) draw(chart, found);
+      put(said, [`${when(begin)} to ${when(end)}`, found.samples == null ? "" : `${found.samples} samples`, found.problem ?? ""].filter(Boolean).join(", "));
+    } catch (error) {
+      if (number === asked) put(said, `The charts could not be loaded: ${error.message}`);
+    }
+  }
+
+  function wanted() {
+    const plot = charts.querySelector(".plot");
+    return Math.round(Math.min(2400, Math.max(240, plot?.clientWidth || 640)));
+  }
+
+  new ResizeObserver(() => {
+    const drawn = charts.querySelector("svg")?.viewBox.baseVal.width;
+    if (charts.isConnected && drawn && Math.abs(drawn - wanted()) > 8) refresh();
+  }).observe(charts);
+
+  function draw(chart, { begin, end }) {
+    let figure = figures.get(chart.field);
+    if (!figure) {
+      figure = makeFigure(chart);
+      figures.set(chart.field, figure);
+      charts.append(figure.node);
+    }
+    figure.shown = { begin, end, points: chart.points };
+    const parsed = new DOMParser().parseFromString(chart.svg, "image/svg+xml").documentElement;
+    figure.svg = document.importNode(parsed, true);
+    figure.plot.replaceChildren(figure.svg, figure.selection);
+    const last = chart.points.at(-1);
+    figure.idle = last ? `${when(last[0])} · ${last[1]}` : "nothing is known";
+    put(figure.readout, figure.idle);
+    if (figure.details.open) fill(figure);
+  }
+
+  function makeFigure(chart) {
+    const readout = make("span", { class: "readout" });
+    const selection = make("div", { class: "selection", hidden: true });
+    const plot = make("div", { class: "plot", tabindex: "0", role: "group",
+      "aria-label": `${chart.title} chart: plus and minus zoom, arrow keys move in time, 0 resets` });
+    const body = make("tbody");
+    const details = make("details", {}, make("summary", {}, `Numbers: ${chart.title}`),
+      make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": `Numbers: ${chart.title}` },
+        make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Time"), make("th", { scope: "col", class: "number" }, chart.title))), body)));
+    const node = make("figure", { "data-field": chart.field }, make("figcaption", {}, make("span", {}, chart.title), readout), plot, details);
+    const figure = { node, plot, readout, selection, details, body };
+    details.addEventListener("toggle", () => details.open && fill(figure));
+    plot.addEventListener("keydown", (event) => {
+      if (!event.ctrlKey && !event.metaKey && !event.altKey && press(event.key)) event.preventDefault();
+    });
+    listen(figure);
+    return figure;
+  }
+
+  function fill(figure) {
+    const rows = [...figure.shown.points].reverse();
+    figure.body.replaceChildren(...rows.map(([at, text]) => make("tr", {}, make("td", {}, when(at)), make("td", { class: "number" }, text))));
+  }
+
+  function listen(figure) {
+    const { plot, selection, readout } = figure;
+    let from = null;
+    const share = (event) => {
+      const box = figure.svg.getBoundingClientRect(), scale = box.width / figure.svg.viewBox.baseVal.width;
+      const left = figure.svg.dataset.left * scale, right = figure.svg.dataset.right * scale;
+      return Math.min(1, Math.max(0, (event.clientX - box.left - left) / (right - left)));
+    };
+    const timeAt = (part) => figure.shown.begin + part * (figure.shown.end - figure.shown.begin);
+    const place = (part) => {
+      const scale = figure.svg.getBoundingClientRect().width / figure.svg.viewBox.baseVal.width;
+      return (Number(figure.svg.dataset.left) + part * (figure.svg.dataset.right - figure.svg.dataset.left)) * scale;
+    };
+    plot.addEventListener("pointerdown", (event) => {
+      if (event.button === 0 && figure.svg) from = share(event);
+    });
+    plot.addEventListener("pointermove", (event) => {
+      if (!figure.svg) return;
+      const here = share(event);
+      if (from !== null) {
+        if (!plot.hasPointerCapture(event.pointerId)) plot.setPointerCapture(event.pointerId);
+        selection.hidden = false;
+        selection.style.left = `${place(Math.min(from, here))}px`;
+        selection.style.width = `${place(Math.max(from, here)) - place(Math.min(from, here))}px`;
+      }
+      const near = figure.shown.points.reduce((best, point) =>
+        !best || Math.abs(point[0] - timeAt(here)) < Math.abs(best[0] - timeAt(here)) ? point : best, null);
+      if (near) put(readout, `${when(near[0])} · ${near[1]}`);
+    });
+    plot.addEventListener("pointerup", (event) => {
+      const begin = from;
+      from = null;
+      selection.hidden = true;
+      if (begin === null) return;
+      const [first_, last] = [begin, share(event)].sort((a, b) => a - b);
+      if (last - first_ > 0.02) go(timeAt(last) - timeAt(first_), timeAt(last));
+    });
+    plot.addEventListener("pointercancel", () => { from = null; selection.hidden = true; });
+    plot.addEventListener("pointerleave", () => from === null && put(readout, figure.idle ?? ""));
+  }
+
+  const isFollowing = () => time.end === null && live.isConnected;
+  const pause = () => Math.max(10, live.head?.interval ?? 10, time.span / 360);
+  const tick = () => { if (isFollowing() && seconds() - loadedAt >= pause()) refresh(); };
+  return { node: make("div", {}, bar, charts, said), refresh, tick };
+}
+
+const query = (values) => new URLSearchParams(values).toString();
+
+// ---------------------------------------------------------------- one member
+
+function memberView(id) {
+  const name = make("h1"), health = make("span"), acts = make("div", { class: "acts" });
+  const words = make("dl", { class: "words" }), facts = make("dl", { class: "facts" });
+  const log = make("pre", { tabindex: "0", "aria-label": "End of the log" });
+  const attempts = make("div");
+  const panel = chartPanel((window_) => ask(`/api/series?${query({ id, ...window_ })}`), HOUR);
+  const problem = make("p", { class: "dim", role: "status" });
+  const node = make("div", {}, make("p", {}, make("a", { href: "#/" }, "← Fleet")),
+    make("div", { class: "title" }, name, health, acts), problem, words,
+    make("h2", {}, "Charts"), panel.node, make("h2", {}, "Facts"), facts, attempts,
+    make("h2", {}, "End of the log"), make("div", { class: "frame" }, log));
+  const page = { title: "Member", node, update, tick: panel.tick };
+  let loaded = null, loading = false;
+
+  function update() {
+    const row = live.rows.get(id);
+    if (row) {
+      page.title = row.name;
+      put(name, row.name);
+    }
+    health.replaceChildren(row ? badge(row.level) : live.head === null ? "" : badge("unknown"));
+    if (live.head !== null && !row) put(problem, "This member is not in the fleet any more: what is shown is old.");
+    if (row && row !== loaded && !loading && live.isConnected) load(row);
+  }
+
+  async function load(row) {
+    loading = true;
+    try {
+      const found = await ask(`/api/member?${query({ id })}`);
+      if (!loaded) panel.refresh();
+      fill(found);
+      put(problem, "");
+    } catch (error) {
+      put(problem, `This member could not be loaded: ${error.message}`);
+    }
+    loaded = row;
+    loading = false;
+    if (view === page && live.rows.get(id) !== loaded) setTimeout(update, 1000);
+  }
+
+  function fill(found) {
+    words.replaceChildren(...found.words.flatMap(([title, text, level]) => [make("dt", {}, title), make("dd", { class: level }, text)]));
+    facts.replaceChildren(...found.facts.map(([title, text]) => make("div", {}, make("dt", {}, title), make("dd", {}, text))));
+    put(log, found.log.join("\n") || "no log lines yet");
+    if (acts.children.length !== Object.keys(found.acts).length) {
+      acts.replaceChildren(...Object.keys(found.acts).map((action) => make("button", { type: "button", class: "danger",
+        onclick: () => confirm(id, action) }, `${action[0].toUpperCase()}${action.slice(1)} …`)));
+    }
+    showAttempts(found);
+  }
+
+  function showAttempts({ attempts: run, attempts_problem: failed }) {
+    const sign = JSON.stringify([run, failed]);
+    if (attempts.dataset.sign === sign) return;
+    attempts.dataset.sign = sign;
+    if (failed) attempts.replaceChildren(make("h2", {}, "Attempts"), make("p", {}, `They cannot be read: ${failed}`));
+    else if (!run) attempts.replaceChildren();
+    else {
+      const goodput = run.goodput == null ? "goodput unknown" : `goodput ${(100 * run.goodput).toFixed(1)} %`;
+      const lost = run.steps_lost == null ? "steps lost: unknown" : `${run.steps_lost} steps lost`;
+      const sums = [`${run.finished ? "finished" : "supervised"} for ${run.duration}`, `${run.retries} restarts`, goodput, lost];
+      attempts.replaceChildren(make("h2", {}, "Attempts"),
+        make("p", {}, sums.join(" · "), run.reason ? ` · ${run.reason}` : ""),
+        run.badput.length ? make("p", { class: "dim" }, `the rest went into: ${run.badput.map(([cause, time]) => `${cause} ${time}`).join(", ")}`) : null,
+        ...[...run.attempts].reverse().map(attempt));
+    }
+  }
+
+  function attempt(each) {
+    const told = [
+      `${when(each.started_at)} to ${each.ended_at == null ? "now" : when(each.ended_at)}`, `steps ${each.steps}`,
+      each.lost ? `${each.lost} of them lost` : "", each.checkpoint ? `from ${each.checkpoint}` : "from the beginning",
+    ];
+    return make("section", { class: "attempt", "aria-label": `Attempt ${each.number}` },
+      make("h3", {}, `Attempt ${each.number}`, make("span", {}, each.status), make("span", { class: "dim" }, each.job)),
+      make("p", { class: "dim" }, told.filter(Boolean).join(" · ")),
+      each.reason ? make("p", {}, each.reason) : null,
+      each.evidence ? make("p", {}, `evidence (${each.failure}): `, make("code", {}, each.evidence)) : null,
+      ...each.refused.map((text) => make("p", {}, `checkpoint refused: ${text}`)));
+  }
+
+  return page;
+}
+
+async function confirm(id, action) {
+  const { acts, name } = await ask(`/api/member?${query({ id })}`);
+  const { means, phrase } = acts[action];
+  const typed = make("input", { type: "text", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
+    oninput: () => { sure.disabled = typed.value !== phrase; } });
+  const sure = make("button", { type: "submit", class: "danger", disabled: true }, action);
+  const said = make("p", { role: "alert" });
+  const send = async (event) => {
+    event.preventDefault();
+    sure.disabled = true;
+    try {
+      const headers = { "Content-Type": "application/json", "X-Forgery-Token": me.forgery_token };
+      await ask("/api/act", { method: "POST", headers, body: JSON.stringify({ action, id, phrase: typed.value }) });
+      dialog.close();
+    } catch (error) {
+      put(said, error.message);
+    }
+  };
+  const dialog = make("dialog", { "aria-labelledby": "confirm-title", onclose: () => dialog.remove() },
+    make("form", { onsubmit: send }, make("h2", { id: "confirm-title" }, `${action} ${name}?`), make("p", {}, means),
+      make("label", {}, "Type ", make("strong", {}, phrase), " to confirm", typed), said,
+      make("div", { class: "bar" }, make("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), sure)));
+  document.body.append(dialog);
+  dialog.showModal();
+  typed.focus();
+}
+
+// ---------------------------------------------------------------- alerts and cost
+
+function alertsView() {
+  const body = make("tbody"), empty = make("p", { class: "dim" });
+  const heads = ["Time", "Level", "Member", "Alert"].map((title) => make("th", { scope: "col" }, title));
+  const node = make("div", {}, make("h1", {}, "Alerts"), make("p", { class: "dim" }, "The last 200 since the server started, newest first."),
+    make("div", { class: "frame" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)), empty);
+  let shown = null;
+
+  function update() {
+    if (shown === live.alerts) return;
+    shown = live.alerts;
+    body.replaceChildren(...live.alerts.map((alert) => make("tr", { class: alert.level },
+      make("td", { class: "when" }, when(alert.at)),
+      make("td", {}, alert.level === "info" ? "info" : alertBadge(alert.level)),
+      make("th", { scope: "row" }, alert.id ? make("a", { href: `#/member/${alert.id}` }, alert.name) : alert.name || "the fleet"),
+      make("td", {}, alert.text, make("span", { class: "dim" }, ` (${stateOf(alert)})`)))));
+    put(empty, live.alerts.length ? "" : "Nothing happened so far.");
+  }
+
+  return { title: "Alerts", node, update };
+}
+
+function stateOf(alert) {
+  const over = alert.ended === null ? "" : `, over since ${when(alert.ended)}`;
+  return `${alert.kind}${over}${alert.acknowledged ? ", acknowledged" : ""}`;
+}
+
+function alertBadge(level) {
+  const { sign, word } = LEVELS[level]; // an alert stays what it was, also while disconnected
+  return make("span", { class: `badge ${level}`, "data-sign": sign }, make("span", { class: "word" }, word));
+}
+
+function costView() {
+  const body = make("tbody"), said = make("p", { class: "dim" });
+  const panel = chartPanel(async (window_) => {
+    const found = await ask(`/api/cost?${query(window_)}`);
+    fill(found);
+    return found;
+  }, DAY);
+  const heads = ["Price per hour", "Spent", "Next 24 h", "To completion"].map((title) => make("th", { scope: "col", class: "number" }, title));
+  const node = make("div", {}, make("h1", {}, "Cost"), panel.node, make("h2", {}, "By member"),
+    make("div", { class: "frame", tabindex: "0", role: "region", "aria-label": "Cost by member" },
+      make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Member"), ...heads)), body)), said);
+
+  function fill(found) {
+    body.replaceChildren(...found.members.map((member) => make("tr", {},
+      make("th", { scope: "row" }, make("a", { href: `#/member/${member.id}` }, member.name)),
+      ...[member.price, member.spent, member.ahead, member.to_completion].map((text) => make("td", { class: "number" }, text)))));
+    const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
+    put(said, found.members.length ? `Dollars; - is unknown.${left}` : "No member has a known price.");
+  }
+
+  panel.refresh();
+  return { title: "Cost", node, update: () => {}, tick: panel.tick };
+}
+
+// ---------------------------------------------------------------- views by address
+
+function route() {
+  const hash = location.hash;
+  if (hash === "#main") return find("main").focus();
+  const member = /^#\/member\/([0-9a-f]{16})$/.exec(hash);
+  const open = hash === "#/alerts" ? alertsView : hash === "#/cost" ? costView : member ? () => memberView(member[1]) : fleetView;
+  const isFirst = view === null;
+  const main = find("main");
+  view = open();
+  main.replaceChildren(view.node);
+  view.update();
+  for (const link of document.querySelectorAll("nav a")) {
+    const here = link.getAttribute("href") === (hash || "#/");
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  showTitle();
+  if (!isFirst) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+}
+
+async function begin() {
+  try {
+    me = await ask("/api/me");
+  } catch (error) {
+    put(find("connection"), "disconnected");
+    return setTimeout(begin, RETRY_SECONDS * 1000);
+  }
+  put(find("brand"), me.title);
+  addEventListener("hashchange", route);
+  connect();
+  route();
+  setInterval(() => { showConnection(); view?.tick?.(); }, 1000);
+}
+
+begin();
