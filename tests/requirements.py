@@ -17,13 +17,14 @@ import pytest
 
 NAMES = {  # where they are not the tool's own
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "chromedriver": ("chromedriver", "chromium.chromedriver"),
     "alertmanager": ("prometheus-alertmanager", "alertmanager"),
     "node_exporter": ("prometheus-node-exporter", "node_exporter"),
 }
 MORE_FOLDERS = (str(Path(sys.executable).parent), "/usr/sbin", "/usr/local/sbin")  # sshd is in no user's PATH
 TOOLS = (
-    *("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "chromium", "hf", "moto_server", "busybox"),
-    *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter"),
+    *("kubectl", "sshd", "ray", "vastai", "tmux", "rsync", "shellcheck", "hf", "moto_server", "busybox"),
+    *("prometheus", "promtool", "alertmanager", "amtool", "node_exporter", "chromium", "chromedriver"),
 )
 
 

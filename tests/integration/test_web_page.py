@@ -1,0 +1,287 @@
+"""The web page in a real Chromium: every view, live, on all sizes, by keyboard, and for everybody."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.axe import axe_script
+from tests.integration.browser import Browser, a_browser
+from tests.integration.web_pages import Served, command, served
+from training_monitor.core.frozen import asdict
+from training_monitor.core.models import Failure
+from training_monitor.core.store import Store
+from training_monitor.fleet.config import FleetConfig, parse_member
+from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.mock import MockFleet
+from training_monitor.restart.state import RunState, plan_attempt, update_attempt
+from training_monitor.web.pages import id_of
+
+VIEWS = ("#/", "#/alerts", "#/cost", "member")
+AXE = "const done = arguments[0]; axe.run().then((found) => done(found.violations), (error) => done([String(error)]))"
+SET = """const it = document.querySelector(arguments[0]); it.value = arguments[1];
+it.dispatchEvent(new Event(arguments[2]))"""
+COLUMN = "return [...document.querySelectorAll('tbody tr')].map((row) => row.children[arguments[0]].innerText)"
+MEMBER = "llama-00"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with a_browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Served]:
+    fleet = MockFleet(config=FleetConfig(interval=1.0))
+    with served(fleet, allow_write=True) as found:
+        fleet.start()
+        yield found
+        fleet.close()
+
+
+@pytest.fixture(autouse=True)
+def usual(browser: Browser) -> Iterator[None]:
+    """Begin with a light page of usual size; in the end nothing complained."""
+    browser.resize(1280, 900)
+    browser.prefer("light")
+    browser.complaints()
+    browser.addresses()
+    yield
+    browser.open("about:blank")
+
+
+def begin(browser: Browser, page: Served, view: str = "#/") -> None:
+    """Sign in and open a view."""
+    browser.open(f"http://{page.host}{page.links[-1]}")
+    go(browser, view)
+
+
+def go(browser: Browser, view: str) -> None:
+    if view == "member":
+        go(browser, "#/")
+        browser.one("tbody tr")
+        view = link_to(browser, MEMBER)
+    browser.run("location.hash = arguments[0]", view)
+    selector = {"#/": "tbody tr", "#/alerts": "tbody tr", "#/cost": "svg .line"}.get(view, "svg .line")
+    browser.one(selector)
+    browser.wait("it is live", lambda: browser.text("#connection").startswith("live"))
+
+
+def link_to(browser: Browser, name: str) -> str:
+    """The address of a member's view."""
+    links = browser.run("return [...document.querySelectorAll('.member-name a')].map((it) => [it.innerText, it.hash])")
+    return str(dict(links)[name])
+
+
+def test_every_view_shows_what_it_should_without_a_complaint(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+    rows = browser.texts("tbody tr")
+    assert len(rows) == 12 and rows[0].split()[:3] == ["error", "llama-03", "exited:"]  # the dearest of those in error
+    assert "this is why" in browser.run("return document.querySelector('tbody tr .why').textContent")
+    assert "$" in browser.text(".tiles")
+    go(browser, "member")
+    assert browser.text("h1") == MEMBER and "Loss = " in browser.text("pre")
+    assert len(browser.all("figure svg.chart")) == 5
+    go(browser, "#/alerts")
+    assert "the loss is nan" in browser.text("main")
+    go(browser, "#/cost")
+    assert "Price of the fleet" in browser.text("main") and len(browser.all("tbody tr")) > 5
+    assert browser.complaints() == []
+    elsewhere = [url for url in browser.addresses() if not url.startswith((f"http://{page.host}/", "data:", "about:"))]
+    assert elsewhere == []
+
+
+def test_the_table_searches_sorts_and_filters(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+
+    def names() -> list[str]:
+        return browser.texts(".member-name a")
+
+    browser.one("input[type=search]").send_keys("llama running")
+    browser.wait("it is searched", lambda: 0 < len(names()) < 12 and all("llama" in name for name in names()))
+    browser.run(SET, "input[type=search]", "", "input")
+    browser.one("button.warning").click()
+    browser.wait("warnings only", lambda: set(browser.texts(".badge .word")) == {"warning"})
+    browser.one("button.warning").click()
+    [loss] = [each for each in browser.all("thead button") if each.text.startswith("Loss")]
+    for direction, falls in (("ascending", False), ("descending", True)):
+        loss.send_keys("\ue007")  # Enter
+        head = browser.one(f"th[aria-sort={direction}]")
+        assert head.text.startswith("Loss")
+        place = browser.run("return [...document.querySelectorAll('thead th')].indexOf(arguments[0])", head)
+        texts = browser.run(COLUMN, place)
+        values = [float(text.split()[0]) for text in texts if text.split()[0] not in ("-", "nan")]
+        assert values == sorted(values, reverse=falls) and texts[-1].startswith("-")
+    browser.run(SET, "select", "lora", "change")
+    browser.wait("a group", lambda: len(names()) == 4 and all(name.startswith("lora") for name in names()))
+    browser.run(SET, "select", "", "change")
+    assert browser.complaints() == []
+
+
+def test_a_chart_zooms_by_keys_and_by_dragging_and_shows_its_numbers(browser: Browser, page: Served) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    begin(browser, page, "member")
+
+    def points() -> int:
+        return len(browser.all("[data-field=loss] circle"))
+
+    def span() -> str:
+        return browser.text("main [role=status].dim:last-child")
+
+    whole, said = points(), span()
+    browser.run("document.querySelector('[data-field=loss] .plot').focus()")
+    browser.press("+")
+    browser.wait("fewer points", lambda: points() < whole)
+    browser.press("ARROW_LEFT")
+    browser.wait("an earlier time", lambda: span() != said and points() > 0)
+    browser.press("0")
+    browser.wait("the whole hour", lambda: points() >= whole)
+    plot = browser.one("[data-field=loss] .plot")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", plot)
+    ActionChains(browser.driver).move_to_element_with_offset(plot, -100, 0).click_and_hold().move_by_offset(
+        150, 0
+    ).release().perform()
+    browser.wait("it is zoomed", lambda: 0 < points() < 0.7 * whole)
+    browser.one("[data-field=loss] summary").click()
+    browser.wait("its numbers", lambda: len(browser.all("[data-field=loss] tbody tr")) == points())
+    title = browser.run("return document.querySelector('[data-field=loss] circle title').textContent")
+    assert title.split()[2].replace(".", "").isdigit()
+    assert browser.complaints() == []
+
+
+def test_changes_arrive_without_a_reload(browser: Browser, page: Served) -> None:
+    begin(browser, page, "member")
+    browser.run("window.mark = 1")
+    first = browser.text("pre")
+    browser.wait("the log goes on", lambda: browser.text("pre") != first)
+    go(browser, "#/")
+    shown = browser.text("tbody")
+    browser.wait("the table goes on", lambda: browser.text("tbody") != shown)
+    assert browser.run("return window.mark") == 1
+
+
+def test_a_page_says_that_it_is_cut_off_and_reconnects_by_itself(browser: Browser, tmp_path: Path) -> None:
+    with command(tmp_path, "--mock", "--port", "0") as (process, said):
+        port = said["url"].split(":")[2].partition("/")[0]
+        browser.open(said["url"])
+        browser.wait("it is live", lambda: browser.text("#connection") == "live" and len(browser.all("tbody tr")) == 12)
+        browser.run("window.mark = 1")
+        process.send_signal(signal.SIGTERM)
+        browser.wait("it says so", lambda: "Disconnected since" in browser.text("#banner"))
+        assert browser.driver.title.startswith("✕ disconnected")
+        words = set(browser.texts(".badge .word"))
+        assert "ok" not in words and "was ok" in words  # what is not known is not healthy
+    with command(tmp_path, "--mock", "--port", port):
+        browser.wait("it is live again", lambda: browser.text("#connection") == "live")
+        browser.wait("and says ok", lambda: "ok" in set(browser.texts(".badge .word")))
+        assert browser.run("return window.mark") == 1 and not browser.text("#banner")
+
+
+def test_a_stop_is_confirmed_and_its_alert_is_shown_on_every_view(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+    browser.run("location.hash = arguments[0]", link_to(browser, "vision-10"))
+    browser.one("button.danger").click()
+    sure = browser.one("dialog button[type=submit]")
+    browser.one("dialog input").send_keys("stop")
+    assert not sure.is_enabled() and "The machine" not in browser.text("dialog h2")
+    phrase = browser.text("dialog strong")
+    browser.one("dialog input").clear()
+    browser.one("dialog input").send_keys(phrase)
+    browser.wait("it may be sent", sure.is_enabled)
+    sure.click()
+    browser.wait("the dialog is gone", lambda: not browser.all("dialog"))
+    go(browser, "#/alerts")
+    browser.wait("its alert", lambda: "it is stopped" in browser.text("main"))
+    nan = next(alert for alert in page.fleet.snapshot().alerts if alert.kind == "nan")
+    page.fleet.acknowledge({nan.identity})
+    browser.wait("what is acknowledged", lambda: "the loss is nan (nan, acknowledged)" in browser.text("main"))
+    number = int(phrase.split()[1])
+    page.fleet.act("stop", [f"vast://{number}"])
+    page.fleet.act("stop", [f"vast://{number}"])  # is refused: the first one is under way
+    browser.wait("a toast", lambda: "something else is being done" in browser.text("#toast"))
+    browser.wait("the title", lambda: browser.driver.title.startswith("⚠ vision-10: refused"))
+    browser.one("#toast button").click()
+    browser.wait("it is gone", lambda: not browser.text("#toast") and "⚠" not in browser.driver.title)
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_fits_360_pixels_and_has_no_barriers(browser: Browser, page: Served, view: str) -> None:
+    script = axe_script()
+    begin(browser, page, view)
+    for width, scheme in ((2560, "light"), (1280, "light"), (360, "light"), (360, "dark")):
+        browser.resize(width, 740)
+        browser.prefer(scheme)
+        browser.wait("it fits", lambda width=width: browser.run("return document.documentElement.scrollWidth") <= width)
+        browser.run(script)
+        found = browser.driver.execute_async_script(AXE)
+        told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
+        assert told == [], (width, scheme, told)
+    assert browser.run("return getComputedStyle(document.documentElement).backgroundColor") == "rgb(14, 19, 25)"
+
+
+def test_the_sign_in_has_no_barriers_and_leads_in(browser: Browser) -> None:
+    script = axe_script()
+    with served(token="a-token-of-some-length") as page:
+        browser.open(f"http://{page.host}/")
+        assert browser.driver.current_url.endswith("/open")
+        browser.run(script)
+        assert browser.driver.execute_async_script(AXE) == []
+        browser.one("#token").send_keys("a-token-of-some-length")
+        browser.one("button").click()
+        browser.wait("it is in", lambda: len(browser.all("tbody tr")) == 12)
+        assert browser.complaints() == []
+
+
+def test_the_attempts_of_a_training_are_shown_with_their_evidence(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
+    began = time.time() - 1000
+    failure = Failure("oom", "user", "stop", "CUDA out of memory <b>", fingerprint="oom")
+    run = plan_attempt(RunState("local train", "local", "train", "", began), "process:train", None, (), began)
+    run = update_attempt(run, status="FAILED", final_step=70, ended_at=began + 500, failure=asdict(failure))
+    run = plan_attempt(run, "process:train-attempt-2", None, (), began + 600)
+    Store().save_run(run.key, run, finished=False)
+    key = "local#process:train-attempt-2"
+    with served(FleetMonitor([parse_member(key)])) as page:
+        browser.open(f"http://{page.host}{page.links[-1]}")
+        browser.one("tbody tr")
+        browser.run("location.hash = arguments[0]", f"#/member/{id_of(key)}")
+        browser.wait("both", lambda: len(browser.all(".attempt")) == 2)
+        said = browser.text("main")
+        assert "Attempt 2" in said and "evidence (oom, user): CUDA out of memory <b>" in said
+        assert "70 steps lost" in said and "steps 0 to 70" in said and "? unknown" not in said
+        assert browser.text("h1") and browser.all(".badge.unknown") and browser.complaints() == []
+
+
+def test_a_thousand_members_are_shown_and_found(browser: Browser) -> None:
+    with served(MockFleet(count=1000)) as page:
+        begin(browser, page)
+        browser.wait("all of them", lambda: len(browser.all("tbody tr")) == 1000)
+        assert browser.text(".count") == "1000 members"
+        browser.one("input[type=search]").send_keys("vision-997")
+        browser.wait("one of them", lambda: browser.texts(".member-name a") == ["vision-997"])
+        assert browser.text(".count") == "1 of 1000 members" and browser.complaints() == []
+
+
+def test_a_page_can_be_used_by_keyboard_alone_and_printed(browser: Browser, page: Served) -> None:
+    begin(browser, page)
+    browser.open(f"http://{page.host}/")
+    browser.one("tbody tr")
+    browser.press("TAB", "ENTER")
+    assert browser.run("return document.activeElement.id") == "main"
+    browser.press("TAB")
+    reached = set()
+    for _ in range(60):
+        reached.add(browser.run("return document.activeElement.tagName + ' ' + document.activeElement.textContent"))
+        browser.press("TAB")
+    assert {"BUTTON Loss", "A llama-03"} <= reached and any(each.startswith("INPUT") for each in reached)
+    browser.prefer("light", "print")
+    assert not browser.one("nav").is_displayed() and browser.one("tbody").is_displayed()
