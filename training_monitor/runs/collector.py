@@ -20,7 +20,14 @@ from training_monitor.core.models import Failure, JobStatus
 from training_monitor.core.values import Observation, Verdict
 from training_monitor.judging.judge import judge
 from training_monitor.judging.stall_history import thin_looks
-from training_monitor.runs.rows import judge_look, loss_of, without_outlook
+from training_monitor.runs.rows import (
+    epochs_done,
+    judge_look,
+    loss_of,
+    step_of,
+    total_steps_of,
+    without_outlook,
+)
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -31,7 +38,6 @@ from training_monitor.runs.values import (
     UNKNOWN,
     FolderLook,
     Limits,
-    Run,
     RunRow,
     RunSource,
     RunsSnapshot,
@@ -67,13 +73,13 @@ def observe_run(row: RunRow, look: FolderLook, seen_at: float) -> Observation:
     rate = row.rate if row.rate and row.rate > 0 else None
     return Observation(
         seen_at,
-        step := _step(run),
-        total_steps=_total_steps(run, step),
+        step := step_of(run),
+        total_steps=total_steps_of(run, step),
         eta_seconds=row.eta_seconds,
         steps_per_second=rate,
         loss=loss_of(row),
         phase=run.phase,
-        epoch=_epochs_done(run),
+        epoch=epochs_done(run),
         total_epochs=run.total_epochs,
         status=status,
         message=row.reason or run.last_words,
@@ -117,38 +123,6 @@ def add_look(past: Sequence[Observation], new: Observation) -> tuple[Observation
     if len(kept) > 1 and new.timestamp - kept[-2].timestamp < LOOK_SPACING:
         kept.pop()
     return tuple(thin_looks([*kept, new], MOST_LOOKS))
-
-
-def _step(run: Run) -> int | None:
-    """Return the step of the whole run; if the file has none, as with the earlier ttop, by epoch and batch."""
-    if run.step is not None or run.batch is None:
-        return run.step
-    before = max(0, (run.epoch or 1) - 1)
-    if before and run.total_batches is None:
-        return None
-    return before * (run.total_batches or 0) + run.batch
-
-
-def _total_steps(run: Run, step: int | None) -> int | None:
-    """Return the total steps of the run, counted like its steps: from its start, even within an epoch."""
-    if run.total_steps is not None:
-        return run.total_steps
-    if step is None or run.batch is None or run.total_batches is None or run.epoch is None or run.total_epochs is None:
-        return None
-    return step + max(0, run.total_batches - run.batch) + max(0, run.total_epochs - run.epoch) * run.total_batches
-
-
-def _epochs_done(run: Run) -> float | None:
-    """Return the epochs done, with the part of the current one if known.
-
-    A validation counts as a part of the batch before it, so that each of its own batches shows.
-    """
-    if run.epoch is None:
-        return None
-    validated = run.validation_batch or 0
-    part = validated / (max(validated, run.total_validation_batches or 0) + 1)
-    done = (max(0, (run.batch or 0) - 1) + part) / run.total_batches if run.total_batches else part
-    return max(0, run.epoch - 1) + min(1.0, done)
 
 
 def _failure(row: RunRow) -> Failure | None:

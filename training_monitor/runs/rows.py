@@ -377,6 +377,52 @@ def _is_here(process: Identity | None, machine: MachineSample | None) -> bool:
     return process.hostname in (None, here.hostname)
 
 
+# ---------------------------------------------------------------- progress
+
+
+def step_of(run: Run) -> int | None:
+    """Return the step of the whole run; if the file has none, as with the earlier ttop, by epoch and batch."""
+    if run.step is not None or run.batch is None:
+        return run.step
+    before = max(0, (run.epoch or 1) - 1)
+    if before and run.total_batches is None:
+        return None
+    return before * (run.total_batches or 0) + run.batch
+
+
+def total_steps_of(run: Run, step: int | None) -> int | None:
+    """Return the total steps of the run, counted like its steps: from its start, even within an epoch."""
+    if run.total_steps is not None:
+        return run.total_steps
+    if step is None or run.batch is None or run.total_batches is None or run.epoch is None or run.total_epochs is None:
+        return None
+    return step + max(0, run.total_batches - run.batch) + max(0, run.total_epochs - run.epoch) * run.total_batches
+
+
+def epochs_done(run: Run) -> float | None:
+    """Return the epochs done, with the part of the current one if known.
+
+    A validation counts as a part of the batch before it, so that each of its own batches shows.
+    """
+    if run.epoch is None:
+        return None
+    validated = run.validation_batch or 0
+    part = validated / (max(validated, run.total_validation_batches or 0) + 1)
+    done = (max(0, (run.batch or 0) - 1) + part) / run.total_batches if run.total_batches else part
+    return max(0, run.epoch - 1) + min(1.0, done)
+
+
+def percent_done(row: RunRow) -> float | None:
+    """Return how much of the whole run is done in per cent: by its steps, else by its epochs; None if unknown."""
+    run = row.run
+    step = step_of(run)
+    total = total_steps_of(run, step)
+    if step is not None and total:
+        return 100.0 * min(step, total) / total
+    epochs = epochs_done(run)
+    return 100.0 * min(1.0, epochs / run.total_epochs) if epochs is not None and run.total_epochs else None
+
+
 # ---------------------------------------------------------------- columns
 
 
@@ -400,7 +446,7 @@ def _estimate(part: Callable[[RunRow], Estimate], title: str) -> dict[str, Calla
 
 
 # Title -> value. Times in seconds, CPU in per cent of one core, RAM in MB of 2**20 bytes, GPU in MiB, Rate in batches
-# a second; None is unknown.
+# a second, Progress in per cent; None is unknown.
 DOCUMENTED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "Run Name": lambda row: row.run.name,
     "Status": lambda row: row.status,
@@ -427,7 +473,9 @@ ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "ETA": lambda row: row.eta_seconds,
     "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
 }
-COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED}
+# Not in CSV files: it follows from the other columns.
+DERIVED: Mapping[str, Callable[[RunRow], Scalar]] = {"Progress": percent_done}
+COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED, **DERIVED}
 
 
 def filter_rows(rows: Sequence[RunRow], status: str | None, words: str) -> tuple[RunRow, ...]:

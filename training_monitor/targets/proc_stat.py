@@ -158,6 +158,11 @@ def has_obeyed(state: str, number: int) -> bool:
     return (number == STOP and state == "T") or (number == CONTINUE and state != "T")
 
 
+def name_state(state: str) -> str:
+    """Return a state of /proc in words: sleeping for S; the letter itself if it is not known."""
+    return _STATES.get(state, state)
+
+
 def _left(state: str, number: int) -> str:
     if has_obeyed(state, number):
         return "it is stopped" if number == STOP else "it goes on"

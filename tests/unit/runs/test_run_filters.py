@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.runs.run_world import run
 from training_monitor.core.errors import SettingsError
-from training_monitor.runs.rows import COLUMNS, DOCUMENTED, filter_rows, loss_of, sort_rows
+from training_monitor.runs.rows import COLUMNS, DOCUMENTED, filter_rows, loss_of, percent_done, sort_rows
 from training_monitor.runs.values import FAILED, RUNNING, UNKNOWN, RunRow, natural_key
 
 
@@ -51,6 +51,22 @@ def test_sorting_goes_by_value_then_by_name_and_what_is_unknown_stands_last_both
     rows = [row("c", rate=2.0), row("b10", rate=None), row("b9", rate=None), row("z", rate=2.0), row("a", rate=10.0)]
     assert names(sort_rows(rows, "Rate", False)) == ["c", "z", "a", "b9", "b10"]
     assert names(sort_rows(rows, "Rate", True)) == ["a", "c", "z", "b9", "b10"]
+
+
+def test_progress_is_that_of_the_whole_run_and_unknown_without_its_length(subtests: pytest.Subtests) -> None:
+    for known, percent in [
+        ({}, None),
+        ({"step": 250, "total_steps": 1000}, 25.0),
+        ({"step": 1001, "total_steps": 1000}, 100.0),
+        ({"step": 250}, None),
+        ({"step": 5, "total_steps": 0}, None),
+        ({"epoch": 2, "total_epochs": 4, "batch": 50, "total_batches": 100}, 37.5),
+        ({"epoch": 2, "batch": 50, "total_batches": 100}, None),
+        ({"epoch": 3, "total_epochs": 4}, 50.0),
+        ({"epoch": 1, "total_epochs": 0}, None),
+    ]:
+        with subtests.test(known=known):
+            assert percent_done(row("a", **known)) == percent
 
 
 def test_a_loss_of_another_name_is_the_loss_that_the_curve_is_of() -> None:

@@ -9,6 +9,7 @@ from training_monitor.screens.kit.text import (
     UNICODE,
     cells,
     clip,
+    clip_middle,
     fit,
     fit_line,
     flow,
@@ -125,3 +126,20 @@ def test_a_bar_shows_how_much_is_done_and_nothing_when_nobody_knows(subtests: py
     ]:
         with subtests.test(percent=percent, glyphs=glyphs, bar=bar):
             assert format_bar(percent, 4, glyphs) == bar
+
+
+def test_a_text_is_cut_in_its_middle_to_any_width(subtests: pytest.Subtests) -> None:
+    for text, width, shown in [
+        ("llama-seed1", 11, "llama-seed1"),
+        ("llama-seed1", 10, "llama…eed1"),
+        ("llama-seed1", 3, "l…1"),
+        ("llama-seed1", 2, "l…"),
+        ("llama-seed1", 1, "…"),
+        ("llama-seed1", 0, ""),
+        ("漢字漢字漢字", 7, "漢…字"),
+    ]:
+        with subtests.test(text=text, width=width):
+            assert clip_middle(text, width, UNICODE) == shown and cells(shown) <= width
+    for text in HOSTILE:
+        for width in range(12):
+            assert cells(clip_middle(safe(text, UNICODE), width, UNICODE)) <= width

@@ -79,7 +79,7 @@ def test_the_cursor_is_on_one_row_that_is_there_and_stays_on_it(seed: int) -> No
 def is_drawn(item: Item, line: str, view: TopView) -> bool:
     """Whether that row stands in a line of the table."""
     name = item.row.run.name if item.node is None else f"[{item.node.kind}]"
-    return safe(name, view.glyphs)[:4].strip() in line
+    return safe(name, view.glyphs)[:2].strip() in line
 
 
 @every_walk

@@ -66,6 +66,14 @@ def format_number(value: float | None) -> str:
     return next((text for text in texts if len(text) <= _LOSS_WIDTH), f"{value:.0f}")
 
 
+def format_short(value: float) -> str:
+    """Format a number that is at least 0 with about three digits: 0.023, 4.10, 39.3, 512."""
+    if value == 0 or value >= 10**_LOSS_WIDTH or not isfinite(value):
+        return format_number(value)
+    decimals = 3 if value < 0.0995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{decimals}f}"
+
+
 def format_price(dollars: float | None) -> str:
     """Format a price per hour: $0.467, $12.35, $123."""
     if dollars is None:
@@ -181,6 +189,15 @@ def clip(text: str, width: int, glyphs: Glyphs) -> str:
     if width < 2:
         return glyphs.ellipsis[:width]
     return begin(text, width - 1) + glyphs.ellipsis
+
+
+def clip_middle(text: str, width: int, glyphs: Glyphs) -> str:
+    """Cut the text to at most `width` cells in its middle: names that begin alike often differ in their ends."""
+    if cells(text) <= width:
+        return text
+    if width < 2:
+        return glyphs.ellipsis[:width]
+    return begin(text, width // 2) + last_cells(text, width - width // 2, glyphs)
 
 
 def begin(text: str, width: int) -> str:

@@ -72,12 +72,13 @@ _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
 _SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
 _COLUMN_HELP = (
-    ("Status", "? where nobody here can see whether it still runs"),
-    ("State", "starting, running, slow; stalled, and how long without a step"),
-    ("Rate", "batches a second; `each` where one takes longer"),
-    ("el rem tot", "time elapsed, remaining, in total: of the run, the epoch, its training and validation"),
-    ("CPU", "per cent of one core, over all processes; then the share of all cores"),
-    ("RAM GPU", "over all processes, and the share of what there is"),
+    ("Status", "of a run that goes on: RUNNING, or starting, slow, stalled and how long without a step"),
+    ("", "? where nobody here can see whether it still runs"),
+    ("Done", "how much of the whole run, by steps or epochs"),
+    ("Rate", "batches a second, a minute or an hour"),
+    ("CPU", "per cent of one core, over all processes"),
+    ("RAM GPU", "memory over all processes, in GiB"),
+    ("Share", "the part of all cores, of all RAM, of the memory of all GPUs"),
     ("", f"{len(COLUMNS)} beside the name: Left and Right scroll them, a click on a title sorts"),
 )
 

@@ -13,6 +13,7 @@ from training_monitor.screens.kit.page import header, stale_line
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     UNICODE,
+    UNKNOWN_WORD,
     Glyphs,
     Line,
     Piece,
@@ -35,16 +36,17 @@ from training_monitor.screens.top.view import (
     cores_percent,
     lay_out,
     resource_texts,
-    share,
     share_percent,
     table_line,
+    whole_percent,
 )
+from training_monitor.targets.proc_stat import name_state
 
 _LOW, _MOST_USAGE = 13, 3  # lines
 _BAR, _MOST_ERROR = 10, 40  # cells
 _SAID = ("stalled", "slow")  # verdicts that are problems
 # Columns that are useful in a single snapshot.
-_TITLES = frozenset("Status State Phase Epoch Batch Rate Loss ETA CPU RAM GPU PID".split()) | {"Run Elapsed"}
+_TITLES = frozenset("Status Progress Rate ETA Loss CPU RAM GPU Phase Epoch Batch PID".split()) | {"Run Elapsed"}
 
 
 def draw_header(snapshot: RunsSnapshot, view: TopView) -> Line:
@@ -122,9 +124,8 @@ def detail_line(item: Item | None, view: TopView) -> Line:
     name = view.safe(item.row.run.name)
     if item.node is not None:
         kind = "process" if item.node.kind == PROCESS else "thread"
-        text = f"{kind} {item.node.identity.pid} {view.safe(item.node.name)} ({view.safe(item.node.state)})"
-        texts = resource_texts(item.node) if item.node.kind == PROCESS else ()
-        used = "  ".join(" ".join(each.split()) for each in texts)
+        text = f"{kind} {item.node.identity.pid} {view.safe(item.node.name)}, {view.safe(name_state(item.node.state))}"
+        used = "  ".join(" ".join(each.split()) for each in resource_texts(item.node))
         return view.line([(f"{name}: ", "bold"), (f"{text}  {used}", "")])
     problem = problem_of(item.row)
     text, style = (problem, "warn") if problem else (whereabouts(item.row), "dim")
@@ -182,7 +183,8 @@ def _usage(snapshot: RunsSnapshot, glyphs: Glyphs, *, is_short: bool) -> list[li
         ("RAM", ram, usage.rss_bytes, usage.max_rss_bytes, snapshot.machine_error),
         ("GPU", gpu, usage.gpu_mib, usage.max_gpu_mib, snapshot.gpu_error),
     ):
-        percent, part = share_percent(used, limit), share(used, limit)
+        percent = share_percent(used, limit)
+        part = "" if percent is None else f" {whole_percent(percent)}"
         if is_short:
             lines.append([(title, "bold"), (part or " ?", "")])
         elif error and not used:  # also without any run that could use it
@@ -202,5 +204,8 @@ def _counts(rows: Sequence[RunRow]) -> list[Piece]:
     styles = {"stalled": "bad", "slow": "warn", "RUNNING": "batch", UNKNOWN: "warn"}
     counts = Counter([row.verdict.state for row in rows] + [row.status for row in rows])
     words = [word for word in ("stalled", "slow", *STATUSES, UNKNOWN) if counts[word]]
-    pieces: list[Piece] = [(f"{counts[word]} {word}", styles.get(word, word.lower())) for word in words]
+    names = {UNKNOWN: UNKNOWN_WORD}
+    pieces: list[Piece] = [
+        (f"{counts[word]} {names.get(word, word)}", styles.get(word, word.lower())) for word in words
+    ]
     return [each for piece in pieces for each in ((", ", "dim"), piece)][1:]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
+from training_monitor.runs.rows import MIB
 from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot, Variable
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
 from training_monitor.screens.kit.text import (
@@ -71,10 +72,10 @@ def resource_line(row: RunRow) -> str:
     """Format the process of a run and the resources of its tree."""
     pid = NOT_KNOWN if row.run.process is None else str(row.run.process.pid)
     cpu = NOT_KNOWN if row.cpu_percent is None else f"{format_percent(row.cpu_percent)}%"
-    gpu = NOT_KNOWN if row.gpu_mib is None else f"{row.gpu_mib:.0f} MiB"
     counts = (("processes", row.processes), ("threads", row.threads))
     counted = "  ".join(f"{NOT_KNOWN if count is None else count} {word}" for word, count in counts)
-    return f"PID {pid}  CPU {cpu}  RAM {format_memory(row.rss_bytes)}  GPU {gpu}  {counted}"
+    ram, gpu = format_memory(row.rss_bytes), format_memory(row.gpu_mib, MIB)
+    return f"PID {pid}  CPU {cpu}  RAM {ram}  GPU {gpu}  {counted}"
 
 
 def progress_line(row: RunRow) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import floor
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration, format_sparkline, known_number, plural
-from training_monitor.runs.rows import COLUMNS as VALUES, MIB, filter_rows, loss_of, sort_rows
+from training_monitor.runs.rows import COLUMNS as VALUES, MIB, filter_rows, loss_of, percent_done, sort_rows
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -28,8 +29,12 @@ from training_monitor.screens.kit.text import (
     Glyphs,
     Line,
     cells,
+    clip_middle,
+    format_age,
+    format_memory,
     format_number,
     format_percent,
+    format_short,
     safe,
 )
 from training_monitor.screens.kit.view import MARGIN, MORE, Column, Do, Layout, Table, View, row_line
@@ -39,9 +44,12 @@ STATUS_FILTERS = (None, RUNNING, FINISHED, CANCELED, FAILED, KILLED, UNKNOWN)  #
 BOTH = "both"
 OUTPUTS = ("stdout", "stderr", BOTH)
 NAME = "Run Name"
+_RATE_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))
 _LEAST_NAME, _MOST_NAME = 10, 40
 CURVE, _CURVE_CELLS = "Loss Curve", 12
 _INDENT, _LEAST_LABEL = 2, 8
+_NODE_SHARE = 4  # the name of a process takes at least one part in so many of the width
+_GIB = 2.0**30
 
 
 # ---------------------------------------------------------------- commands
@@ -201,24 +209,26 @@ def _outside(value: object, glyphs: Glyphs) -> str:
 
 
 def _status(cell: Cell, width: int) -> str:
-    return UNKNOWN_WORD if cell.row.status == UNKNOWN else safe(cell.row.status, cell.glyphs)
+    return safe(status_text(cell.row), cell.glyphs)
 
 
-def _state(cell: Cell, width: int) -> str:
-    """Format the verdict of a run that has not ended, and for how long a stalled one has been without a step."""
-    verdict = cell.row.verdict
-    if cell.row.status not in (RUNNING, UNKNOWN):
-        return ""
-    if verdict.state == "stalled" and verdict.seconds_without_step is not None:
-        return f"stalled {format_seconds(known_number(verdict.seconds_without_step))}"
-    return UNKNOWN_WORD if verdict.state == "unknown" else safe(verdict.state, cell.glyphs)
+def status_text(row: RunRow) -> str:
+    """Return the status of a run; of one that is RUNNING and not well, the verdict on it: slow, stalled 5m."""
+    if row.status == UNKNOWN:
+        return UNKNOWN_WORD
+    state = row.verdict.state
+    if row.status != RUNNING or state in ("running", "unknown"):
+        return row.status
+    silence = known_number(row.verdict.seconds_without_step)
+    return state if state != "stalled" or silence is None else f"{state} {format_age(silence)}"
 
 
 def format_rate(rate: float | None) -> str:
-    """Format a rate: 4.100/s; 12.5s each where a batch takes longer than a second."""
+    """Format a rate of batches by the unit in which it is at least 1: 4.10/s, 4.80/min, 55.4/h."""
     if rate is None or not 0 < rate < float("inf"):
         return NOT_KNOWN
-    return f"{format_number(rate)}/s" if rate >= 1 else f"{format_seconds(1 / rate)} each"
+    unit, seconds = next(((unit, span) for unit, span in _RATE_UNITS if rate * span >= 1), _RATE_UNITS[-1])
+    return f"{format_short(rate * seconds)}/{unit}"
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -228,12 +238,6 @@ def format_seconds(seconds: float | None) -> str:
 
 def _curve(cell: Cell, width: int) -> str:
     return format_sparkline(cell.row.run.losses, _CURVE_CELLS, ascii=cell.glyphs.ascii)
-
-
-def share(used: float | None, limit: float | None) -> str:
-    """Format the used share of a limit, as ` 25%`; empty if unknown."""
-    percent = share_percent(used, limit)
-    return "" if percent is None else f" {percent:.0f}%"
 
 
 def share_percent(used: float | None, limit: float | None) -> float | None:
@@ -249,31 +253,48 @@ def cores_percent(usage: Usage) -> float | None:
     return None if usage.max_cores is None else 100.0 * usage.max_cores
 
 
-def _cpu(cell: Cell, width: int) -> str:
-    used = cell.row.cpu_percent
-    return NOT_KNOWN if used is None else f"{format_percent(used)}%{share(used, cores_percent(cell.usage))}"
+def _done(cell: Cell, width: int) -> str:
+    """Format how much of a run is done, rounded down: it is 100% at its end only."""
+    percent = known_number(percent_done(cell.row))
+    return whole_percent(percent if percent is None else floor(percent))
 
 
-def _ram(cell: Cell, width: int) -> str:
-    return format_whole(cell.row.rss_bytes, MIB) + share(cell.row.rss_bytes, cell.usage.max_rss_bytes)
+def whole_percent(percent: float | None) -> str:
+    """Format per cent without decimals: 410%, `-` if unknown."""
+    known = known_number(percent)
+    return NOT_KNOWN if known is None else f"{known:.0f}%"
 
 
-def _gpu(cell: Cell, width: int) -> str:
-    return format_whole(cell.row.gpu_mib) + share(cell.row.gpu_mib, cell.usage.max_gpu_mib)
+def _gib(used: float | None, unit: float) -> str:
+    """Format `used` units of `unit` bytes in GiB."""
+    known = known_number(used)
+    return NOT_KNOWN if known is None else format_short(known * unit / _GIB)
 
 
-def format_whole(value: object, unit: float = 1) -> str:
-    """Format a number of bytes or the like in whole units."""
+def _share(title: str, used: Callable[[RunRow], float | None], limit: Callable[[Usage], float | None]) -> Column[Cell]:
+    """Return a column of the used shares of all there is."""
+
+    def show(cell: Cell, width: int) -> str:
+        return whole_percent(share_percent(used(cell.row), limit(cell.usage)))
+
+    return Column(title, ">", show, title, len(title), len(title))
+
+
+def format_whole(value: object) -> str:
+    """Format a count."""
     number = known_number(value)
-    return NOT_KNOWN if number is None else f"{number / unit:.0f}"
+    return NOT_KNOWN if number is None else f"{number:.0f}"
 
 
-def _duration(title: str, heading: str) -> Column[Cell]:
-    return Column(title, ">", lambda cell, width: format_seconds(known_number(VALUES[title](cell.row))), heading, 7, 9)
+def _duration(title: str, least: int = 7) -> Column[Cell]:
+    def show(cell: Cell, width: int) -> str:
+        return format_seconds(known_number(VALUES[title](cell.row)))
+
+    return Column(title, ">", show, title, least, 9)
 
 
-def _whole(title: str, least: int, most: int) -> Column[Cell]:
-    return Column(title, ">", lambda cell, width: format_whole(VALUES[title](cell.row)), title, least, most)
+def _whole(title: str, heading: str, most: int) -> Column[Cell]:
+    return Column(title, ">", lambda cell, width: format_whole(VALUES[title](cell.row)), heading, len(heading), most)
 
 
 def _counted(title: str, least: int, total: Callable[[Run], int | None]) -> Column[Cell]:
@@ -286,65 +307,73 @@ def _counted(title: str, least: int, total: Callable[[Run], int | None]) -> Colu
     return Column(title, ">", show, title, least, 17)
 
 
-def _times(title: str, short: str) -> tuple[Column[Cell], ...]:
-    parts = (("Elapsed", "el"), ("Remaining", "rem"), ("Total", "tot"))
-    return tuple(_duration(f"{title} {part}", f"{short} {word}") for part, word in parts)
+def _times(title: str) -> tuple[Column[Cell], ...]:
+    return tuple(_duration(f"{title} {part}") for part in ("Elapsed", "Remaining", "Total"))
 
 
 def _label(cell: Cell, width: int) -> str:
     """Format the name of a row, indented by its depth in the tree as far as the width allows."""
     node = cell.item.node
     if node is None:
-        return safe(cell.row.run.name, cell.glyphs)
+        return clip_middle(safe(cell.row.run.name, cell.glyphs), width, cell.glyphs)
     indent = _INDENT + min(node.depth, _LEAST_NAME, max(0, width - _INDENT - _LEAST_LABEL))
     return f"{' ' * indent}[{node.kind}] {safe(node.name, cell.glyphs)}"
 
 
 def _node_text(cell: Cell, width: int) -> str:
-    """Format the resources of a process; of a thread only its id."""
+    """Format the id of a process or thread and what it uses, as far as that fits."""
     node = cell.item.node
-    if node is None or node.kind != PROCESS:
-        return "" if node is None else f"TID {node.identity.pid}"
-    return "  ".join((f"PID {node.identity.pid:<7}", *resource_texts(node)))
+    if node is None:
+        return ""
+    text = f"{node.kind}ID {node.identity.pid:<7}"
+    for used in resource_texts(node):
+        if cells(text) + len(used) + 2 > width:
+            break
+        text += f"  {used}"
+    return text
 
 
 def resource_texts(node: TreeRow) -> tuple[str, ...]:
-    """Format CPU, RAM, GPU and threads of a process."""
-    cpu = NOT_KNOWN if node.cpu_percent is None else f"{format_percent(node.cpu_percent)}%"
-    ram, gpu = format_whole(node.rss_bytes, MIB), format_whole(node.gpu_mib)
-    return (
-        f"CPU {cpu:>6}",
-        f"RAM {ram:>6} MB",
-        f"GPU {gpu:>5} MiB",
-        NOT_KNOWN if node.threads is None else plural(node.threads, "thread"),
-    )
+    """Format what a process uses, and the number of its threads; of a thread its CPU."""
+    cpu = f"CPU {NOT_KNOWN if node.cpu_percent is None else format_percent(node.cpu_percent) + '%':>6}"
+    if node.kind != PROCESS:
+        return (cpu,)
+    ram, gpu = format_memory(node.rss_bytes), format_memory(node.gpu_mib, MIB)
+    threads = NOT_KNOWN if node.threads is None else plural(node.threads, "thread")
+    return (cpu, f"RAM {ram:>8}", f"GPU {gpu:>8}", threads)
 
 
 _NAME: Column[Cell] = Column(NAME, "<", _label, NAME, _LEAST_NAME, _MOST_NAME)
 _NODE: Column[Cell] = Column("", "<", _node_text)
-# The most important columns come first, so that they fit on small screens: remaining time and resources.
+# The first ones fit beside a name on a screen of 80 columns, and take its width when it is long.
+_FIRST: tuple[Column[Cell], ...] = (
+    Column("Status", "<", _status, "Status", 8, 11),
+    Column("Progress", ">", _done, "Done", 4, 4),
+    Column("Rate", ">", lambda cell, width: format_rate(cell.row.rate), "Rate", 6, 8),
+    _duration("ETA", 6),
+    Column("Loss", ">", lambda cell, width: format_number(loss_of(cell.row)), "Loss", 5, 8),
+    Column("CPU", ">", lambda cell, width: whole_percent(cell.row.cpu_percent), "CPU", 4, 7),
+    Column("RAM", ">", lambda cell, width: _gib(cell.row.rss_bytes, 1), "RAM GiB", 7, 7),
+    Column("GPU", ">", lambda cell, width: _gib(cell.row.gpu_mib, MIB), "GPU GiB", 7, 7),
+)
 COLUMNS: tuple[Column[Cell], ...] = (
-    Column("Status", "<", _status, "Status", 8, 10),
-    Column("State", "<", _state, "State", 8, 14),
+    *_FIRST,
     Column("Phase", "<", lambda cell, width: _outside(cell.row.run.phase, cell.glyphs), "Phase", 10, 20),
     _counted("Epoch", 5, lambda run: run.total_epochs),
     _counted("Batch", 9, lambda run: run.total_batches),
-    _duration("ETA", "ETA"),
-    Column("Rate", ">", lambda cell, width: format_rate(cell.row.rate), "Rate", 8, 12),
-    Column("Loss", ">", lambda cell, width: format_number(loss_of(cell.row)), "Loss", 6, 8),
     _counted("Val Batch", 9, lambda run: run.total_validation_batches),
-    Column("CPU", ">", _cpu, "CPU", 9, 12),
-    Column("RAM", ">", _ram, "RAM (MB)", 9, 12),
-    Column("GPU", ">", _gpu, "GPU (MiB)", 9, 12),
     Column(CURVE, "<", _curve, CURVE, _CURVE_CELLS, _CURVE_CELLS),
-    *_times("Run", "Run"),
-    *_times("Epoch", "Ep"),
-    *_times("Train", "Tr"),
-    _duration("Val Time", "Val Time"),
-    *_times("Val", "Val"),
-    _whole("Procs", 5, 6),
-    _whole("Threads", 7, 7),
-    _whole("PID", 7, 10),
+    *_times("Run"),
+    *_times("Epoch"),
+    *_times("Train"),
+    _duration("Val Time"),
+    *_times("Val"),
+    _share("CPU Share", lambda row: row.cpu_percent, cores_percent),
+    _share("RAM Share", lambda row: row.rss_bytes, lambda usage: usage.max_rss_bytes),
+    _share("GPU Share", lambda row: row.gpu_mib, lambda usage: usage.max_gpu_mib),
+    _whole("Procs", "Processes", 9),
+    _whole("Threads", "Threads", 7),
+    _whole("PID", "PID", 10),
     Column("Wandb URL", "<", lambda cell, width: _outside(cell.row.run.wandb_url, cell.glyphs), "Wandb URL", 9, 60),
 )
 SORTS = (NAME, *(column.title for column in COLUMNS if column.title in VALUES))
@@ -379,10 +408,12 @@ def lay_out(
         The name and the columns with their widths; how many are left of the screen; whether there are more right of it.
     """
     shown = [Cell(item, usage, view.glyphs) for item in items]
-    longest = max((cells(_label(cell, _MOST_NAME)) for cell in shown), default=0)
-    name = max(_LEAST_NAME, min(longest, _MOST_NAME, view.width * 3 // 10))
     runs = [cell for cell in shown if cell.item.node is None]
-    room = view.width - MARGIN - name - len(MORE)
+    longest = max((cells(_label(cell, _MOST_NAME)) for cell in runs), default=0)
+    room = view.width - MARGIN - len(MORE)
+    first = sum(_width_of(column, runs) + 1 for column in columns if column in _FIRST)
+    name = max(_LEAST_NAME, min(longest, room - first))
+    room -= name
     across = min(view.across, _most_across([_width_of(column, runs) for column in columns], room)) if view.across else 0
     layout = []
     for column in columns[across:]:
@@ -419,10 +450,11 @@ def table_line(item: Item, layout: Layout[Cell], usage: Usage, view: TopView, *,
     cell = Cell(item, usage, view.glyphs)
     if item.node is not None:
         name, its_width = layout[0]
+        its_width = max(its_width, view.width // _NODE_SHARE)
         layout = [(name, its_width), (_NODE, max(0, view.width - MARGIN - its_width - 1))]
         return row_line(f"{cursor} ", layout, cell, {}, view, base)
     mark = "-" if item.row.run.path in view.expanded else "+" if item.row.tree else " "
-    styles = dict.fromkeys((NAME, "Status", "Phase"), state_style(item.row)) | {"State": verdict_style(item.row)}
+    styles = dict.fromkeys((NAME, "Phase"), state_style(item.row)) | {"Status": status_style(item.row)}
     styles = {title: f"{base} {style}".strip() for title, style in styles.items()}
     return row_line(cursor + mark, layout, cell, styles, view, base)
 
@@ -434,6 +466,8 @@ def state_style(row: RunRow) -> str:
     return row.status.lower() if row.status in STATUSES else "warn"
 
 
-def verdict_style(row: RunRow) -> str:
-    """Return the style of a run's verdict; empty where it is ok."""
-    return {"ok": "", "failed": "bad"}.get(row.verdict.verdict, "warn")
+def status_style(row: RunRow) -> str:
+    """Return the style of `status_text`: that of the state, unless the verdict on a run that goes on is not ok."""
+    if row.status != RUNNING or row.verdict.verdict in ("ok", "unknown"):
+        return state_style(row)
+    return "bad" if row.verdict.verdict == "failed" else "warn"
