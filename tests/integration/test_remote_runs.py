@@ -19,9 +19,11 @@ import pytest
 from tests.integration.conftest import Place, SshServer, kill, wait_until
 from training_monitor.core.errors import CommandError, CommandFailed, TargetUnreachable, TrainingMonitorError
 from training_monitor.core.models import CommandResult
+from training_monitor.runs.file_pieces import BLOCK, MAX_READ
 from training_monitor.runs.files import write_atomically
 from training_monitor.runs.local_runs import LocalRuns
 from training_monitor.runs.output_pages import OutputPages
+from training_monitor.runs.output_search import OutputSearch
 from training_monitor.runs.progress_file import parse_control_file
 from training_monitor.runs.remote_runs import RemoteRuns, open_runs
 from training_monitor.runs.rows import judge_look
@@ -478,6 +480,26 @@ class TestOutput:
         pages.follow()
         assert pages.lines(2) == ["step 2", "step 3"]
         assert folder.transport.count == 2
+
+    def test_a_search_asks_once_for_each_piece_and_stops_between_two(self, over_ssh: Place) -> None:
+        folder = Folder(over_ssh)
+        log = folder.path / "log"
+        log.write_bytes(b"needle\n" + b"".join(b"step %d\n" % number for number in range(100_000)))
+        folder.write("a", stdout_path=str(log))
+        folder.run("a")
+        folder.transport.count, size = 0, log.stat().st_size
+
+        def search() -> OutputSearch:
+            read = folder.runs.read_output
+            return OutputSearch(
+                lambda start, length: read(str(log), start, length), "NEEDLE", size, size, backwards=True
+            )
+
+        assert search().run(lambda: None) == (0, len(b"needle\n"))
+        assert folder.transport.count <= size // (MAX_READ - BLOCK) + 1
+        folder.transport.count = 0
+        stopped = search()
+        assert stopped.run(stopped.stop) is None and folder.transport.count == 1
 
     def test_what_is_no_regular_file_is_refused(self, here: Folder) -> None:
         os.mkfifo(here.path / "pipe")

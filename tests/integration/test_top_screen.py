@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import pids, wait_until
-from tests.integration.screens import ROOT, Screen
+from tests.integration.screens import PATIENCE, ROOT, Screen
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import identify
 
@@ -440,6 +440,10 @@ def test_the_viewer_follows_scrolls_and_searches(screen: TopScreen) -> None:
     screen.shows("^alive line 2508$")
     screen.press("N")
     screen.shows("^alive line 2509$")
+    screen.press("g", "n")
+    screen.shows("^alive line 1$", "no LINE 250 before here; n searches from the end")
+    screen.press("n")
+    screen.shows("found LINE 250, from the end on", "^alive line 2509$")
     screen.press("Escape")
     screen.shows(r"^>\+alive")
     screen.press("q")
@@ -455,6 +459,14 @@ def test_a_log_of_five_gigabytes_is_opened_at_its_end_at_once(screen: TopScreen)
     screen.open()
     screen.press("o")
     screen.shows("large stdout +100% .*4.7 GiB", "^the last line")
+    screen.press("/")
+    screen.type("large line 77")
+    screen.press("Enter")
+    screen.shows(r"large stdout +\d+%, .* of 4.7 GiB searched for large line 77; Esc ends it")
+    screen.press("Escape")
+    screen.shows("large stdout +100% .*4.7 GiB +following", "^the last line", "the search was ended")
+    screen.press("n")
+    screen.shows("found large line 77", "^large line 779$", seconds=4 * PATIENCE)
     screen.press("q")
     screen.ended(0)
 

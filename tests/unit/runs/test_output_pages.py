@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from training_monitor.core.errors import TrainingMonitorError
-from training_monitor.runs.output_pages import BLOCK, MAX_READ, PIECE, OutputPages, find_line_starts, render_line
+from training_monitor.runs.file_pieces import BLOCK, MAX_READ, PIECE, find_line_starts, render_line
+from training_monitor.runs.output_pages import OutputPages
 from training_monitor.runs.values import OutputChunk
 
 GIB = 1 << 30
@@ -237,9 +238,6 @@ class TestSize:
         while pages.start:
             pages.scroll(-8000)
             assert kept(pages) <= 512 * 1024
-        pages.search("line 399999")
-        assert kept(pages) <= 512 * 1024
-        assert pages.lines(1) == ["line 399999"]
 
     def test_a_hundred_megabytes_without_a_line_end_come_in_pieces(self, make: Make) -> None:
         file, _ = make(b"first\n")
@@ -299,45 +297,27 @@ class TestLines:
         assert len(render_line(b"\x1b]" * PIECE)) <= 2 * PIECE
 
 
-class TestSearch:
-    def test_words_are_found_from_the_window_on_and_then_behind_the_last_hit(self, make: Make) -> None:
-        _, pages = make(b"".join(b"Error %d\n" % n if n % 1000 == 0 else b"line %d\n" % n for n in range(50_000)))
-        pages.to_start()
-        assert pages.search("error") is True
-        assert pages.lines(3)[0] == "Error 0"
-        assert pages.search("error") is True
-        assert pages.lines(3)[0] == "Error 1000"
-        assert pages.search("error") is True
-        assert pages.lines(3)[0] == "Error 2000"
-        assert pages.search("ERROR", backwards=True) is True
-        assert pages.lines(3)[0] == "Error 1000"
-        assert pages.search("no such thing") is False
-        assert pages.lines(3)[0] == "Error 1000"
-
-    def test_hits_near_the_end_are_passed_one_by_one(self, make: Make) -> None:
-        _, pages = make(numbered(100) + b"bad 1\nbad 2\nfine\n")
+class TestMatches:
+    def test_a_search_begins_at_what_is_seen_and_goes_on_at_its_own_match(self, make: Make) -> None:
+        _, pages = make(numbered(1000))
         pages.lines(10)
-        assert pages.search("bad", backwards=True) is True
-        assert pages.search("bad", backwards=True) is True
-        assert pages.search("bad", backwards=True) is False
-        assert pages.search("bad") is True
-        assert pages.search("bad") is False
+        assert pages.search_start("line", backwards=True) == pages.size
+        pages.scroll(-500)
+        (first, last) = (numbered(490), numbered(500))
+        assert pages.search_start("line", backwards=False) == len(first)
+        assert pages.search_start("line", backwards=True) == len(last)
+        match = (len(numbered(100)), len(numbered(101)))
+        assert pages.show_match(match, "LINE 100") and pages.lines(10)[0] == "line 100"
+        assert [pages.search_start("LINE 100", backwards=way) for way in (True, False)] == list(match)
+        assert pages.search_start("other", backwards=True) == len(numbered(110))
+        pages.scroll(1)
+        assert pages.search_start("LINE 100", backwards=False) == pages.start
 
-    def test_it_gives_up_after_a_while_and_goes_on_from_there(self, make: Make) -> None:
-        file, pages = make(numbered(300_000) + b"needle\n" + numbered(300_000))
-        pages.to_start()
-        answers = []
-        file.reads = 0
-        while not (answers and answers[-1]):
-            answers.append(pages.search("needle", limit_bytes=1_000_000))
-            assert len(answers) < 10
-        assert answers == [None, None, True]
-        assert pages.lines(1) == ["needle"]
-        assert file.reads < 40
-
-    def test_it_finds_what_is_seen_not_what_colours_it(self, make: Make) -> None:
-        _, pages = make(b"x\n\x1b[31mlo\x1b[0mss: 5\n" + numbered(50))
-        pages.to_start()
-        assert pages.search("loss: 5") is True
-        assert pages.search("") is False
-        assert pages.search("[31m", backwards=True) is False
+    def test_a_match_that_is_not_there_any_more_moves_nothing(self, make: Make) -> None:
+        file, pages = make(numbered(1000))
+        pages.scroll(-500)
+        shown = pages.lines(10)
+        assert not pages.show_match((0, 7), "needle") and pages.lines(10) == shown
+        file.path.write_bytes(b"short\n")
+        assert not pages.show_match((len(numbered(900)), len(numbered(901))), "line 900")
+        assert "smaller" in pages.notice and pages.lines(10) == ["short"]

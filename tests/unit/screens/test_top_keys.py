@@ -17,7 +17,9 @@ from training_monitor.screens.top.view import (
     STATUS_FILTERS,
     Command,
     EditVariable,
+    Pane,
     Place,
+    Searching,
     SendSignal,
     TopView,
     expanded_pids,
@@ -454,6 +456,14 @@ def test_a_search_goes_backwards_n_repeats_it_and_capital_n_turns_round() -> Non
     assert press(view, "n", "N")[1] == [Do("search-back", "nan"), Do("search-on", "nan")]
     assert press(view, "/", "enter")[1] == [Do("search-back", "nan")]
     assert press(after("o"), "n")[1] == [] and "nothing was searched for" in after("o", "n").message
+
+
+def test_esc_ends_a_search_and_then_leaves_the_outputs() -> None:
+    busy = replace(after("o"), panes=(Pane("stdout", "/out", searching=Searching("nan", 5, 10)),))
+    view, commands = press(busy, "escape")
+    assert commands == [Do("stop-search")] and (view.screen, view.message) == ("output", "the search was ended")
+    view, commands = press(replace(view, panes=(Pane("stdout", "/out"),)), "escape")
+    assert commands == [Do("close")] and view.screen == "main"
 
 
 def test_left_and_right_scroll_long_lines_and_w_breaks_them() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
+from tests.unit.fleet.fleet_world import eventually
 from tests.unit.screens.top_runs import run
 from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.runs.file_pieces import MAX_READ
 from training_monitor.runs.values import FolderLook, OutputChunk, Run
 from training_monitor.screens.kit.view import Do
-from training_monitor.screens.top.app import OutputReader
+from training_monitor.screens.top.reader import OutputReader
+from training_monitor.screens.top.view import Pane
 from training_monitor.targets.proc_stat import Identity
 
+PATIENCE = 60.0
 RUN = run("llama", stdout_path="/out", stderr_path="/err")
 
 
@@ -93,26 +97,146 @@ def test_wishes_are_done_in_their_order_and_scrolling_ends_the_following(files: 
     assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].follows
 
 
+def searched(reader: OutputReader, name: str, words: str) -> Pane:
+    """The pane once a search has ended."""
+    reader.ask(Do(name, words))
+    reader.look("")
+    assert eventually(lambda: reader.panes[0].searching is None, PATIENCE)
+    reader.look("")
+    return reader.panes[0]
+
+
 def test_a_search_says_what_came_of_it_until_the_next_wish(files: Files) -> None:
     reader = opened(files)
-    reader.ask(Do("search-back", "LINE 500"))
-    reader.look("")
-    assert reader.panes[0].lines[0] == "line 500" and reader.panes[0].note == "found LINE 500"
+    pane = searched(reader, "search-back", "LINE 500")
+    assert pane.lines[0] == "line 500" and pane.note == "found LINE 500" and not pane.follows
     reader.look("")
     assert reader.panes[0].note == "found LINE 500"
-    reader.ask(Do("search-back", "line 9999"))
-    reader.look("")
-    assert reader.panes[0].note == "no line 9999 above"
+    pane = searched(reader, "search-back", "line 9999")
+    assert pane.note == "no line 9999 before here; n searches from the end" and pane.lines[0] == "line 500"
     reader.ask(Do("move", 1))
     reader.look("")
     assert reader.panes[0].note == ""
 
 
 def test_a_match_that_is_on_the_screen_already_is_found(files: Files) -> None:
+    pane = searched(opened(files), "search-back", "line 998")
+    assert pane.note == "found line 998" and "line 998" in pane.lines
+
+
+def test_a_search_never_wraps_by_itself_and_from_the_other_end_when_asked_again(files: Files) -> None:
+    files.data["/out"] = lines(500) + b"needle\n" + lines(500)
     reader = opened(files)
-    reader.ask(Do("search-back", "line 998"))
+    reader.ask(Do("start"))
+    assert searched(reader, "search-back", "needle").note == "no needle before here; n searches from the end"
+    assert reader.panes[0].lines[0] == "line 0"
+    pane = searched(reader, "search-back", "needle")
+    assert (pane.lines[0], pane.note) == ("needle", "found needle, from the end on")
+    assert searched(reader, "search-on", "needle").note == "no needle after here; N searches from the beginning"
+    assert searched(reader, "search-on", "needle").note == "found needle, from the beginning on"
+
+
+def test_words_that_are_nowhere_are_said_to_be_nowhere_after_both_parts_were_searched(files: Files) -> None:
+    reader = opened(files)
+    reader.ask(Do("start"))
+    assert "before here" in searched(reader, "search-back", "nothing").note
+    assert searched(reader, "search-back", "nothing").note == "no nothing in the whole file"
+    assert "before here" in searched(reader, "search-back", "nothing").note
+
+
+@pytest.mark.parametrize("jump", [Do("end"), Do("move", 10_000)])
+def test_other_words_and_a_jump_begin_anew_from_what_is_seen(files: Files, jump: Do) -> None:
+    files.data["/out"] = b"red\n" + lines(500) + b"blue\n" + lines(500) + b"red\nblue\n"
+    reader = opened(files)
+    reader.ask(Do("start"))
+    assert "before here" in searched(reader, "search-back", "blue").note
+    assert searched(reader, "search-back", "red").note == "found red"
+    assert "before here" in searched(reader, "search-back", "red").note
+    reader.ask(jump)
+    pane = searched(reader, "search-back", "red")
+    assert pane.note == "found red" and pane.lines[-2:] == ("red", "blue")
+    assert searched(reader, "search-back", "blue").note == "found blue" and reader.panes[0].lines[-1] == "blue"
+
+
+class Slow(Files):
+    """Files in which reading far from the end waits for `go_on`."""
+
+    def __init__(self, data: dict[str, bytes]) -> None:
+        super().__init__(data)
+        self.go_on, self.is_reading = threading.Event(), threading.Event()
+
+    def read_output(self, path: str, start: int, length: int) -> OutputChunk:
+        if 0 < start < len(self.data[path]) - 3 * MAX_READ:
+            self.is_reading.set()
+            assert self.go_on.wait(PATIENCE)
+        return super().read_output(path, start, length)
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    files = Slow({"/out": b"needle\n" + lines(300_000), "/err": b""})
+    yield files
+    files.go_on.set()
+
+
+def searching(slow: Slow) -> OutputReader:
+    """A reader whose search waits for a piece."""
+    reader = opened(slow)
+    reader.ask(Do("search-back", "needle"))
     reader.look("")
-    assert reader.panes[0].note == "found line 998" and "line 998" in reader.panes[0].lines
+    assert slow.is_reading.wait(PATIENCE)
+    return reader
+
+
+def test_a_search_shows_how_far_it_is_and_the_window_is_read_meanwhile(slow: Slow) -> None:
+    reader = searching(slow)
+    state = reader.panes[0].searching
+    assert state is not None and 0 < state.searched < state.total == len(slow.data["/out"])
+    slow.data["/out"] += b"one more\n"
+    reader.look("")
+    assert reader.panes[0].lines[-1] == "one more" and reader.panes[0].searching is not None
+    slow.go_on.set()
+    assert eventually(lambda: reader.panes[0].searching is None, PATIENCE)
+    reader.look("")
+    assert reader.panes[0].lines[0] == "needle" and reader.panes[0].note == "found needle"
+
+
+def test_a_search_that_is_ended_ends_at_once_and_moves_nothing_later(slow: Slow) -> None:
+    reader = searching(slow)
+    shown = reader.panes[0].lines
+    reader.stop_searches()
+    assert reader.panes[0].searching is None
+    slow.go_on.set()
+    assert eventually(lambda: not any("search" in each.name for each in threading.enumerate()), PATIENCE)
+    reader.look("")
+    assert (reader.panes[0].lines, reader.panes[0].note) == (shown, "")
+
+
+@pytest.mark.parametrize("wish", [Do("start"), Do("move", -1), Do("search-back", "line 2999")])
+def test_a_jump_or_another_search_ends_the_one_under_way(slow: Slow, wish: Do) -> None:
+    reader = searching(slow)
+    reader.ask(wish)
+    reader.look("")
+    slow.go_on.set()
+    assert eventually(lambda: not any("search" in each.name for each in threading.enumerate()), PATIENCE)
+    reader.look("")
+    assert "needle" not in reader.panes[0].note
+
+
+def test_what_ends_a_search_is_told_and_the_window_stays(files: Files) -> None:
+    files.data["/out"] = lines(300_000)
+    reader = opened(files)
+    reader.ask(Do("start"))
+    reader.look("")
+    files.error = "permission denied"
+    reader.ask(Do("search-on", "nothing"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "refresh", lambda: None)
+        reader.look("")
+        assert eventually(lambda: reader.panes[0].searching is None, PATIENCE)
+    files.error = ""
+    reader.look("")
+    assert reader.panes[0].note == "permission denied" and reader.panes[0].lines[0] == "line 0"
 
 
 def test_a_file_that_was_truncated_is_told_and_shown_anew(files: Files) -> None:

@@ -30,9 +30,10 @@ from training_monitor.runs.values import FAILED, FINISHED, UNKNOWN, Estimate, Ru
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.main import table_text
-from training_monitor.screens.top.view import COLUMNS, Pane, Place, TopView
+from training_monitor.screens.top.view import COLUMNS, Pane, Place, Searching, TopView
 
 FRAMES = Path(__file__).parent / "frames"
+SEARCHING = Searching("nan", 1_234_567_890, 5_000_000_000)
 START = TopView("/data/progress", selected=Place(ROWS[0].run.path))
 PANES = (
     Pane("stdout", "/data/out", tuple(f"step {n} loss={1 / n:.4f}" for n in range(1, 101)), 4_999_000, 5_000_000_000),
@@ -53,6 +54,7 @@ VIEWS = {
     "editor": after(START, "e", "down"),
     "edit": after(START, "e", "enter", "4"),
     "output": replace(START, screen="output", panes=PANES, shown="both"),
+    "searching": replace(START, screen="output", panes=(replace(PANES[0], searching=SEARCHING), PANES[1])),
     "signals": after(START, "k", "down", "down"),
     "confirm": after(START, "k", "down", "down", "enter", "y"),
     "delete": after(START, *["down"] * 4, "c"),

@@ -12,6 +12,7 @@ from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunR
 from training_monitor.screens.kit.view import Do, asked, cancel, opened, said
 from training_monitor.screens.top.view import (
     OUTPUTS,
+    SEARCHES,
     EditVariable,
     Item,
     SendSignal,
@@ -240,12 +241,12 @@ def show_other_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
 def search_typed(view: TopView, snapshot: RunsSnapshot) -> TopView:
     """Search backwards for the typed text, or for the previous one."""
     words = view.typed or view.searched
-    todo = (Do("search-back", words),) if words else ()
+    todo = (Do(SEARCHES[0], words),) if words else ()
     return replace(view, screen="output", typed="", searched=words, todo=todo)
 
 
 def search_again(name: str) -> Act:
-    """Return an action that continues the search: search-back or search-on."""
+    """Return an action that continues the search, in one of the directions of SEARCHES."""
 
     def act(view: TopView, snapshot: RunsSnapshot) -> TopView:
         if not view.searched:

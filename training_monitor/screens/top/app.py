@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from training_monitor.core.clock import SYSTEM_CLOCK, Clock
-from training_monitor.core.engine import Engine
-from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
-from training_monitor.runs.output_pages import OutputPages
-from training_monitor.runs.values import RUNNING, UNKNOWN, Run, RunSource, RunsSnapshot
+from training_monitor.runs.values import RUNNING, UNKNOWN, Run, RunsSnapshot
 from training_monitor.screens.kit.keys import (
     BACK,
     ERASES,
@@ -50,14 +45,13 @@ from training_monitor.screens.top.pages import (
     draw_output,
     draw_signals,
 )
+from training_monitor.screens.top.reader import OutputReader
 from training_monitor.screens.top.view import (
-    BOTH,
-    COLUMNS,
+    SEARCHES,
     STATUS_FILTERS,
     TABLE,
     Command,
     EditVariable,
-    Pane,
     Place,
     SendSignal,
     TopView,
@@ -66,20 +60,16 @@ from training_monitor.screens.top.view import (
 )
 from training_monitor.targets.proc_stat import SIGNAL_NUMBERS
 
-FOLLOW_SECONDS = 1.0
 _ASIDE = 10
 _RESET = change(status=None, words="", sort="", reverse=False, across=0)
 _LEAVE_EDIT = change(screen="editor", typed="", message="cancelled: nothing was changed")
 _SIGNAL_NOTE = "KILL, STOP and CONT go to all processes of a run, the others to its own one"
 _COLUMN_HELP = (
-    ("Status", "of a run that goes on: RUNNING, or starting, slow, stalled and how long without a step"),
-    ("", "? where nobody here can see whether it still runs"),
-    ("Done", "how much of the whole run, by steps or epochs"),
-    ("Rate", "batches a second, a minute or an hour"),
+    ("Status", "how it ended; else RUNNING, starting, slow or stalled; ? unknown"),
+    ("Done Rate", "of the whole run; batches a second, a minute or an hour"),
     ("CPU", "per cent of one core, over all processes"),
-    ("RAM GPU", "memory over all processes, in GiB"),
-    ("Share", "the part of all cores, of all RAM, of the memory of all GPUs"),
-    ("", f"{len(COLUMNS)} beside the name: Left and Right scroll them, a click on a title sorts"),
+    ("RAM GPU", "memory over all processes; Share: of all that there is"),
+    ("", "Left and Right scroll them, a click on a title sorts"),
 )
 
 
@@ -127,6 +117,9 @@ def _wrap(view: TopView, snapshot: RunsSnapshot) -> TopView:
 
 
 def _close_output(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    """End the searches under way; without any, leave the outputs."""
+    if any(pane.searching for pane in view.panes):
+        return replace(view, message="the search was ended", todo=(Do("stop-search"),))
     return replace(go_back(view), panes=(), aside=0, todo=(Do("close"),))
 
 
@@ -183,13 +176,13 @@ _EDIT: tuple[Key[Any, Any], ...] = (
     *ERASES,
 )
 _OUTPUT_KEYS: tuple[Key[Any, Any], ...] = (
-    Key("Esc", "back", _close_output, "back"),
+    Key("Esc", "end the search under way; else back", _close_output, "back"),
     Key("Tab", "stdout, stderr, or both", acts.show_other_output, "other"),
     Key("F End G", "to the end, and follow it", do("end"), "follow"),
     Key("g Home", "to the beginning", do("start"), "begin"),
-    Key("/", "search backwards from here", change(screen="search", typed=""), "search"),
-    Key("n", "the match before", acts.search_again("search-back"), "next"),
-    Key("N", "the match after", acts.search_again("search-on")),
+    Key("/", "search the whole file backwards from here", change(screen="search", typed=""), "search"),
+    Key("n", "the match before; after the first one, from the end", acts.search_again(SEARCHES[0]), "before"),
+    Key("N", "the match after; after the last one, from the beginning", acts.search_again(SEARCHES[1]), "after"),
     Key("w", "break long lines, or cut them", _wrap, "wrap"),
     Key("Left", "scroll to the left", _sideways("aside", -_ASIDE)),
     Key("Right", "scroll to the right", _sideways("aside", _ASIDE)),
@@ -227,114 +220,6 @@ APP: App[TopView, RunsSnapshot] = App(
         "help": Screen(_draw_help, tuple(key for key in _PAGE if key is not HELP)),
     },
 )
-
-
-class OutputReader(Engine):
-    """Reads the windows of a run's stdout and stderr in the background; only those on the screen are read.
-
-    Args:
-        source: where the run is.
-        run: the run.
-        tell: called from the thread after every change.
-
-    Attributes:
-        panes: the current windows of both.
-    """
-
-    subject = "output"
-    most_threads = 0
-
-    def __init__(self, source: RunSource, run: Run, tell: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(FOLLOW_SECONDS, clock)
-        self.panes: tuple[Pane, ...] = (Pane("stdout", run.stdout_path), Pane("stderr", run.stderr_path))
-        self._pages = {pane.name: _pages_of(source, pane.path) for pane in self.panes if pane.path is not None}
-        self._opened: set[str] = set()
-        self._tell = tell
-        self._wishes: deque[Do] = deque()
-        self._shown, self._height = "", 1
-
-    def put_on_screen(self, shown: str, height: int) -> None:
-        """Set which of the outputs are on the screen, and how many lines of each."""
-        if (shown, height) != (self._shown, self._height):
-            self._shown, self._height = shown, height
-            self.refresh()
-
-    def ask(self, wish: Do) -> None:
-        """Move the shown windows, without blocking."""
-        self._wishes.append(wish)
-        self.refresh()
-
-    def keys(self) -> Sequence[str]:
-        return (self._shown,) if self._shown else ()
-
-    def look(self, key: str) -> None:
-        """Execute the pending requests, or else read what the files gained."""
-        wishes = [self._wishes.popleft() for _ in range(len(self._wishes))]
-        for wish in wishes:
-            if wish.name in ("search-back", "search-on"):
-                self._publish([replace(pane, note=f"searching for {wish.about} ...") for pane in self.panes])
-        self._publish([self._read(pane, wishes) if self._is_shown(pane) else pane for pane in self.panes])
-
-    def fail(self, key: str, error: TrainingMonitorError) -> None:
-        self._publish([replace(pane, error=str(error)) if self._is_shown(pane) else pane for pane in self.panes])
-
-    def judge(self) -> None:
-        self._next_round = self.clock.monotonic() + FOLLOW_SECONDS  # a pause also after reads that took longer
-
-    def _is_shown(self, pane: Pane) -> bool:
-        return pane.name in self._pages and self._shown in (pane.name, BOTH)
-
-    def _publish(self, panes: list[Pane]) -> None:
-        if tuple(panes) != self.panes and not self._closing.is_set():
-            self.panes = tuple(panes)
-            self._tell()
-
-    def _read(self, pane: Pane, wishes: list[Do]) -> Pane:
-        """Return the pane after the requests; an error leaves its lines as they are."""
-        pages, notes = self._pages[pane.name], []
-        try:
-            if pane.name not in self._opened:
-                pages.open_at_end(self._height)
-                self._opened.add(pane.name)
-            elif not wishes:
-                pages.follow()
-                notes.append(pages.notice)
-            for wish in wishes:
-                notes += [_obey(pages, wish), pages.notice]
-            lines = tuple(pages.lines(self._height))
-        except TrainingMonitorError as error:
-            return replace(pane, error=str(error), note="")
-        note = "; ".join(filter(None, [*notes, pages.notice])) or ("" if wishes else pane.note)
-        start, size, follows = pages.start, pages.size, pages.is_following
-        return replace(pane, lines=lines, start=start, size=size, follows=follows, note=note, error="")
-
-
-def _pages_of(source: RunSource, path: str) -> OutputPages:
-    return OutputPages(lambda start, length: source.read_output(path, start, length))
-
-
-def _obey(pages: OutputPages, wish: Do) -> str:
-    """Execute a request and return a note about its result."""
-    match wish:
-        case Do("move", lines):
-            pages.scroll(lines)
-        case Do("start"):
-            pages.to_start()
-        case Do("end"):
-            pages.to_end()
-        case Do(name, words):
-            return _search(pages, words, name == "search-back")
-    return ""
-
-
-def _search(pages: OutputPages, words: str, backwards: bool) -> str:
-    found = pages.search(words, backwards=backwards)
-    if found:
-        return f"found {words}"
-    key = "n" if backwards else "N"
-    if found is None:
-        return f"no {words} so far: {key} goes on"
-    return f"no {words} {'above' if backwards else 'below'}"
 
 
 def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
@@ -396,6 +281,9 @@ class _TopSession(Session[TopView, RunsSnapshot]):
                 self._collector.refresh()
             case Do("close"):
                 self._close_output()
+            case Do("stop-search"):
+                if self._reader is not None:
+                    self._reader.stop_searches()
             case Do("open", run):
                 self._close_output()
                 self._reader = OutputReader(self._collector.source, run, self._ring)

@@ -33,6 +33,7 @@ from training_monitor.screens.top.main import problem_of, problem_says_verdict
 from training_monitor.screens.top.view import (
     BOTH,
     Pane,
+    Searching,
     SendSignal,
     TopView,
     format_rate,
@@ -295,7 +296,11 @@ def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView) -> Line:
     row = run_row(snapshot, view.selected.path)
     name = "" if row is None else f"{view.safe(row.run.name)} "
     hidden = [other.name for other in view.panes if other not in _shown_panes(view)]
-    parts: list[Piece] = [(f"{name}{pane.name}", "bold"), (f"  {_position_text(pane)}", "")]
+    parts: list[Piece] = [(f"{name}{pane.name}", "bold")]
+    if pane.searching:
+        parts.append((f"  {view.safe(_searching_text(pane.searching))}", "warn"))
+        return rule(parts, view.width, view.glyphs)
+    parts.append((f"  {_position_text(pane)}", ""))
     parts += [("  following", "good")] if pane.follows and pane.path and not pane.error else []
     said = pane.note or (pane.error if pane.lines else "")
     parts += [(f"  {view.safe(said)}", "warn")] if said else []
@@ -303,6 +308,12 @@ def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView) -> Line:
     parts += [(f"  hidden: {', '.join(hidden)} (Tab)", "dim")] if hidden else []
     parts += [(f"  from column {view.aside + 1}", "dim")] if view.aside else []
     return rule(parts, view.width, view.glyphs)
+
+
+def _searching_text(search: Searching) -> str:
+    percent = 100 * search.searched // search.total if search.total else 100
+    done = f"{percent}%, {format_bytes(search.searched)} of {format_bytes(search.total)}"
+    return f"{done} searched for {search.words}; Esc ends it"
 
 
 def _position_text(pane: Pane) -> str:

@@ -43,6 +43,7 @@ from training_monitor.targets.proc_stat import Identity
 STATUS_FILTERS = (None, RUNNING, FINISHED, CANCELED, FAILED, KILLED, UNKNOWN)  # None: all
 BOTH = "both"
 OUTPUTS = ("stdout", "stderr", BOTH)
+SEARCHES = ("search-back", "search-on")  # commands: before and behind the last match
 NAME = "Run Name"
 _RATE_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))
 _LEAST_NAME, _MOST_NAME = 10, 40
@@ -76,8 +77,8 @@ class EditVariable:
     text: str
 
 
-# Do: refresh and close; open and delete a run; start, end, move by LINES and search-back or search-on for WORDS, which
-# move the windows of the output.
+# Do: refresh and close; open and delete a run; start, end, move by LINES and SEARCHES for WORDS, which move the windows
+# of the output, and stop-search.
 Command = Do | SendSignal | EditVariable
 
 
@@ -108,6 +109,15 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class Searching:
+    """A search under way: its words, and how many bytes it has searched of how many."""
+
+    words: str
+    searched: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pane:
     """A window of an output file.
 
@@ -115,6 +125,7 @@ class Pane:
         name: stdout or stderr. path: of the file, None where the run names none.
         lines: those of the window. start, size: bytes; of the window's first byte, and of the file. None: unknown.
         follows: the window stays at the end. note: a message; error: why it cannot be read.
+        searching: the search under way in it, if any.
     """
 
     name: str
@@ -125,6 +136,7 @@ class Pane:
     follows: bool = True
     note: str = ""
     error: str = ""
+    searching: Searching | None = None
 
 
 @dataclass(frozen=True, slots=True)
