@@ -53,7 +53,7 @@ from dataclasses import replace
 from training_monitor.core.values import Verdict
 from training_monitor.runs.collector import RunCollector
 from training_monitor.runs.local_runs import LocalRuns
-from training_monitor.runs.values import Variable
+from training_monitor.runs.values import Message, Variable
 from training_monitor.screens.top.app import run_top
 from tests.hostile.texts import HOSTILE
 from tests.unit.screens.top_runs import NOW, SNAPSHOT, node, row
@@ -79,7 +79,7 @@ class Hostile(RunCollector):
         text = TEXTS[self.looks % len(TEXTS)]
         return replace(SNAPSHOT, rows=ROWS, where=text, error=text, machine_error=text, gpu_error=text)
     def messages(self):
-        return tuple(TEXTS)
+        return tuple(Message(NOW, text) for text in TEXTS)
 run_top(Hostile(LocalRuns("."), where="."), read_only=False, title="top" + "".join(HOSTILE))
 """
 WATCH = """

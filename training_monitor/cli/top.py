@@ -163,9 +163,9 @@ def _await_acts(collector: RunCollector) -> None:
     hint(f"waiting at most {LEAVE_SECONDS:g} s for: {'; '.join(acts)}")
     left = collector.wait_for_acts(LEAVE_SECONDS)
     for message in gain(told, collector.messages()):
-        hint(message)
+        hint(message.text)
     for act in left:
-        complain(f"{act}: not answered yet, so what comes of it is not known. Try: look at the run again")
+        complain(f"not answered yet: {act}; what comes of it is not known. Try: look at the run again")
 
 
 def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: threading.Event) -> None:
@@ -173,4 +173,4 @@ def _keep_csv(collector: RunCollector, file: RunCsv, every: float, ended: thread
         try:
             file.write(collector.snapshot())
         except TrainingMonitorError as error:
-            collector.tell(f"CSV: {error}")
+            collector.tell(f"failed to write CSV files: {error}")

@@ -38,6 +38,7 @@ from training_monitor.runs.values import (
     UNKNOWN,
     FolderLook,
     Limits,
+    Message,
     RunRow,
     RunSource,
     RunsSnapshot,
@@ -183,7 +184,7 @@ class RunCollector(Engine):
         self._before: FolderLook | None = None
         self._past: dict[str, tuple[Observation, ...]] = {}  # by the path of a run
         self._expanded: frozenset[int] = frozenset()
-        self._messages: deque[str] = deque(maxlen=MOST_MESSAGES)
+        self._messages: deque[Message] = deque(maxlen=MOST_MESSAGES)
         self._acts: list[str] = []  # the running ones, by their descriptions
         self._acted = threading.Event()  # set when one of them has ended
 
@@ -242,18 +243,22 @@ class RunCollector(Engine):
     # ------------------------------------------------------------ acting
 
     def act(self, description: str, call: Callable[[], str]) -> None:
-        """Call `call` in its own thread; its result, or its error, becomes a message. Raises nothing.
+        """Call `call` in its own thread; its result, or that it failed and why, becomes a message. Raises nothing.
 
         The runs are looked at again after it.
+
+        Args:
+            description: what it does, as `delete llama`.
+            call: returns a sentence that begins with the outcome, as `deleted llama`.
         """
         with self._lock:
             is_one_too_many = len(self._acts) >= MOST_ACTS
             if not is_one_too_many:
                 self._acts.append(description)
         if is_one_too_many:
-            self.tell(f"{description}: not done: {MOST_ACTS} others are under way. Try: again when one has ended")
+            self.tell(_failed(description, f"{MOST_ACTS} others are under way. Try: again when one has ended"))
         elif not begin_thread(lambda: self._act(description, call), "act"):
-            self._end_act(description, "not done: there is no thread left here. Try: again")
+            self._end_act(description, _failed(description, "there is no thread left here. Try: again"))
 
     def acts(self) -> tuple[str, ...]:
         """Return the descriptions of the running actions."""
@@ -272,17 +277,17 @@ class RunCollector(Engine):
         try:
             result = call()
         except TrainingMonitorError as error:
-            result = str(error)
+            result = _failed(description, str(error))
         except Exception as error:
             get_logger().exception("%s failed", description)
-            result = f"failed: {error!r}"
+            result = _failed(description, repr(error))
         self.refresh()
         self._end_act(description, result)
 
     def _end_act(self, description: str, result: str) -> None:
         with self._lock:  # an action that is no longer listed already has its message
             self._acts.remove(description)
-            self._add(f"{description}: {result}")
+            self._add(result)
         self._acted.set()
         self._tell_listeners()
 
@@ -293,12 +298,16 @@ class RunCollector(Engine):
         self._tell_listeners()
 
     def _add(self, message: str) -> None:
-        self._messages.append(message[:MOST_WORDS])
+        self._messages.append(Message(self.clock.time(), message[:MOST_WORDS]))
 
-    def messages(self) -> tuple[str, ...]:
+    def messages(self) -> tuple[Message, ...]:
         """Return the results of the last actions, oldest first."""
         with self._lock:
             return tuple(self._messages)
+
+
+def _failed(description: str, why: str) -> str:
+    return f"failed to {description}: {why}"
 
 
 def _is_later(look: FolderLook, before: FolderLook | None) -> bool:

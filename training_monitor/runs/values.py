@@ -288,6 +288,14 @@ class RunsSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """What came of an action, or of a file that was written: `at` is in epoch seconds by the local clock."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The values of --max-cpus (cores), --max-ram and --max-gpu (GB of 2**30 bytes); None: all the machine has."""
 

@@ -14,7 +14,7 @@ from tests.unit.runs.run_world import look, machine, process, run
 from training_monitor.core.engine import MOST_WORDS
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.runs.collector import MOST_ACTS, MOST_MESSAGES, RunCollector
-from training_monitor.runs.values import KILLED, FolderLook, Limits, OutputChunk, Run
+from training_monitor.runs.values import KILLED, FolderLook, Limits, Message, OutputChunk, Run
 from training_monitor.targets.proc_stat import Identity
 
 PATIENCE = 10.0
@@ -286,6 +286,10 @@ def test_whoever_listens_hears_of_every_look_also_of_one_that_failed_and_cannot_
 # ---------------------------------------------------------------- acts
 
 
+def texts(collector: RunCollector) -> list[str]:
+    return [message.text for message in collector.messages()]
+
+
 def fail_with(error: Exception) -> Callable[[], str]:
     def call() -> str:
         raise error
@@ -304,21 +308,21 @@ def test_what_an_act_came_to_is_a_message_and_the_runs_are_looked_at_again() -> 
 
     folder.answer = acting
     assert run_until(collector, folder, 500) == pytest.approx([0, 0], abs=0.01)
-    assert collector.messages() == ("TERM to llama: process 100 is gone",)
+    assert collector.messages() == (Message(EPOCH, "process 100 is gone"),)
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
         (TrainingMonitorError("not the same process", hint="look again"), "not the same process. Try: look again"),
-        (KeyError("x"), "failed: KeyError('x')"),
+        (KeyError("x"), "KeyError('x')"),
     ],
 )
 def test_an_act_that_fails_says_why(error: Exception, said: str) -> None:
     collector, _ = collect()
     collector.act("delete llama", fail_with(error))
     assert eventually(collector.messages, PATIENCE)
-    assert collector.messages() == (f"delete llama: {said}",)
+    assert texts(collector) == [f"failed to delete llama: {said}"]
 
 
 def test_acts_that_hang_hold_up_nobody_and_are_not_too_many() -> None:
@@ -333,21 +337,21 @@ def test_acts_that_hang_hold_up_nobody_and_are_not_too_many() -> None:
 
     for _ in range(MOST_ACTS):
         collector.act("hang", hanging)
-    collector.act("one more", hanging)
-    assert [message.partition(".")[0] for message in collector.messages()] == [
-        f"one more: not done: {MOST_ACTS} others are under way"
+    collector.act("hang", hanging)
+    assert [text.partition(".")[0] for text in texts(collector)] == [
+        f"failed to hang: {MOST_ACTS} others are under way"
     ]
     released.set()
     assert eventually(lambda: len(collector.messages()) == MOST_ACTS + 1, PATIENCE) and len(ended) == MOST_ACTS
     collector.act("after", lambda: "done")
-    assert eventually(lambda: collector.messages()[-1] == "after: done", PATIENCE)
+    assert eventually(lambda: texts(collector)[-1] == "done", PATIENCE)
 
 
 def test_messages_are_bounded_in_number_and_length() -> None:
     collector, _ = collect()
     for number in range(MOST_MESSAGES + 5):
         collector.tell(f"{number} " + "x" * 1000)
-    messages = collector.messages()
+    messages = texts(collector)
     assert len(messages) == MOST_MESSAGES and messages[0].startswith("5 ") and len(messages[0]) == MOST_WORDS
 
 
@@ -360,13 +364,13 @@ def test_acts_under_way_are_waited_for_and_their_messages_are_there_then() -> No
 
     def slow() -> str:
         assert released.wait(PATIENCE)
-        return "deleted"
+        return "deleted llama"
 
     collector.act("delete llama", slow)
     assert collector.acts() == ("delete llama",)
     folder.clock.at(1.0, lambda: (released.set(), eventually(collector.messages, PATIENCE)))
     assert collector.wait_for_acts(60.0) == ()
-    assert collector.messages() == ("delete llama: deleted",) and collector.acts() == ()
+    assert texts(collector) == ["deleted llama"] and collector.acts() == ()
 
 
 def test_an_act_that_does_not_end_is_waited_for_no_longer_than_asked_and_named() -> None:

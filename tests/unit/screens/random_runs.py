@@ -19,6 +19,7 @@ from training_monitor.runs.values import (
     STATUSES,
     UNKNOWN,
     Estimate,
+    Message,
     RunRow,
     RunsSnapshot,
     TreeRow,
@@ -196,7 +197,12 @@ def walk(seed: int) -> tuple[Sequence[RunsPress], Sequence[tuple[RunsShot, Frame
         if rng.random() < 0.4 and not view.paused:
             snapshot = some_runs(rng, snapshot, view.selected.path, numbers)
         view = replace(view, panes=some_panes(rng) if view.screen in ("output", "search") else ())
-        view = replace(view, messages=(*view.messages, any_text(rng))[-9:] if rng.random() < 0.2 else view.messages)
+        view = replace(
+            view,
+            messages=(*view.messages, Message(rng.choice([NOW, 0.0, 2e11]), any_text(rng)))[-9:]
+            if rng.random() < 0.2
+            else view.messages,
+        )
         shot = RunsShot(view, snapshot, any_size(rng) if rng.random() < 0.15 else size)
         shots.append((shot, shot.draw(view)))
     return presses, shots

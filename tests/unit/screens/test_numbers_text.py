@@ -57,6 +57,13 @@ def test_a_number_is_shown_short(subtests: pytest.Subtests) -> None:
             assert getattr(numbers_text, name)(value) == text
 
 
+def test_a_moment_of_another_day_is_shown_with_its_date() -> None:
+    now = 1_770_000_000.0
+    for at, text in ((now - 9000, "00:10:00"), (now - 9601, "02-01 23:59"), (now + 86_400, "02-03 02:40")):
+        assert numbers_text.format_moment(at, now) == text
+    assert numbers_text.format_moment(NAN, now) == "?"
+
+
 @pytest.mark.parametrize("name", ["format_percent", "format_number", "format_price", "format_total"])
 def test_what_is_not_known_is_never_zero(name: str) -> None:
     assert getattr(numbers_text, name)(None) == "-"

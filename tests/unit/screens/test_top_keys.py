@@ -245,7 +245,7 @@ def test_k_asks_which_signal_then_for_yes_and_hits_the_whole_tree_from_the_top()
     assert isinstance(command, SendSignal)
     assert (command.signal, [target.pid for target in command.targets]) == ("KILL", [4711, 4720, 4730])
     assert command.targets[0] == identity(4711)
-    assert (view.screen, view.message) == ("main", "SIGKILL to 3 processes: asked for")
+    assert (view.screen, view.message) == ("main", "sending SIGKILL to 3 processes")
 
 
 def test_a_signal_that_asks_goes_to_the_runs_own_process_alone(subtests: pytest.Subtests) -> None:
@@ -333,7 +333,7 @@ def test_c_deletes_a_run_that_has_ended_once_yes_was_typed() -> None:
 def test_a_run_that_is_running_is_never_deleted() -> None:
     view, commands = press(START, "c", *"yes", "enter")
     assert commands == [] and view.screen != "confirm"
-    assert after("c").message == "llama is not deleted: it is running; end it first (k)"
+    assert after("c").message == "not deleted: llama: it is running; end it first (k)"
 
 
 def test_a_run_whose_file_says_it_ended_and_whose_process_is_alive_is_not_deleted() -> None:
@@ -345,7 +345,7 @@ def test_a_run_that_began_again_while_the_question_was_asked_is_not_deleted() ->
     view = after("c", *"yes", view=on("done"))
     again = replace(SNAPSHOT, rows=(row("done"),))
     view, commands = press(view, "enter", snapshot=again)
-    assert commands == [] and "done is not deleted" in view.message
+    assert commands == [] and "not deleted: done: " in view.message
 
 
 # ---------------------------------------------------------------- variables
@@ -356,7 +356,7 @@ def test_enter_in_the_editor_edits_the_selected_variable_from_what_it_is() -> No
     assert (view.screen, view.typed) == ("edit", "0.0003")
     view, commands = press(view, "ctrl-u", *"1e-4", "enter")
     assert commands == [EditVariable(ROWS[0].run, "learning_rate", "1e-4")]
-    assert (view.screen, view.message) == ("editor", "learning_rate: asked for; VALUE changes when the run answers")
+    assert (view.screen, view.message) == ("editor", "asking llama for learning_rate = 1e-4")
 
 
 def test_an_edit_that_is_pending_is_what_the_next_one_begins_with() -> None:

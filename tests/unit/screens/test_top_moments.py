@@ -31,7 +31,7 @@ def at(found: RunRow) -> TopView:
 def test_a_run_that_was_started_again_and_has_ended_too_is_another_one_and_not_deleted(again: dict[str, Any]) -> None:
     view = pressed(at(ROWS[4]), "c", *"yes")
     view = pressed(view, "enter", rows=[ended("done", FINISHED, **again)])
-    assert view.message == "done is not deleted: it was started again since it was asked for; ask again"
+    assert view.message == "not deleted: done: it was started again since it was asked for; ask again"
 
 
 def test_a_run_that_ended_while_its_variable_was_typed_is_not_edited() -> None:

@@ -26,7 +26,17 @@ from tests.unit.screens.top_runs import (
     text_of,
 )
 from tests.unit.screens.top_screens import TABLES, keys_of, render_top, update
-from training_monitor.runs.values import FAILED, FINISHED, UNKNOWN, Estimate, RunRow, RunsSnapshot, Usage, Variable
+from training_monitor.runs.values import (
+    FAILED,
+    FINISHED,
+    UNKNOWN,
+    Estimate,
+    Message,
+    RunRow,
+    RunsSnapshot,
+    Usage,
+    Variable,
+)
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.main import table_text
@@ -59,7 +69,13 @@ VIEWS = {
     "confirm": after(START, "k", "down", "down", "enter", "y"),
     "delete": after(START, *["down"] * 4, "c"),
     "messages": replace(
-        START, screen="messages", messages=("SIGTERM to run llama: 4711 is gone", "delete done: deleted")
+        START,
+        screen="messages",
+        messages=(
+            Message(NOW - 86_400, "process 4711 (python3): SIGTERM was sent, it has ended"),
+            Message(NOW - 60, "deleted done: 14 files, 1.2 GiB"),
+            Message(NOW - 1, "failed to delete oom: " + "the folder cannot be read " * 5),
+        ),
     ),
     "help": after(START, "?"),
 }
@@ -125,7 +141,7 @@ def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs)
     view = after(start, *{"confirm": ["k", "enter"], "signals": ["k"]}.get(screen, []), snapshot=snapshot)
     panes = tuple(Pane(name, text, (text, text), 1, 2, note=text, error=text) for name in ("stdout", "stderr"))
     expanded = frozenset(each.run.path for each in snapshot.rows)
-    said = {"message": text, "messages": (text,), "panes": panes, "typed": text, "expanded": expanded}
+    said = {"message": text, "messages": (Message(NOW, text),), "panes": panes, "typed": text, "expanded": expanded}
     return replace(view, screen=screen, variable=text, shown="both", wraps=True, **said)  # type: ignore[arg-type]
 
 

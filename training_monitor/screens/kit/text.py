@@ -10,11 +10,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
+from typing import TypeVar
 
 from training_monitor.core.frozen import dataclass, field
 from training_monitor.core.regex import regex
 from training_monitor.core.shown import shown
 from training_monitor.core.units import format_bytes, known_number
+
+T = TypeVar("T")
 
 NOT_KNOWN = "-"
 UNKNOWN_WORD = "?"
@@ -310,7 +313,7 @@ def broken(text: str, width: int) -> Sequence[str]:
     return rows
 
 
-def gain(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
+def gain(before: Sequence[T], now: Sequence[T]) -> Sequence[T]:
     """Return the lines of `now` after those of `before`, both windows of the same text."""
     for overlap in range(min(len(before), len(now)), 0, -1):
         if before[-overlap:] == now[:overlap]:

@@ -133,7 +133,7 @@ def ask_once_more(view: TopView, snapshot: RunsSnapshot) -> TopView:
 def ask_delete(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
     """Ask for confirmation to delete the files of a run; refused for one that may be alive."""
     if refusal := _why_not_deleted(item.row):
-        return said(view, f"{item.row.run.name} is not deleted: {refusal}")
+        return said(view, f"not deleted: {item.row.run.name}: {refusal}")
     return asked(view, Do("delete", item.row.run), PHRASE)
 
 
@@ -145,14 +145,14 @@ def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | Do) -> 
     """Execute the confirmed request."""
     if isinstance(request, SendSignal):
         to = plural(len(request.targets), "process", "processes")
-        return replace(view, message=f"SIG{request.signal} to {to}: asked for", todo=(request,))
+        return replace(view, message=f"sending SIG{request.signal} to {to}", todo=(request,))
     run = request.about
     row = run_row(snapshot, run.path)
     refusal = "" if row is None else _why_not_deleted(row)
     if row is not None and not is_same_attempt(row.run, run):
         refusal = "it was started again since it was asked for; ask again"
     if refusal:
-        return said(view, f"{run.name} is not deleted: {refusal}")
+        return said(view, f"not deleted: {run.name}: {refusal}")
     view = replace(view, screen="main", back="main", scroll=0, todo=(request,))
     return said(view, f"deleting {run.name}")
 
@@ -219,7 +219,7 @@ def send_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
     except ValueError as error:
         return said(view, str(error))
     closed = replace(closed, todo=(EditVariable(row.run, variable.name, view.typed),))
-    return said(closed, f"{variable.name}: asked for; VALUE changes when the run answers")
+    return said(closed, f"asking {row.run.name} for {variable.name} = {view.typed}")
 
 
 # ---------------------------------------------------------------- outputs

@@ -263,7 +263,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         self._collector.expand(expanded_pids(self._snapshot, view))
         messages = self._collector.messages()
         if news := gain(view.messages, messages):
-            view = replace(view, message=news[-1])
+            view = replace(view, message=news[-1].text)
         panes = () if self._reader is None else self._reader.panes
         return self._snapshot, replace(view, messages=messages, panes=panes)
 
@@ -294,9 +294,9 @@ class _TopSession(Session[TopView, RunsSnapshot]):
                 if self._reader is not None:
                     self._reader.ask(command)
             case SendSignal():
-                self._collector.act(f"SIG{command.signal} to {command.what}", lambda: self._send(command))
+                self._collector.act(f"send SIG{command.signal} to {command.what}", lambda: self._send(command))
             case EditVariable(run, variable, text):
-                self._collector.act(f"{run.name}: {variable} = {text}", lambda: self._edit(command))
+                self._collector.act(f"ask {run.name} for {variable} = {text}", lambda: self._edit(command))
         return view
 
     def _close_output(self) -> None:
@@ -308,16 +308,16 @@ class _TopSession(Session[TopView, RunsSnapshot]):
 
     def _send(self, command: SendSignal) -> str:
         answers = self._collector.source.send_signal(command.targets, SIGNAL_NUMBERS[command.signal])
-        if len(answers) == 1:
-            return answers[0]
-        for answer in answers:
+        for answer in answers[1:]:
             self._collector.tell(answer)
-        return f"{plural(len(answers), 'process', 'processes')} asked; m shows the results"
+        more = f"; m shows {plural(len(answers) - 1, 'more result')}" if len(answers) > 1 else ""
+        return f"{answers[0]}{more}"
 
     def _delete(self, run: Run) -> str:
         self._collector.source.delete(run)
-        return "deleted"
+        return f"deleted {run.name}"
 
     def _edit(self, command: EditVariable) -> str:
-        self._collector.source.edit(command.run, {command.variable: command.text})
-        return "asked for; VALUE changes when the run answers"
+        run, variable, text = command.run, command.variable, command.text
+        self._collector.source.edit(run, {variable: text})
+        return f"asked {run.name} for {variable} = {text}; VALUE changes when the run answers"

@@ -21,6 +21,7 @@ from training_monitor.screens.kit.text import (
     fill,
     format_date,
     format_memory,
+    format_moment,
     format_number,
     format_percent,
     rule,
@@ -272,8 +273,10 @@ def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
 
 
 def draw_messages(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
-    """Draw the results of requests, newest first."""
-    entries = [wrapped(text, "", view) for text in view.messages]
+    """Draw the results of requests and their times, newest first."""
+    times = [format_moment(each.at, snapshot.timestamp) for each in view.messages]
+    least = max(map(len, times), default=0) + 2
+    entries = [fact(time, each.text, view, least=least) for time, each in zip(times, view.messages)]
     return newest_first(view, "message", entries, "nothing was asked for yet")
 
 

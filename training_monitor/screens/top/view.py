@@ -17,6 +17,7 @@ from training_monitor.runs.values import (
     RUNNING,
     STATUSES,
     UNKNOWN,
+    Message,
     Run,
     RunRow,
     RunsSnapshot,
@@ -169,7 +170,7 @@ class TopView(View):
     aside: int = 0
     wraps: bool = False
     searched: str = ""
-    messages: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()
 
 
 # ---------------------------------------------------------------- filter and order
