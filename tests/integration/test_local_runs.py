@@ -477,6 +477,29 @@ def test_a_run_that_has_ended_is_deleted_in_both_layouts(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["ab.json", "ab_stdout.log"]
 
 
+def test_what_deleting_removes_is_measured_in_both_layouts(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "runs", tmp_path / "a.log"
+    elsewhere.write_text("x")
+    (folder / "a" / "deep").mkdir(parents=True)
+    inside = folder / "a" / "stdout.log"
+    (folder / "a" / "deep" / "checkpoint").write_bytes(b"x" * 100_000)
+    os.link(folder / "a" / "deep" / "checkpoint", folder / "a" / "the same")
+    (folder / "a" / "link").symlink_to(tmp_path)
+    metadata = {"stdout_path": str(inside), "stderr_path": str(elsewhere)}
+    write(folder / "a" / "progress.json", identify(NO_PID), status="FINISHED", metadata=metadata)
+    inside.write_text("x")
+    source = LocalRuns(folder)
+    size = source.measure(the_run(source))
+    assert (size.files, size.kept) == (5, (str(elsewhere),)) and 100_000 <= size.bytes < 200_000
+    write(folder / "a.json", identify(NO_PID), status="FINISHED")
+    (folder / "a_stdout.log").write_bytes(b"x" * 10_000)
+    (folder / "ab_stdout.log").write_bytes(b"x" * 10_000)
+    flat = next(run for run in look(source).runs if run.folder is None)
+    assert source.measure(flat).files == 2 and 10_000 <= source.measure(flat).bytes < 20_000
+    with pytest.raises(TrainingMonitorError, match="is not in"):
+        source.measure(replace(flat, path="/etc/passwd"))
+
+
 def test_a_run_that_may_be_alive_is_kept(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     path, process = tmp_path / "a" / "progress.json", identify(sleeper.pid)
     elsewhere = replace(process, hostname="gpu-7")

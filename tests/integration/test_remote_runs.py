@@ -27,7 +27,7 @@ from training_monitor.runs.output_search import OutputSearch
 from training_monitor.runs.progress_file import parse_control_file
 from training_monitor.runs.remote_runs import RemoteRuns, open_runs
 from training_monitor.runs.rows import judge_look
-from training_monitor.runs.values import Limits, Run
+from training_monitor.runs.values import Limits, Run, RunSize
 from training_monitor.targets.proc_stat import Identity
 from training_monitor.targets.procfs import identify
 from training_monitor.targets.transport import LocalTransport, Stream
@@ -378,6 +378,19 @@ class TestDeleting:
             folder.runs.delete(run)
         assert folder.names() == ["keep.txt"]
         assert folder.runs.look(frozenset()).runs == ()
+
+    def test_what_deleting_removes_is_measured_whatever_its_name(self, folder: Folder) -> None:
+        for name in HOSTILE:
+            folder.write(f"own {name}", flat=False, status="FAILED")
+            (folder.path / f"own {name}" / "check\npoint 7\n").write_bytes(b"x" * 100_000)
+            (folder.path / f"own {name}" / "link").symlink_to("/")
+            size = folder.runs.measure(folder.run(f"own {name}"))
+            assert size.files == 3 and 100_000 <= size.bytes < 200_000
+        folder.write("a", status="FINISHED")
+        run = folder.run("a")
+        assert folder.runs.measure(run).files == 1
+        (folder.path / "a.json").unlink()
+        assert folder.runs.measure(run) == RunSize(0, 0)
 
     def test_a_run_that_was_started_again_since_it_was_seen_is_kept(self, folder: Folder) -> None:
         folder.write("a", status="FINISHED")

@@ -17,6 +17,7 @@ from training_monitor.runs.files import (
     KnownRun,
     RunFiles,
     list_run_files,
+    measure_run,
     open_regular,
     paths_of_run,
     read_file,
@@ -29,7 +30,7 @@ from training_monitor.runs.files import (
 from training_monitor.runs.progress_file import Edit, check_edits, merge_edits, read_edits
 from training_monitor.runs.resources import GpuReader, with_gpus
 from training_monitor.runs.rows import check_same_attempt
-from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run
+from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize
 from training_monitor.targets.proc_stat import Identity, MachineSample
 from training_monitor.targets.procfs import MachineReader, is_alive, read_process, send_signals
 from training_monitor.targets.transport import Transport
@@ -122,6 +123,14 @@ class LocalRuns:
     def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
         """Send a signal to those that are still the same processes; return a sentence for each."""
         return send_signals(processes, number, clock=self._clock)
+
+    def measure(self, run: Run) -> RunSize:
+        """Measure what `delete` would remove. Raises TrainingMonitorError if it cannot be read."""
+        files = self._files_of(run)
+        try:
+            return measure_run(files, run)
+        except OSError as error:
+            raise TrainingMonitorError(f"{error.filename or files.progress_path}: {error.strerror}") from error
 
     def delete(self, run: Run) -> None:
         """Delete a run's own folder, directly below this one, or its files in the flat layout; verify that.

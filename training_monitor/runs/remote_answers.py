@@ -26,7 +26,7 @@ from training_monitor.core.errors import AccessDenied, CommandFailed, ParseError
 from training_monitor.core.frozen import dataclass, field, replace
 from training_monitor.core.regex import regex
 from training_monitor.runs.files import PROGRESS, KnownRun, RunFiles, place_below, read_run, runs_from_names, unread_run
-from training_monitor.runs.values import OutputChunk
+from training_monitor.runs.values import OutputChunk, RunSize
 from training_monitor.targets.proc_stat import Identity, MachineSample, ProcessSample, describe_outcome, parse_stat
 from training_monitor.targets.replies import split_parts
 
@@ -236,6 +236,15 @@ def parse_chunk(fields: Mapping[str, str], data: str, length: int) -> OutputChun
         raise ParseError(f"its bytes came back damaged ({error})", source="output file") from error
     piece = whole[start - begin :][:length]
     return OutputChunk(max(size, start + len(piece)), start, piece)
+
+
+def parse_size(text: str) -> RunSize:
+    """Return the size of a run from the number of its files and their KiB. Raises ParseError."""
+    files, _, kilobytes = text.partition(" ")
+    count, size = _whole(files), _whole(kilobytes)
+    if count is None or size is None:
+        raise ParseError("no size in the reply", source="run", text=text[:200])
+    return RunSize(count, size * 1024)
 
 
 # ---------------------------------------------------------------- signals

@@ -31,11 +31,12 @@ from training_monitor.runs.remote_answers import (
     parse_chunk,
     parse_folder,
     parse_look,
+    parse_size,
     read_runs,
 )
 from training_monitor.runs.resources import GpuMemory, add_up_gpus, with_gpus
 from training_monitor.runs.rows import check_same_attempt
-from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSource
+from training_monitor.runs.values import RUNNING, FolderLook, OutputChunk, Run, RunSize, RunSource
 from training_monitor.targets.asking import ask, quote_path
 from training_monitor.targets.connect import resolve_target
 from training_monitor.targets.proc_stat import CONTINUE, STOP, Identity, check_signal
@@ -300,6 +301,14 @@ class RemoteRuns:
         ]
         answers = self._ask(*questions, once=True) if questions else []
         return tuple(sentence for answer in answers for sentence in answer.get() or ())
+
+    def measure(self, run: Run) -> RunSize:
+        """Measure what `delete` would remove, by the files of the last look. Raises CommandError."""
+        paths = paths_of_run(self._known_of(run, self._known).files)
+        state, said = self._change("measure", self._root, paths=shlex.join(f"./{path}" for path in paths))
+        if state != "measured":
+            raise CommandFailed(f"run {run.name!r} was not measured: {_reason(state, said)}", target=str(self.target))
+        return parse_size(said)
 
     def delete(self, run: Run) -> None:
         """Delete the files of a run whose process has ended by its current file; verify that they are gone."""

@@ -187,6 +187,18 @@ class OutputChunk:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RunSize:
+    """What deleting a run removes: the number of files, and the bytes that they take on the disk.
+
+    `kept` are the paths of its outputs that are elsewhere and stay, as far as that can be told from here.
+    """
+
+    files: int
+    bytes: int
+    kept: tuple[str, ...] = ()
+
+
 class RunSource(Protocol):
     """The access to a folder of runs; every method is one round trip. Raises TrainingMonitorError if it cannot ask."""
 
@@ -204,6 +216,10 @@ class RunSource(Protocol):
 
     def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
         """Send a signal to each process that is still the same; return a sentence with the result for each."""
+        ...
+
+    def measure(self, run: Run) -> RunSize:
+        """Measure what `delete` would remove."""
         ...
 
     def delete(self, run: Run) -> None:

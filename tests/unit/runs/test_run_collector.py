@@ -14,7 +14,7 @@ from tests.unit.runs.run_world import look, machine, process, run
 from training_monitor.core.engine import MOST_WORDS
 from training_monitor.core.errors import TargetUnreachable, TrainingMonitorError
 from training_monitor.runs.collector import MOST_ACTS, MOST_MESSAGES, RunCollector
-from training_monitor.runs.values import KILLED, FolderLook, Limits, Message, OutputChunk, Run
+from training_monitor.runs.values import KILLED, FolderLook, Limits, Message, OutputChunk, Run, RunSize
 from training_monitor.targets.proc_stat import Identity
 
 PATIENCE = 10.0
@@ -54,6 +54,9 @@ class Folder:
 
     def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
         raise AssertionError("nobody signals")
+
+    def measure(self, run: Run) -> RunSize:
+        raise AssertionError("nobody measures")
 
     def delete(self, run: Run) -> None:
         raise AssertionError("nobody deletes")

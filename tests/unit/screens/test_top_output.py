@@ -12,7 +12,7 @@ from tests.unit.fleet.fleet_world import eventually
 from tests.unit.screens.top_runs import run
 from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.runs.file_pieces import MAX_READ
-from training_monitor.runs.values import FolderLook, OutputChunk, Run
+from training_monitor.runs.values import FolderLook, OutputChunk, Run, RunSize
 from training_monitor.screens.kit.view import Do
 from training_monitor.screens.top.reader import OutputReader
 from training_monitor.screens.top.view import Pane
@@ -45,6 +45,9 @@ class Files:
         raise NotImplementedError
 
     def send_signal(self, processes: tuple[Identity, ...], number: int) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def measure(self, run: Run) -> RunSize:
         raise NotImplementedError
 
     def delete(self, run: Run) -> None:

@@ -33,6 +33,7 @@ from training_monitor.runs.values import (
     Estimate,
     Message,
     RunRow,
+    RunSize,
     RunsSnapshot,
     Usage,
     Variable,
@@ -40,7 +41,7 @@ from training_monitor.runs.values import (
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.main import table_text
-from training_monitor.screens.top.view import COLUMNS, Pane, Place, Searching, TopView
+from training_monitor.screens.top.view import COLUMNS, Measured, Pane, Place, Searching, TopView
 
 FRAMES = Path(__file__).parent / "frames"
 SEARCHING = Searching("nan", 1_234_567_890, 5_000_000_000)
@@ -67,7 +68,10 @@ VIEWS = {
     "searching": replace(START, screen="output", panes=(replace(PANES[0], searching=SEARCHING), PANES[1])),
     "signals": after(START, "k", "down", "down"),
     "confirm": after(START, "k", "down", "down", "enter", "y"),
-    "delete": after(START, *["down"] * 4, "c"),
+    "delete": replace(
+        after(START, *["down"] * 4, "c"),
+        measured=Measured(ROWS[4].run.path, RunSize(14, 1_288_490_189, ("/data/logs/done.log",))),
+    ),
     "messages": replace(
         START,
         screen="messages",
@@ -457,6 +461,21 @@ def test_a_path_that_is_to_be_deleted_is_shown_whole_also_on_a_narrow_screen() -
 def test_a_signal_to_one_process_has_no_order() -> None:
     assert "It goes to 1 process:\n" in shown(after(START, "k"))
     assert "processes, in this order:\n" in shown(VIEWS["confirm"])
+
+
+def test_the_question_before_deleting_says_what_goes_and_what_stays(subtests: pytest.Subtests) -> None:
+    path = ROWS[4].run.path
+    for measured, told in (
+        (None, "counting its files ..."),
+        (Measured("/data/progress/other.json", RunSize(1, 1)), "counting its files ..."),
+        (Measured(path, RunSize(1, 4096)), "\n  4.0 KiB in 1 file\n"),
+        (Measured(path, error="no answer"), "how much that is is not known: no answer"),
+    ):
+        with subtests.test(measured=measured):
+            text = shown(replace(VIEWS["delete"], measured=measured))
+            assert told in text and "All that is elsewhere stays." in text
+    flat = replace(EMPTY, rows=(RunRow(run("old", folder=None, status=FINISHED, process=None), FINISHED),))
+    assert "All else beside them stays, also checkpoints." in shown(after(START, "c", snapshot=flat), flat)
 
 
 def test_deleting_a_run_that_may_be_alive_says_so_in_the_question() -> None:

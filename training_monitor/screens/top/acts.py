@@ -134,7 +134,8 @@ def ask_delete(view: TopView, snapshot: RunsSnapshot, item: Item) -> TopView:
     """Ask for confirmation to delete the files of a run; refused for one that may be alive."""
     if refusal := _why_not_deleted(item.row):
         return said(view, f"not deleted: {item.row.run.name}: {refusal}")
-    return asked(view, Do("delete", item.row.run), PHRASE)
+    run = item.row.run
+    return replace(asked(view, Do("delete", run), PHRASE), measured=None, todo=(Do("measure", run),))
 
 
 def _why_not_deleted(row: RunRow) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from training_monitor.core.engine import begin_thread
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import plural
 from training_monitor.runs.collector import RunCollector
@@ -44,6 +46,7 @@ from training_monitor.screens.top.pages import (
     draw_messages,
     draw_output,
     draw_signals,
+    format_size,
 )
 from training_monitor.screens.top.reader import OutputReader
 from training_monitor.screens.top.view import (
@@ -52,6 +55,7 @@ from training_monitor.screens.top.view import (
     TABLE,
     Command,
     EditVariable,
+    Measured,
     Place,
     SendSignal,
     TopView,
@@ -245,6 +249,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         self._snapshot = collector.snapshot()
         self._wanted_after: float | None = None  # while paused: show a look newer than this
         self._reader: OutputReader | None = None
+        self._measured: Measured | None = None
         self._ring: Callable[[], None] = lambda: None
 
     def start(self, ring: Callable[[], None]) -> None:
@@ -265,7 +270,7 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         if news := gain(view.messages, messages):
             view = replace(view, message=news[-1].text)
         panes = () if self._reader is None else self._reader.panes
-        return self._snapshot, replace(view, messages=messages, panes=panes)
+        return self._snapshot, replace(view, messages=messages, panes=panes, measured=self._measured)
 
     def _is_wanted(self, snapshot: RunsSnapshot) -> bool:
         return self._wanted_after is not None and snapshot.timestamp > self._wanted_after
@@ -288,6 +293,10 @@ class _TopSession(Session[TopView, RunsSnapshot]):
                 self._close_output()
                 self._reader = OutputReader(self._collector.source, run, self._ring)
                 self._reader.start()
+            case Do("measure", run):
+                self._measured = Measured(run.path)
+                if not begin_thread(lambda: self._measure(run), "measure"):
+                    self._measured = Measured(run.path, error="there is no thread left here")
             case Do("delete", run):
                 self._collector.act(f"delete {run.name}", lambda: self._delete(run))
             case Do():
@@ -313,9 +322,20 @@ class _TopSession(Session[TopView, RunsSnapshot]):
         more = f"; m shows {plural(len(answers) - 1, 'more result')}" if len(answers) > 1 else ""
         return f"{answers[0]}{more}"
 
+    def _measure(self, run: Run) -> None:
+        try:
+            measured = Measured(run.path, self._collector.source.measure(run))
+        except TrainingMonitorError as error:
+            measured = Measured(run.path, error=str(error))
+        if self._measured and self._measured.path == run.path:  # no other run was asked for since
+            self._measured = measured
+            self._ring()
+
     def _delete(self, run: Run) -> str:
+        measured = self._measured
         self._collector.source.delete(run)
-        return f"deleted {run.name}"
+        freed = f": {format_size(measured.size)}" if measured and measured.path == run.path and measured.size else ""
+        return f"deleted {run.name}{freed}"
 
     def _edit(self, command: EditVariable) -> str:
         run, variable, text = command.run, command.variable, command.text

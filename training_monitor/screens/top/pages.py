@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
 from training_monitor.runs.rows import MIB
-from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunsSnapshot, Variable
+from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunSize, RunsSnapshot, Variable
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
 from training_monitor.screens.kit.text import (
     MOST_CHARACTERS,
@@ -33,6 +33,7 @@ from training_monitor.screens.top.acts import SIGNALS, edited, with_signal
 from training_monitor.screens.top.main import problem_of, problem_says_verdict
 from training_monitor.screens.top.view import (
     BOTH,
+    Measured,
     Pane,
     Searching,
     SendSignal,
@@ -263,13 +264,31 @@ def _hit(request: SendSignal, view: TopView) -> list[list[Piece]]:
 
 
 def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
-    what = "Its progress file, its control file and its outputs beside them are gone for good."
+    goes = "Its progress file, its control file and its outputs beside them are gone for good"
+    stays = "All else beside them stays, also checkpoints"
     if run.folder is not None:
-        what = "Its folder and all that is in it, also checkpoints, are gone for good."
-    body = wrapped(what, "warn", view)
+        goes = "Its folder and all that is in it, also checkpoints, are gone for good"
+        stays = "All that is elsewhere stays"
+    measured = view.measured if view.measured and view.measured.path == run.path else Measured(run.path)
+    kept = measured.size.kept if measured.size else ()
+    body = wrapped(f"{goes}:", "warn", view)
+    body += wrapped(run.folder or run.path, "", view, "  ") + wrapped(_size_text(measured), "bold", view, "  ")
+    body += wrapped(f"{stays}{':' if kept else '.'}", "", view)
+    body += [line for path in kept for line in wrapped(path, "", view, "  ")]
     if row is not None and row.status == UNKNOWN:
         body += wrapped(f"Whether it has ended is not known. {row.reason}", "bad", view)
-    return [*body, [], *wrapped(run.folder or run.path, "", view, "  ")]
+    return body
+
+
+def _size_text(measured: Measured) -> str:
+    if measured.size is not None:
+        return format_size(measured.size)
+    return f"how much that is is not known: {measured.error}" if measured.error else "counting its files ..."
+
+
+def format_size(size: RunSize) -> str:
+    """Format the bytes and files of a run: 1.2 GiB in 14 files."""
+    return f"{format_bytes(size.bytes)} in {plural(size.files, 'file')}"
 
 
 def draw_messages(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:

@@ -20,6 +20,7 @@ from training_monitor.runs.values import (
     Message,
     Run,
     RunRow,
+    RunSize,
     RunsSnapshot,
     TreeRow,
     Usage,
@@ -78,8 +79,8 @@ class EditVariable:
     text: str
 
 
-# Do: refresh and close; open and delete a run; start, end, move by LINES and SEARCHES for WORDS, which move the windows
-# of the output, and stop-search.
+# Do: refresh and close; open, measure and delete a run; start, end, move by LINES and SEARCHES for WORDS, which move
+# the windows of the output, and stop-search.
 Command = Do | SendSignal | EditVariable
 
 
@@ -141,6 +142,15 @@ class Pane:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The size of the run with this path, or why it is not known."""
+
+    path: str
+    size: RunSize | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TopView(View):
     """The view of `top`.
 
@@ -154,7 +164,7 @@ class TopView(View):
         choice: the chosen row of a menu. variable: the selected variable in the editor.
         shown: which of OUTPUTS; panes: their windows. aside: cells scrolled off to the left.
         wraps: long lines are wrapped. searched: the last search.
-        messages: results of requests.
+        messages: results of requests. measured: the run that was measured last.
     """
 
     title: str = "top"
@@ -171,6 +181,7 @@ class TopView(View):
     wraps: bool = False
     searched: str = ""
     messages: tuple[Message, ...] = ()
+    measured: Measured | None = None
 
 
 # ---------------------------------------------------------------- filter and order

@@ -29,6 +29,22 @@ edit() {
   finish written
 }
 
+# Count the files that `delete` would remove, and the KiB that they take on the disk. The last line of `du` is its total.
+measure() {
+  enter_root
+  eval "set -- $paths"
+  for path do
+    shift
+    if [ -e "$path" ] || [ -L "$path" ]; then set -- "$@" "$path"; fi
+  done
+  [ $# -gt 0 ] || finish measured "0 0"
+  sizes=$(du -skc "$@" 2>&1) || finish failed "$sizes"
+  # shellcheck disable=SC2016
+  count=$(find "$@" ! -type d -exec sh -c 'printf "%$#s" ""' sh {} + | wc -c)
+  size=$(printf '%s\n' "$sizes" | tail -n 1)
+  finish measured "$((count)) ${size%%[!0-9]*}"
+}
+
 # Remove the run's own folder, or its $paths, unless it is or may be alive, and look whether they are gone. Where its
 # process cannot be seen from here, a run that says it is RUNNING counts as alive when its file was written within the
 # last minute, or nobody can tell.
