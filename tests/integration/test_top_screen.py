@@ -360,6 +360,10 @@ def test_an_edit_is_pending_until_the_run_answers_and_then_applied_or_refused(sc
     screen.press("C-u")
     screen.type("0.01")
     screen.press("Enter")
+    screen.shows(r"set learning_rate of alive\?", "^now +0.1$", r"^new +0.01  \(0.1 of what it was\)")
+    assert not (screen.runs / "alive" / "control.json").exists()
+    screen.type("yes")
+    screen.press("Enter")
     screen.shows(r"^> learning_rate +0.1 +0.01 +float +pending")
     edit = json.loads((screen.runs / "alive" / "control.json").read_text())["edits"]["learning_rate"]
     assert edit["value"] == "0.01"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from tests.unit.screens.top_runs import EMPTY, ROWS, SNAPSHOT, ended, identity, row, run
+from tests.unit.screens.top_runs import EMPTY, ROWS, SNAPSHOT, drawn, ended, identity, row, run
 from tests.unit.screens.top_screens import TABLES, is_change, render_top, update
 from training_monitor.runs.progress_file import MAX_VALUE
 from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
 from training_monitor.screens.kit.view import Do
-from training_monitor.screens.top.acts import SIGNALS
+from training_monitor.screens.top.acts import SIGNALS, describe_leap
 from training_monitor.screens.top.view import (
     SORTS,
     STATUS_FILTERS,
@@ -374,6 +375,51 @@ def test_an_edit_that_is_pending_is_what_the_next_one_begins_with() -> None:
 def test_what_is_not_of_the_type_is_not_sent_and_can_be_corrected(downs: int, typed: str, said: str) -> None:
     view, commands = press(START, "e", *["down"] * downs, "enter", "ctrl-u", *typed, "enter")
     assert commands == [] and (view.screen, view.message, view.typed) == ("edit", said, typed)
+
+
+LEAPS = (
+    (3e-4, 3e-3, "10 times as much"),
+    (3e-3, 3e-4, "0.1 of what it was"),
+    (32, 320, "10 times as much"),
+    (1.0, 1e300, "1e+300 times as much"),
+    (-2.0, -40.0, "20 times as much"),
+    (1.0, -1.0, "it changes its sign"),
+    (0.1, 0.0, "it becomes 0"),
+    (0, 5, "it was 0"),
+    (3e-4, 2.9e-3, ""),
+    (3e-4, 3.1e-5, ""),
+    (0.0, 0.0, ""),
+    (True, False, ""),
+    ("a", "b", ""),
+    (None, 5.0, ""),
+)
+
+
+def test_what_leaps_by_a_factor_of_ten_over_0_or_to_it_is_far(subtests: pytest.Subtests) -> None:
+    for old, new, told in LEAPS:
+        with subtests.test(old=old, new=new):
+            assert describe_leap(old, new) == told
+
+
+def test_a_value_that_is_far_from_the_present_one_is_sent_once_yes_was_typed() -> None:
+    view, commands = press(START, "e", "enter", "ctrl-u", *"0.03", "enter")
+    assert commands == [] and (view.screen, view.phrase) == ("confirm", "yes")
+    text = drawn(render_top(SNAPSHOT, view, 80, 24))
+    assert "set learning_rate of llama?" in text
+    assert re.search(r"\nnow +0.0003\nnew +0.03  \(100 times as much\)\n", text)
+    view, commands = press(view, *"yes", "enter")
+    assert commands == [EditVariable(ROWS[0].run, "learning_rate", "0.03")]
+    assert (view.screen, view.message) == ("editor", "asking llama for learning_rate = 0.03")
+    for answer in (["n", "enter"], ["escape"]):
+        view, commands = press(START, "e", "enter", "ctrl-u", *"0.03", "enter", *answer)
+        assert commands == [] and (view.screen, view.message) == ("editor", "cancelled: nothing was done")
+
+
+@pytest.mark.parametrize("later", [(ended("llama", FINISHED),), (), (row("llama", {"started_at": 5.0}),)])
+def test_a_far_value_is_not_sent_to_another_attempt_or_to_one_that_has_ended(later: tuple[RunRow, ...]) -> None:
+    view = after("e", "enter", "ctrl-u", *"0.03", "enter", *"yes")
+    view, commands = press(view, "enter", snapshot=replace(SNAPSHOT, rows=later))
+    assert commands == [] and re.search("nobody would read it|not changed: llama", view.message)
 
 
 def test_a_text_may_be_anything_also_empty() -> None:

@@ -158,12 +158,14 @@ def test_what_is_taken_back_leaves_the_screen_as_it_was(seed: int) -> None:
 def test_only_what_a_question_named_is_done_once_yes_was_typed(seed: int) -> None:
     """By a person's own memory of whom the question named and what was typed since."""
     named: set[Identity] | str | None = None
-    typed = ""
+    typed = value = ""
     for press in walk(seed)[0]:
         before, after, key = press.before, press.after, press.key
         if before.screen not in QUESTIONS and after.screen in QUESTIONS:
             named, typed = whom(press), "" if after.screen != "edit" else after.typed
             assert not isinstance(after.request, SendSignal) or {*after.request.targets} == named
+        elif before.screen == "edit" and after.screen == "confirm":
+            typed, value = "", typed
         elif before.screen in ("confirm", "edit") and key not in ("enter", "escape"):
             typed = {"backspace": typed[:-1], "ctrl-u": ""}.get(
                 key, typed + key * (len(key) == 1 and key.isprintable())
@@ -173,7 +175,9 @@ def test_only_what_a_question_named_is_done_once_yes_was_typed(seed: int) -> Non
         for command in done:
             if isinstance(command, EditVariable):
                 found = run_row(press.snapshot, command.run.path)
-                assert (command.text, f"{command.run.path} {command.variable}") == (typed, named)
+                assert before.screen == "edit" or typed == "yes"
+                text = typed if before.screen == "edit" else value
+                assert (command.text, f"{command.run.path} {command.variable}") == (text, named)
                 assert found is not None and found.run is command.run and found.status in (RUNNING, UNKNOWN)
             else:
                 assert typed.strip() == "yes" and command == before.request

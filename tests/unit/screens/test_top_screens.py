@@ -64,6 +64,7 @@ VIEWS = {
     "detail": after(START, "enter"),
     "editor": after(START, "e", "down"),
     "edit": after(START, "e", "enter", "4"),
+    "leap": after(START, "e", "enter", "ctrl-u", *"0.03", "enter", "y"),
     "output": replace(START, screen="output", panes=PANES, shown="both"),
     "searching": replace(START, screen="output", panes=(replace(PANES[0], searching=SEARCHING), PANES[1])),
     "signals": after(START, "k", "down", "down"),

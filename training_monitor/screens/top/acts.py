@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from training_monitor.core.frozen import replace
-from training_monitor.core.units import plural
+from training_monitor.core.units import known_number, plural
 from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only
 from training_monitor.runs.rows import is_same_attempt
-from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
+from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Scalar, Variable
 from training_monitor.screens.kit.view import Do, asked, cancel, opened, said
 from training_monitor.screens.top.view import (
     OUTPUTS,
@@ -37,6 +37,7 @@ SIGNALS: tuple[tuple[str, str], ...] = (
     ("USR2", "what the script makes of it"),
     ("QUIT", "end it with a core dump"),
 )
+_LEAP, _ROUNDING = 10.0, 1e-9  # the factor from which on a new value is asked for once more
 # The other signals go to the run's own process only, which ends or signals its children: a worker or a `tee` that died
 # earlier would lose its last output.
 _FOR_THE_TREE = ("KILL", "STOP", "CONT")
@@ -142,8 +143,10 @@ def _why_not_deleted(row: RunRow) -> str:
     return "it is running; end it first (k)" if row.status == RUNNING or row.is_alive else ""
 
 
-def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | Do) -> TopView:
+def confirm(view: TopView, snapshot: RunsSnapshot, request: SendSignal | EditVariable | Do) -> TopView:
     """Execute the confirmed request."""
+    if isinstance(request, EditVariable):
+        return _confirm_edit(view, snapshot, request)
     if isinstance(request, SendSignal):
         to = plural(len(request.targets), "process", "processes")
         return replace(view, message=f"sending SIG{request.signal} to {to}", todo=(request,))
@@ -208,7 +211,7 @@ def _why_not_edited(row: RunRow, variable: Variable) -> str:
 
 
 def send_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
-    """Send the typed value if it has the variable's type."""
+    """Send the typed value if it has the variable's type; ask once more if it is far from the present one."""
     row, variable = edited(view, snapshot)
     closed = replace(view, screen="editor", typed="")
     if row is None or variable is None:
@@ -216,11 +219,39 @@ def send_edit(view: TopView, snapshot: RunsSnapshot) -> TopView:
     if refusal := _why_not_edited(row, variable):
         return said(closed, refusal)
     try:
-        convert(view.typed, variable.type)
+        value = convert(view.typed, variable.type)
     except ValueError as error:
         return said(view, str(error))
-    closed = replace(closed, todo=(EditVariable(row.run, variable.name, view.typed),))
-    return said(closed, f"asking {row.run.name} for {variable.name} = {view.typed}")
+    request = EditVariable(row.run, variable.name, view.typed)
+    return asked(closed, request, PHRASE) if describe_leap(variable.value, value) else _send_value(closed, request)
+
+
+def describe_leap(old: Scalar, new: Scalar) -> str:
+    """Say how a number would leap: tenfold or more, to a tenth or less, over 0, from or to 0; else empty."""
+    before, after = known_number(old), known_number(new)
+    if before is None or after is None or before == after:
+        return ""
+    if before == 0 or after == 0:
+        return "it was 0" if before == 0 else "it becomes 0"
+    factor = after / before
+    if factor < 0:
+        return "it changes its sign"
+    if factor > _LEAP - _ROUNDING:
+        return f"{factor:.3g} times as much"
+    return f"{factor:.3g} of what it was" if factor < 1 / _LEAP + _ROUNDING else ""
+
+
+def _send_value(view: TopView, request: EditVariable) -> TopView:
+    told = f"asking {request.run.name} for {request.variable} = {request.text}"
+    return replace(view, message=told, todo=(request,))
+
+
+def _confirm_edit(view: TopView, snapshot: RunsSnapshot, request: EditVariable) -> TopView:
+    row, variable = edited(view, snapshot)
+    if row is None or variable is None or not is_same_attempt(row.run, request.run):
+        return said(view, f"not changed: {request.run.name} ended, or was started again, since it was asked for")
+    refusal = _why_not_edited(row, variable)
+    return said(view, refusal) if refusal else _send_value(view, replace(request, run=row.run))
 
 
 # ---------------------------------------------------------------- outputs

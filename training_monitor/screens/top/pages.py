@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_bytes, format_duration, format_sparkline, known_number, plural
+from training_monitor.runs.progress_file import convert
 from training_monitor.runs.rows import MIB
 from training_monitor.runs.values import UNKNOWN, Estimate, Run, RunRow, RunSize, RunsSnapshot, Variable
 from training_monitor.screens.kit.page import LABEL, fact, newest_first, page, question, wrapped
@@ -29,10 +31,11 @@ from training_monitor.screens.kit.text import (
     wrap,
 )
 from training_monitor.screens.kit.view import MARGIN, Column, Do, Frame, fit_columns, heading_line, row_line
-from training_monitor.screens.top.acts import SIGNALS, edited, with_signal
+from training_monitor.screens.top.acts import SIGNALS, describe_leap, edited, with_signal
 from training_monitor.screens.top.main import problem_of, problem_says_verdict
 from training_monitor.screens.top.view import (
     BOTH,
+    EditVariable,
     Measured,
     Pane,
     Searching,
@@ -249,6 +252,9 @@ def draw_confirm(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
         means = next(text for name, text in SIGNALS if name == request.signal)
         title = f"send SIG{request.signal} to {view.safe(request.what)}?"
         body = [*wrapped(f"SIG{request.signal}: {means}.", "warn", view), [], *_hit(request, view)]
+    elif isinstance(request, EditVariable):
+        title = f"set {view.safe(request.variable)} of {view.safe(request.run.name)}?"
+        body = _leap(request, edited(view, snapshot)[1], view)
     elif isinstance(request, Do):
         title = f"delete {view.safe(request.about.name)}?"
         body = _deleted(request.about, run_row(snapshot, request.about.path), view)
@@ -261,6 +267,16 @@ def _hit(request: SendSignal, view: TopView) -> list[list[Piece]]:
     count = len(request.names)
     told = f"It goes to {plural(count, 'process', 'processes')}{', in this order' if count > 1 else ''}:"
     return [[(told, "")], *(line for name in request.names for line in wrapped(name, "", view, "  "))]
+
+
+def _leap(request: EditVariable, variable: Variable | None, view: TopView) -> list[list[Piece]]:
+    """Format a value far from the present one beside that."""
+    if variable is None:
+        return wrapped("the variable is there no more", "warn", view)
+    with suppress(ValueError):
+        leap = describe_leap(variable.value, convert(request.text, variable.type))
+        return [*fact("now", _value(variable), view), *fact("new", f"{request.text}  ({leap})", view, style="warn")]
+    return wrapped(f"its type is {variable.type} by now", "warn", view)
 
 
 def _deleted(run: Run, row: RunRow | None, view: TopView) -> list[list[Piece]]:
