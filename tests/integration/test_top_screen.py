@@ -99,6 +99,7 @@ class TopScreen(Screen):
     def open(self, size: str = "100x30", *options: str, before: str = "", **environ: str) -> None:
         """Start it, and wait for its first rows."""
         words = (sys.executable, "-m", "training_monitor", "top", "progress", "--interval", "0.3", *options)
+        environ = {"TRAINING_MONITOR_STATE_DIR": str(self.folder / "state"), **environ}
         self.start(size, *words, before=before, **environ)
         self.shows("Run Name", "^>")
 
@@ -236,6 +237,29 @@ def test_the_mouse_selects_sorts_and_scrolls(screen: TopScreen) -> None:
     screen.press("q")
     screen.ended(0)
     assert screen.tmux("display-message", "-p", "#{mouse_any_flag}") == "0\n"
+
+
+def test_the_chosen_columns_are_there_at_the_next_start_and_a_damaged_choice_is_a_message(screen: TopScreen) -> None:
+    screen.fill()
+    screen.open()
+    screen.shows("Run Name +Status +Done")
+    screen.press("v", "Space", "Down", "Space")
+    screen.shows(r"^  \[ \] Status", r"^> \[ \] Done", "31 of 33 are shown")
+    screen.press("Enter")
+    screen.shows("Run Name +Rate", "columns kept in ")
+    screen.press("q")
+    screen.ended(0)
+    screen.tmux("kill-server")
+    screen.open()
+    screen.shows("Run Name +Rate")
+    screen.press("q")
+    screen.ended(0)
+    screen.tmux("kill-server")
+    (screen.folder / "state" / "top_columns.json").write_text("damaged")
+    screen.open("150x30")
+    screen.shows("Run Name +Status +Done", "all columns are shown: .*top_columns.json cannot be read")
+    screen.press("q")
+    screen.ended(0)
 
 
 # ---------------------------------------------------------------- signals and deleting

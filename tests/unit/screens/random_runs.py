@@ -44,6 +44,7 @@ DETOURS = [
     ["escape", "home", "k", "down", "down", "enter", *"yes"],
     ["escape", "l", "enter"],
     ["escape", "escape", "end", "c", *"yes"],
+    ["escape", "escape", "escape", "s", "s", "c", *"yes", "enter"],
     ["escape", "escape", "e", "enter", *"12"],
     ["escape", "o", "tab", "right", "/", *"run", "enter"],
     ["T", "down", "down", "k"],

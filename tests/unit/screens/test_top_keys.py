@@ -88,7 +88,7 @@ def test_a_key_asks_for_what_it_is_documented_to_do(key: str, name: str) -> None
 
 
 def test_quit_works_on_every_screen_where_nothing_is_typed(subtests: pytest.Subtests) -> None:
-    for screen in ["main", "detail", "editor", "output", "messages", "help"]:
+    for screen in ["main", "columns", "detail", "editor", "output", "messages", "help"]:
         with subtests.test(screen=screen):
             assert Do("quit") in press(replace(START, screen=screen), "q")[1]
 
@@ -192,6 +192,18 @@ def test_the_cursor_moves_and_stays_in_the_table(subtests: pytest.Subtests) -> N
 
 def test_j_and_other_letters_do_not_move_the_cursor() -> None:
     assert after("j").selected == START.selected
+
+
+def test_v_chooses_columns_that_enter_keeps_and_esc_leaves_as_they_were() -> None:
+    view = after("v", "down", " ", "end", " ")
+    assert view.screen == "columns" and view.hidden == frozenset() and view.draft == {"Progress", "Wandb URL"}
+    assert after(" ", view=view).draft == {"Progress"}
+    kept, commands = press(view, "enter")
+    assert commands == [Do("keep-columns", view.draft)] and (kept.screen, kept.hidden) == ("main", view.draft)
+    left, commands = press(after("v", " ", view=kept), "escape")
+    assert commands == [] and (left.screen, left.hidden) == ("main", view.draft)
+    assert after("v", view=kept).draft == view.draft
+    assert press(replace(READ_ONLY, screen="main"), "v", " ", "enter")[1] == [Do("keep-columns", {"Status"})]
 
 
 # ---------------------------------------------------------------- the mouse

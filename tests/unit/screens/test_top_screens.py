@@ -62,6 +62,7 @@ VIEWS = {
     "main": START,
     "tree": after(START, "t", "down", "down"),
     "detail": after(START, "enter"),
+    "columns": after(START, "v", *["down"] * 8, " ", "down"),
     "editor": after(START, "e", "down"),
     "edit": after(START, "e", "enter", "4"),
     "leap": after(START, "e", "enter", "ctrl-u", *"0.03", "enter", "y"),
@@ -297,6 +298,19 @@ def test_every_column_of_the_table_is_seen_while_it_is_scrolled_to_the_right() -
     end = render_top(SNAPSHOT, after(view, *["right"] * 99), 80, 24)
     assert end.view.across == render_top(SNAPSHOT, view, 80, 24).view.across
     assert render_top(SNAPSHOT, after(end.view, "left"), 80, 24).view.across == end.view.across - 1
+
+
+def test_hidden_columns_leave_their_room_to_others_and_the_name_stays() -> None:
+    view = after(START, "v", " ", "down", " ", "enter")
+    assert view.hidden == {"Status", "Progress"}
+    titles = shown(view).splitlines()[1]
+    assert titles.split()[:3] == ["Run", "Name", "Rate"] and "Phase" in titles
+    nothing = replace(START, hidden=frozenset(column.title for column in COLUMNS))
+    for view in (nothing, after(nothing, "right", "right")):
+        for width in (40, 80, 300):
+            frame = render_top(SNAPSHOT, view, width, 24)
+            assert [title for title, _, _ in frame.view.headings] == ["Run Name"]
+            assert misfits(frame.lines, width) == [] and "llama" in drawn(frame)
 
 
 def test_what_is_used_is_told_in_parts_of_what_may_be_used() -> None:

@@ -9,8 +9,9 @@ from training_monitor.core.units import known_number, plural
 from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_only
 from training_monitor.runs.rows import is_same_attempt
 from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Scalar, Variable
-from training_monitor.screens.kit.view import Do, asked, cancel, opened, said
+from training_monitor.screens.kit.view import Do, asked, cancel, go_back, opened, said
 from training_monitor.screens.top.view import (
+    COLUMNS,
     OUTPUTS,
     SEARCHES,
     EditVariable,
@@ -115,9 +116,13 @@ def _named(run: str, name: str, identity: Identity) -> str:
     return f"{run}: PID {identity.pid} {name}"
 
 
-def choose_signal(by: Callable[[TopView], int]) -> Act:
-    """Return an action that moves in the menu of signals."""
-    return lambda view, snapshot: replace(view, choice=max(0, min(len(SIGNALS) - 1, view.choice + by(view))))
+def move_in(rows: Sequence[object]) -> Callable[[Callable[[TopView], int]], Act]:
+    """Return a function that makes actions which move in a menu of these rows."""
+
+    def choose(by: Callable[[TopView], int]) -> Act:
+        return lambda view, snapshot: replace(view, choice=max(0, min(len(rows) - 1, view.choice + by(view))))
+
+    return choose
 
 
 def ask_once_more(view: TopView, snapshot: RunsSnapshot) -> TopView:
@@ -126,6 +131,24 @@ def ask_once_more(view: TopView, snapshot: RunsSnapshot) -> TopView:
         return cancel(view)
     request = with_signal(view.request, SIGNALS[view.choice][0])
     return replace(view, screen="confirm", request=request, phrase=PHRASE, typed="", scroll=0)
+
+
+# ---------------------------------------------------------------- columns
+
+
+def open_columns(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    """Open the choice of columns."""
+    return replace(opened(view, "columns"), choice=0, draft=view.hidden)
+
+
+def toggle_column(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    """Hide the column under the cursor, or show it again."""
+    return replace(view, draft=view.draft ^ {COLUMNS[view.choice].title})
+
+
+def keep_columns(view: TopView, snapshot: RunsSnapshot) -> TopView:
+    """Show the chosen columns, now and at the next start."""
+    return replace(go_back(view), hidden=view.draft, across=0, todo=(Do("keep-columns", view.draft),))
 
 
 # ---------------------------------------------------------------- deleting

@@ -38,8 +38,10 @@ from training_monitor.screens.kit.text import gain
 from training_monitor.screens.kit.view import Do, Frame, cancel, go_back, said
 from training_monitor.screens.top import acts
 from training_monitor.screens.top.acts import Act, on_run
+from training_monitor.screens.top.columns import keep_hidden_columns, load_hidden_columns
 from training_monitor.screens.top.main import draw_header, draw_main
 from training_monitor.screens.top.pages import (
+    draw_columns,
     draw_confirm,
     draw_detail,
     draw_editor,
@@ -50,6 +52,7 @@ from training_monitor.screens.top.pages import (
 )
 from training_monitor.screens.top.reader import OutputReader
 from training_monitor.screens.top.view import (
+    COLUMNS,
     SEARCHES,
     STATUS_FILTERS,
     TABLE,
@@ -73,7 +76,6 @@ _COLUMN_HELP = (
     ("Done Rate", "of the whole run; batches a second, a minute or an hour"),
     ("CPU", "per cent of one core, over all processes"),
     ("RAM GPU", "memory over all processes; Share: of all that there is"),
-    ("", "Left and Right scroll them, a click on a title sorts"),
 )
 
 
@@ -152,7 +154,8 @@ _MAIN: tuple[Key[Any, Any], ...] = (
     _DELETE,
     Key("Enter", "all that is known of the selected run", TABLE.open_detail, "detail"),
     Key("T", "show or hide the processes of all runs", _toggle_trees),
-    Key("S >", "sort by the next column", TABLE.next_sort(1), "sort"),
+    Key("v", "choose the columns, also for the next start", acts.open_columns, "columns"),
+    Key("S >", "sort by the next column; a click on a title by that one", TABLE.next_sort(1), "sort"),
     Key("<", "sort by the column before", TABLE.next_sort(-1)),
     Key("R", "sort the other way round", toggle("reverse")),
     REFRESH,
@@ -200,10 +203,17 @@ _SEARCH: tuple[Key[Any, Any], ...] = (
     Key("Esc", "search for nothing", change(screen="output", typed=""), "cancel"),
     *ERASES,
 )
+_COLUMNS: tuple[Key[Any, Any], ...] = (
+    Key("Space", "show or hide this column", acts.toggle_column, "show or hide"),
+    Key("Enter", "keep this choice", acts.keep_columns, "keep"),
+    Key("Esc", "leave the columns as they were", cancel, "cancel"),
+    *moves(acts.move_in(COLUMNS)),
+    QUIT,
+)
 _SIGNALS: tuple[Key[Any, Any], ...] = (
     Key("Enter", "this signal; asks once more", acts.ask_once_more, "choose"),
     Key("Esc", "send nothing", cancel, "cancel"),
-    *moves(acts.choose_signal),
+    *moves(acts.move_in(acts.SIGNALS)),
 )
 APP: App[TopView, RunsSnapshot] = App(
     TABLE,
@@ -216,6 +226,7 @@ APP: App[TopView, RunsSnapshot] = App(
         "edit": Screen(draw_editor, _EDIT, "= ", "while a value is typed", changes=True),
         "output": Screen(draw_output, _OUTPUT_KEYS, section="stdout and stderr"),
         "search": Screen(draw_output, _SEARCH, "/", "while the search is typed"),
+        "columns": Screen(draw_columns, _COLUMNS, section="the choice of columns"),
         "signals": Screen(draw_signals, _SIGNALS, section="the menu of signals", changes=True, note=_SIGNAL_NOTE),
         "confirm": Screen(
             draw_confirm, question_keys(acts.confirm), "> ", "the question before anything is done", changes=True
@@ -237,7 +248,12 @@ def run_top(collector: RunCollector, *, read_only: bool, title: str) -> None:
         TrainingMonitorError: stdin or stdout is not a usable terminal; the collector was not started.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
     """
-    run_screen(APP, _TopSession(collector), TopView(title, read_only, terminal_glyphs()))
+    try:
+        hidden = load_hidden_columns()
+    except TrainingMonitorError as error:
+        hidden = frozenset()
+        collector.tell(f"all columns are shown: {error}")
+    run_screen(APP, _TopSession(collector), TopView(title, read_only, terminal_glyphs(), hidden=hidden))
 
 
 class _TopSession(Session[TopView, RunsSnapshot]):
@@ -284,6 +300,8 @@ class _TopSession(Session[TopView, RunsSnapshot]):
             case Do("refresh"):
                 self._wanted_after = self._snapshot.timestamp
                 self._collector.refresh()
+            case Do("keep-columns", hidden):
+                self._collector.act("keep the columns", lambda: f"columns kept in {keep_hidden_columns(hidden)}")
             case Do("close"):
                 self._close_output()
             case Do("stop-search"):

@@ -33,6 +33,7 @@ from training_monitor.screens.top.view import (
     TABLE,
     Item,
     TopView,
+    columns_of,
     cores_percent,
     lay_out,
     resource_texts,
@@ -66,7 +67,7 @@ def draw_main(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
     items = TABLE.rows(snapshot, view)
     view = TABLE.scrolled(snapshot, view, items, room)
     shown = items[view.top : view.top + room]
-    layout, across, more = lay_out(shown, snapshot.usage, view)
+    layout, across, more = lay_out(shown, snapshot.usage, view, columns_of(view))
     rows = [
         table_line(item, layout, snapshot.usage, view, selected=number == view.index)
         for number, item in enumerate(shown, view.top)

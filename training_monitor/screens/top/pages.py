@@ -35,6 +35,7 @@ from training_monitor.screens.top.acts import SIGNALS, describe_leap, edited, wi
 from training_monitor.screens.top.main import problem_of, problem_says_verdict
 from training_monitor.screens.top.view import (
     BOTH,
+    COLUMNS,
     EditVariable,
     Measured,
     Pane,
@@ -172,7 +173,7 @@ def _value(variable: Variable) -> str:
 
 # ---------------------------------------------------------------- variables
 
-_COLUMNS: tuple[Column[tuple[Variable, Glyphs]], ...] = (
+_FIELDS: tuple[Column[tuple[Variable, Glyphs]], ...] = (
     Column("NAME", "<", lambda cell, width: safe(cell[0].name, cell[1])),
     Column("VALUE", "<", lambda cell, width: safe(_value(cell[0]), cell[1])),
     Column("PENDING", "<", lambda cell, width: "" if cell[0].pending is None else safe(cell[0].pending, cell[1])),
@@ -208,7 +209,7 @@ def _variable_lines(variables: Sequence[Variable], chosen: Variable | None, view
     needs = {"NAME": max(10, *(cells(each.name) for each in variables))}
     needs["VALUE"] = max(_USUAL, *(cells(view.safe(each.value)) for each in variables))
     needs["PENDING"] = max(_USUAL, *(cells(view.safe(each.pending)) for each in variables))
-    layout = fit_columns(_COLUMNS, _STEPS, view.width - MARGIN, needs, "STATE")
+    layout = fit_columns(_FIELDS, _STEPS, view.width - MARGIN, needs, "STATE")
     lines = [heading_line(layout, view)]
     for each in variables:
         base, mark = ("selected", "> ") if each is chosen else ("", "  ")
@@ -226,6 +227,22 @@ def state_of(variable: Variable) -> tuple[str, str]:
     if not variable.is_editable:
         return "read-only", "dim"
     return ("applied", "good") if variable.edit is not None else ("", "")
+
+
+# ---------------------------------------------------------------- columns
+
+
+def draw_columns(snapshot: RunsSnapshot, view: TopView) -> Frame[TopView]:
+    """Draw the columns beside the name, each with whether it is shown."""
+    body: list[Sequence[Piece]] = []
+    for number, column in enumerate(COLUMNS):
+        style, mark = ("selected", ">") if number == view.choice else ("", " ")
+        sign = " " if column.title in view.draft else "x"
+        body.append([(f"{mark} [{sign}] {column.heading or column.title}", style)])
+    count = sum(column.title not in view.draft for column in COLUMNS)
+    title = [("columns", "bold"), (f"  {count} of {len(COLUMNS)} are shown beside the name", "")]
+    at = max(0, view.choice - view.height + 2)
+    return page(replace(view, scroll=at), title, body)
 
 
 # ---------------------------------------------------------------- menu and confirmation

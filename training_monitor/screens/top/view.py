@@ -79,8 +79,8 @@ class EditVariable:
     text: str
 
 
-# Do: refresh and close; open, measure and delete a run; start, end, move by LINES and SEARCHES for WORDS, which move
-# the windows of the output, and stop-search.
+# Do: refresh and close; keep-columns with the titles of the hidden ones; open, measure and delete a run; start, end,
+# move by LINES and SEARCHES for WORDS, which move the windows of the output, and stop-search.
 Command = Do | SendSignal | EditVariable
 
 
@@ -154,13 +154,14 @@ class Measured:
 class TopView(View):
     """The view of `top`.
 
-    `screen` can also be detail, editor, edit (editor while a value is typed), output, search (output while the words
-    are typed), signals or messages.
+    `screen` can also be columns, detail, editor, edit (editor while a value is typed), output, search (output while the
+    words are typed), signals or messages.
 
     Attributes:
         across: number of the first column after the name.
         status: only runs of this status are shown.
         expanded: paths of the runs whose processes are shown.
+        hidden: titles of the columns that are not shown; draft: those while they are chosen.
         choice: the chosen row of a menu. variable: the selected variable in the editor.
         shown: which of OUTPUTS; panes: their windows. aside: cells scrolled off to the left.
         wraps: long lines are wrapped. searched: the last search.
@@ -171,6 +172,8 @@ class TopView(View):
     selected: Place = Place()
     across: int = 0
     status: str | None = None
+    hidden: frozenset[str] = frozenset()
+    draft: frozenset[str] = frozenset()
     expanded: frozenset[str] = frozenset()
     paused: bool = False
     choice: int = 0
@@ -423,8 +426,13 @@ def about_run(snapshot: RunsSnapshot, view: TopView) -> Item | None:
 # ---------------------------------------------------------------- widths and lines
 
 
+def columns_of(view: TopView) -> tuple[Column[Cell], ...]:
+    """Return the columns beside the name that are not hidden."""
+    return tuple(column for column in COLUMNS if column.title not in view.hidden)
+
+
 def lay_out(
-    items: Sequence[Item], usage: Usage, view: TopView, columns: Sequence[Column[Cell]] = COLUMNS
+    items: Sequence[Item], usage: Usage, view: TopView, columns: Sequence[Column[Cell]]
 ) -> tuple[Layout[Cell], int, bool]:
     """Choose the columns from `view.across` on, scrolled at most until the last one is visible.
 
@@ -447,7 +455,7 @@ def lay_out(
             break
         layout.append((column, its_width))
         room -= its_width + 1
-    if not layout and room > 1:
+    if columns and not layout and room > 1:
         layout = [(columns[across], room - 1)]
     return [(_NAME, name), *layout], across, across + len(layout) < len(columns)
 
@@ -458,7 +466,7 @@ def _most_across(widths: Sequence[int], room: int) -> int:
     while most and widths[most - 1] < room:
         room -= widths[most - 1] + 1
         most -= 1
-    return min(most, len(widths) - 1)
+    return max(0, min(most, len(widths) - 1))
 
 
 def _width_of(column: Column[Cell], shown: Sequence[Cell]) -> int:
