@@ -556,7 +556,17 @@ def test_the_viewer_shows_the_end_of_the_window_and_where_it_is() -> None:
 
 def test_both_outputs_share_the_screen_and_neither_is_hidden() -> None:
     text = shown(output(shown="both"))
-    assert "llama stdout" in text and "llama stderr  0%  0 B of 200 B  found" in text and "hidden" not in text
+    assert "llama stdout" in text and "llama stderr  found  0%  0 B of 200 B" in text and "hidden" not in text
+
+
+def test_what_came_of_a_search_is_seen_beside_a_long_name_on_eighty_columns() -> None:
+    snapshot = replace(SNAPSHOT, rows=(row(LONG),))
+    for pane, told in (
+        (replace(PANES[0], note="no nan before here; n searches from the end"), "no nan before here; n searches from"),
+        (replace(PANES[0], searching=SEARCHING), "24%, 1.1 GiB of 4.7 GiB searched for nan; Esc"),
+    ):
+        view = replace(output(), selected=Place(snapshot.rows[0].run.path), panes=(pane,))
+        assert told in shown(view, snapshot).splitlines()[1]
 
 
 def test_long_lines_are_cut_and_scrolled_or_broken_and_nothing_of_them_is_lost() -> None:

@@ -20,6 +20,7 @@ from training_monitor.screens.kit.text import (
     Piece,
     broken,
     cells,
+    clip_middle,
     fill,
     format_date,
     format_memory,
@@ -348,17 +349,15 @@ def _shown_panes(view: TopView) -> tuple[Pane, ...]:
 
 
 def _title(pane: Pane, snapshot: RunsSnapshot, view: TopView) -> Line:
+    """Format the line above a window: what happened in it comes before where it is, which may not fit."""
     row = run_row(snapshot, view.selected.path)
-    name = "" if row is None else f"{view.safe(row.run.name)} "
+    name = "" if row is None else f"{clip_middle(view.safe(row.run.name), view.width // 4, view.glyphs)} "
     hidden = [other.name for other in view.panes if other not in _shown_panes(view)]
+    happened = _searching_text(pane.searching) if pane.searching else pane.note or (pane.error if pane.lines else "")
     parts: list[Piece] = [(f"{name}{pane.name}", "bold")]
-    if pane.searching:
-        parts.append((f"  {view.safe(_searching_text(pane.searching))}", "warn"))
-        return rule(parts, view.width, view.glyphs)
-    parts.append((f"  {_position_text(pane)}", ""))
-    parts += [("  following", "good")] if pane.follows and pane.path and not pane.error else []
-    said = pane.note or (pane.error if pane.lines else "")
-    parts += [(f"  {view.safe(said)}", "warn")] if said else []
+    parts += [(f"  {view.safe(happened)}", "warn")] if happened else []
+    parts += [] if pane.searching else [(f"  {_position_text(pane)}", "")]
+    parts += [("  following", "good")] if pane.follows and pane.path and not pane.error and not pane.searching else []
     parts += [(f"  {GONE}", "warn")] if row is None else []
     parts += [(f"  hidden: {', '.join(hidden)} (Tab)", "dim")] if hidden else []
     parts += [(f"  from column {view.aside + 1}", "dim")] if view.aside else []
