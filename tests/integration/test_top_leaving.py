@@ -81,6 +81,7 @@ def test_ctrl_c_waits_as_long_and_a_second_one_no_longer(
     surroundings.disconnect()
     slow(sshd, 30)
     delete(screen)
+    screen.shows("deleting llama")
     screen.press("C-c")
     screen.shows("waiting at most 2 s for: delete llama")
     screen.press("C-c")

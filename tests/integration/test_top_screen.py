@@ -103,6 +103,12 @@ class TopScreen(Screen):
         self.start(size, *words, before=before, **environ)
         self.shows("Run Name", "^>")
 
+    def forget(self) -> None:
+        """End tmux, so that it can be started again."""
+        server = self.tmux("display-message", "-p", "#{pid}").strip()
+        self.tmux("kill-server")
+        assert wait_until(lambda: not Path(f"/proc/{server}").exists(), PATIENCE)
+
     def top_pid(self) -> int:
         """The number of the program that draws."""
         pane = int(self.tmux("display-message", "-p", "#{pane_pid}"))
@@ -249,12 +255,12 @@ def test_the_chosen_columns_are_there_at_the_next_start_and_a_damaged_choice_is_
     screen.shows("Run Name +Rate", "columns kept in ")
     screen.press("q")
     screen.ended(0)
-    screen.tmux("kill-server")
+    screen.forget()
     screen.open()
     screen.shows("Run Name +Rate")
     screen.press("q")
     screen.ended(0)
-    screen.tmux("kill-server")
+    screen.forget()
     (screen.folder / "state" / "top_columns.json").write_text("damaged")
     screen.open("150x30")
     screen.shows("Run Name +Status +Done", "all columns are shown: .*top_columns.json cannot be read")
