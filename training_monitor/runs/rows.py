@@ -437,6 +437,12 @@ def loss_of(row: RunRow) -> float | None:
     return None
 
 
+def status_word(row: RunRow) -> str:
+    """Return the status of a run; of one that is RUNNING and not well, the state of the verdict on it."""
+    state = row.verdict.state
+    return row.status if row.status != RUNNING or state in ("running", "unknown") else state
+
+
 def _estimate(part: Callable[[RunRow], Estimate], title: str) -> dict[str, Callable[[RunRow], Scalar]]:
     return {
         f"{title} Elapsed": lambda row: part(row).elapsed,
@@ -473,8 +479,8 @@ ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "ETA": lambda row: row.eta_seconds,
     "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
 }
-# Not in CSV files: it follows from the other columns.
-DERIVED: Mapping[str, Callable[[RunRow], Scalar]] = {"Progress": percent_done}
+# As on the screen; CSV files have what these follow from.
+DERIVED: Mapping[str, Callable[[RunRow], Scalar]] = {"Status": status_word, "Progress": percent_done}
 COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED, **DERIVED}
 
 

@@ -139,6 +139,10 @@ def test_sorting_goes_through_every_column_in_both_directions() -> None:
     assert tuple(seen) == SORTS and after(">", view=view).sort == "" and after("<").sort == SORTS[-1]
 
 
+def test_sorting_by_status_puts_runs_of_one_shown_status_together() -> None:
+    assert names(replace(START, sort="Status"))[-5:] == ["llama", "llama-val", "stalled-one", "starting", "elsewhere"]
+
+
 def test_what_is_not_known_comes_last_however_it_is_sorted() -> None:
     by_rate = replace(START, sort="Rate")
     assert names(by_rate)[0] == "llama-val" and names(replace(by_rate, reverse=True))[0] != "llama-val"

@@ -7,7 +7,15 @@ from math import floor
 
 from training_monitor.core.frozen import dataclass, replace
 from training_monitor.core.units import format_duration, format_sparkline, known_number, plural
-from training_monitor.runs.rows import COLUMNS as VALUES, MIB, filter_rows, loss_of, percent_done, sort_rows
+from training_monitor.runs.rows import (
+    COLUMNS as VALUES,
+    MIB,
+    filter_rows,
+    loss_of,
+    percent_done,
+    sort_rows,
+    status_word,
+)
 from training_monitor.runs.values import (
     CANCELED,
     FAILED,
@@ -240,14 +248,11 @@ def _status(cell: Cell, width: int) -> str:
 
 
 def status_text(row: RunRow) -> str:
-    """Return the status of a run; of one that is RUNNING and not well, the verdict on it: slow, stalled 5m."""
-    if row.status == UNKNOWN:
-        return UNKNOWN_WORD
-    state = row.verdict.state
-    if row.status != RUNNING or state in ("running", "unknown"):
-        return row.status
-    silence = known_number(row.verdict.seconds_without_step)
-    return state if state != "stalled" or silence is None else f"{state} {format_age(silence)}"
+    """Format the status of a run, with how long a stalled one has been without a step: FAILED, slow, stalled 5m."""
+    word, silence = status_word(row), known_number(row.verdict.seconds_without_step)
+    if word == "stalled" and silence is not None:
+        return f"{word} {format_age(silence)}"
+    return UNKNOWN_WORD if word == UNKNOWN else word
 
 
 def format_rate(rate: float | None) -> str:
@@ -443,13 +448,13 @@ def lay_out(
     runs = [cell for cell in shown if cell.item.node is None]
     longest = max((cells(_label(cell, _MOST_NAME)) for cell in runs), default=0)
     room = view.width - MARGIN - len(MORE)
-    first = sum(_width_of(column, runs) + 1 for column in columns if column in _FIRST)
-    name = max(_LEAST_NAME, min(longest, room - first))
+    widths = {column.title: _width_of(column, runs) for column in _FIRST if column in columns}
+    name = max(_LEAST_NAME, min(longest, room - sum(widths.values()) - len(widths)))
     room -= name
     across = min(view.across, _most_across([_width_of(column, runs) for column in columns], room)) if view.across else 0
     layout = []
     for column in columns[across:]:
-        its_width = _width_of(column, runs)
+        its_width = widths.get(column.title) or _width_of(column, runs)
         if its_width >= room:
             layout += [(column, room - 1)] if column.align == "<" and column.least < room else []
             break
