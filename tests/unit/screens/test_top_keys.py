@@ -13,8 +13,8 @@ from training_monitor.runs.progress_file import MAX_VALUE
 from training_monitor.runs.values import FINISHED, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Variable
 from training_monitor.screens.kit.view import Do
 from training_monitor.screens.top.acts import SIGNALS, describe_leap
+from training_monitor.screens.top.table import SORTS
 from training_monitor.screens.top.view import (
-    SORTS,
     STATUS_FILTERS,
     Command,
     EditVariable,

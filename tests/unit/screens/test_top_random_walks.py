@@ -16,16 +16,8 @@ from training_monitor.runs.values import PROCESS, RUNNING, UNKNOWN, RunRow
 from training_monitor.screens.kit.text import safe
 from training_monitor.screens.kit.view import Do, Frame
 from training_monitor.screens.top.acts import SIGNALS
-from training_monitor.screens.top.view import (
-    TABLE,
-    EditVariable,
-    Item,
-    SendSignal,
-    TopView,
-    run_row,
-    shown_items,
-    shown_runs,
-)
+from training_monitor.screens.top.table import TABLE
+from training_monitor.screens.top.view import EditVariable, Item, SendSignal, TopView, run_row, shown_items, shown_runs
 from training_monitor.targets.proc_stat import Identity
 
 QUESTIONS = {"signals", "confirm", "edit"}

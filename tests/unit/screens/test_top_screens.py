@@ -41,7 +41,8 @@ from training_monitor.runs.values import (
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.main import table_text
-from training_monitor.screens.top.view import COLUMNS, Measured, Pane, Place, Searching, TopView
+from training_monitor.screens.top.table import COLUMNS
+from training_monitor.screens.top.view import Measured, Pane, Place, Searching, TopView
 
 FRAMES = Path(__file__).parent / "frames"
 SEARCHING = Searching("nan", 1_234_567_890, 5_000_000_000)

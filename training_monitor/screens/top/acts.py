@@ -10,15 +10,14 @@ from training_monitor.runs.progress_file import MAX_VALUE, convert, why_read_onl
 from training_monitor.runs.rows import is_same_attempt
 from training_monitor.runs.values import KILLED, PROCESS, RUNNING, UNKNOWN, RunRow, RunsSnapshot, Scalar, Variable
 from training_monitor.screens.kit.view import Do, asked, cancel, go_back, opened, said
+from training_monitor.screens.top.table import COLUMNS, about_run
 from training_monitor.screens.top.view import (
-    COLUMNS,
     OUTPUTS,
     SEARCHES,
     EditVariable,
     Item,
     SendSignal,
     TopView,
-    about_run,
     run_row,
     shown_runs,
 )

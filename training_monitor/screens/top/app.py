@@ -51,11 +51,10 @@ from training_monitor.screens.top.pages import (
     format_size,
 )
 from training_monitor.screens.top.reader import OutputReader
+from training_monitor.screens.top.table import COLUMNS, TABLE
 from training_monitor.screens.top.view import (
-    COLUMNS,
     SEARCHES,
     STATUS_FILTERS,
-    TABLE,
     Command,
     EditVariable,
     Measured,

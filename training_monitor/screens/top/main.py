@@ -28,11 +28,9 @@ from training_monitor.screens.kit.text import (
     safe,
 )
 from training_monitor.screens.kit.view import Frame, heading_line, place_headings
-from training_monitor.screens.top.view import (
+from training_monitor.screens.top.table import (
     COLUMNS,
     TABLE,
-    Item,
-    TopView,
     columns_of,
     cores_percent,
     lay_out,
@@ -41,6 +39,7 @@ from training_monitor.screens.top.view import (
     table_line,
     whole_percent,
 )
+from training_monitor.screens.top.view import Item, TopView
 from training_monitor.targets.proc_stat import name_state
 
 _LOW, _MOST_USAGE = 13, 3  # lines
