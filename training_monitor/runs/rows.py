@@ -452,7 +452,7 @@ def _estimate(part: Callable[[RunRow], Estimate], title: str) -> dict[str, Calla
 
 
 # Title -> value. Times in seconds, CPU in per cent of one core, RAM in MB of 2**20 bytes, GPU in MiB, Rate in batches
-# a second, Progress in per cent; None is unknown.
+# a second, Done in per cent; None is unknown.
 DOCUMENTED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "Run Name": lambda row: row.run.name,
     "Status": lambda row: row.status,
@@ -480,7 +480,7 @@ ADDED: Mapping[str, Callable[[RunRow], Scalar]] = {
     "State": lambda row: None if row.verdict.state == "unknown" else row.verdict.state,
 }
 # As on the screen; CSV files have what these follow from.
-DERIVED: Mapping[str, Callable[[RunRow], Scalar]] = {"Status": status_word, "Progress": percent_done}
+DERIVED: Mapping[str, Callable[[RunRow], Scalar]] = {"Status": status_word, "Done": percent_done}
 COLUMNS: Mapping[str, Callable[[RunRow], Scalar]] = {**DOCUMENTED, **ADDED, **DERIVED}
 
 

@@ -200,8 +200,8 @@ def test_j_and_other_letters_do_not_move_the_cursor() -> None:
 
 def test_v_chooses_columns_that_enter_keeps_and_esc_leaves_as_they_were() -> None:
     view = after("v", "down", " ", "end", " ")
-    assert view.screen == "columns" and view.hidden == frozenset() and view.draft == {"Progress", "Wandb URL"}
-    assert after(" ", view=view).draft == {"Progress"}
+    assert view.screen == "columns" and view.hidden == frozenset() and view.draft == {"Done", "Wandb URL"}
+    assert after(" ", view=view).draft == {"Done"}
     kept, commands = press(view, "enter")
     assert commands == [Do("keep-columns", view.draft)] and (kept.screen, kept.hidden) == ("main", view.draft)
     left, commands = press(after("v", " ", view=kept), "escape")

@@ -39,10 +39,11 @@ from training_monitor.runs.values import (
     Variable,
 )
 from training_monitor.screens.kit.text import ASCII, UNICODE, Glyphs
+from training_monitor.screens.kit.view import Do
 from training_monitor.screens.top.acts import SIGNALS
 from training_monitor.screens.top.main import table_text
 from training_monitor.screens.top.table import COLUMNS
-from training_monitor.screens.top.view import Measured, Pane, Place, Searching, TopView
+from training_monitor.screens.top.view import EditVariable, Measured, Pane, Place, Searching, TopView
 
 FRAMES = Path(__file__).parent / "frames"
 SEARCHING = Searching("nan", 1_234_567_890, 5_000_000_000)
@@ -146,7 +147,10 @@ def hostile(text: str) -> RunsSnapshot:
 def hostile_view(screen: str, text: str, snapshot: RunsSnapshot, glyphs: Glyphs) -> TopView:
     start = TopView(text, glyphs=glyphs, selected=Place(snapshot.rows[0].run.path))
     view = after(start, *{"confirm": ["k", "enter"], "signals": ["k"]}.get(screen, []), snapshot=snapshot)
-    panes = tuple(Pane(name, text, (text, text), 1, 2, note=text, error=text) for name in ("stdout", "stderr"))
+    panes = (
+        Pane("stdout", text, (text, text), 1, 2, note=text, error=text),
+        Pane("stderr", text, (text, text), 1, 2, searching=Searching(text, 1, 2)),
+    )
     expanded = frozenset(each.run.path for each in snapshot.rows)
     said = {"message": text, "messages": (Message(NOW, text),), "panes": panes, "typed": text, "expanded": expanded}
     return replace(view, screen=screen, variable=text, shown="both", wraps=True, **said)  # type: ignore[arg-type]
@@ -162,6 +166,23 @@ def test_no_text_from_outside_breaks_a_frame(subtests: pytest.Subtests) -> None:
                     for width, height in ((80, 24), (40, 10)):
                         assert misfits(render_top(snapshot, view, width, height).lines, width) == []
                 assert misfits(table_text(snapshot, 80, glyphs), 80) == []
+
+
+def test_no_text_from_outside_breaks_a_question(subtests: pytest.Subtests) -> None:
+    for text in HOSTILE:
+        with subtests.test(text=text):
+            snapshot = hostile(text)
+            asked_of = snapshot.rows[0].run
+            start = TopView(text, selected=Place(asked_of.path), screen="confirm", phrase="yes", variable=text)
+            for request, measured in (
+                (Do("delete", asked_of), Measured(asked_of.path, RunSize(1, 2**70, (text, text)))),
+                (Do("delete", asked_of), Measured(asked_of.path, error=text)),
+                (EditVariable(asked_of, text, text), None),
+                (EditVariable(asked_of, "b", text), None),
+            ):
+                view = replace(start, request=request, measured=measured)
+                for width, height in ((80, 24), (40, 10)):
+                    assert misfits(render_top(snapshot, view, width, height).lines, width) == []
 
 
 def test_a_frame_has_exactly_the_size_of_the_terminal(subtests: pytest.Subtests) -> None:
@@ -303,7 +324,7 @@ def test_every_column_of_the_table_is_seen_while_it_is_scrolled_to_the_right() -
 
 def test_hidden_columns_leave_their_room_to_others_and_the_name_stays() -> None:
     view = after(START, "v", " ", "down", " ", "enter")
-    assert view.hidden == {"Status", "Progress"}
+    assert view.hidden == {"Status", "Done"}
     titles = shown(view).splitlines()[1]
     assert titles.split()[:3] == ["Run", "Name", "Rate"] and "Phase" in titles
     nothing = replace(START, hidden=frozenset(column.title for column in COLUMNS))

@@ -46,7 +46,7 @@ _LOW, _MOST_USAGE = 13, 3  # lines
 _BAR, _MOST_ERROR = 10, 40  # cells
 _SAID = ("stalled", "slow")  # verdicts that are problems
 # Columns that are useful in a single snapshot.
-_TITLES = frozenset("Status Progress Rate ETA Loss CPU RAM GPU Phase Epoch Batch PID".split()) | {"Run Elapsed"}
+_TITLES = frozenset("Status Done Rate ETA Loss CPU RAM GPU Phase Epoch Batch PID".split()) | {"Run Elapsed"}
 
 
 def draw_header(snapshot: RunsSnapshot, view: TopView) -> Line:

@@ -208,7 +208,7 @@ _NODE: Column[Cell] = Column("", "<", _node_text)
 # The first ones fit beside a name on a screen of 80 columns, and take its width when it is long.
 _FIRST: tuple[Column[Cell], ...] = (
     Column("Status", "<", _status, "Status", 8, 11),
-    Column("Progress", ">", _done, "Done", 4, 4),
+    Column("Done", ">", _done, "Done", 4, 4),
     Column("Rate", ">", lambda cell, width: format_rate(cell.row.rate), "Rate", 6, 8),
     _duration("ETA", 6),
     Column("Loss", ">", lambda cell, width: format_number(loss_of(cell.row)), "Loss", 5, 8),
