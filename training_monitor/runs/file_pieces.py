@@ -22,7 +22,7 @@ PIECE = 8 * 1024
 MAX_READ = 4 * BLOCK
 WINDOW = 4 * PIECE  # contains at least one line start
 _LEAST_BLOCKS = 8
-_CONTROL = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
+_CONTROL = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])"
 _ESCAPE, _ESCAPE_BYTES = regex(_CONTROL), regex(_CONTROL.encode())
 
 
