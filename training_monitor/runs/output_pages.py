@@ -91,7 +91,7 @@ class OutputPages(FilePieces):
         return spans[-1][1] if spans else self.start
 
     def show_match(self, match: Span, words: str) -> bool:
-        """Move to a line that was found. False, and the window stays, if the words are not there any more."""
+        """Move to a line that was found, and stay there. False, and nothing moves, if the words are there no more."""
 
         def show() -> bool:
             self._follow()
@@ -102,7 +102,7 @@ class OutputPages(FilePieces):
 
         if not self._do(show):
             return False
-        self.matched = match, words
+        self.matched, self.is_following = (match, words), False
         return True
 
     # ------------------------------------------------------------ moving

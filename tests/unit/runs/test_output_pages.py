@@ -313,6 +313,16 @@ class TestMatches:
         pages.scroll(1)
         assert pages.search_start("LINE 100", backwards=False) == pages.start
 
+    def test_a_match_near_the_end_stays_on_the_screen_when_the_file_grows(self, make: Make) -> None:
+        file, pages = make(numbered(100))
+        shown = pages.lines(10)
+        assert pages.show_match((len(numbered(95)), len(numbered(96))), "line 95") and pages.lines(10) == shown
+        file.add(numbered(50, 100))
+        pages.follow()
+        assert pages.lines(10) == shown and not pages.is_following
+        pages.to_end()
+        assert pages.lines(10)[-1] == "line 149"
+
     def test_a_match_that_is_not_there_any_more_moves_nothing(self, make: Make) -> None:
         file, pages = make(numbered(1000))
         pages.scroll(-500)

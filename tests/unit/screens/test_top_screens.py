@@ -46,6 +46,18 @@ from training_monitor.screens.top.table import COLUMNS
 from training_monitor.screens.top.view import EditVariable, Measured, Pane, Place, Searching, TopView
 
 FRAMES = Path(__file__).parent / "frames"
+LONG = "llama-3.1-8b-lora-r16-alpha32-warmup500-seed"
+WIDEST: dict[str, Any] = {
+    "verdict": replace(STALLED, seconds_without_step=59 * 60.0),
+    "rate": 59.9 / 60,
+    "eta_seconds": 23 * 3600.0 + 59 * 60,
+    "cpu_percent": 12_799.0,
+    "rss_bytes": 1023 * 1024 * MIB,
+    "gpu_mib": 640.0 * 1024,
+}
+LONG_NAMES = replace(
+    SNAPSHOT, rows=(row(f"{LONG}1"), row(f"{LONG}2", **WIDEST), ended(f"{LONG}3-{'x' * 90}", FINISHED), *ROWS[1:])
+)
 SEARCHING = Searching("nan", 1_234_567_890, 5_000_000_000)
 START = TopView("/data/progress", selected=Place(ROWS[0].run.path))
 PANES = (
@@ -101,6 +113,14 @@ def test_a_screen_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
                 width, height = map(int, size.split("x"))
                 recorded = (FRAMES / f"top_{name}_{size}.txt").read_text("utf-8")
                 assert shown(VIEWS[name], width=width, height=height) == recorded
+
+
+def test_a_table_of_long_names_is_drawn_as_recorded(subtests: pytest.Subtests) -> None:
+    for size in ["80x24", "118x40", "200x60"]:
+        with subtests.test(size=size):
+            width, height = map(int, size.split("x"))
+            recorded = (FRAMES / f"top_long_{size}.txt").read_text("utf-8")
+            assert shown(after(START, "t", snapshot=LONG_NAMES), LONG_NAMES, width, height) == recorded
 
 
 def test_without_unicode_the_screen_is_drawn_in_ascii() -> None:
@@ -352,17 +372,6 @@ def test_what_is_not_known_is_no_zero() -> None:
 def test_a_gpu_that_cannot_be_asked_is_no_zero_where_no_run_is_there() -> None:
     none = replace(EMPTY, usage=Usage(cpu_percent=0.0, gpu_mib=0.0), gpu_error="no nvidia-smi here")
     assert "GPU ? no nvidia-smi here" in shown(START, none)
-
-
-LONG = "llama-3.1-8b-lora-r16-alpha32-warmup500-seed"
-WIDEST: dict[str, Any] = {
-    "verdict": replace(STALLED, seconds_without_step=59 * 60.0),
-    "rate": 59.9 / 60,
-    "eta_seconds": 23 * 3600.0 + 59 * 60,
-    "cpu_percent": 12_799.0,
-    "rss_bytes": 1023 * 1024 * MIB,
-    "gpu_mib": 640.0 * 1024,
-}
 
 
 def test_long_names_and_wide_numbers_leave_room_for_what_matters_on_eighty_columns() -> None:
