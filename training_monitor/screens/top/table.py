@@ -47,7 +47,7 @@ _RATE_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))
 _LEAST_NAME, _MOST_NAME = 10, 40
 CURVE, _CURVE_CELLS = "Loss Curve", 12
 _INDENT, _LEAST_LABEL = 2, 8
-_NODE_SHARE = 4  # the name of a process takes at least one part in so many of the width
+_NODE_NAME = 0.3  # the part of the width that the name of a process takes at least
 _GIB = 2.0**30
 
 
@@ -315,7 +315,7 @@ def table_line(item: Item, layout: Layout[Cell], usage: Usage, view: TopView, *,
     cell = Cell(item, usage, view.glyphs)
     if item.node is not None:
         name, its_width = layout[0]
-        its_width = max(its_width, view.width // _NODE_SHARE)
+        its_width = max(its_width, int(view.width * _NODE_NAME))
         layout = [(name, its_width), (_NODE, max(0, view.width - MARGIN - its_width - 1))]
         return row_line(f"{cursor} ", layout, cell, {}, view, base)
     mark = "-" if item.row.run.path in view.expanded else "+" if item.row.tree else " "
