@@ -184,7 +184,7 @@ def test_stop_and_destroy_are_done_only_once_the_words_were_typed(screen: FleetS
     screen.shows("destroy requested for 2 members")
     screen.press("q")
     screen.shows("under way: wait for its alert")
-    screen.shows("2 members: it is destroyed: 30007001 .*, 30007002")
+    screen.shows("30007001 llama-00, 30007002 vision-01: it is destroyed")
     screen.press("q")
     screen.ended(0)
     assert screen.asked() == ["stop vast://30007001", "destroy vast://30007001 vast://30007002", "close"]

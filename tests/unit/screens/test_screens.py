@@ -271,8 +271,8 @@ def alert(number: int, text: str, kind: str = "rule:idle", ago: float = 60.0, **
 
 def test_alerts_of_one_kind_about_several_members_are_one_line() -> None:
     alike = [alert(number, "it idles", ago=60.0 - number) for number in range(1, 5)]
-    names = ", ".join(f"3000700{number} run-{number}" for number in range(1, 5))
-    assert told(*alike) == [f"> 02:39:01 warning 4 members: it idles: {names}"]
+    names = ", ".join(f"3000700{number} run-{number}" for number in range(1, 4))
+    assert told(*alike) == [f"> 02:39:01 warning {names} and 1 more: it idles"]
     unlike = [alert(1, "GPU at 3 %"), alert(2, "GPU at 4 %")]
     assert told(*unlike) == ["> 02:39:00 warning 2 members: 30007001 run-1: GPU at 3 %; 30007002 run-2: GPU at 4 %"]
     assert len(told(alert(1, "a"), alert(1, "a", ago=50))) == 2  # of one member, twice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from training_monitor.core.frozen import replace
-from training_monitor.core.units import format_duration, plural
+from training_monitor.core.units import format_duration, name_some, plural
 from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
 from training_monitor.fleet.rows import summarize
@@ -45,6 +45,7 @@ LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three
 _LEAST_LOG = 3
 _LEAST_CURVES, _MOST_CURVES = 4, 14
+_NAME_EACH = 40  # cells of the screen for each member that an alert names
 _NO_LOG = "no log lines yet"
 _LABEL = 12  # cells of a member's name before its log lines
 _ALERT_STYLES = {"error": "bad", "warning": "warn"}
@@ -169,11 +170,10 @@ def alert_line(
 def _who_and_what(group: Sequence[FleetAlert], names: Mapping[str, str], view: FleetView) -> tuple[str, str]:
     """Return whom alerts are about, and what they say; the same text of several members once."""
     told = [(view.safe(names.get(alert.key, alert.key)), view.safe(alert.text)) for alert in group]
-    if len(told) == 1:
-        return told[0]
     texts = {text for _, text in told}
     if len(texts) == 1:
-        return f"{len(told)} members", f"{texts.pop()}: {', '.join(name for name, _ in told)}"
+        most = max(1, view.width // _NAME_EACH)
+        return name_some([name for name, _ in told], most), texts.pop()
     return f"{len(told)} members", "; ".join(f"{name}: {text}" for name, text in told)
 
 
