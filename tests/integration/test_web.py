@@ -307,8 +307,9 @@ def test_nothing_is_stopped_without_allow_write(page: Served) -> None:
     row = page.fleet.snapshot().rows[0]
     body = json.dumps({"action": "stop", "id": _id_of(page, "llama-00"), "phrase": f"stop {row.instance_id}"}).encode()
     token = page.ask("/api/me").json["forgery_token"]
-    answer = page.ask("/api/act", f"X-Forgery-Token: {token}", method="POST", body=body)
-    assert answer.status == 403 and "--allow-write" in answer.json["error"]
+    for path in ("/api/act", "/api/acknowledge"):
+        answer = page.ask(path, f"X-Forgery-Token: {token}", method="POST", body=body)
+        assert answer.status == 403 and "--allow-write" in answer.json["error"]
 
 
 def test_a_stop_needs_its_phrase_and_the_page_s_own_token() -> None:
@@ -331,6 +332,24 @@ def test_a_stop_needs_its_phrase_and_the_page_s_own_token() -> None:
         page.fleet.start()
         assert wait_until(lambda: any(alert.kind == "stopped" for alert in page.fleet.snapshot().alerts))
         page.fleet.close()
+
+
+def test_an_alert_is_acknowledged_by_its_name_and_the_page_s_own_token() -> None:
+    with served(allow_write=True) as page:
+        token = f"X-Forgery-Token: {page.ask('/api/me').json['forgery_token']}"
+        with page.events() as events:
+            _, state = next(events)
+        event = state["alerts"][0]["event"]
+
+        def acknowledge(*headers: str, event: object = event) -> int:
+            body = json.dumps({"event": event}).encode()
+            return page.ask("/api/acknowledge", *headers, method="POST", body=body).status
+
+        assert acknowledge() == acknowledge(token, "Origin: http://evil.example") == 403
+        assert {acknowledge(token, event=each) for each in ("0" * 16, [1], None)} == {404}
+        assert not any(alert.acknowledged for alert in page.fleet.snapshot().alerts)
+        assert acknowledge(token) == 200
+        assert [alert.acknowledged for alert in page.fleet.snapshot().alerts].count(True) == 1
 
 
 def _id_of(page: Served, name: str) -> str:

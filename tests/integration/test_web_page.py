@@ -183,7 +183,7 @@ def test_a_page_says_that_it_is_cut_off_and_reconnects_by_itself(browser: Browse
         assert browser.run("return window.mark") == 1 and not browser.text("#banner")
 
 
-def test_a_stop_is_confirmed_and_its_alert_is_shown_on_every_view(browser: Browser, page: Served) -> None:
+def test_a_stop_is_confirmed_its_alert_is_shown_and_alerts_are_acknowledged(browser: Browser, page: Served) -> None:
     begin(browser, page)
     browser.run("location.hash = arguments[0]", link_to(browser, "vision-10"))
     browser.one("button.danger").click()
@@ -198,8 +198,7 @@ def test_a_stop_is_confirmed_and_its_alert_is_shown_on_every_view(browser: Brows
     browser.wait("the dialog is gone", lambda: not browser.all("dialog"))
     go(browser, "#/alerts")
     browser.wait("its alert", lambda: "it is stopped" in browser.text("main"))
-    nan = next(alert for alert in page.fleet.snapshot().alerts if alert.kind == "nan")
-    page.fleet.acknowledge({nan.identity})
+    browser.one("button[aria-label*='the loss is nan']").click()
     browser.wait("what is acknowledged", lambda: "the loss is nan (nan, acknowledged)" in browser.text("main"))
     number = int(phrase.split()[1])
     page.fleet.act("stop", [f"vast://{number}"])

@@ -30,6 +30,7 @@ from training_monitor.web.pages import (
     alerts_of,
     attempts_page,
     clean,
+    event_of,
     head_of,
     id_of,
     member_page,
@@ -201,8 +202,7 @@ class Board:
 
     def act(self, action: object, name: object, phrase: object) -> None:
         """Begin to stop or destroy a member; the result is an alert. Raises Refused."""
-        if not self.allow_write:
-            raise Refused(403, "this page only shows: start it with --allow-write to stop or destroy")
+        self._check_writable()
         if action not in ACTIONS or not isinstance(action, str) or not isinstance(name, str):
             raise Refused(400, f"expected an action ({', '.join(ACTIONS)}) and a member")
         row = _find(self.fleet.snapshot(), name)
@@ -210,6 +210,18 @@ class Board:
             raise Refused(400, "that is not the phrase to type: nothing was done")
         get_logger().info("%s was requested on the web page: %s", action, row.key)
         self.fleet.act(action, [row.key])
+
+    def acknowledge(self, event: object) -> None:
+        """Acknowledge an alert. Raises Refused."""
+        self._check_writable()
+        known = [alert.identity for alert in self.fleet.snapshot().alerts if event_of(alert) == event]
+        if not known:
+            raise Refused(404, "this alert is not among the last ones any more")
+        self.fleet.acknowledge(known)
+
+    def _check_writable(self) -> None:
+        if not self.allow_write:
+            raise Refused(403, "this page only shows: start it with --allow-write to stop, destroy or acknowledge")
 
 
 def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:

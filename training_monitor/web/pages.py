@@ -173,10 +173,16 @@ def _tiles(summary: FleetSummary) -> Iterator[tuple[str, str, str]]:
         yield "Not shown", plural(summary.hidden, "instance"), f"{format_price(price)}/h" if price else ""
 
 
+def event_of(alert: FleetAlert) -> str:
+    """Return the name of an alert in addresses and requests."""
+    return id_of(repr(alert.identity))
+
+
 def alerts_of(alerts: Sequence[FleetAlert], names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the alerts, newest first; `names` are those of the members by key."""
     return [
         {
+            "event": event_of(alert),
             "at": alert.timestamp,
             "id": id_of(alert.key) if alert.key in names else None,
             "name": clean(names.get(alert.key, alert.key)),

@@ -188,6 +188,18 @@ def _metrics(web: Web, request: Request) -> Reply:
 
 
 def _act(web: Web, request: Request) -> Reply:
+    asked = _asked(web, request)
+    web.board.act(asked.get("action"), asked.get("id"), asked.get("phrase"))
+    return json_reply({"requested": True}, 202)
+
+
+def _acknowledge(web: Web, request: Request) -> Reply:
+    web.board.acknowledge(_asked(web, request).get("event"))
+    return json_reply({"acknowledged": True})
+
+
+def _asked(web: Web, request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request that changes something. Raises Refused."""
     web.door.check_forgery(request.session, request.headers.get("x-forgery-token"))
     try:
         asked = json.loads(request.body)
@@ -195,8 +207,7 @@ def _act(web: Web, request: Request) -> Reply:
         raise Refused(400, "the body is not JSON") from None
     if not isinstance(asked, dict):
         raise Refused(400, "expected a JSON object")
-    web.board.act(asked.get("action"), asked.get("id"), asked.get("phrase"))
-    return json_reply({"requested": True}, 202)
+    return asked
 
 
 def _window(query: Mapping[str, str]) -> Window:
@@ -231,4 +242,5 @@ ROUTES: dict[str, Route] = {
     "/api/cost": Route({"GET": _cost}),
     "/metrics": Route({"GET": _metrics}),
     "/api/act": Route({"POST": _act}),
+    "/api/acknowledge": Route({"POST": _acknowledge}),
 }

@@ -17,6 +17,7 @@ from training_monitor.web.pages import (
     alerts_of,
     attempts_page,
     clean,
+    event_of,
     head_of,
     id_of,
     member_page,
@@ -98,12 +99,14 @@ def test_alerts_come_newest_first_and_lead_to_their_members() -> None:
     assert found[0]["id"] is None and found[1] == {
         "at": NOW - 300, "id": id_of("vast://30007004"), "name": "run-4", "kind": "failed", "level": "error",
         "text": "exited: container exited with 137", "ended": None, "acknowledged": False,
+        "event": event_of(SNAPSHOT.alerts[2]),
     }  # fmt: skip
 
 
 def test_an_alert_that_is_over_or_acknowledged_says_so() -> None:
     alert = replace(SNAPSHOT.alerts[1], ended=NOW - 100, acknowledged=True)
     [found] = alerts_of([alert], {})
+    assert found["event"] == event_of(SNAPSHOT.alerts[1]) != event_of(SNAPSHOT.alerts[2])
     assert (found["ended"], found["acknowledged"]) == (NOW - 100, True)
 
 

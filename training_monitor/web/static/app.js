@@ -129,7 +129,6 @@ function take(changes) {
 }
 
 function takeAlerts(alerts, isFirst) {
-  const isOpen = (alert) => alert.level !== "info" && alert.ended === null && !alert.acknowledged;
   const newest = alerts.find(isOpen), before = live.alerts.find(isOpen);
   live.alerts = alerts;
   const isSame = newest && before && newest.at === before.at && newest.text === before.text;
@@ -137,6 +136,10 @@ function takeAlerts(alerts, isFirst) {
     status.alert = newest;
     showToast();
   }
+}
+
+function isOpen(alert) {
+  return alert.level !== "info" && alert.ended === null && !alert.acknowledged;
 }
 
 function isBehind() {
@@ -580,6 +583,11 @@ function memberView(id) {
   return page;
 }
 
+async function post(path, value) {
+  const headers = { "Content-Type": "application/json", "X-Forgery-Token": me.forgery_token };
+  return ask(path, { method: "POST", headers, body: JSON.stringify(value) });
+}
+
 async function confirm(id, action) {
   const { acts, name } = await ask(`/api/member?${query({ id })}`);
   const { means, phrase } = acts[action];
@@ -591,8 +599,7 @@ async function confirm(id, action) {
     event.preventDefault();
     sure.disabled = true;
     try {
-      const headers = { "Content-Type": "application/json", "X-Forgery-Token": me.forgery_token };
-      await ask("/api/act", { method: "POST", headers, body: JSON.stringify({ action, id, phrase: typed.value }) });
+      await post("/api/act", { action, id, phrase: typed.value });
       dialog.close();
     } catch (error) {
       put(said, error.message);
@@ -623,11 +630,27 @@ function alertsView() {
       make("td", { class: "when" }, when(alert.at)),
       make("td", {}, alert.level === "info" ? "info" : alertBadge(alert.level)),
       make("th", { scope: "row" }, alert.id ? make("a", { href: `#/member/${alert.id}` }, alert.name) : alert.name || "the fleet"),
-      make("td", {}, alert.text, make("span", { class: "dim" }, ` (${stateOf(alert)})`)))));
+      make("td", {}, alert.text, make("span", { class: "dim" }, ` (${stateOf(alert)})`), acknowledgeButton(alert)))));
     put(empty, live.alerts.length ? "" : "Nothing happened so far.");
   }
 
   return { title: "Alerts", node, update };
+}
+
+function acknowledgeButton(alert) {
+  if (!me.allow_write || !isOpen(alert)) return null;
+  const label = `Acknowledge ${alert.name || "the fleet"}: ${alert.text}`;
+  const button = make("button", { type: "button", class: "small", "aria-label": label }, "Acknowledge");
+  button.onclick = async () => {
+    button.disabled = true;
+    try {
+      await post("/api/acknowledge", { event: alert.event });
+      find("main").focus({ preventScroll: true });
+    } catch (error) {
+      put(button, error.message);
+    }
+  };
+  return button;
 }
 
 function stateOf(alert) {
