@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import EPOCH, is_call
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable
-from training_monitor.core.errors import SettingsError, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.errors import TargetNotFound, TargetUnreachable, TrainingMonitorError
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember, LastLines
 from training_monitor.fleet.rows import Listed, Seen
@@ -296,3 +296,15 @@ def test_clearing_the_logs_keeps_the_rest() -> None:
 def test_what_is_no_target_or_pattern_is_refused(spec: MemberSpec) -> None:
     with pytest.raises(SettingsError):
         FleetMember(spec, FleetConfig(), (), "default")
+
+
+def test_a_target_that_is_not_there_is_no_machine_without_an_answer() -> None:
+    bench = Bench()
+    bench.look()
+    bench.member.fail(TargetNotFound('pod "trainer-0" not found', target="local"), bench.now)
+    row = bench.member.metrics(bench.now + 60)
+    assert row.missing and row.health(now=bench.now + 60).brief == "not found 1m10s"
+    bench.member.fail(TargetUnreachable("no route to host", target="local"), bench.now)
+    assert not bench.member.metrics(bench.now + 61).missing
+    bench.look()
+    assert not bench.member.metrics(bench.now).missing and bench.member.seen.error is None

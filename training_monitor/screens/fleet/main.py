@@ -102,9 +102,9 @@ def _shared(height: int, members: int, alerts: int, view: FleetView) -> tuple[in
 def table_text(
     snapshot: FleetSnapshot, width: int, glyphs: Glyphs = UNICODE, thresholds: Thresholds = _THRESHOLDS
 ) -> list[Line]:
-    """Format all members and the summary as lines of `width` cells."""
+    """Format all members, the worst first, and the summary as lines of `width` cells."""
     view = FleetView(glyphs=glyphs, width=width, index=-1, thresholds=thresholds)
-    lines = _table_lines(snapshot, view, snapshot.rows, 0)
+    lines = _table_lines(snapshot, view, TABLE.rows(snapshot, view), 0)
     summary = _summary_lines(snapshot, view, 3)
     return [*lines, *(line for line in summary if any(text.strip() for text, _ in line))]
 
