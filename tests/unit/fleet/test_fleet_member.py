@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import EPOCH, is_call
 from tests.unit.fleet.fleet_world import Machine, World, row, unreachable
-from training_monitor.core.errors import TargetNotFound, TargetUnreachable, TrainingMonitorError
+from training_monitor.core.errors import SettingsError, TargetNotFound, TargetUnreachable, TrainingMonitorError
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.member import KEPT_SAMPLES, FleetMember, LastLines
 from training_monitor.fleet.rows import Listed, Seen
@@ -303,7 +303,7 @@ def test_a_target_that_is_not_there_is_no_machine_without_an_answer() -> None:
     bench.look()
     bench.member.fail(TargetNotFound('pod "trainer-0" not found', target="local"), bench.now)
     row = bench.member.metrics(bench.now + 60)
-    assert row.missing and row.health(now=bench.now + 60).brief == "not found 1m10s"
+    assert row.missing and row.health(now=bench.now + 60).brief == "not found 1m"
     bench.member.fail(TargetUnreachable("no route to host", target="local"), bench.now)
     assert not bench.member.metrics(bench.now + 61).missing
     bench.look()
