@@ -231,6 +231,11 @@ class FleetMonitor(Engine):
         for key in dict.fromkeys(keys):
             self._actions.begin(action, key, self._members.get(key))
 
+    def recent_losses(self, key: str) -> list[float | None]:
+        """Return the losses of a member from the last hours, oldest first: cheaper than its samples."""
+        member = self._members.get(key)
+        return member.recent_losses() if member else []
+
     def acknowledge(self, identities: Collection[tuple[str, str, int]]) -> None:
         """Note that a person has taken note of alerts, by their `identity`. They stay listed, and are shown last."""
         self._record.acknowledge(identities)

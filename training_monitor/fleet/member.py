@@ -336,6 +336,10 @@ class FleetMember:
         """Return its recent samples, oldest first."""
         return self._past.all()
 
+    def recent_losses(self) -> list[float | None]:
+        """Return the losses of its recent samples, oldest first."""
+        return self._past.values("loss")
+
 
 def _was_just_written(log: NewLog | None) -> bool:
     """Return whether a recently written log has new lines; those of a first look may be old."""
@@ -403,6 +407,14 @@ class LastSamples:
             return
         self._times, self._status = self._times[kept], self._status[kept]
         self._columns = {name: column[kept] for name, column in self._columns.items()}
+
+    def values(self, name: str) -> list[float | None]:
+        """Return one value of all samples, oldest first."""
+        with self._lock:
+            column = self._columns.get(name)
+            if column is None:
+                return [None] * len(self._times)
+            return [None if value == _NOT_KNOWN else value for value in column]
 
     def all(self) -> tuple[FleetSample, ...]:
         """Return the samples, oldest first."""

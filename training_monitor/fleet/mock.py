@@ -350,7 +350,7 @@ class MockFleet(FleetMonitor):
         self._began, self._logs_after = clock.time(), -inf
         self._pending: dict[str, MockAct] = {}
         self._done: dict[str, MockAct] = {}
-        self._recent: dict[str, tuple[float, tuple[FleetSample, ...]]] = {}
+        self._recent: dict[str, dict[float, FleetSample]] = {}
         super().__init__([each.spec for each in made], config=config, clock=clock)
         self.ask_all()
 
@@ -370,13 +370,21 @@ class MockFleet(FleetMonitor):
 
     def recent(self, key: str) -> tuple[FleetSample, ...]:
         """Return the made-up samples of a member for the last two hours, oldest first."""
-        newest = self._view.timestamp - self._began
-        known_at, samples = self._recent.get(key, (None, ()))
-        if known_at == newest or key not in self._made:
-            return samples
-        samples = self._samples(self._made[key], newest, self._done.get(key))
-        self._recent[key] = newest, samples
-        return samples
+        if key not in self._made:
+            return ()
+        made, known = self._made[key], self._recent.get(key, {})
+        samples = {at: known.get(at) or self._sample(made, at) for at in self._times(made)}
+        self._recent[key] = samples
+        return tuple(samples.values())
+
+    def recent_losses(self, key: str) -> list[float | None]:
+        """Return the losses of these samples."""
+        made = self._made.get(key)
+        if made is None:
+            return []
+        act, newest = self._done.get(key), self._view.timestamp - self._began
+        ended = min(_ENDS.get(made.scenario, newest), act.at if act else newest)
+        return [None if at < made.begun else _made(made, min(at, ended)).loss for at in self._times(made)]
 
     def act(self, action: str, keys: Sequence[str]) -> None:
         """Begin to `stop` or `destroy` members, which takes two seconds."""
@@ -428,12 +436,14 @@ class MockFleet(FleetMonitor):
             kind, text = _DONE[self._done[key].action]
             self._record.add(FleetAlert(self._began + at, key, kind, text, "info"), self._members[key])
 
-    def _samples(self, made: MockMember, newest: float, act: MockAct | None) -> tuple[FleetSample, ...]:
+    def _times(self, made: MockMember) -> list[float]:
+        """Return when its samples are, in seconds since the start of the fleet: regularly, and now."""
+        newest = self._view.timestamp - self._began
         first = max(newest - RECENT_SECONDS, made.rented) // RECENT_STEP + 1
         times = [RECENT_STEP * count for count in range(int(first), int(newest // RECENT_STEP) + 1)]
-        samples = []
-        for at in times if times[-1:] == [newest] else [*times, newest]:
-            listed, seen = look_at(made, at, self._began, act, logs_after=inf)
-            when = self._began + at
-            samples.append(sample_of(metrics_of(made.spec, listed, seen, when), when))
-        return tuple(samples)
+        return times if times[-1:] == [newest] else [*times, newest]
+
+    def _sample(self, made: MockMember, at: float) -> FleetSample:
+        listed, seen = look_at(made, at, self._began, self._done.get(made.spec.key), logs_after=inf)
+        when = self._began + at
+        return sample_of(metrics_of(made.spec, listed, seen, when), when)

@@ -308,3 +308,14 @@ def test_a_target_that_is_not_there_is_no_machine_without_an_answer() -> None:
     assert not bench.member.metrics(bench.now + 61).missing
     bench.look()
     assert not bench.member.metrics(bench.now).missing and bench.member.seen.error is None
+
+
+def test_the_losses_of_the_last_hours_are_those_of_the_samples() -> None:
+    bench = Bench()
+    assert bench.member.recent_losses() == []
+    for step in (1, 2, 3):
+        bench.machine.log += f"step {step}/10 loss {step / 2}\n"
+        bench.look()
+        bench.member.sample(bench.member.metrics(bench.now), bench.now)
+    losses = bench.member.recent_losses()
+    assert losses == [each.values["loss"] for each in bench.member.recent()] and losses[-1] == 1.5

@@ -207,8 +207,12 @@ def test_two_hours_of_history_are_there_at_once_and_end_with_now() -> None:
         assert times == sorted(set(times)) and times[-1] == clock.time() and times[0] >= clock.time() - 7200.0
     full = fleet.recent(key("healthy"))
     assert len(full) > 100 and all(each.values["loss"] for each in full[-50:])
-    assert fleet.recent(key("healthy")) is full
-    assert fleet.recent("vast://1") == ()
+    clock.elapsed = 95.0
+    fleet.refresh()
+    later = fleet.recent(key("healthy"))
+    assert [each for each in later if each.timestamp < clock.time() - 60.0] == [*full[:-1]]  # made once
+    assert fleet.recent_losses(key("healthy"))[-100:] == [each.values["loss"] for each in later[-100:]]
+    assert fleet.recent("vast://1") == () and fleet.recent_losses("vast://1") == []
 
 
 def test_cleared_logs_fill_up_again() -> None:

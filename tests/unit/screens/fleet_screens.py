@@ -23,7 +23,8 @@ def keys_of(view: FleetView) -> Sequence[keys.Key]:
 
 
 def render(snapshot: FleetSnapshot, view: FleetView, width: int, height: int, recent: Recent) -> Frame[FleetView]:
-    return page.render_screen(APP, snapshot, replace(view, recent=recent), width, height)
+    view = replace(view, recent=recent, losses=lambda key: [sample.values.get("loss") for sample in recent(key)])
+    return page.render_screen(APP, snapshot, view, width, height)
 
 
 def a_command(name: str, members: Sequence[str] = ()) -> Do:

@@ -284,7 +284,8 @@ def run_fleet(
         TrainingMonitorError: stdin or stdout is not a usable terminal; the fleet was not started.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; the terminal is restored.
     """
-    view = FleetView(title, read_only, terminal_glyphs(), thresholds=thresholds, recent=fleet.recent, group=group)
+    view = FleetView(title, read_only, terminal_glyphs(), thresholds=thresholds, group=group)
+    view = replace(view, recent=fleet.recent, losses=fleet.recent_losses)
     run_screen(APP, _FleetSession(fleet), view)
 
 

@@ -33,6 +33,7 @@ from training_monitor.screens.kit.view import MARGIN, Column, Layout, Table, Vie
 
 KEPT_LINES = 500
 Recent = Callable[[str], Sequence[FleetSample]]
+Losses = Callable[[str], Sequence[float | None]]
 _Order = Callable[[TrainingMetrics, Health | None], Any]
 LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
@@ -63,7 +64,7 @@ class FleetView(View):
 
     Attributes:
         thresholds: the limits beyond which a value is worth a warning.
-        recent: returns the samples of a member by its key, oldest first.
+        recent: returns the samples of a member by its key, oldest first; losses: their losses alone.
         group: only its members are shown; None: all.
         marked: keys of members.
         asked: keys of members with a requested action, and when it was requested (the snapshot's time).
@@ -78,6 +79,7 @@ class FleetView(View):
     selected: str = ""
     thresholds: Thresholds = Thresholds()
     recent: Recent = field(default=lambda key: (), compare=False)
+    losses: Losses = field(default=lambda key: (), compare=False)
     group: str | None = None
     marked: frozenset[str] = frozenset()
     asked: tuple[tuple[str, float], ...] = ()
@@ -193,18 +195,18 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The contents of a table row: the metrics, their health, the time (epoch seconds), the glyphs and the samples."""
+    """The contents of a table row: the metrics, their health, the time (epoch seconds), the glyphs and the losses."""
 
     row: TrainingMetrics
     health: Health
     now: float
     glyphs: Glyphs
-    recent: Recent = lambda key: ()
+    losses: Losses = lambda key: ()
 
 
 def member_of(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView) -> Member:
     """Return a row with its health by the view's thresholds."""
-    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs, view.recent)
+    return Member(row, health_of(row, snapshot, view), snapshot.timestamp, view.glyphs, view.losses)
 
 
 # ---------------------------------------------------------------- cells
@@ -286,7 +288,7 @@ def _show_name(member: Member, width: int) -> str:
 
 
 def _show_trend(member: Member, width: int) -> str:
-    losses = [sample.values.get("loss") for sample in member.recent(member.row.key)]
+    losses = member.losses(member.row.key)
     return format_sparkline(losses, width, ascii=member.glyphs.ascii).rstrip() or NOT_KNOWN
 
 
