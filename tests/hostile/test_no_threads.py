@@ -98,6 +98,7 @@ def test_a_request_and_a_stream_fail_in_words(machine: Machine, services: Servic
 
 def test_the_end_of_a_job_is_seen_by_looking_where_nothing_can_wait_for_it(machine: Machine, local: Place) -> None:
     job = start_process_job("local", "sleep 600", "night")
+    assert wait_until(lambda: "sleep 600 " in local.surroundings.processes().values()), "the job has not begun"
     watch, known = ExitWatch(Site.of("local")), local.surroundings.processes()
     machine.left = 0
     watch.follow(job)
