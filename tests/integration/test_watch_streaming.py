@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.integration.conftest import Place, SshServer, Surroundings, kill, pid
 from tests.loopback.kubernetes import KubernetesApi
 from training_monitor import TrainingWatcher, start_process_job, stop_job, watch_training
 from training_monitor.core.errors import InvalidTransition
+from training_monitor.core.values import WatchedJob
 from training_monitor.logs import LogUpdate
 
 WRITER = """
@@ -329,3 +330,22 @@ def test_nobody_is_left_when_the_watching_process_is_killed(local: Place, tmp_pa
     watching.wait()
     watching.stdout.close()
     assert wait_until(lambda: not [line for line in local.surroundings.processes().values() if "sh -s" in line], 30)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["asked", "streamed"])
+def test_lines_that_were_there_before_are_no_steps_made_now(local: Place, streams: bool) -> None:
+    log = local.folder / "train.log"
+    log.write_text("".join(f"step {step}/100 loss {1 / step:.4f}\n" for step in range(1, 61)))
+    old = time.time() - 900
+    os.utime(log, (old, old))
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            watcher = TrainingWatcher("local", WatchedJob(log_file=str(log), pid=process.pid))
+            with streaming(watcher, lambda update: None) if streams else nullcontext():
+                statuses = [watcher.poll(), watcher.poll()]
+            states = [(each.verdict.state, each.step) for each in statuses if each.verdict]
+            assert states == [("stalled", 60)] * 2, [each.verdict for each in statuses]
+            silence = statuses[-1].verdict and statuses[-1].verdict.seconds_without_step
+            assert silence is not None and silence > 890
+        finally:
+            process.kill()

@@ -215,8 +215,9 @@ class WatchState:
     """Everything a watcher knows about one run: `generation` counts its starts.
 
     `looks` are its observations, kept in the store under `look_key`; the saved record contains neither them nor the
-    verdict, which follows from them. A record of another `layout` is not read. `read_again` is how much of the log's
-    end is parsed again together with an unfinished line.
+    verdict, which follows from them, nor `written_at`: when a streamed log was last written to, epoch seconds. A record
+    of another `layout` is not read. `read_again` is how much of the log's end is parsed again together with an
+    unfinished line.
     """
 
     cursor: LogCursor | None = None
@@ -226,6 +227,7 @@ class WatchState:
     ended_partial: str = ""
     job_tail: str = ""
     looks: Looks = field(default_factory=Looks, init=False)
+    written_at: float | None = field(default=None, init=False)
     look_key: str = ""
     identity: Identity | None = None
     is_running: bool | None = None
@@ -254,6 +256,13 @@ class WatchState:
         self.output = (self.output + new.text)[-KEPT_OUTPUT:]
         self.partial, self.cursor = new.partial[-KEPT_OUTPUT:], new.cursor
         return lines
+
+    def note_written(self, new: NewLog, now: float) -> None:
+        """Note when a streamed log was last written to: what comes without an age comes as it is written."""
+        if new.age is not None:
+            self.written_at = now - new.age
+        elif new.text or new.partial:
+            self.written_at = now
 
     def take_last_line(self) -> list[tuple[str, Progress]]:
         """Add the unfinished last line of a run that no longer writes, once."""
@@ -309,7 +318,12 @@ class WatchState:
         size = self.cursor.offset + len(self.partial) if self.cursor else None
         is_first = self.verdict is NOBODY_LOOKED or not self.looks.is_known(now)
         seen = observation_of(look, progress, text, now, first=is_first)
-        return seen if seen.log_size is not None else replace(seen, log_size=size)
+        age = None if self.written_at is None else max(0.0, now - self.written_at)
+        return replace(
+            seen,
+            log_size=size if seen.log_size is None else seen.log_size,
+            log_age=age if seen.log_age is None else seen.log_age,
+        )
 
     def _is_due(self, now: float, judge_every: float) -> bool:
         last = self.looks.last  # perhaps by another command

@@ -103,7 +103,7 @@ class TrainingWatcher:
     # ------------------------------------------------------------ looking
 
     def poll(self) -> TrainingStatus:
-        """Look once, in one round trip; a log that is streamed is not asked for again.
+        """Look once, in one round trip; a log that is streamed is asked for only until its beginning has come.
 
         Raises:
             JobNotFound: there is no such job.
@@ -113,7 +113,10 @@ class TrainingWatcher:
             stream = self._stream
             if stream is None:
                 self.state = self._load()
-            look = self.look(with_log=stream is None)
+            cursor = self.state.cursor
+            look = self.look(with_log=stream is None or cursor is None)
+        if stream and look.log:
+            stream.deliver(look.log, cursor, look.log_tail)
         if stream and look.is_running is False:
             stream.read_to_the_end()  # the last lines decide the verdict
         if self.job.pid is not None and self.state.identity is None:
@@ -122,7 +125,7 @@ class TrainingWatcher:
             look = self._with_last_checkpoints(look)
         self.last_look = look
         with self.lock:
-            if look.log:
+            if look.log and stream is None:
                 self.state.take_log(look.log, look.log_tail)
             self.state.open_looks(self.target, self.job, look)
             status = self.state.with_log(self.state.take_look(look, self.clock.time(), self.config))
@@ -350,7 +353,7 @@ class _Streaming:
                     return
                 cursor = watcher.state.cursor
                 for new in self._log.follow(cursor) if cursor else ():
-                    if not self._deliver(new, cursor):
+                    if not self.deliver(new, cursor):
                         break
                     cursor, came = new.cursor, True
             except TrainingMonitorError as error:
@@ -368,7 +371,7 @@ class _Streaming:
         assert look.log
         if look.log.skipped_bytes and not look.log.reset and cursor is not None:
             return False
-        return self._deliver(look.log, cursor, look.log_tail)
+        return self.deliver(look.log, cursor, look.log_tail)
 
     def read_to_the_end(self) -> None:
         """Deliver the rest of the log of a run that no longer writes, including its unfinished last line."""
@@ -382,7 +385,7 @@ class _Streaming:
                 last = self._watcher.state.take_last_line()
             self._hand_on(last)
 
-    def _deliver(self, new: NewLog, after: LogCursor | None, tail: str = "") -> bool:
+    def deliver(self, new: NewLog, after: LogCursor | None, tail: str = "") -> bool:
         """Add and deliver what came behind the cursor `after`; False if another thread has already read it."""
         watcher = self._watcher
         with self._handing:
@@ -390,6 +393,7 @@ class _Streaming:
                 if self._stopping.is_set() or watcher.state.cursor != after:
                     return False
                 lines = watcher.state.take_log(new, tail)
+                watcher.state.note_written(new, watcher.clock.time())
                 if watcher.clock.monotonic() - self._saved_at > SAVE_SECONDS:
                     watcher.save()
                     self._saved_at = watcher.clock.monotonic()

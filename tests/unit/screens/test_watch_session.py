@@ -150,21 +150,6 @@ def test_a_line_that_comes_between_two_looks_moves_the_progress_and_ends_the_sil
     assert silence(bench.shown) == 7.0
 
 
-def test_a_look_that_came_before_the_log_is_repeated_once(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.there.has_log = False
-    bench.session.status(bench.watcher.poll())
-    assert not bench.session.refresh.is_set()
-    bench.line(7)
-    assert bench.session.refresh.is_set()
-    bench.session.refresh.clear()
-    bench.there.has_log = True
-    bench.clock.sleep(20)
-    bench.session.status(bench.watcher.poll())
-    bench.line(21)
-    assert not bench.session.refresh.is_set()
-
-
 def test_the_speed_is_that_of_the_steps_where_the_log_tells_none(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     for step in range(1, 100):

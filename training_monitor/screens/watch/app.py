@@ -167,13 +167,12 @@ class WatchSession(Session[WatchView, WatchSnapshot]):
         with self._lock:
             seen = self._seen
             self._add_lines(update.line)
-            is_step = self._note_step(update.progress, update.timestamp)
-            if is_step and seen.status and seen.status.step is None:
-                self.refresh.set()  # the look came before the log: its verdict does not know of these steps
+            is_step, written_at = self._note_step(update.progress, update.timestamp), self._watcher.state.written_at
+            at = update.timestamp if written_at is None else min(update.timestamp, written_at)
             self._change(
                 progress=self._with_speed(update.progress, seen.progress.steps_per_second),
                 progress_at=update.timestamp,
-                step_at=update.timestamp if is_step else seen.step_at,
+                step_at=at if is_step else seen.step_at,
             )
 
     def event(self, event: Event) -> None:
