@@ -305,13 +305,17 @@ class FleetMember:
     def sample(self, metrics: TrainingMetrics, now: float) -> tuple[FleetSample, bool]:
         """Return the sample for the rules and whether it is new; only new ones are stored.
 
-        Of a member that does not answer, only the status in a successful listing is known.
+        Of a member that does not answer, only the status in a successful listing is known; of one that is lost, what it
+        cost, too. That is new when it is first seen.
         """
         if metrics.error is not None:
             is_listed = self.listed.lost or (self.listed.row is not None and self.listed.error is None)
             return FleetSample(now, dict.fromkeys(REPORTED), metrics.status if is_listed else None), False
         seen = self._seen_at()
-        if seen is None or metrics.status == "lost":
+        if metrics.status == "lost":
+            values = {**dict.fromkeys(REPORTED), "total_cost": metrics.total_cost}
+            return FleetSample(now, values, metrics.status), self.before is not None and self.before.status != "lost"
+        if seen is None:
             return sample_of(metrics, now), False
         sample = sample_of(metrics, seen)
         if seen == self._sampled_at:

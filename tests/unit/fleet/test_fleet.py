@@ -308,6 +308,19 @@ def test_a_refresh_adds_the_samples_of_all_in_one_call_and_reads_the_past_once()
     assert monitor.recent("nobody") == ()
 
 
+def test_that_an_instance_is_gone_is_kept_once_with_what_it_cost_and_nothing_else() -> None:
+    world, kept = World(1, 2), Kept()
+    monitor = account(world, history=kept)
+    update(monitor, world)
+    del world.rows[2]
+    for _ in range(3):
+        update(monitor, world)
+    last, gone = (each["vast://2"] for each in kept.samples if "vast://2" in each)
+    assert (last.status, gone.status, gone.timestamp) == ("running", "lost", EPOCH + 20)
+    assert {name for name, value in gone.values.items() if value is not None} == {"total_cost"}
+    assert gone.values["total_cost"] == pytest.approx(0.5, rel=0.01)
+
+
 def test_a_history_that_fails_is_told_once_and_the_rest_goes_on() -> None:
     world, kept = World(1), Kept()
     monitor = account(world, history=kept)
