@@ -180,6 +180,7 @@ def test_a_time_may_be_given_in_three_ways(cli: Cli, watched: float) -> None:
         (["--since", "yesterday"], "expected 90m"),
         (["--since", "2030-13-01"], "expected 90m"),
         (["--since", "1h", "--until", "2h"], "a time after --since"),
+        (["--cost", "--compare"], "not allowed with"),
         (["--csv", "-", "--json"], "one answer on stdout"),
         (["--csv", "-", "--jsonl", "-"], "one answer on stdout"),
         (["--csv", ""], "a file that can be written"),
@@ -202,6 +203,102 @@ def test_a_damaged_file_is_not_known_and_not_empty(cli: Cli, watched: float, fol
         )
     done = cli("7001", "--json")
     assert done.returncode == 3 and only_json(done)["kind"] == "ParseError" and "cannot be read" in done.stderr
+
+
+# ---------------------------------------------------------------- cost by day
+
+
+@pytest.fixture
+def rented(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Machines of four days: two members on one, one gone, one that costs nothing. Returns the midnights."""
+    settings = tmp_path / "settings.json"
+    groups = {"nightly": ["vast://7002#process:a", "vast://7002#process:b", "vast://7001"], "absent": ["vast://9"]}
+    settings.write_text(json.dumps({"fleet": {"groups": groups}}))
+    monkeypatch.setenv("TRAINING_MONITOR_SETTINGS", str(settings))
+    history, today = History(Store(folder)), time.localtime()
+    midnights = [
+        time.mktime((today.tm_year, today.tm_mon, today.tm_mday - ago, 0, 0, 0, 0, 0, -1)) for ago in (4, 3, 2, 1, 0)
+    ]
+    for day, at in enumerate(midnights):
+        seen = {"vast://7001": day * 1.0, "vast://7002#process:a": day * 2.0, "vast://7002#process:b": day * 2.0}
+        samples = {key: FleetSample(at, {"total_cost": total}, "running") for key, total in seen.items()}
+        if day < 3:
+            samples["vast://7003"] = FleetSample(at, {"total_cost": day * 4.0}, "lost" if day == 2 else "running")
+        history.add({**samples, "ssh://own": FleetSample(at, {"loss": 1.0}, "running")})
+    return midnights
+
+
+def date(day: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(day))
+
+
+def money(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
+    lines = [re.split(r" {2,}", line) for line in done.stdout.splitlines()]
+    return {cells[0]: cells[1:] for cells in lines}
+
+
+def test_the_cost_of_each_day_is_told_by_member_group_and_together(cli: Cli, rented: list[float]) -> None:
+    done = cli("--cost", "--until", date(rented[-1]), COLUMNS="100")
+    assert done.returncode == 0 and not done.stderr
+    assert money(done) == {
+        "MEMBER": [*(date(day)[5:] for day in rented[:-1]), "TOTAL"],
+        "ssh://own": ["-"] * 5,
+        "vast://7001": ["$1.00"] * 4 + ["$4.00"],
+        "vast://7002#process:a": ["$2.00"] * 4 + ["$8.00"],
+        "vast://7002#process:b": ["$2.00"] * 4 + ["$8.00"],
+        "vast://7003": ["$4.00", "$4.00", "-", "-", "$8.00"],
+        "group nightly": ["$3.00"] * 4 + ["$12.00"],
+        "all": ["$7.00", "$7.00", "$3.00", "$3.00", "$20.00"],
+    }
+
+
+def test_days_that_have_no_room_are_summed_in_one_column(cli: Cli, rented: list[float]) -> None:
+    done = cli("7001", "--cost", "--until", date(rented[-1]), COLUMNS="38")
+    rows = money(done)
+    assert rows["MEMBER"] == ["before", date(rented[3])[5:], "TOTAL"]
+    assert rows["vast://7001"] == rows["all"] == ["$3.00", "$1.00", "$4.00"]
+    assert all(len(line) <= 38 for line in done.stdout.splitlines())
+
+
+def test_a_sum_that_lacks_something_says_so(cli: Cli, rented: list[float], folder: str) -> None:
+    History(Store(folder)).add({"vast://7004": FleetSample(rented[3], {"total_cost": 5.0}, "running")})
+    until = date(rented[-1])
+    done = cli("--cost", "--until", until, COLUMNS="100")
+    rows = money(done)
+    assert rows["vast://7004"] == ["-"] * 5 and "+: at least" in done.stderr
+    assert rows["all"] == ["$7.00+", "$7.00+", "$3.00+", "$3.00+", "$20.00+"]
+    part = cli("7001", "--cost", "--until", until, COLUMNS="100")
+    assert money(part)["group nightly"] == ["$1.00+"] * 4 + ["$4.00+"] and "+: at least" in part.stderr
+
+
+def test_costs_as_json_have_null_for_what_is_not_known(cli: Cli, rented: list[float]) -> None:
+    told = only_json(cli("--cost", "--json", "--since", date(rented[1]), "--until", date(rented[-1])))
+    assert told["days"] == [date(day) for day in rented[1:-1]]
+    members = {each.pop("key"): each for each in told["members"]}
+    gone = {"dollars": [4.0, None, None], "at_least": [False] * 3, "total": 4.0, "total_at_least": False}
+    assert members["vast://7003"] == gone
+    assert members["ssh://own"]["total"] is None and members["ssh://own"]["total_at_least"]
+    [group] = told["groups"]
+    assert (group["name"], group["dollars"], group["total_at_least"]) == ("nightly", [3.0] * 3, False)
+    assert (told["all"]["dollars"], told["all"]["total"]) == ([7.0, 3.0, 3.0], 13.0)
+
+
+def test_without_history_there_is_no_cost(cli: Cli) -> None:
+    done = cli("--cost")
+    assert (done.returncode, done.stdout) == (0, "") and "training-monitor vast" in done.stderr
+    told = only_json(cli("--cost", "--json"))
+    assert (told["members"], told["groups"], told["all"]["total"]) == ([], [], None)
+
+
+def test_of_very_many_members_the_last_seen_are_priced_and_the_sum_says_what_it_lacks(cli: Cli, folder: str) -> None:
+    history, now = History(Store(folder)), time.time()
+    for ago in (200.0, 100.0):
+        seen = {f"vast://{number}": FleetSample(now - ago - number, {"total_cost": 1.0}) for number in range(203)}
+        history.add(seen)
+    done = cli("--cost")
+    rows = money(done)
+    assert "vast://199" in rows and "vast://200" not in rows and len(rows) == 1 + 200 + 1
+    assert "3 members last seen earlier left out" in done.stderr and rows["all"][-1] == "$0.00+"
 
 
 # ---------------------------------------------------------------- exports
@@ -237,7 +334,7 @@ def test_no_name_becomes_a_formula_or_moves_the_terminal(cli: Cli, folder: str) 
     history.add({HOSTILE: FleetSample(time.time(), {"loss": 1.0}, "+1\x1b[2J")})
     [row] = csv.DictReader(io.StringIO(cli("--csv", "-").stdout))
     assert row["member"].startswith("'=cmd") and row["status"].startswith("'+1")
-    for argv in ((), ("cmd",), ("--compare",), ("--csv", "-"), ("--jsonl", "-"), ("--json",), ("nobody",)):
+    for argv in ((), ("cmd",), ("--compare",), ("--cost",), ("--csv", "-"), ("--jsonl", "-"), ("--json",), ("nobody",)):
         done = cli(*argv)
         assert not re.search("[\x1b\u202e]", done.stdout + done.stderr), argv
     assert len(cli().stdout.splitlines()) == 2 and len(cli("cmd").stdout.splitlines()) == 4

@@ -19,7 +19,7 @@ from training_monitor.core.frozen import asdict
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
-from training_monitor.fleet.history import FIELDS, HistoryMember
+from training_monitor.fleet.history import DAY, FIELDS, HistoryMember
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, series
 
 AHEAD = 24.0  # hours of the cost projection
@@ -274,6 +274,8 @@ def _begin_lines(file: IO[str], names: Sequence[str]) -> Write:
 
 def history(args: Namespace) -> int:
     """Show, compare or export the history of the chosen members, and return the exit status."""
+    if args.since is None:
+        args.since = 0.0 if args.cost else time.time() - DAY
     _check(args)
     kept = History()
     there = kept.members()
@@ -287,13 +289,23 @@ def history(args: Namespace) -> int:
         export(kept, args, members or there)
     if exports and not args.json:
         return OK
-    if args.compare:
+    if args.cost:
+        _list_costs(kept, args, members or there)
+    elif args.compare:
         compare(kept, args, members or there)
     elif members:
         describe(kept, args, members)
     else:
         list_members(kept, args, there)
     return OK
+
+
+def _list_costs(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
+    from training_monitor.cli.cost_history import list_costs
+    from training_monitor.fleet import load_fleet_config
+
+    groups = {name: [spec.key for spec in specs] for name, specs in load_fleet_config().groups.items()}
+    list_costs(kept, args, members, groups)
 
 
 def _check(args: Namespace) -> None:

@@ -421,15 +421,16 @@ def add_history(command: CommandParser) -> None:
     command.value(
         "--since",
         "WHEN",
-        "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: %(default)s)",
+        "how long ago (90m, 1h30m, 7d), or a time (2030-01-31T12:00) (default: 24h; with --cost all that is kept)",
         type=_moment,
-        default="24h",
     )
     command.value("--until", "WHEN", "the same (default: now)", type=_moment)
     command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
     command.value("--csv", "FILE", "write the samples there; - is stdout")
     command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text")
-    command.flag("--compare", "runs side by side, also at the same step")
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument("--compare", action="store_true", help="runs side by side, also at the same step")
+    kind.add_argument("--cost", action="store_true", help="dollars a day of each member, group, and all together")
 
 
 def _moment(text: str) -> float:

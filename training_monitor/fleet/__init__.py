@@ -24,7 +24,7 @@ __all__, __getattr__, __dir__ = export_names(
         "fleet.metrics": "Health Thresholds TrainingMetrics",
         "fleet.mock": "MockFleet",
         "fleet.prometheus": "format_metrics",
-        "fleet.trends": "compare_runs project_cost trend",
+        "fleet.trends": "compare_runs cost_by_day project_cost trend",
         "fleet.values": "FleetAlert MemberSpec FleetSample FleetSnapshot FleetSummary",
     },
 )

@@ -1,4 +1,4 @@
-"""Trends of a training's samples, its projected cost, and comparisons with others. Pure.
+"""Trends of a training's samples, its projected cost, its cost by day, and comparisons with others. Pure.
 
 Samples are oldest first. The newest may be denser than old ones, so means and slopes use evenly spread points. nan and
 infinities can be the first or last value, and are ignored otherwise.
@@ -6,8 +6,10 @@ infinities can be the first or last value, and are ignored otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import fsum, isfinite, nan
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from math import fsum, inf, isfinite, nan
 
 from training_monitor.core.averages import median
 from training_monitor.core.frozen import dataclass
@@ -16,6 +18,7 @@ from training_monitor.fleet.values import FleetSample
 HOUR = 3600.0
 MOST_POINTS = 200
 COMPARED = ("step", "loss", "steps_per_second", "gpu_utilization", "total_cost")  # the fields that `compare_runs` needs
+RECENT = 300.0  # seconds: old samples are as far apart
 Points = list[tuple[float, float]]
 
 
@@ -59,6 +62,33 @@ class CostProjection:
     hours: float
     dollars: float | None
     to_completion: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was spent in a time, in dollars; None is unknown. at_least: more may have been spent than is known."""
+
+    dollars: float | None
+    at_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Rise:
+    """The total `before` at `begin` and the `total` at `end`, when the machine may be gone; dollars."""
+
+    begin: float
+    before: float
+    end: float
+    total: float
+    is_gone: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        return self.total < self.before / 2
+
+    @property
+    def dollars(self) -> float:
+        return self.total if self.is_new else max(0.0, self.total - self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +156,43 @@ def project_cost(samples: Sequence[FleetSample], *, hours: float) -> CostProject
     )
 
 
+def cost_by_day(members: Iterable[Iterable[FleetSample]], days: Sequence[float]) -> list[Cost]:
+    """Return what one machine cost on each day.
+
+    What was spent between two samples is spread evenly over the time between them. A total that falls below half of
+    what it was belongs to a new rental, which spent all of it since the sample before. One that falls less was
+    corrected, such as by a new price, and nothing was spent. A day is `at_least` so much where the machine may have
+    cost more: before its first sample if it was rented then, and after its last one unless it is gone.
+
+    Args:
+        members: the samples of each training on the machine, oldest first; they share its cost.
+        days: where the days begin, and where the last one ends: rising epoch seconds. Samples around them are used.
+    """
+    spent: list[float | None] = [None] * (len(days) - 1)
+    first, last, seconds, dollars = None, None, 0.0, 0.0
+    for rise in merge(*map(_rises, members), key=lambda each: each.begin):
+        first, last = first or rise, last or rise
+        if last.end < rise.begin:  # nobody looked until another member was seen
+            _add_rise(spent, days, _Rise(last.end, last.total, rise.begin, rise.before), last.end)
+        _add_rise(spent, days, rise, rise.begin if rise is first else max(rise.begin, last.end))
+        seconds, dollars = seconds + rise.end - rise.begin, dollars + rise.dollars
+        last = max(last, rise, key=lambda each: each.end)
+    if first is None or last is None:
+        return [Cost(None, True)] * len(spent)
+    rented, left = _rented_at(first, seconds, dollars), inf if last.is_gone else last.end + RECENT
+    return [
+        Cost(each, max(begin, rented) < min(until, first.begin) or left < until)
+        for each, begin, until in zip(spent, days, days[1:])
+    ]
+
+
+def add_costs(costs: Iterable[Cost]) -> Cost:
+    """Return the sum of costs; it is `at_least` so much if one of them is."""
+    costs = list(costs)
+    known = [each.dollars for each in costs if each.dollars is not None]
+    return Cost(fsum(known) if known else None, any(each.at_least for each in costs))
+
+
 def compare_runs(runs: Mapping[str, Sequence[FleetSample]]) -> tuple[RunComparison, ...]:
     """Compare runs, in the given order; also at the same step.
 
@@ -158,6 +225,34 @@ def series(samples: Sequence[FleetSample], field: str, cells: int, begin: float,
             share = (sample.timestamp - begin) / (end - begin) if end > begin else 0.0
             parts[min(count - 1, int(share * count))].append(value)
     return [(_mean(part) if all(map(isfinite, part)) else nan) if part else None for part in parts]
+
+
+def _rises(samples: Iterable[FleetSample]) -> Iterator[_Rise]:
+    """Yield what lies between the samples with a known total."""
+    begin, before = inf, 0.0
+    for sample in samples:
+        total, end = sample.values.get("total_cost"), sample.timestamp
+        if total is None or not isfinite(total):
+            continue
+        if begin < end:
+            yield _Rise(begin, before, end, total, sample.status == "lost")
+        begin, before = end, total
+
+
+def _rented_at(first: _Rise, seconds: float, dollars: float) -> float:
+    """Return when a machine was rented, judging by its cost in some seconds; -inf if that is unknown."""
+    if first.before <= 0:
+        return first.begin
+    return first.begin - first.before * seconds / dollars if dollars > 0 and not first.is_new else -inf
+
+
+def _add_rise(spent: list[float | None], days: Sequence[float], rise: _Rise, begin: float) -> None:
+    """Add to each day its share of what was spent since `begin`: earlier parts of the rise are counted already."""
+    for day in range(max(0, bisect_right(days, begin) - 1), len(spent)):
+        seconds = min(rise.end, days[day + 1]) - max(begin, days[day])
+        if seconds <= 0:
+            return
+        spent[day] = (spent[day] or 0.0) + rise.dollars * seconds / (rise.end - rise.begin)
 
 
 def _compare(key: str, samples: Sequence[FleetSample], losses: Points, common: float | None) -> RunComparison:

@@ -7,7 +7,17 @@ import random
 
 import pytest
 
-from training_monitor.fleet.trends import COMPARED, MOST_POINTS, compare_runs, project_cost, series, trend
+from training_monitor.fleet.trends import (
+    COMPARED,
+    MOST_POINTS,
+    Cost,
+    add_costs,
+    compare_runs,
+    cost_by_day,
+    project_cost,
+    series,
+    trend,
+)
 from training_monitor.fleet.values import FleetSample
 
 BEGIN = 1_750_000_000.0
@@ -124,6 +134,77 @@ def test_an_eta_of_an_earlier_sample_is_over() -> None:
 
 def test_an_eta_below_zero_is_none() -> None:
     assert project_cost(seen({"cost_per_hour": 1.0, "eta_seconds": -60.0}), hours=1).to_completion is None
+
+
+# ---------------------------------------------------------------- money by day
+
+DAY = 86_400.0
+DAYS = [BEGIN + DAY * number for number in range(4)]
+
+
+def totals(*seen: tuple[float, float | None], status: str | None = "running") -> list[FleetSample]:
+    """Samples of a total: (days since the beginning, dollars); the status is that of the last one."""
+    samples = [FleetSample(BEGIN + DAY * day, {"total_cost": total}, "running") for day, total in seen]
+    return [*samples[:-1], FleetSample(samples[-1].timestamp, samples[-1].values, status)]
+
+
+def by_day(*members: list[FleetSample]) -> list[tuple[float | None, bool]]:
+    costs = cost_by_day(members, DAYS)
+    return [(each.dollars if each.dollars is None else round(each.dollars, 9), each.at_least) for each in costs]
+
+
+def test_the_cost_of_a_day_is_what_the_total_rose_by() -> None:
+    seen = totals((0, 0.0), (0.25, 1.0), (0.5, 2.0), (1, 4.0), (1.5, 5.0), (2, 6.0), (3, 7.0))
+    assert by_day(seen) == [(4, False), (2, False), (1, False)]
+
+
+def test_a_rise_across_midnight_or_a_gap_is_spread_over_the_time_between() -> None:
+    assert by_day(totals((0, 0.0), (0.5, 1.0), (2.5, 9.0), (3, 9.5))) == [(3, False), (4, False), (2.5, False)]
+    unknown_between = totals((0, 0.0), (0.5, 1.0), (1, None), (1.5, math.nan), (2.5, 9.0), (3, 9.5))
+    assert by_day(unknown_between) == [(3, False), (4, False), (2.5, False)]
+
+
+def test_samples_around_the_days_count_for_the_part_within() -> None:
+    assert by_day(totals((-1, 1.0), (4, 11.0))) == [(2, False)] * 3
+
+
+def test_a_total_that_falls_below_half_is_a_new_rental_and_a_lower_one_is_a_correction() -> None:
+    assert by_day(totals((0, 0.0), (1, 10.0), (2, 1.5), (3, 2.0))) == [(10, False), (1.5, False), (0.5, False)]
+    assert by_day(totals((0, 0.0), (1, 10.0), (2, 9.0), (3, 12.0))) == [(10, False), (0, False), (3, False)]
+
+
+def test_what_is_not_known_is_not_zero() -> None:
+    for seen in ([], totals((1, None)), totals((1, 5.0)), totals((1, 5.0), (1, 5.0))):
+        assert by_day(seen) == [(None, True)] * 3
+    assert cost_by_day([], DAYS) == [Cost(None, True)] * 3
+    assert cost_by_day([totals((0, 1.0), (1, 2.0))], DAYS[:1]) == []
+
+
+def test_before_the_first_sample_it_may_have_cost_more_if_it_was_rented_then() -> None:
+    assert by_day(totals((1.5, 10.0), (2, 11.0), (3, 13.0))) == [(None, True), (1, True), (2, False)]
+    assert by_day(totals((1.5, 0.5), (2, 1.5), (3, 3.5))) == [(None, False), (1, True), (2, False)]
+    assert by_day(totals((1.5, 0.0), (2, 1.0), (3, 3.0))) == [(None, False), (1, False), (2, False)]
+    assert by_day(totals((1.5, 9.0), (2, 0.5), (3, 1.5)))[0] == (None, True), "of an earlier rental"
+    assert by_day(totals((1.5, 9.0), (2, 9.0), (3, 9.0)))[:2] == [(None, True), (0, True)]
+
+
+def test_after_the_last_sample_it_may_have_cost_more_unless_it_is_gone() -> None:
+    assert by_day(totals((0, 0.0), (1.5, 3.0))) == [(2, False), (1, True), (None, True)]
+    assert by_day(totals((0, 0.0), (1.5, 3.0), status="lost")) == [(2, False), (1, False), (None, False)]
+    assert by_day(totals((0, 0.0), (3 - 200 / DAY, 3.0)))[2][1] is False
+
+
+def test_members_on_one_machine_share_its_cost_whether_they_are_seen_at_once_or_in_turn() -> None:
+    whole = totals((0, 0.0), (0.5, 1.0), (1, 2.0), (1.5, 3.0), (2, 4.0), (2.5, 5.0), (3, 6.0))
+    assert by_day(whole, whole) == by_day(whole[:4], whole[2:]) == by_day(whole[3:], whole[:4]) == by_day(whole)
+    assert by_day(whole, whole[:1] + whole[-1:]) == by_day(whole)
+    assert by_day(whole[:2], whole[5:]) == by_day(whole[5:], whole[:2]) == by_day(whole), "what is between is known"
+
+
+def test_a_sum_is_at_least_so_much_if_one_part_is() -> None:
+    assert add_costs([Cost(1.0, False), Cost(None, False), Cost(2.0, False)]) == Cost(3.0, False)
+    assert add_costs([Cost(1.0, False), Cost(None, True)]) == Cost(1.0, True)
+    assert add_costs([Cost(None, True)]) == Cost(None, True) and add_costs([]) == Cost(None, False)
 
 
 # ---------------------------------------------------------------- side by side

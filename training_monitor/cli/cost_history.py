@@ -1,0 +1,157 @@
+"""`history --cost`: what members, groups and the fleet cost on each day."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from training_monitor.cli.columns import terminal_columns
+from training_monitor.cli.output import UNCUT, hint, print_json, print_table
+from training_monitor.core.frozen import dataclass
+from training_monitor.core.units import plural
+from training_monitor.fleet import FleetSample, History
+from training_monitor.fleet.history import DAY, HistoryMember
+from training_monitor.fleet.trends import Cost, add_costs, cost_by_day
+from training_monitor.screens.kit.text import format_total
+
+MOST_MEMBERS = 200  # the last ones seen
+MOST_DAYS = 400
+LONGEST_NAME = 24  # characters; longer names are cut where the days need the room
+READ_AT_ONCE = 7 * DAY
+RENTED = "vast://"  # any other machine has no price
+_UNKNOWN = Cost(None, True)
+Costs = Sequence[Cost]  # one a day
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The cost of a member, a group or all, by day."""
+
+    name: str
+    costs: Costs
+
+    @property
+    def total(self) -> Cost:
+        """The sum of all days."""
+        return add_costs(self.costs)
+
+
+def list_costs(
+    kept: History, args: Namespace, members: Sequence[HistoryMember], groups: Mapping[str, Collection[str]]
+) -> None:
+    """Print one line per member, one per group that has some of them, and one for all.
+
+    Args:
+        kept: the history.
+        args: of the command line, with `since` and `until`.
+        members: the last `MOST_MEMBERS` seen are read.
+        groups: the keys of the members of each.
+    """
+    members = sorted(members, key=lambda each: -each.last)
+    first = min((each.first for each in members), default=args.until)
+    days = day_bounds(min(args.until, max(first, args.since, args.until - MOST_DAYS * DAY)), args.until)
+    costs = {each.key: cost_by_day([_read(kept, each.key, days)], days) for each in members[:MOST_MEMBERS]}
+    machines = _cost_of_machines(kept, costs, days)
+    lines = [Line(key, costs[key]) for key in sorted(costs)]
+    seen = {name: keys for name, keys in groups.items() if not costs.keys().isdisjoint(keys)}
+    sums = [Line(name, _sum(machines, keys, days)) for name, keys in seen.items()]
+    together = Line("all", _sum(machines, [each.key for each in members], days))
+    if args.json:
+        told = {"members": [_told(line, "key") for line in lines], "groups": [_told(line, "name") for line in sums]}
+        print_json({"days": _names(days, "%Y-%m-%d"), **told, "all": _told(together)})
+    elif lines:
+        _print([*lines, *(Line(f"group {line.name}", line.costs) for line in sums), together], days)
+        if len(members) > MOST_MEMBERS:
+            hint(f"{plural(len(members) - MOST_MEMBERS, 'member')} last seen earlier left out; name some to see them")
+
+
+def machine_of(key: str) -> str:
+    """Return the target of a member: members on one machine share its cost."""
+    return key.partition("#")[0]
+
+
+def day_bounds(begin: float, end: float) -> list[float]:
+    """Return a time's begin, the local midnights in it, and its end; epoch seconds."""
+    bounds, day = [begin], time.localtime(begin)
+    for count in range(1, MOST_DAYS + 2):
+        midnight = time.mktime((day.tm_year, day.tm_mon, day.tm_mday + count, 0, 0, 0, 0, 0, -1))
+        if midnight >= end:
+            break
+        bounds.append(midnight)
+    return [*bounds, end]
+
+
+def _names(days: Sequence[float], form: str) -> list[str]:
+    return [time.strftime(form, time.localtime(begin)) for begin in days[:-1]]
+
+
+# ---------------------------------------------------------------- reading and adding
+
+
+def _read(kept: History, key: str, days: Sequence[float]) -> Iterator[FleetSample]:
+    """Yield the samples of some days, with those around them, a few days at a time: a month of them is large."""
+    begin, end = days[0] - DAY, days[-1] + DAY
+    while begin < end:
+        yield from kept.read(key, begin, min(begin + READ_AT_ONCE, end), fields=("total_cost",))
+        begin += READ_AT_ONCE
+
+
+def _cost_of_machines(kept: History, costs: Mapping[str, Costs], days: Sequence[float]) -> dict[str, Costs]:
+    """Return what each machine cost, read again where it has several members, which may have been seen in turn."""
+    on: dict[str, list[str]] = {}
+    for key in costs:
+        on.setdefault(machine_of(key), []).append(key)
+    return {
+        machine: costs[keys[0]] if len(keys) == 1 else cost_by_day([_read(kept, key, days) for key in keys], days)
+        for machine, keys in on.items()
+    }
+
+
+def _sum(machines: Mapping[str, Costs], keys: Iterable[str], days: Sequence[float]) -> Costs:
+    """Add up the machines of some members by day, each once; what a rented one cost is unknown if it was not read."""
+    unknown = [_UNKNOWN] * (len(days) - 1)
+    chosen = {machine: machines.get(machine, unknown) for machine in map(machine_of, keys)}
+    counted = [
+        costs
+        for machine, costs in chosen.items()
+        if machine.startswith(RENTED) or any(each.dollars is not None for each in costs)
+    ]
+    return [add_costs(costs[day] for costs in counted) for day in range(len(unknown))]
+
+
+# ---------------------------------------------------------------- showing
+
+
+def _told(line: Line, name: str = "") -> dict[str, Any]:
+    return {
+        **({name: line.name} if name else {}),
+        "dollars": [each.dollars for each in line.costs],
+        "at_least": [each.at_least for each in line.costs],
+        "total": line.total.dollars,
+        "total_at_least": line.total.at_least,
+    }
+
+
+def _print(lines: Sequence[Line], days: Sequence[float]) -> None:
+    """Print as many of the newest days as fit the terminal, and the sum of those before."""
+    longest = max(len(line.name) for line in lines)
+    widest = max([len("before"), *(len(_cell(each)) for line in lines for each in (*line.costs, line.total))])
+    fit = (terminal_columns(UNCUT) - min(longest, LONGEST_NAME)) // (widest + 2) - 1  # one is the total
+    names = _names(days, "%m-%d")
+    earlier = 0 if len(names) <= fit else len(names) - max(1, fit - 1)
+    header = ("MEMBER", *["before"] * bool(earlier), *names[earlier:], "TOTAL")
+    print_table(header, [_cells(line, earlier) for line in lines], gives_way=(0,))
+    if any(line.total.at_least and line.total.dollars is not None for line in lines):
+        hint("+: at least; not every machine was watched all the time, or its cost is not known")
+
+
+def _cells(line: Line, earlier: int) -> tuple[str, ...]:
+    before = [add_costs(line.costs[:earlier])] if earlier else []
+    return line.name, *map(_cell, (*before, *line.costs[earlier:], line.total))
+
+
+def _cell(cost: Cost) -> str:
+    """Format dollars; + is at least so much, - unknown."""
+    return "-" if cost.dollars is None else f"{format_total(cost.dollars)}{'+' if cost.at_least else ''}"
