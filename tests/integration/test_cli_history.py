@@ -149,10 +149,11 @@ def test_runs_are_compared_also_at_the_same_step(cli: Cli, watched: float) -> No
     done = cli("--compare", "7001", "7002")
     assert done.returncode == 0 and fits(done.stdout)
     rows = table(done.stdout)
-    assert rows["MEMBER"] == ["STEP", "LOSS", "BEST", "AT", "/1K", "/S", "GPU", "COST", "$/1K"]
-    assert rows["vast://7001"] == ["390", "2.05", "2.05", "2.05", "-5", "-", "90", "1.325", "0.8333"]
-    assert rows["vast://7002"][:4] == ["780", "nan", "1.25", "2.025"]
-    assert "step 390, which all have reached" in done.stderr
+    assert rows["MEMBER"] == ["LAST", "LOSS", "COST", "BEST", "STEP", "AT", "/1K", "/S", "GPU", "$/1K"]
+    assert rows["vast://7001"] == ["390", "2.05", "1.325", "2.05", "390", "2.05", "-5", "-", "90", "0.8333"]
+    assert rows["vast://7002"] == ["780", "nan", "-", "2.05", "380", "2.025", "-2.5", "-", "90", "-"]
+    assert "compared steps: up to 390, which all have reached" in done.stderr and "of each run alone" in done.stderr
+    assert "compared steps: none, since no step is known" in cli("--compare", "old", "--since", "8d").stderr
     first, second = only_json(cli("--compare", "7001", "7002", "--json"))["runs"]
     assert (first["key"], first["common_step"], first["loss_at_common_step"]) == ("vast://7001", 390, 2.05)
     assert second["last_loss"] == "nan" and second["total_cost"] is None

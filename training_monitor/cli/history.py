@@ -20,7 +20,7 @@ from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
 from training_monitor.fleet.history import DAY, FIELDS, HistoryMember
-from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, series
+from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
 AHEAD = 24.0  # hours of the cost projection
 MANY = 20  # members; for more, reading a whole day would take too long
@@ -126,7 +126,7 @@ def _cost_in_words(cost: CostProjection) -> str:
 
 
 def compare(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
-    """Print a comparison of members, also at the same step. Raises SettingsError for too many."""
+    """Print a comparison of members over the steps that all have reached. Raises SettingsError for too many."""
     if len(members) > MANY:
         raise SettingsError("--compare", f"{len(members)} members", f"the names of at most {MANY}")
     runs = compare_runs(
@@ -137,20 +137,30 @@ def compare(kept: History, args: Namespace, members: Sequence[HistoryMember]) ->
         return
     if not runs:
         return
-    header = ("MEMBER", "STEP", "LOSS", "BEST", "AT", "/1K", "/S", "GPU", "COST", "$/1K")
+    header = ("MEMBER", "LAST", "LOSS", "COST", "BEST", "STEP", "AT", "/1K", "/S", "GPU", "$/1K")
     print_table(header, [_run_cells(run) for run in runs], gives_way=(0,))
-    common = next((run.common_step for run in runs if run.common_step is not None), None)
-    at_step = "" if common is None else f"AT: the loss at step {_number('step', common)}, which all have reached; "
-    hint(f"{at_step}/1K: how the loss changes in 1000 steps; /S: steps per second; GPU: per cent")
+    hint(f"compared steps: {describe_compared(runs)}")
+    hint("LAST, LOSS, COST: of each run alone, its last step, last loss and total cost")
+    hint("BEST, STEP: the lowest loss and its step; AT: the loss at the last compared step")
+    hint("/1K: how the loss changes in 1000 steps; /S: steps per second; GPU: per cent; $/1K: dollars for 1000 steps")
 
 
 def _run_cells(run: RunComparison) -> tuple[str, ...]:
-    losses = (_number("loss", loss) for loss in (run.last_loss, run.best_loss, run.loss_at_common_step))
     change = "-" if run.loss_trend_per_1000_steps is None else f"{run.loss_trend_per_1000_steps:+.2g}"
     gpu = "-" if run.mean_gpu_utilization is None else f"{run.mean_gpu_utilization:.0f}"
-    dollars = (_number("", each) for each in (run.total_cost, run.dollars_per_1000_steps))
-    speed = _number("steps_per_second", run.median_steps_per_second)
-    return run.key, _number("step", run.last_step), *losses, change, speed, gpu, *dollars
+    return (
+        run.key,
+        _number("step", run.last_step),
+        _number("loss", run.last_loss),
+        _number("", run.total_cost),
+        _number("loss", run.best_loss),
+        _number("step", run.best_loss_step),
+        _number("loss", run.loss_at_common_step),
+        change,
+        _number("steps_per_second", run.median_steps_per_second),
+        gpu,
+        _number("", run.dollars_per_1000_steps),
+    )
 
 
 # ---------------------------------------------------------------- cells

@@ -429,7 +429,7 @@ def add_history(command: CommandParser) -> None:
     command.value("--csv", "FILE", "write the samples there; - is stdout")
     command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text")
     kind = command.add_mutually_exclusive_group()
-    kind.add_argument("--compare", action="store_true", help="runs side by side, also at the same step")
+    kind.add_argument("--compare", action="store_true", help="runs side by side, over the steps that all have reached")
     kind.add_argument("--cost", action="store_true", help="dollars a day of each member, group, and all together")
 
 

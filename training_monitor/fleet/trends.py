@@ -95,15 +95,18 @@ class _Rise:
 class RunComparison:
     """One run compared with others; None is unknown.
 
+    Its last step, last loss and total cost are about itself alone. All other values are over the steps up to
+    `common_step`, without those that were undone by going back to a checkpoint.
+
     Attributes:
         key: of the run. samples: how many there are.
         last_step, last_loss: the newest; the loss may be nan.
-        best_loss, best_loss_step: the lowest loss, and its step; steps undone by going back to a checkpoint do not
-            count. Old samples are means of five minutes.
-        loss_at_common_step, common_step: the loss at the highest step that all runs with steps have reached,
-            interpolated; None where no samples surround it.
-        median_steps_per_second, mean_gpu_utilization: over the whole time; per cent.
-        total_cost: dollars. dollars_per_1000_steps: over the observed steps.
+        total_cost: dollars.
+        common_step: the highest step that all runs with steps have reached; None without any.
+        best_loss, best_loss_step: the lowest loss, and its step. Old samples are means of five minutes.
+        loss_at_common_step: interpolated; None where no samples surround it.
+        median_steps_per_second, mean_gpu_utilization: over the steps with a sample; per cent.
+        dollars_per_1000_steps: over the observed steps.
         loss_trend_per_1000_steps: change of the loss in 1000 steps, computed like `Trend.per_hour`.
     """
 
@@ -111,13 +114,13 @@ class RunComparison:
     samples: int
     last_step: float | None
     last_loss: float | None
+    total_cost: float | None
+    common_step: float | None
     best_loss: float | None
     best_loss_step: float | None
     loss_at_common_step: float | None
-    common_step: float | None
     median_steps_per_second: float | None
     mean_gpu_utilization: float | None
-    total_cost: float | None
     dollars_per_1000_steps: float | None
     loss_trend_per_1000_steps: float | None
 
@@ -194,15 +197,23 @@ def add_costs(costs: Iterable[Cost]) -> Cost:
 
 
 def compare_runs(runs: Mapping[str, Sequence[FleetSample]]) -> tuple[RunComparison, ...]:
-    """Compare runs, in the given order; also at the same step.
+    """Compare runs, in the given order, over the steps that all of them have reached.
 
     Args:
-        runs: the samples of each, by its key.
+        runs: the samples of each, by its key. Those without a known step are not compared.
     """
-    losses = {key: _by_step(samples, "loss") for key, samples in runs.items()}
     steps = [step for samples in runs.values() if (step := _last(samples, "step")) is not None]
     common = min(steps, default=None)
-    return tuple(_compare(key, samples, losses[key], common) for key, samples in runs.items())
+    return tuple(_compare(key, samples, common) for key, samples in runs.items())
+
+
+def describe_compared(runs: Sequence[RunComparison]) -> str:
+    """Describe which steps of some runs were compared."""
+    common = next((run.common_step for run in runs if run.common_step is not None), None)
+    if common is None:
+        return "none, since no step is known"
+    without = sum(run.last_step is None for run in runs)
+    return f"up to {common:.0f}, which all{' with a known step' if without else ''} have reached"
 
 
 def series(samples: Sequence[FleetSample], field: str, cells: int, begin: float, end: float) -> list[float | None]:
@@ -255,12 +266,14 @@ def _add_rise(spent: list[float | None], days: Sequence[float], rise: _Rise, beg
         spent[day] = (spent[day] or 0.0) + rise.dollars * seconds / (rise.end - rise.begin)
 
 
-def _compare(key: str, samples: Sequence[FleetSample], losses: Points, common: float | None) -> RunComparison:
+def _compare(key: str, samples: Sequence[FleetSample], common: float | None) -> RunComparison:
     seen = [loss for sample in samples if (loss := sample.values.get("loss")) is not None]
-    best = min(losses, key=lambda point: point[1], default=None)
-    speeds = [speed for _, speed in _spread(_points(samples, "steps_per_second"))]
-    used = [share for _, share in _spread(_points(samples, "gpu_utilization"))]
-    costs = _by_step(samples, "total_cost")
+    losses = _by_step(samples, "loss")
+    compared = _until(losses, common)
+    best = min(compared, key=lambda point: point[1], default=None)
+    speeds = [speed for _, speed in _spread(_until(_by_step(samples, "steps_per_second"), common))]
+    used = [share for _, share in _spread(_until(_by_step(samples, "gpu_utilization"), common))]
+    costs = _until(_by_step(samples, "total_cost"), common)
     steps_seen = costs[-1][0] - costs[0][0] if costs else 0.0
     spent = costs[-1][1] - costs[0][1] if costs else 0.0
     return RunComparison(
@@ -268,16 +281,21 @@ def _compare(key: str, samples: Sequence[FleetSample], losses: Points, common: f
         samples=len(samples),
         last_step=_last(samples, "step"),
         last_loss=seen[-1] if seen else None,
-        best_loss=best[1] if best else min((loss for loss in seen if isfinite(loss)), default=None),
+        total_cost=_last(samples, "total_cost"),
+        common_step=common,
+        best_loss=best[1] if best else None,
         best_loss_step=best[0] if best else None,
         loss_at_common_step=None if common is None else _value_at(losses, common),
-        common_step=common,
         median_steps_per_second=median(speeds) if speeds else None,
         mean_gpu_utilization=_mean(used) if used else None,
-        total_cost=_last(samples, "total_cost"),
         dollars_per_1000_steps=_times(spent, 1000.0 / steps_seen) if steps_seen > 0 and spent >= 0 else None,
-        loss_trend_per_1000_steps=_times(_slope(_spread(losses)), 1000.0),
+        loss_trend_per_1000_steps=_times(_slope(_spread(compared)), 1000.0),
     )
+
+
+def _until(points: Points, step: float | None) -> Points:
+    """Return the points up to a step; none where it is unknown."""
+    return [] if step is None else [point for point in points if point[0] <= step]
 
 
 def _last(samples: Sequence[FleetSample], field: str) -> float | None:

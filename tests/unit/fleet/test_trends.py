@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import fields
 
 import pytest
 
@@ -14,6 +15,7 @@ from training_monitor.fleet.trends import (
     add_costs,
     compare_runs,
     cost_by_day,
+    describe_compared,
     project_cost,
     series,
     trend,
@@ -236,7 +238,7 @@ def test_runs_are_compared_at_the_highest_step_that_all_have_reached() -> None:
     assert (slow.last_step, fast.last_step) == (300, 1200) and slow.common_step == fast.common_step == 300
     assert slow.loss_at_common_step == slow.last_loss == pytest.approx(3.7)
     assert fast.loss_at_common_step == pytest.approx(2.7)  # between the samples at 280 and 320
-    assert fast.best_loss == pytest.approx(1.8) and fast.best_loss_step == 1200
+    assert fast.best_loss == pytest.approx(2.72) and fast.best_loss_step == 280
     assert (slow.median_steps_per_second, slow.mean_gpu_utilization, slow.samples) == (1, pytest.approx(90), 31)
     assert slow.dollars_per_1000_steps == pytest.approx(1) and fast.dollars_per_1000_steps == pytest.approx(0.25)
     assert slow.total_cost == pytest.approx(1.3)
@@ -284,6 +286,32 @@ def test_steps_that_cost_nothing_known_or_were_not_made_have_no_price() -> None:
     assert standing.dollars_per_1000_steps is None and refunded.dollars_per_1000_steps is None
 
 
-def test_a_loss_without_steps_has_a_best_value_and_no_step() -> None:
+def test_a_loss_without_steps_is_not_compared() -> None:
     [found] = compare_runs({"run": seen({"loss": 3.0}, {"loss": 2.0}, {"loss": 2.5})})
-    assert (found.best_loss, found.best_loss_step, found.common_step, found.last_loss) == (2, None, None, 2.5)
+    assert (found.best_loss, found.best_loss_step, found.common_step, found.last_loss) == (None, None, None, 2.5)
+
+
+def test_what_a_run_did_after_the_others_changes_nothing_that_is_compared() -> None:
+    short = run(2, 31)
+    late = {"step": 900, "loss": 0.1, "steps_per_second": 9.0, "gpu_utilization": 1.0, "total_cost": 50.0}
+    longer = [*short, FleetSample(short[-1].timestamp + 10, late)]
+    whole, more = compare_runs({"short": short, "longer": longer})
+    alone = {"key", "samples", "last_step", "last_loss", "total_cost"}
+    for name in {field.name for field in fields(whole)} - alone:
+        assert getattr(more, name) == getattr(whole, name) is not None, name
+    assert (more.last_step, more.last_loss, more.total_cost) == (900, 0.1, 50.0)
+    assert (whole.best_loss_step, whole.last_step, whole.total_cost) == (600, 600, pytest.approx(1.3))
+
+
+def test_steps_that_were_undone_are_not_compared() -> None:
+    [found] = compare_runs({"run": [*run(9, 51, first=100), *run(1, 11, first=100)]})
+    assert (found.median_steps_per_second, found.common_step) == (1, 200)
+
+
+def test_which_steps_were_compared_is_told() -> None:
+    both = compare_runs({"slow": run(1, 31), "fast": run(4, 31)})
+    assert describe_compared(both) == "up to 300, which all have reached"
+    one = compare_runs({"nothing": [], "other": run(1, 3)})
+    assert describe_compared(one) == "up to 20, which all with a known step have reached"
+    none = compare_runs({"nothing": [], "loss": seen({"loss": 3.0})})
+    assert describe_compared(none) == describe_compared([]) == "none, since no step is known"

@@ -9,7 +9,7 @@ from training_monitor.core.regex import regex
 from training_monitor.core.units import format_duration, plural
 from training_monitor.fleet.attention import group_alerts
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.trends import RunComparison, compare_runs
+from training_monitor.fleet.trends import RunComparison, compare_runs, describe_compared
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
 from training_monitor.screens.fleet.facts import Body, curve, curves_of, facts_of, words_of
 from training_monitor.screens.fleet.main import alert_line, at_least, member_names, summary_of
@@ -40,9 +40,10 @@ from training_monitor.screens.kit.view import Column, Frame, Layout, fit_columns
 
 _CHARTS = 10  # lines
 _CURVE = "LOSS SO FAR"
+_ALONE = f"of each alone: LAST STEP, LAST LOSS, TOTAL, {_CURVE}; SAME STEP: the loss at the last compared step"
 _STEPS = """
-    MEMBER 8, LOSS 6, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, STEP 7, BEST 6, $/1K 7, GPU% 4, MEMBER 14, TOTAL 7,
-    TREND/1K 8, AT STEP 7, MEMBER 28
+    MEMBER 8, LAST LOSS 9, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, LAST STEP 9, BEST 6, $/1K 7, MEMBER 14, GPU% 4,
+    TOTAL 7, TREND/1K 8, AT STEP 7, MEMBER 28
 """
 MEANS = {
     "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
@@ -97,15 +98,15 @@ def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
 
 _COLUMNS: tuple[Column[_Compared], ...] = (
     Column("MEMBER", "<", lambda each, width: safe(each.name, each.glyphs)),
-    _of("STEP", lambda run: _step(run.last_step)),
-    _of("LOSS", lambda run: format_number(run.last_loss)),
+    _of("LAST STEP", lambda run: _step(run.last_step)),
+    _of("LAST LOSS", lambda run: format_number(run.last_loss)),
+    _of("TOTAL", lambda run: format_total(run.total_cost)),
     _of("BEST", lambda run: format_number(run.best_loss)),
     _of("AT STEP", lambda run: _step(run.best_loss_step)),
     _of("SAME STEP", lambda run: format_number(run.loss_at_common_step)),
     _of("TREND/1K", lambda run: format_number(run.loss_trend_per_1000_steps)),
     _of("STEPS/S", lambda run: format_number(run.median_steps_per_second)),
     _of("GPU%", lambda run: format_percent(run.mean_gpu_utilization)),
-    _of("TOTAL", lambda run: format_total(run.total_cost)),
     _of("$/1K", lambda run: format_price(run.dollars_per_1000_steps)),
     Column(_CURVE, "<", lambda each, width: curve(each.losses, width, each.glyphs)),
 )
@@ -114,7 +115,7 @@ _COLUMNS: tuple[Column[_Compared], ...] = (
 def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw the marked members, one per line, with their remembered values.
 
-    SAME STEP is the loss at the highest step that all of them have reached.
+    The last step, last loss, total cost and curve are of each alone, all else is of the steps that all have reached.
     """
     names = {row.key: label(row) for row in marked_rows(snapshot, view)}
     samples = {key: view.recent(key) for key in names}
@@ -126,9 +127,9 @@ def draw_comparison(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView
     for run in runs:
         losses = [sample.values.get("loss") for sample in samples[run.key]]
         body.append(row_line("", layout, _Compared(names[run.key], run, losses, view.glyphs), styles, view))
-    common = next((run.common_step for run in runs if run.common_step is not None), None)
-    reached = "no step was reached by all" if common is None else f"SAME STEP: the loss at step {_step(common)}"
-    return page(view, [("comparison", "bold")], [*body, [], [(reached, "dim")]])
+    told = (f"compared steps: {describe_compared(runs)}", _ALONE)
+    body += [[], *(line for text in told for line in wrapped(text, "dim", view))]
+    return page(view, [("comparison", "bold")], body)
 
 
 # ---------------------------------------------------------------- alerts, and the confirmation
