@@ -302,6 +302,39 @@ def test_of_very_many_members_the_last_seen_are_priced_and_the_sum_says_what_it_
     assert "3 members last seen earlier left out" in done.stderr and rows["all"][-1] == "$0.00+"
 
 
+# ---------------------------------------------------------------- the mock's
+
+
+@pytest.mark.parametrize("words", [("vast", "--mock", "--once"), ("metrics", "--mock")])
+def test_a_mock_writes_a_history_of_its_own(cli: Cli, folder: str, words: tuple[str, ...]) -> None:
+    assert cli("--mock").stdout == "" and "vast --mock" in cli("--mock").stderr
+    run_command(*words, "--no-history", TRAINING_MONITOR_STATE_DIR=folder)
+    assert only_json(cli("--mock", "--json")) == {"members": []}
+    assert run_command(*words, TRAINING_MONITOR_STATE_DIR=folder).returncode == 1
+    members = {each["key"]: each["samples"] for each in only_json(cli("--mock", "--json"))["members"]}
+    assert len(members) == 12 and members["vast://30007001"] > 100
+    run_command(*words, TRAINING_MONITOR_STATE_DIR=folder)
+    again = {each["key"]: each["samples"] for each in only_json(cli("--mock", "--json"))["members"]}
+    assert 1 <= again["vast://30007001"] - members["vast://30007001"] <= 2, "its past was added once"
+    assert only_json(cli("--json")) == {"members": []}
+    assert {each.name for each in Path(folder).glob("*.db")} == {"mock.db", "training_monitor.db"}
+    assert stat.S_IMODE((Path(folder) / "mock.db").stat().st_mode) == 0o600
+
+
+def test_everything_can_be_tried_with_the_history_of_a_mock(cli: Cli, folder: str) -> None:
+    run_command("vast", "--mock", TRAINING_MONITOR_STATE_DIR=folder)
+    costs = money(cli("--mock", "--cost", COLUMNS="100"))
+    assert {"group llama", "group vision", "group lora", "all"} < set(costs)
+    assert re.fullmatch(r"\$\d+\.\d\d\+?", costs["all"][-1])
+    compared = cli("--mock", "--compare", "30007001", "30007007")
+    assert compared.returncode == 0 and "which all have reached" in compared.stderr
+    assert "vast://30007001" in cli("--mock", "30007001").stdout
+
+
+def test_a_mock_reads_nothing_that_is_real(cli: Cli, watched: float) -> None:
+    assert cli("--mock").stdout == "" and len(only_json(cli("--json"))["members"]) == 3
+
+
 # ---------------------------------------------------------------- exports
 
 

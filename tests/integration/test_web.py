@@ -373,6 +373,16 @@ def test_the_command_ends_at_once_with_browsers_connected(tmp_path: Path) -> Non
                 assert process.wait(PATIENCE) == status
 
 
+def test_a_mock_keeps_its_history_apart_from_the_real_one(tmp_path: Path) -> None:
+    with command(tmp_path, "--mock", "--no-history", "--port", "0"):
+        assert not (tmp_path / "state" / "mock.db").exists()
+    with command(tmp_path, "--mock", "--port", "0"):
+        pass
+    store = Store(str(tmp_path / "state"))
+    assert len(History(Store(store.folder, file="mock.db")).members()) == 12
+    assert History(store).members() == []
+
+
 def test_beyond_this_machine_a_token_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINING_MONITOR_STATE_DIR", str(tmp_path / "state"))
     refused = run_command("web", "--mock", "--host", "0.0.0.0", "--port", "0")

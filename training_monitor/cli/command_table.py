@@ -74,7 +74,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "history": Command(
             "history",
             "what was seen of the trainings on those screens: trends, tables, cost by day, CSV",
-            ("", "vast://30007012 --since 24h", "vast://30007012 --csv run.csv", "--cost --since 7d"),
+            ("", "vast://30007012 --since 24h", "vast://30007012 --csv run.csv", "--cost --since 7d", "--mock --cost"),
         ),
     },
     "supervise and save": {

@@ -27,7 +27,7 @@ from training_monitor.fleet import (
     load_fleet_config,
 )
 from training_monitor.fleet.config import parse_member
-from training_monitor.fleet.history import History
+from training_monitor.fleet.history import History, mock_history
 from training_monitor.logs import load_log_patterns
 from training_monitor.targets.target import parse_target
 
@@ -38,7 +38,7 @@ def vast(args: Namespace) -> int:
     """Run `vast` and return the exit status."""
     if args.mock:
         config = changed_config(FleetConfig(), args)
-        mock = MockFleet(args.instances or (), config=config)
+        mock = _open_mock(args, config, args.instances or ())
         _check_group(args.group, mock.snapshot().groups)
         return _show(mock, args, "vast.ai (mock)", config)
     config = changed_config(load_fleet_config(), args)
@@ -84,9 +84,14 @@ def open_meant(args: Namespace, config: FleetConfig) -> AbstractContextManager[F
     if args.mock and (args.targets or args.vast):
         args.parser.error("--mock makes up its members: give it neither TARGET nor --vast")
     if args.mock:
-        return nullcontext(MockFleet(config=config))
+        return nullcontext(_open_mock(args, config))
     specs = read_specs(args.targets, config) if args.targets or not args.vast else []
     return open_monitor(specs, args, config, whole_account=args.vast)
+
+
+def _open_mock(args: Namespace, config: FleetConfig, instances: Sequence[int] = ()) -> MockFleet:
+    history = None if args.no_history else mock_history(keep_days=config.keep_days)
+    return MockFleet(instances, config=config, history=history)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from training_monitor.core.frozen import asdict
 from training_monitor.core.shown import shown_cell
 from training_monitor.core.units import format_duration, format_sparkline, name_some, plural
 from training_monitor.fleet import FleetSample, History, compare_runs, project_cost, trend
-from training_monitor.fleet.history import DAY, FIELDS, HistoryMember
+from training_monitor.fleet.history import DAY, FIELDS, HistoryMember, mock_history
 from training_monitor.fleet.trends import COMPARED, CostProjection, RunComparison, describe_compared, series
 
 AHEAD = 24.0  # hours of the cost projection
@@ -287,11 +287,12 @@ def history(args: Namespace) -> int:
     if args.since is None:
         args.since = 0.0 if args.cost else time.time() - DAY
     _check(args)
-    kept = History()
+    kept = mock_history() if args.mock else History()
     there = kept.members()
     members = [_find(there, wanted) for wanted in dict.fromkeys(args.members)] if there else []
     if not there:
-        hint("there is no history yet: `training-monitor vast` and `training-monitor fleet` write it while they watch")
+        writers = "vast --mock` writes" if args.mock else "vast`, `fleet`, `web` and `metrics` write"
+        hint(f"there is no history yet: `training-monitor {writers} it while watching")
     args.until = time.time() if args.until is None else args.until
     args.field = tuple(dict.fromkeys(args.field))
     exports = args.csv is not None or args.jsonl is not None
@@ -300,7 +301,9 @@ def history(args: Namespace) -> int:
     if exports and not args.json:
         return OK
     if args.cost:
-        _list_costs(kept, args, members or there)
+        from training_monitor.cli.cost_history import list_costs
+
+        list_costs(kept, args, members or there, _groups(args))
     elif args.compare:
         compare(kept, args, members or there)
     elif members:
@@ -310,12 +313,15 @@ def history(args: Namespace) -> int:
     return OK
 
 
-def _list_costs(kept: History, args: Namespace, members: Sequence[HistoryMember]) -> None:
-    from training_monitor.cli.cost_history import list_costs
+def _groups(args: Namespace) -> dict[str, list[str]]:
+    """Return the keys of the members of each group, those of the settings file or the mock's. Raises SettingsError."""
+    if args.mock:
+        from training_monitor.fleet.mock import mock_groups
+
+        return mock_groups()
     from training_monitor.fleet import load_fleet_config
 
-    groups = {name: [spec.key for spec in specs] for name, specs in load_fleet_config().groups.items()}
-    list_costs(kept, args, members, groups)
+    return {name: [spec.key for spec in specs] for name, specs in load_fleet_config().groups.items()}
 
 
 def _check(args: Namespace) -> None:

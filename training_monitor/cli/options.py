@@ -428,6 +428,7 @@ def add_history(command: CommandParser) -> None:
     command.value("--field", "FIELD", "only this; may be repeated", action="append", default=[])
     command.value("--csv", "FILE", "write the samples there; - is stdout")
     command.value("--jsonl", "FILE", "the same as JSON lines; what is no number there is a text")
+    command.flag("--mock", "the history of made-up instances, as `vast --mock` writes it")
     kind = command.add_mutually_exclusive_group()
     kind.add_argument("--compare", action="store_true", help="runs side by side, over the steps that all have reached")
     kind.add_argument("--cost", action="store_true", help="dollars a day of each member, group, and all together")

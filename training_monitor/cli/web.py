@@ -50,7 +50,7 @@ def _serve(server: WebServer, fleet: FleetMonitor, args: Namespace, config: Flee
         port=server.port,
         on_link=told.link,
     )
-    board = Board(
+    board = Board(  # a mock makes up the last hours of its page anew at each start
         fleet,
         thresholds=config.thresholds,
         history=None if args.mock or args.no_history else History(keep_days=config.keep_days),

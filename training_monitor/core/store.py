@@ -137,11 +137,11 @@ class KeptNotice:
 class Store:
     """This machine's state file. One short connection per call: safe for any thread and process."""
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(self, folder: str | None = None, *, file: str = "training_monitor.db") -> None:
         self.folder = folder or state_dir()
         make_private(self.folder)
         make_private(os.path.join(self.folder, "locks"))
-        self.path = os.path.join(self.folder, "training_monitor.db")
+        self.path = os.path.join(self.folder, file)
         with self._open() as database:
             _migrate(database)
 

@@ -24,7 +24,8 @@ import json
 import sys
 import zlib
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, groupby
 from math import fsum, inf, isfinite
 from typing import Any
@@ -331,8 +332,10 @@ class History:
     Old samples are deleted slowly: a clock that was ahead for an hour deletes two or three days, not everything.
     """
 
-    def __init__(self, store: Store | None = None, *, keep_days: float = 31.0) -> None:
-        """Keep samples in `store` for `keep_days`; the default store is opened on first use.
+    def __init__(
+        self, store: Store | None = None, *, keep_days: float = 31.0, open_store: Callable[[], Store] = Store
+    ) -> None:
+        """Keep samples in `store` for `keep_days`; without one, `open_store` is called on first use.
 
         Raises:
             SettingsError: `keep_days` is not a number above 0.
@@ -340,12 +343,12 @@ class History:
         days = known_number(keep_days)
         if days is None or days <= 0:
             raise SettingsError("keep_days", keep_days, "days, above 0")
-        self._opened, self._keep = store, days * DAY
+        self._opened, self._open_store, self._keep = store, open_store, days * DAY
         self._tidied, self._forgotten, self._is_behind = -inf, -inf, False
 
     @property
     def _store(self) -> Store:
-        self._opened = self._opened or Store()
+        self._opened = self._opened or self._open_store()
         return self._opened
 
     def add(self, samples: Mapping[str, FleetSample]) -> None:
@@ -362,16 +365,21 @@ class History:
         """
         if not samples:
             return
-        for key, sample in samples.items():
-            if (time := known_number(sample.timestamp)) is None or not 0 <= time < LAST_TIME:
-                raise SettingsError(f"timestamp of {key[:100]!r}", sample.timestamp, "epoch seconds")
-        with self._store.transaction() as execute:
-            _insert(execute, samples)
+        self.add_past([samples])
         now = max(sample.timestamp for sample in samples.values())
         if self._is_behind or not 0 <= now - self._tidied < PAUSE:
             self.tidy(now)
         if not 0 <= now - self._forgotten < FORGETTING:
             self.forget(now)
+
+    def add_past(self, rounds: Iterable[Mapping[str, FleetSample]]) -> None:
+        """Store many samples of each member in one transaction. Raises like `add`."""
+        with self._store.transaction() as execute:
+            for samples in rounds:
+                for key, sample in samples.items():
+                    if (time := known_number(sample.timestamp)) is None or not 0 <= time < LAST_TIME:
+                        raise SettingsError(f"timestamp of {key[:100]!r}", sample.timestamp, "epoch seconds")
+                _insert(execute, samples)
 
     def read(
         self, key: str, since: float, until: float = inf, *, fields: Collection[str] = FIELDS
@@ -457,6 +465,11 @@ class History:
                 "AND member = each.number)",
                 (before,),
             )
+
+
+def mock_history(*, keep_days: float = 31.0) -> History:
+    """Return the history of made-up members. It is in a file of its own, apart from that of real ones."""
+    return History(keep_days=keep_days, open_store=partial(Store, file="mock.db"))
 
 
 def _pack_oldest(execute: Execute, now: float) -> int:

@@ -8,16 +8,19 @@ the others are healthy. Times are seconds since the start of the fleet; negative
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from math import cos, exp, inf, nan, pi, sin
 from typing import Any
 
 from training_monitor.core.clock import SYSTEM_CLOCK, Clock
+from training_monitor.core.errors import TrainingMonitorError
 from training_monitor.core.frozen import dataclass
 from training_monitor.core.models import Gpu, JobStatus, Progress
 from training_monitor.core.values import LossAnalysis, Observation, StallAnalysis, TrainingStatus
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import ACCOUNT, DEFAULT_CONFIG, Account, FleetMonitor
+from training_monitor.fleet.history import History
 from training_monitor.fleet.metrics import KEPT_LOGS
 from training_monitor.fleet.rows import Billed, Listed, Seen, metrics_of
 from training_monitor.fleet.values import FleetAlert, FleetSample, MemberSpec, TargetReading, sample_of
@@ -60,6 +63,7 @@ _DISK_GB, _RAM_GB = 200.0, 128.0
 FIRST_ID = 30_007_001
 ACT_SECONDS = 2.0
 RECENT_SECONDS, RECENT_STEP = 7200.0, 30.0
+DEFAULT_COUNT, MOST_WITH_PAST = 12, 50  # members
 CREDIT_PER_MEMBER = 4.0  # dollars
 _STOPPED = {"actual_status": "exited", "intended_status": "stopped", "storage_total_cost": 0.02}
 _HIDDEN: dict[int, dict[str, Any]] = {-1: {**_STOPPED, "id": -1}, -2: {**_STOPPED, "id": -2}}  # not members
@@ -114,6 +118,16 @@ def make_member(number: int, instance_id: int, seed: int) -> MockMember:
         speed=speed,
         total_steps=max(EPOCHS, int(speed * duration)),
     )
+
+
+def mock_groups() -> dict[str, list[str]]:
+    """Return the keys of the members that are made up by default, by their groups."""
+    groups: dict[str, list[str]] = {}
+    for number in range(DEFAULT_COUNT):
+        spec = make_member(number, FIRST_ID + number, 0).spec
+        for group in spec.groups:
+            groups.setdefault(group, []).append(spec.key)
+    return groups
 
 
 def look_at(
@@ -330,6 +344,8 @@ class MockFleet(FleetMonitor):
     Args:
         instance_ids: the ids of its members; empty: `count` generated ones.
         config: thresholds, rules, budget and interval; its groups are not used.
+        history: stores its samples, such as `mock_history()`, beginning with the last two hours of members that are new
+            to it; None: they are not stored.
         seed: of the made-up values.
     """
 
@@ -339,8 +355,9 @@ class MockFleet(FleetMonitor):
         self,
         instance_ids: Sequence[int] = (),
         *,
-        count: int = 12,
+        count: int = DEFAULT_COUNT,
         config: FleetConfig = DEFAULT_CONFIG,
+        history: History | None = None,
         clock: Clock = SYSTEM_CLOCK,
         seed: int = 0,
     ) -> None:
@@ -351,7 +368,9 @@ class MockFleet(FleetMonitor):
         self._pending: dict[str, MockAct] = {}
         self._done: dict[str, MockAct] = {}
         self._recent: dict[str, dict[float, FleetSample]] = {}
-        super().__init__([each.spec for each in made], config=config, clock=clock)
+        super().__init__([each.spec for each in made], config=config, history=history, clock=clock)
+        if history is not None:
+            self._keep_past(history)
         self.ask_all()
 
     # ------------------------------------------------------------ called by screens
@@ -414,6 +433,16 @@ class MockFleet(FleetMonitor):
         credit = max(0.0, CREDIT_PER_MEMBER * len(members) - spent)
         assert self._lister
         self._lister.account = Account({**rows, **_HIDDEN}, listed_at=self._began + at, credit=credit)
+
+    def _keep_past(self, history: History) -> None:
+        """Store the last two hours of members that are new to a history."""
+        with suppress(TrainingMonitorError):  # the next samples are not stored either, and that is an alert
+            known = {each.key for each in history.members()}
+            rounds: dict[float, dict[str, FleetSample]] = {}
+            for key in [key for key in self._made if key not in known][:MOST_WITH_PAST]:
+                for sample in self.recent(key):
+                    rounds.setdefault(sample.timestamp, {})[key] = sample
+            history.add_past(rounds.values())
 
     def _elapsed(self) -> float:
         return self.clock.time() - self._began

@@ -8,11 +8,15 @@ from math import isnan
 import pytest
 
 from tests.fakes import FakeClock
+from training_monitor.core.errors import TrainingMonitorError
+from training_monitor.core.store import Store
 from training_monitor.fleet.config import FleetConfig
 from training_monitor.fleet.fleet import FleetMonitor
+from training_monitor.fleet.history import History, mock_history
 from training_monitor.fleet.metrics import TrainingMetrics
-from training_monitor.fleet.mock import FIRST_ID, SCENARIOS, MockFleet
+from training_monitor.fleet.mock import FIRST_ID, MOST_WITH_PAST, SCENARIOS, MockFleet, mock_groups
 from training_monitor.fleet.record import KEPT_ALERTS
+from training_monitor.fleet.values import FleetSample
 
 
 def key(scenario: str) -> str:
@@ -263,3 +267,66 @@ def test_an_hour_does_not_make_it_grow() -> None:
     seen = fleet.snapshot()
     assert len(seen.alerts) <= KEPT_ALERTS and len(seen.rows) == 20
     assert all(len(each.recent_logs) <= 10 for each in seen.rows)
+
+
+# ---------------------------------------------------------------- its history
+
+
+def test_at_its_first_start_it_stores_its_last_two_hours_and_then_what_it_shows() -> None:
+    clock, kept = FakeClock(), mock_history()
+    began = clock.time()
+    fleet = MockFleet(clock=clock, history=kept)
+    for scenario in ("healthy", "exited"):
+        past, shown = kept.read(key(scenario), 0.0), fleet.recent(key(scenario))
+        assert [each.timestamp for each in past] == [each.timestamp for each in shown]
+        assert [each.values["step"] for each in past] == [each.values["step"] for each in shown]
+        assert past[-1].timestamp == began and len(past) > 100
+    clock.elapsed = 10.0
+    fleet.update_all_metrics()
+    assert [each.timestamp for each in kept.read(key("healthy"), began + 1.0)] == [began + 10.0]
+
+
+def test_only_members_that_are_new_to_the_history_get_a_past() -> None:
+    kept = mock_history()
+    MockFleet([7, 8, 9], clock=FakeClock(), history=kept)
+    [before, *_] = kept.members()
+    later = FakeClock()
+    later.elapsed = 50_000.0
+    MockFleet([7, 8, 9, 10], clock=later, history=kept)
+    [new, old, *_] = kept.members()
+    assert (old.key, old.first, old.last) == ("vast://7", before.first, later.time())
+    assert len(kept.read("vast://7", before.last + 1.0)) == 1
+    assert new.key == "vast://10" and new.samples > 100 and new.first < later.time() - 3600.0
+
+
+def test_of_very_many_members_the_first_have_a_past() -> None:
+    kept = mock_history()
+    MockFleet(count=MOST_WITH_PAST + 2, clock=FakeClock(), history=kept)
+    counts = [each.samples for each in kept.members()]
+    assert counts[-2:] == [1, 1] and min(counts[len(SCENARIOS) : -2]) > 1
+
+
+def test_it_and_real_members_have_histories_apart() -> None:
+    real, kept = History(), mock_history()
+    real.add({"vast://1": FleetSample(1e9, {"loss": 1.0}, "running")})
+    MockFleet([1, 2], clock=FakeClock(), history=kept)
+    assert [each.key for each in real.members()] == ["vast://1"] and len(real.read("vast://1", 0.0)) == 1
+    assert len(kept.members()) == 2 and not kept.read("vast://1", 0.0, 1e9)
+
+
+def test_a_history_that_cannot_be_written_is_an_alert_and_the_fleet_goes_on() -> None:
+    def refuse() -> Store:
+        raise TrainingMonitorError("the disk is full")
+
+    fleet = MockFleet(clock=FakeClock(), history=History(open_store=refuse))
+    assert [each.text for each in fleet.snapshot().alerts if "history" in each.text] == [
+        "history is not kept: the disk is full"
+    ]
+    assert len(fleet.update_all_metrics()) == 12
+
+
+def test_its_groups_are_those_of_its_rows() -> None:
+    rows = MockFleet(clock=FakeClock()).snapshot().rows
+    assert mock_groups() == {
+        group: [row.key for row in rows if group in row.groups] for group in ("llama", "vision", "lora")
+    }
