@@ -291,14 +291,21 @@ def test_without_history_there_is_no_cost(cli: Cli) -> None:
     assert (told["members"], told["groups"], told["all"]["total"]) == ([], [], None)
 
 
+def test_of_very_many_days_the_newest_are_shown(cli: Cli, rented: list[float], folder: str) -> None:
+    History(Store(folder)).add({"vast://7001": FleetSample(rented[0] - 500 * 86_400, {"total_cost": 0.0}, "running")})
+    done = cli("7001", "--cost")
+    assert "only the last 400 days" in done.stderr and len(only_json(cli("7001", "--cost", "--json"))["days"]) == 401
+    assert "only the last" not in cli("7001", "--cost", "--since", "5d").stderr
+
+
 def test_of_very_many_members_the_last_seen_are_priced_and_the_sum_says_what_it_lacks(cli: Cli, folder: str) -> None:
     history, now = History(Store(folder)), time.time()
     for ago in (200.0, 100.0):
-        seen = {f"vast://{number}": FleetSample(now - ago - number, {"total_cost": 1.0}) for number in range(203)}
+        seen = {f"vast://{number}": FleetSample(now - ago - number, {"total_cost": 1.0}) for number in range(103)}
         history.add(seen)
     done = cli("--cost")
     rows = money(done)
-    assert "vast://199" in rows and "vast://200" not in rows and len(rows) == 1 + 200 + 1
+    assert "vast://99" in rows and "vast://100" not in rows and len(rows) == 1 + 100 + 1
     assert "3 members last seen earlier left out" in done.stderr and rows["all"][-1] == "$0.00+"
 
 

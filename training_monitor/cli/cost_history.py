@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from training_monitor.cli.columns import terminal_columns
@@ -16,10 +17,10 @@ from training_monitor.fleet.history import DAY, HistoryMember
 from training_monitor.fleet.trends import Cost, add_costs, cost_by_day
 from training_monitor.screens.kit.text import format_total
 
-MOST_MEMBERS = 200  # the last ones seen
+MOST_MEMBERS = 100  # the last ones seen
 MOST_DAYS = 400
 LONGEST_NAME = 24  # characters; longer names are cut where the days need the room
-READ_AT_ONCE = 7 * DAY
+READ_AT_ONCE, MINUTE = 7 * DAY, 60.0
 RENTED = "vast://"  # any other machine has no price
 _UNKNOWN = Cost(None, True)
 Costs = Sequence[Cost]  # one a day
@@ -50,8 +51,8 @@ def list_costs(
         groups: the keys of the members of each.
     """
     members = sorted(members, key=lambda each: -each.last)
-    first = min((each.first for each in members), default=args.until)
-    days = day_bounds(min(args.until, max(first, args.since, args.until - MOST_DAYS * DAY)), args.until)
+    begin = max(args.since, min((each.first for each in members), default=args.until))
+    days = day_bounds(min(args.until, max(begin, args.until - MOST_DAYS * DAY)), args.until)
     costs = {each.key: cost_by_day([_read(kept, each.key, days)], days) for each in members[:MOST_MEMBERS]}
     machines = _cost_of_machines(kept, costs, days)
     lines = [Line(key, costs[key]) for key in sorted(costs)]
@@ -63,6 +64,8 @@ def list_costs(
         print_json({"days": _names(days, "%Y-%m-%d"), **told, "all": _told(together)})
     elif lines:
         _print([*lines, *(Line(f"group {line.name}", line.costs) for line in sums), together], days)
+        if begin < days[0]:
+            hint(f"only the last {MOST_DAYS} days; --until shows earlier ones")
         if len(members) > MOST_MEMBERS:
             hint(f"{plural(len(members) - MOST_MEMBERS, 'member')} last seen earlier left out; name some to see them")
 
@@ -91,10 +94,13 @@ def _names(days: Sequence[float], form: str) -> list[str]:
 
 
 def _read(kept: History, key: str, days: Sequence[float]) -> Iterator[FleetSample]:
-    """Yield the samples of some days, with those around them, a few days at a time: a month of them is large."""
-    begin, end = days[0] - DAY, days[-1] + DAY
+    """Yield a known total a minute of some days and those around them, read in parts: a month of samples is large."""
+    begin, end, due = days[0] - DAY, days[-1] + DAY, -inf
     while begin < end:
-        yield from kept.read(key, begin, min(begin + READ_AT_ONCE, end), fields=("total_cost",))
+        for sample in kept.read(key, begin, min(begin + READ_AT_ONCE, end), fields=("total_cost",)):
+            if sample.values["total_cost"] is not None and (sample.timestamp >= due or sample.status == "lost"):
+                due = sample.timestamp + MINUTE
+                yield sample
         begin += READ_AT_ONCE
 
 
