@@ -12,6 +12,7 @@ _STARTING_RANK = 3  # unknown, but nobody has to do anything
 _NO_PRICE = -1.0
 _TOGETHER = 60.0  # seconds between alerts of one kind that are shown as one
 _PRESSING = ("warning", "error")
+_PRESSING_FROM = {level: number for number, level in enumerate(_PRESSING, 1)}
 
 
 def worst_first(
@@ -64,6 +65,16 @@ def group_alerts(alerts: Iterable[FleetAlert]) -> list[tuple[FleetAlert, ...]]:
             groups.append(group)
         group.append(alert)
     return [tuple(group) for group in groups]
+
+
+def pressing_last(groups: Iterable[tuple[FleetAlert, ...]]) -> list[tuple[FleetAlert, ...]]:
+    """Sort groups of alerts by how pressing they are, the most pressing last; of equals, the newest last."""
+
+    def place(group: tuple[FleetAlert, ...]) -> tuple[int, float]:
+        is_over = all(alert.ended is not None for alert in group)
+        return -1 if is_over else _PRESSING_FROM.get(group[0].level, 0), group[0].timestamp
+
+    return sorted(groups, key=place)
 
 
 def _belongs(alert: FleetAlert, group: Sequence[FleetAlert]) -> bool:

@@ -21,7 +21,7 @@ from training_monitor.fleet.trends import project_cost
 from training_monitor.fleet.values import FleetSample, FleetSnapshot
 from training_monitor.jobs.attempts import training_name
 from training_monitor.restart.restart import find_run
-from training_monitor.screens.fleet.pages import MEANS, confirmation_phrase, describe_costs
+from training_monitor.screens.fleet.pages import confirmation_phrase, describe_act
 from training_monitor.screens.fleet.view import FleetView
 from training_monitor.screens.kit.text import UNICODE, format_number, format_percent, format_price, format_total
 from training_monitor.web.access import Refused
@@ -129,7 +129,7 @@ class Board:
 
     def _act_page(self, action: str, row: TrainingMetrics) -> dict[str, str]:
         return {
-            "means": f"{MEANS[action]} {describe_costs([row])}",
+            "means": describe_act(action, [row]),
             "phrase": clean(confirmation_phrase(action, [row])),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from training_monitor.core.values import Verdict
-from training_monitor.fleet.attention import acknowledged_members, worst_first
+from training_monitor.fleet.attention import acknowledged_members, group_alerts, pressing_last, worst_first
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
 from training_monitor.fleet.values import FleetAlert
 
@@ -54,3 +54,19 @@ def test_a_member_is_acknowledged_when_all_that_goes_on_is() -> None:
     assert acknowledged_members([noted, over, info]) == {"a"}
     assert acknowledged_members([noted, new]) == set()
     assert acknowledged_members([over, info]) == set()
+
+
+def test_of_alerts_the_worst_that_go_on_are_the_most_pressing() -> None:
+    def alert(kind: str, level: str, at: float, **more: Any) -> FleetAlert:
+        return FleetAlert(at, kind, kind, "", level, **more)
+
+    alerts = [
+        alert("old-error", "error", 1.0),
+        alert("over", "error", 2.0, ended=3.0),
+        alert("warning", "warning", 4.0),
+        alert("epoch", "info", 5.0),
+        alert("error", "error", 6.0),
+        alert("disk", "warning", 7.0),
+    ]
+    order = [group[0].kind for group in pressing_last(group_alerts(alerts))]
+    assert order == ["over", "epoch", "warning", "disk", "old-error", "error"]

@@ -158,7 +158,7 @@ def test_the_order_is_left_as_it_is_or_made_the_worst_first_again() -> None:
 
 
 def test_the_cursor_moves_while_the_order_is_chosen_and_other_letters_do_nothing() -> None:
-    view = after("s", "down", "x", "D")
+    view = after("s", "down", "z", "D")
     assert (view.screen, cursor(view), view.request) == ("sort", 1, None)
 
 
@@ -338,10 +338,13 @@ def test_a_mistake_can_be_corrected() -> None:
     assert press(START, "D", *"destory", "ctrl-u", *"destroy 30007001x", "backspace", "enter")[1] != []
 
 
-def test_an_id_that_cannot_be_typed_is_confirmed_by_number() -> None:
-    odd = replace(SNAPSHOT, rows=(member(1, instance_id="späce ☃\n"),))
-    view = after("D", snapshot=odd)
-    assert view.request is not None and view.phrase == "destroy 1"
+def test_a_member_that_is_not_rented_is_confirmed_by_its_name_or_by_number() -> None:
+    for name, phrase in (("process:train", "stop process:train"), ("späce ☃\n", "stop 1"), ("", "stop 1")):
+        odd = replace(SNAPSHOT, rows=(member(1, instance_id="local", name=name, cost_per_hour=None),))
+        view = after("x", snapshot=odd)
+        assert view.request is not None and view.phrase == phrase
+        text = " ".join("".join(piece for piece, _ in line) for line in render(odd, view, 80, 24, recent).lines)
+        assert "Its training ends." in text and "disk" not in text and "cost" not in text
 
 
 def test_nothing_is_done_when_one_of_them_went_away_meanwhile() -> None:

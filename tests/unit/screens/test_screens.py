@@ -195,7 +195,7 @@ def test_a_message_stands_above_the_keys_and_on_a_low_screen_in_their_place() ->
     assert text_of(view).splitlines()[-2] == "something was done"
     assert text_of(view).splitlines()[-1].startswith("q quit  r refresh  p pause  c clear")
     assert text_of(view, width=40, height=10).splitlines()[-1] == "something was done"
-    assert text_of(update(view, "down", SNAPSHOT)[0]).splitlines()[-2].startswith("Tab group  Space mark")
+    assert text_of(update(view, "down", SNAPSHOT)[0]).splitlines()[-2].startswith("q quit  r refresh  p pause  c clear")
 
 
 def test_help_names_every_key_and_in_read_only_none_that_changes_the_fleet() -> None:
@@ -219,19 +219,19 @@ def test_the_question_names_whom_it_concerns_what_they_cost_and_what_to_type() -
     assert "at least" not in text_of(update(replace(START, selected=ROWS[0].key), "x", SNAPSHOT)[0])
     for row in ROWS[:3]:
         assert str(row.instance_id) in text
-    assert "They cost $14.67/h, and at least $30.46 so far." in " ".join(text.split())
+    assert "The machines cost $14.67/h, and at least $30.46 so far." in " ".join(text.split())
 
 
 def test_two_members_of_one_machine_cost_what_it_costs() -> None:
     twin = replace(ROWS[0], key=f"{ROWS[0].key}#process:train")
     view = replace(START, marked=frozenset((ROWS[0].key, twin.key)))
     text = text_of(update(view, "x", both := replace(SNAPSHOT, rows=(ROWS[0], twin)))[0], both)
-    assert "type   stop 2   and" in text and "They cost $0.467/h" in text
+    assert "type   stop 2   and" in text and "The machine costs $0.467/h" in text
 
 
 def test_an_unknown_price_is_no_zero_in_the_question() -> None:
     view = update(replace(START, selected=ROWS[3].key), "D", SNAPSHOT)[0]
-    assert "What they cost is not known." in text_of(view)
+    assert "What the machine costs is not known." in " ".join(text_of(view).split())
 
 
 def test_only_rows_on_the_screen_are_formatted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from training_monitor.core.frozen import replace
 from training_monitor.core.units import format_duration, name_some, plural
-from training_monitor.fleet.attention import group_alerts
+from training_monitor.fleet.attention import group_alerts, pressing_last
 from training_monitor.fleet.metrics import Thresholds, TrainingMetrics
 from training_monitor.fleet.rows import summarize
 from training_monitor.fleet.values import FleetAlert, FleetSnapshot, FleetSummary
@@ -30,6 +30,7 @@ from training_monitor.screens.kit.text import (
     Glyphs,
     Line,
     Piece,
+    both_ends,
     fill,
     fit,
     flow,
@@ -45,6 +46,7 @@ LOW = 12  # below this many lines only the table is shown
 _TALL = 37  # from this many lines on the summary may take three
 _LEAST_LOG = 3
 _LEAST_CURVES, _MOST_CURVES = 4, 14
+_LEAST_NAME = 20
 _NAME_EACH = 40  # cells of the screen for each member that an alert names
 _NO_LOG = "no log lines yet"
 _LABEL = 12  # cells of a member's name before its log lines
@@ -69,9 +71,9 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
 def draw_main(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw the table with its panels; only the rows on the screen are formatted."""
     rows = TABLE.rows(snapshot, view)
-    told = group_alerts(alert for alert in snapshot.alerts if not alert.acknowledged)
+    told = pressing_last(group_alerts(alert for alert in snapshot.alerts if not alert.acknowledged))
     table, alerts, log, summary = _shared(view.height, len(rows), len(told), view)
-    told = told[-alerts:] if alerts else []
+    told = sorted(told[-alerts:], key=lambda group: group[0].timestamp) if alerts else []
     view = TABLE.scrolled(snapshot, view, rows, max(1, table - 1))
     layout = table_columns(snapshot.rows, view.width)
     names = member_names(snapshot)
@@ -169,7 +171,11 @@ def alert_line(
 
 def _who_and_what(group: Sequence[FleetAlert], names: Mapping[str, str], view: FleetView) -> tuple[str, str]:
     """Return whom alerts are about, and what they say; the same text of several members once."""
-    told = [(view.safe(names.get(alert.key, alert.key)), view.safe(alert.text)) for alert in group]
+    most = max(_LEAST_NAME, view.width // 4)
+    told = [
+        (both_ends(view.safe(names.get(alert.key, alert.key)), most, view.glyphs), view.safe(alert.text))
+        for alert in group
+    ]
     texts = {text for _, text in told}
     if len(texts) == 1:
         most = max(1, view.width // _NAME_EACH)

@@ -27,6 +27,7 @@ from training_monitor.screens.kit.page import page, question, wrapped
 from training_monitor.screens.kit.text import (
     NOT_KNOWN,
     Glyphs,
+    both_ends,
     broken,
     cells,
     clip,
@@ -45,10 +46,7 @@ _STEPS = """
     MEMBER 8, LAST LOSS 9, SAME STEP 9, LOSS SO FAR 11, STEPS/S 7, LAST STEP 9, BEST 6, $/1K 7, MEMBER 14, GPU% 4,
     TOTAL 7, TREND/1K 8, AT STEP 7, MEMBER 28
 """
-MEANS = {
-    "stop": "Their trainings end. A stopped instance keeps its disk, which still costs; it may not start again.",
-    "destroy": "The machines and all that is on their disks are gone for good. What was not copied is lost.",
-}
+_DISK_COSTS = " A stopped instance keeps its disk, which still costs; it may not start again."
 _INDENT = "    "
 _EASY_TO_TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._:/@#-]{0,29}")  # with "destroy " it still fits on any screen
 
@@ -97,7 +95,7 @@ def _of(title: str, show: Callable[[RunComparison], str]) -> Column[_Compared]:
 
 
 _COLUMNS: tuple[Column[_Compared], ...] = (
-    Column("MEMBER", "<", lambda each, width: safe(each.name, each.glyphs)),
+    Column("MEMBER", "<", lambda each, width: both_ends(safe(each.name, each.glyphs), width, each.glyphs)),
     _of("LAST STEP", lambda run: _step(run.last_step)),
     _of("LAST LOSS", lambda run: format_number(run.last_loss)),
     _of("TOTAL", lambda run: format_total(run.total_cost)),
@@ -223,8 +221,11 @@ def _total_styles(total: _Total) -> dict[str, str]:
 
 
 def confirmation_phrase(action: str, rows: Sequence[TrainingMetrics]) -> str:
-    """Return the phrase to type: the id of a single member if it is easy to type, else the number of members."""
-    only = str(rows[0].instance_id)
+    """Return the phrase to type: a single member's id, or its name on a machine that is not rented, else their number.
+
+    What is not easy to type is not asked for.
+    """
+    only = str(rows[0].instance_id if _is_rented(rows[0]) else rows[0].name)
     return f"{action} {only if len(rows) == 1 and _EASY_TO_TYPE.fullmatch(only) else len(rows)}"
 
 
@@ -235,7 +236,7 @@ def draw_confirm(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
         return page(view, [], [])
     rows = [row for row in snapshot.rows if row.key in request.about]
     layout = table_columns(rows, view.width)
-    body: Body = [*wrapped(f"{MEANS[request.name]} {describe_costs(rows)}", "warn", view)]
+    body: Body = [*wrapped(describe_act(request.name, rows), "warn", view)]
     body += [[], heading_line(layout, view)]
     body += [line for row in rows for line in _asked_lines(row, snapshot, view, layout)]
     return question(view, f"{request.name} {plural(len(request.about), 'member')}?", body)
@@ -250,12 +251,30 @@ def _asked_lines(row: TrainingMetrics, snapshot: FleetSnapshot, view: FleetView,
     return [line, *([(_INDENT + part, "")] for part in key)]
 
 
-def describe_costs(rows: Sequence[TrainingMetrics]) -> str:
-    """Describe what the machines of some members cost."""
+def describe_act(action: str, rows: Sequence[TrainingMetrics]) -> str:
+    """Describe what stopping or destroying some members means, and what they cost."""
+    one, rented = len(rows) == 1, any(map(_is_rented, rows))
+    if action == "stop":
+        means = ("Its training ends." if one else "Their trainings end.") + _DISK_COSTS * rented
+    else:
+        gone = "The machine and its disk are" if one else "The machines and their disks are"
+        means = f"{gone} gone for good. What was not copied is lost."
+    paid = [row for row in rows if _is_rented(row) or row.cost_per_hour is not None]
+    return f"{means} {_costs(paid)}" if paid else means
+
+
+def _is_rented(row: TrainingMetrics) -> bool:
+    return type(row.instance_id) is int
+
+
+def _costs(rows: Sequence[TrainingMetrics]) -> str:
+    """Describe what rented machines cost."""
     rows = list({row.instance_id: row for row in rows}.values())  # members on one machine share its cost
     prices = [row.cost_per_hour for row in rows if row.cost_per_hour is not None]
     totals = [row.total_cost for row in rows if row.total_cost is not None]
+    one = len(rows) == 1
     if not prices:
-        return "What they cost is not known."
+        return f"What the {'machine costs' if one else 'machines cost'} is not known."
+    they = "The machine costs" if one else "The machines cost"
     spent = f", and {at_least(len(rows) - len(totals))}{format_total(sum(totals))} so far" if totals else ""
-    return f"They cost {at_least(len(rows) - len(prices))}{format_price(sum(prices))}/h{spent}."
+    return f"{they} {at_least(len(rows) - len(prices))}{format_price(sum(prices))}/h{spent}."

@@ -35,6 +35,8 @@ KEPT_LINES = 500
 Recent = Callable[[str], Sequence[FleetSample]]
 Losses = Callable[[str], Sequence[float | None]]
 _Order = Callable[[TrainingMetrics, Health | None], Any]
+# Left out where nothing is known of any member, as of trainings on machines of one's own.
+_MONEY_AND_GPU = (("$/H", "cost_per_hour"), ("TOTAL", "total_cost"), ("GPU", "gpu_type"), ("GPU%", "gpu_util"))
 LEVEL_STYLES = {"healthy": "good", "warning": "warn", "error": "bad"}
 LEVEL_WORDS = {"healthy": "ok", "warning": "warn", "error": "error"}
 _BAR_FROM = 15  # cells that the progress column needs to show a bar
@@ -52,9 +54,9 @@ COLUMNS_OF = {  # the columns that show a field of TrainingMetrics
 _GPU_MAKERS = regex(r"NVIDIA |GeForce |Tesla |RTX ")
 # What a growing width is spent on, in this order; the rest goes to HEALTH.
 STEPS = """
-    ID 8, HEALTH 6, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, NAME 10, HEALTH 20, $/H 6, ID 14, NAME 14, GPU 8, HEALTH 28,
-    TOTAL 6, STATUS 10, MEM% 4, DISK% 5, STEPS/S 7, PROGRESS 15, TREND 10, HEALTH 36, ID 22, NAME 24, STEP 13, GPU 12,
-    PROGRESS 24, TREND 20, HEALTH 48, TEMP 4, RAM% 4, ID 34
+    ID 8, HEALTH 6, NAME 8, HEALTH 20, PROGRESS 8, GPU% 4, LOSS 6, ETA 6, NAME 10, $/H 6, ID 14, NAME 14, GPU 8,
+    HEALTH 28, TOTAL 6, STATUS 10, MEM% 4, DISK% 5, STEPS/S 7, PROGRESS 15, TREND 10, HEALTH 36, ID 22, NAME 24,
+    STEP 13, GPU 12, PROGRESS 24, TREND 20, HEALTH 48, TEMP 4, RAM% 4, ID 34
 """
 
 
@@ -173,7 +175,11 @@ ORDERS: dict[str, _Order] = {
     "GPU%": lambda row, _: _number(row.gpu_util),
     "MEM%": lambda row, _: _number(row.memory_util),
     "DISK%": lambda row, _: _number(row.disk_util),
+    "RAM%": lambda row, _: _number(row.ram_util),
+    "TEMP": lambda row, _: _number(row.gpu_temperature),
     "LOSS": lambda row, _: _number(row.loss),
+    "STEP": lambda row, _: _number(row.step),
+    "STEPS/S": lambda row, _: _number(row.steps_per_second),
     "$/H": lambda row, _: _number(row.cost_per_hour),
     "TOTAL": lambda row, _: _number(row.total_cost),
     "ETA": lambda row, _: row.seconds_left(),
@@ -186,7 +192,7 @@ TABLE: Table[FleetView, FleetSnapshot, TrainingMetrics] = Table(
     lambda view: replace(view, group=None, words=""),
     tuple(ORDERS),
     "the worst first",
-    falling=("MEM%", "DISK%", "LOSS", "$/H", "TOTAL"),
+    falling=("MEM%", "DISK%", "RAM%", "TEMP", "LOSS", "$/H", "TOTAL"),
 )
 
 
@@ -272,7 +278,7 @@ def show_health(member: Member, width: int) -> str:
     if width < _BRIEF_FROM:
         return word if stale is None else f"{word} {format_age(member.now - stale)}"
     whole = f"{word} {safe(health.reason, member.glyphs)}"
-    fits = width >= _REASON_FROM or cells(whole) <= width
+    fits = width >= _REASON_FROM or cells(whole) <= width or (health.brief and health.reason.startswith(health.brief))
     return whole if fits else f"{word} {safe(health.brief, member.glyphs)}".rstrip()
 
 
@@ -322,7 +328,9 @@ def table_columns(rows: Sequence[TrainingMetrics], width: int) -> Layout[Member]
     """Return the columns with their widths, from left to right."""
     longest = max((len(str(row.instance_id)) for row in rows), default=0)
     named = max((len(row.name) for row in rows if row.name != str(row.instance_id)), default=0)
-    return fit_columns(COLUMNS, STEPS, width - MARGIN, {"ID": max(8, longest), "NAME": named}, "HEALTH")
+    unused = {title: 0 for title, field in _MONEY_AND_GPU if all(getattr(row, field) is None for row in rows)}
+    needs = {"ID": max(8, longest), "NAME": named, **unused}
+    return fit_columns(COLUMNS, STEPS, width - MARGIN, needs, "HEALTH")
 
 
 def table_line(

@@ -192,9 +192,9 @@ def filter_keys(table: Table[V, S, Any]) -> tuple[Key[Any, Any], ...]:
 def sort_keys(table: Table[V, S, Any], letters: Mapping[str, str]) -> tuple[Key[Any, Any], ...]:
     """Return the keys that choose the order: a letter for each column, by title."""
     return (
-        *(Key(letter, f"sort by {title}", table.sort_by(title), title) for title, letter in letters.items()),
-        Key("o", table.own_order, table.sort_by(""), "no order"),
         Key("Esc", "leave the order as it is", change(screen="main"), "cancel"),
+        Key("o", table.own_order, table.sort_by(""), table.own_order),
+        *(Key(letter, f"sort by {title}", table.sort_by(title), title) for title, letter in letters.items()),
         *moves(table.move),
     )
 

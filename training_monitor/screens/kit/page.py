@@ -102,15 +102,18 @@ def _footer(app: App[V, S], view: V) -> tuple[Line, ...]:
     """
     width, glyphs, prompt = view.width, view.glyphs, app.screens[view.screen].prompt
     words = [[(key.shown.split()[0], "bold"), (f" {key.word}", "dim")] for key in keys_of(app, view) if key.word]
-    last, *more = flow(words, width, 2, glyphs)
+    first, *more = flow(words, width, 2, glyphs)
+    last = first
     message: Piece = (view.safe(view.message), "warn")
     if prompt:
         hint = [message] if view.message else [piece for word in words for piece in (*word, ("  ", ""))]
         typed = last_cells(view.safe(view.typed), width // 2, glyphs)
         last = fit_line([(prompt, "bold"), (f"{typed}_   ", ""), *hint], width, glyphs)
         message, more = ("", ""), []
+    if view.height >= LOW and more and not message[0]:
+        return first, more[0]
     if view.height >= LOW:
-        return more[0] if more and not message[0] else fit_line([message], width, glyphs), last
+        return fit_line([message], width, glyphs), last
     return (fit_line([message], width, glyphs),) if message[0] else (last,)
 
 
