@@ -43,7 +43,8 @@ class TrainingMonitorError(Exception):
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
         self.what, self.hint = redact(what), hint
-        super().__init__(f"{self.what}. Try: {hint}" if hint else self.what)
+        said = self.what if self.what.endswith((".", "?", "!")) else f"{self.what}."
+        super().__init__(f"{said} Try: {hint}" if hint else self.what)
 
 
 class SettingsError(TrainingMonitorError, ValueError):
@@ -53,7 +54,7 @@ class SettingsError(TrainingMonitorError, ValueError):
         self.value, self.expected = value, expected
         self.key = f"{file}: {key}" if file else key
         try:
-            shown = repr(value)
+            shown = "nothing" if value is None else repr(value)
         except ValueError:  # an integer with more digits than Python converts
             shown = "a number that is far too long"
         super().__init__(f"{self.key}: got {shown}, expected {expected}")

@@ -159,7 +159,7 @@ def _judge_machine(told: ToldMember, found: _Found) -> ToldMember:
     is_down = metrics.status in _DOWN and reason != ""
     is_up = metrics.status == "running"
     is_so = is_down or (_unless_stale(metrics) if is_up else None)
-    return found.judge(told, "down", is_so, "error", reason, over="the machine is up again")
+    return found.judge(told, "down", is_so, "error", reason, over="it is up again")
 
 
 def _unless_stale(metrics: TrainingMetrics) -> bool | None:

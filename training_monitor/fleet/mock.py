@@ -145,7 +145,8 @@ def look_at(
     act = act if act and at >= act.at else None
     status = _status(member, at, act)
     ended = min(_ENDS.get(member.scenario, at), act.at if act else at, at)
-    billed = _billed(member, at, ended, epoch)
+    paid_until = act.at if act and member.scenario == "hanging" else ended  # its machine did not hang
+    billed = _billed(member, at, paid_until, epoch)
     if status == "lost":
         reading, lines = _reading(member, ended, ended, epoch), _lines(member, ended, logs_after)
         row = _row(member, ended, epoch, "running")

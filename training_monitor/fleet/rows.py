@@ -80,7 +80,8 @@ def metrics_of(spec: MemberSpec, listed: Listed, seen: Seen, now: float) -> Trai
     row, reading = listed.row or {}, seen.reading
     status = "lost" if listed.lost else _status(spec, listed.row, reading)
     is_up = status not in _DOWN
-    times = (listed.listed_at if row else None, reading.timestamp if reading else None)
+    is_silent = is_up and seen.error is not None  # a listing says nothing of a training that cannot be asked
+    times = (listed.listed_at if row and not is_silent else None, reading.timestamp if reading else None)
     return TrainingMetrics(
         instance_id=_instance_id(spec, row),
         gpu_type=_gpu_type(row, reading),
@@ -147,7 +148,9 @@ def _status(spec: MemberSpec, row: Mapping[str, Any] | None, reading: TargetRead
         return _listed_status(row)
     if _INSTANCE.fullmatch(spec.target) or reading is None:
         return "unknown"
-    status = reading.status.status
+    status, verdict = reading.status.status, reading.status.verdict
+    if status is JobStatus.UNKNOWN and verdict is not None and verdict.state in ("finished", "failed"):
+        return verdict.state
     return "running" if status is JobStatus.UNKNOWN and reading.status.is_running else status.value.lower()
 
 
@@ -235,8 +238,9 @@ def _progress(reading: TargetReading, is_up: bool) -> dict[str, Any]:
     found["job_status"] = None if seen.status is JobStatus.UNKNOWN else seen.status.value.lower()
     if reading.absent is not None:
         return found
+    is_stalled = seen.verdict is not None and seen.verdict.state == "stalled"
     return found | {
-        "steps_per_second": progress.steps_per_second,
+        "steps_per_second": None if is_stalled else progress.steps_per_second,
         "eta_seconds": job.eta_seconds,
         "log_age": reading.log_age,
     }

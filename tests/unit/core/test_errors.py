@@ -157,3 +157,16 @@ def test_every_error_of_the_package_has_one_root() -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(kinds) > 15 and all(issubclass(each, TrainingMonitorError) for each in kinds)
     assert issubclass(TargetNotFound, TargetUnreachable)
+
+
+def test_a_hint_follows_a_sentence_that_ends_once() -> None:
+    for what, said in [
+        ("no such file", "no such file. Try: ls"),
+        ("port must be 0-65535.", "port must be 0-65535. Try: ls"),
+        ("is that a host or a port?", "is that a host or a port? Try: ls"),
+    ]:
+        assert str(TrainingMonitorError(what, hint="ls")) == said
+
+
+def test_a_setting_that_is_missing_is_nothing_and_no_word_of_python() -> None:
+    assert str(SettingsError("TARGET", None, "a target")) == "TARGET: got nothing, expected a target"

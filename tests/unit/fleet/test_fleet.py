@@ -357,7 +357,7 @@ def test_an_alert_that_is_over_says_since_when_and_a_person_may_acknowledge_it()
     update(monitor, world)
     failed, over = monitor.snapshot().alerts
     assert (failed.ended, failed.acknowledged) == (over.timestamp, True)
-    assert (over.kind, over.text, over.ended) == ("over:failed", "the machine is up again", None)
+    assert (over.kind, over.text, over.ended) == ("over:failed", "it is up again", None)
 
 
 def test_somebody_who_cannot_be_told_does_not_end_the_watching() -> None:

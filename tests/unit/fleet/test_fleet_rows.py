@@ -347,3 +347,24 @@ def test_a_look_that_failed_keeps_the_row_and_says_why() -> None:
     seen = row_of(row=ROW, reading=reading(NOW - 120), error="ssh: timed out", stale_since=NOW - 120)
     assert (seen.error, seen.stale_since, seen.is_running) == ("ssh: timed out", NOW - 120, True)
     assert seen.health(now=NOW).reason == "no answer for 2m: ssh: timed out"
+
+
+def test_a_stalled_training_has_no_speed_whatever_its_log_said_last() -> None:
+    progress = Progress(step=40, total_steps=100, steps_per_second=1.19)
+    hangs = Verdict("stalled", "failed", "no step for 20m, limit 7m30s")
+    assert row_of(row=ROW, reading=reading(progress=progress)).steps_per_second == 1.19
+    assert row_of(row=ROW, reading=reading(progress=progress, verdict=hangs)).steps_per_second is None
+
+
+def test_a_listing_does_not_make_seen_what_gave_no_answer() -> None:
+    silent = {"error": "ssh: no answer", "stale_since": NOW - 100}
+    assert row_of(row=ROW, reading=reading(NOW - 100), **silent).last_updated == NOW - 100
+    assert row_of(row=ROW, **silent).last_updated is None
+    down = {**ROW, "actual_status": "exited"}
+    assert row_of(row=down, reading=reading(NOW - 100), **silent).last_updated == NOW
+
+
+def test_a_training_without_a_job_has_the_end_that_its_log_tells_as_its_status() -> None:
+    for verdict, status in ((ENDED, "finished"), (DIED, "failed"), (RUNS, "unknown")):
+        seen = reading(verdict=verdict, is_running=None, status=JobStatus.UNKNOWN)
+        assert row_of(MACHINE, reading=seen).status == status

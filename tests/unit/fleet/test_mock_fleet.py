@@ -330,3 +330,14 @@ def test_its_groups_are_those_of_its_rows() -> None:
     assert mock_groups() == {
         group: [row.key for row in rows if group in row.groups] for group in ("llama", "vision", "lora")
     }
+
+
+def test_a_stop_takes_back_nothing_of_what_was_spent() -> None:
+    clock = FakeClock()
+    fleet = MockFleet(clock=clock)
+    for scenario in ("healthy", "hanging", "idle", "finished", "unreachable"):
+        before = row(fleet, scenario).total_cost
+        fleet.act("stop", [key(scenario)])
+        clock.elapsed += 5.0
+        fleet.refresh()
+        assert (row(fleet, scenario).total_cost or 0.0) >= (before or 0.0), scenario
