@@ -151,7 +151,7 @@ def groups(names: Sequence[str], total: int) -> Keys:
 
 
 PAGES: Keys = (
-    ("Enter", r"^rate +learning|rate      learning"),
+    ("Enter", "gradient norm"),
     ("Right", rf"^── {FIRST + 1} "),
     ("Left", rf"^── {FIRST} "),
     ("Escape", r"^ +ID "),

@@ -128,7 +128,7 @@ LOOKS = (
     ("Escape", r"^. *ID "),
     ("?", r"forget the log lines"),
     ("Escape", r"^. *ID "),
-    ("Enter", r"^rate +learning|rate      learning"),
+    ("Enter", "gradient norm"),
     ("Right", r"^── 30007002 "),
     ("Left", r"^── 30007001 "),
     ("Escape", r"^. *ID "),

@@ -12,6 +12,7 @@ _STARTING_RANK = 3  # unknown, but nobody has to do anything
 _NO_PRICE = -1.0
 _TOGETHER = 60.0  # seconds between alerts of one kind that are shown as one
 _PRESSING = ("warning", "error")
+_RESULTS = ("stopped", "destroyed", "gone", "refused")
 _PRESSING_FROM = {level: number for number, level in enumerate(_PRESSING, 1)}
 
 
@@ -67,12 +68,18 @@ def group_alerts(alerts: Iterable[FleetAlert]) -> list[tuple[FleetAlert, ...]]:
     return [tuple(group) for group in groups]
 
 
-def pressing_last(groups: Iterable[tuple[FleetAlert, ...]]) -> list[tuple[FleetAlert, ...]]:
-    """Sort groups of alerts by how pressing they are, the most pressing last; of equals, the newest last."""
+def pressing_last(groups: Iterable[tuple[FleetAlert, ...]], now: float) -> list[tuple[FleetAlert, ...]]:
+    """Sort groups of alerts by how pressing they are, the most pressing last; of equals, the newest last.
+
+    Most pressing, for a minute, is what came of a request; then errors, warnings, the rest, and what is over.
+    """
 
     def place(group: tuple[FleetAlert, ...]) -> tuple[int, float]:
+        first, newest = group[0], group[-1].timestamp
+        if first.kind in _RESULTS and now - newest <= _TOGETHER:
+            return len(_PRESSING) + 1, newest
         is_over = all(alert.ended is not None for alert in group)
-        return -1 if is_over else _PRESSING_FROM.get(group[0].level, 0), group[0].timestamp
+        return -1 if is_over else _PRESSING_FROM.get(first.level, 0), newest
 
     return sorted(groups, key=place)
 

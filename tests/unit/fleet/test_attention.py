@@ -67,6 +67,8 @@ def test_of_alerts_the_worst_that_go_on_are_the_most_pressing() -> None:
         alert("epoch", "info", 5.0),
         alert("error", "error", 6.0),
         alert("disk", "warning", 7.0),
+        alert("destroyed", "info", 8.0),
     ]
-    order = [group[0].kind for group in pressing_last(group_alerts(alerts))]
-    assert order == ["over", "epoch", "warning", "disk", "old-error", "error"]
+    order = [group[0].kind for group in pressing_last(group_alerts(alerts), 9.0)]
+    assert order == ["over", "epoch", "warning", "disk", "old-error", "error", "destroyed"]
+    assert [group[0].kind for group in pressing_last(group_alerts(alerts), 90.0)][1:3] == ["epoch", "destroyed"]

@@ -85,7 +85,7 @@ def named_facts(row: TrainingMetrics, member: Member) -> Iterator[tuple[str, str
     yield "ETA", format_eta(row)
     yield "loss", format_number(row.loss)
     yield "speed", f"{format_number(row.steps_per_second)} steps/s"
-    yield "l. rate", f"{format_number(row.learning_rate)}, gradient norm {format_number(row.grad_norm)}"
+    yield "LR", f"{format_number(row.learning_rate)}, gradient norm {format_number(row.grad_norm)}"
     yield "price", f"{format_price(row.cost_per_hour)}/h, so far {format_total(row.total_cost)}"
     yield "rented", NOT_KNOWN if row.started_at is None else f"since {format_date(row.started_at)}"
     yield "trains", NOT_KNOWN if row.runtime_seconds is None else f"for {format_duration(row.runtime_seconds)}"

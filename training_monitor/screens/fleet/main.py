@@ -71,7 +71,8 @@ def draw_header(snapshot: FleetSnapshot, view: FleetView) -> Line:
 def draw_main(snapshot: FleetSnapshot, view: FleetView) -> Frame[FleetView]:
     """Draw the table with its panels; only the rows on the screen are formatted."""
     rows = TABLE.rows(snapshot, view)
-    told = pressing_last(group_alerts(alert for alert in snapshot.alerts if not alert.acknowledged))
+    groups = group_alerts(alert for alert in snapshot.alerts if not alert.acknowledged)
+    told = pressing_last(groups, snapshot.timestamp)
     table, alerts, log, summary = _shared(view.height, len(rows), len(told), view)
     told = sorted(told[-alerts:], key=lambda group: group[0].timestamp) if alerts else []
     view = TABLE.scrolled(snapshot, view, rows, max(1, table - 1))
