@@ -72,8 +72,9 @@ class Samples:
 
     def add(self, sample: dict[str, float]) -> None:
         """Add a sample; a name that others lack is 0 there."""
-        for name in sample.keys() - self._columns.keys():
-            self._columns[name] = array("d", [0.0]) * self._count
+        for name in sample:
+            if name not in self._columns:
+                self._columns[name] = array("d", [0.0]) * self._count
         for name, column in self._columns.items():
             column.append(sample.get(name, 0.0))
         self._count += 1
