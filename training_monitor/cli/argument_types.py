@@ -50,17 +50,18 @@ def some_name(text: str) -> str:
     return text
 
 
-def _whole_from(least: int, range_: str) -> Callable[[str], int]:
+def _whole(least: int, most: int, range_: str) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, {range_} and below 1000000000")
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected a whole number, {range_}")
         return int(text)
 
     return read
 
 
-count = _whole_from(0, "0 or more")
-positive_count = _whole_from(1, "above 0")
+count = _whole(0, 999_999_999, "0 or more and below 1000000000")
+positive_count = _whole(1, 999_999_999, "above 0 and below 1000000000")
+port = _whole(0, 65_535, "0 to 65535")
 
 
 def amount(text: str) -> float:

@@ -21,6 +21,7 @@ from training_monitor.cli.argument_types import (
     amount,
     count,
     dollars,
+    port,
     positive_count,
     positive_number,
     seconds_from,
@@ -164,7 +165,7 @@ def add_web(command: CommandParser) -> None:
     _add_members(command)
     command.flag("--vast", "every vast.ai instance that is not stopped, as `training-monitor vast` shows")
     command.flag("--mock", "made-up instances: needs no network, account or tool")
-    command.value("--port", "PORT", "where to listen; 0: any free one (default: %(default)s)", type=count, default=8750)
+    command.value("--port", "PORT", "where to listen; 0: any free one (default: %(default)s)", type=port, default=8750)
     command.value(
         "--host", "ADDRESS", "where to listen; beyond this machine only with --token-file", default="127.0.0.1"
     )

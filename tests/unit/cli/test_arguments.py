@@ -14,6 +14,7 @@ from training_monitor.cli.argument_types import (
     STALL_AFTER,
     STOP_GRACE,
     count,
+    port,
     positive_count,
 )
 from training_monitor.cli.command_table import GROUPS
@@ -75,6 +76,14 @@ def test_zero_is_a_count_and_no_positive_one() -> None:
     assert (count("0"), count("999999999"), positive_count("1")) == (0, 999_999_999, 1)
     with pytest.raises(argparse.ArgumentTypeError, match="above 0"):
         positive_count("0")
+
+
+def test_a_port_is_refused_with_its_own_range() -> None:
+    assert (port("0"), port("65535")) == (0, 65_535)
+    for text in ("65536", "99999", "abc", "-1", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number, 0 to 65535$"):
+            port(text)
+    assert build_parser().parse_args(["web", "--mock", "--port", "1"]).port == 1
 
 
 @pytest.mark.parametrize("words", ["--help", "-h", "--version"])
