@@ -47,8 +47,22 @@ def test_a_link_signs_in_once_and_the_next_one_is_offered(page: Served) -> None:
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and cookie.startswith(f"training_monitor_{page.port}=")
     assert page.ask_stranger("/api/me", f"Cookie: {cookie.partition(';')[0]}").status == 200
     again = page.ask_stranger(link)
-    assert again.status == 403 and "used already" in again.json["error"] and "set-cookie" not in again.headers
-    assert page.links[-1] != link
+    assert again.status == 403 and "set-cookie" not in again.headers and page.links[-1] != link
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_a_used_or_wrong_link_leads_to_the_page_or_to_the_sign_in(token: str | None) -> None:
+    with served(token=token) as page:
+        used = page.links[-1]
+        page.ask_stranger(used)
+        usual = page.ask_stranger("/open")
+        assert usual.status == 200 and b'role="alert" hidden>' in usual.body
+        for link in (used, "/open?once=wrong"):
+            strange = page.ask_stranger(link)
+            assert strange.status == 403 and strange.headers["content-type"].startswith("text/html")
+            assert b'role="alert">This link was used already, or was never valid.' in strange.body
+            known = page.ask(link)
+            assert (known.status, known.headers["location"]) == (303, "/") and "set-cookie" not in known.headers
 
 
 def test_a_stranger_is_led_to_the_sign_in_and_gets_nothing_else(page: Served) -> None:

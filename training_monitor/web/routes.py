@@ -117,17 +117,28 @@ def error_reply(refused: Refused) -> Reply:
 
 
 def _page(web: Web, request: Request) -> Reply:
+    return _file("index.html", _HTML) if _is_signed_in(web, request) else _redirect("/open")
+
+
+def _is_signed_in(web: Web, request: Request) -> bool:
     try:
         web.door.session(request.headers.get("cookie"), request.headers.get("authorization"))
     except Refused:
-        return _redirect("/open")
-    return _file("index.html", _HTML)
+        return False
+    return True
 
 
 def _open(web: Web, request: Request) -> Reply:
-    if "once" in request.query:
+    page = _file("open_link.html" if web.door.token is None else "open_token.html", _HTML)
+    if "once" not in request.query:
+        return page
+    try:
         return _redirect("/", ("Set-Cookie", web.door.open_by_link(request.query["once"])))
-    return _file("open_link.html" if web.door.token is None else "open_token.html", _HTML)
+    except Refused as refused:
+        if _is_signed_in(web, request):
+            return _redirect("/")
+        told = page.body.replace(b'class="refused" role="alert" hidden', b'class="refused" role="alert"')
+        return replace(page, body=told, status=refused.status)
 
 
 def _sign_in(web: Web, request: Request) -> Reply:
