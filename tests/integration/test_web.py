@@ -235,6 +235,30 @@ def test_a_member_its_charts_and_the_cost(page: Served) -> None:
     assert page.ask(f"/api/series?id=0&{window}").status == 404
 
 
+def test_the_cost_chart_ends_with_the_present_rate_also_after_a_machine_is_gone() -> None:
+    with served(MockFleet()) as page:
+        page.fleet.start()
+
+        def newest() -> str:
+            now = page.fleet.clock.time()
+            cost = page.ask(f"/api/cost?begin={now - 900}&end={now}&width=500&offset=0").json
+            assert len(cost["chart"]["points"]) > 20
+            return str(cost["chart"]["points"][-1][1])
+
+        def rate() -> str:
+            with page.events() as events:
+                _, state = next(events)
+            return next(str(tile["text"]) for tile in state["head"]["tiles"] if tile["name"] == "Rate")
+
+        before = rate()
+        assert newest() == before.replace("/h", " per hour")
+        row = next(row for row in page.fleet.snapshot().rows if row.name == "llama-00")
+        page.fleet.act("destroy", [row.key])
+        assert wait_until(lambda: rate() != before, PATIENCE)
+        page.fleet.close()
+        assert newest() == rate().replace("/h", " per hour")
+
+
 def test_prometheus_gets_the_metrics_with_its_token_only() -> None:
     with served(token=TOKEN) as page:
         assert page.ask_stranger("/metrics").status == 401

@@ -42,6 +42,7 @@ from training_monitor.web.stream import State
 LEAST_SPAN, MOST_SPAN = 10.0, 400 * 86_400.0  # seconds that a chart shows
 MOST_PRICED = 100  # members whose cost is read; the dearest
 COST_SECONDS = 30.0  # for which the cost is not read again
+NOW_SECONDS = 30.0  # a chart that ends this short a time ago ends now
 AHEAD_HOURS = 24.0
 
 
@@ -174,18 +175,20 @@ class Board:
 
     def cost(self, window: Window) -> dict[str, Any]:
         """Return the price of the fleet over a time, and what its members cost."""
-        span = window.end - window.begin
+        span, snapshot = window.end - window.begin, self.fleet.snapshot()
+        rows = _rows_with_cost(snapshot)
         with self._cost_lock:
             read_at, page = self._costs.get(span, (0.0, {}))
             if not page or not 0 <= time.monotonic() - read_at < COST_SECONDS:
-                self._costs = {**dict([*self._costs.items()][-8:]), span: (time.monotonic(), self._read_cost(window))}
+                read = time.monotonic(), self._read_cost(rows, window)
+                self._costs = {**dict([*self._costs.items()][-8:]), span: read}
             points, page = self._costs[span][1]["points"], self._costs[span][1]["page"]
-        return {**page, "chart": _draw(_RATE, points, window)}
+        if rows and window.end >= snapshot.timestamp - NOW_SECONDS:
+            points = [*(point for point in points if point.timestamp < window.end), _rate_of(snapshot, window.end)]
+        hidden = snapshot.summary.hidden_dollars_per_hour
+        return {**page, "hidden": format_price(hidden) if hidden else None, "chart": _draw(_RATE, points, window)}
 
-    def _read_cost(self, window: Window) -> dict[str, Any]:
-        on_machines = {row.instance_id: row for row in self.fleet.snapshot().rows}  # several members may share one
-        rows = [row for row in on_machines.values() if row.cost_per_hour is not None or row.total_cost is not None]
-        rows.sort(key=lambda row: -(row.cost_per_hour or 0.0))
+    def _read_cost(self, rows: Sequence[TrainingMetrics], window: Window) -> dict[str, Any]:
         read = {row.key: self._samples(row.key, window, _COST_FIELDS) for row in rows[:MOST_PRICED]}
         samples = [each for each, _ in read.values()]
         problems = {problem for _, problem in read.values() if problem}
@@ -222,6 +225,20 @@ class Board:
     def _check_writable(self) -> None:
         if not self.allow_write:
             raise Refused(403, "this page only shows: start it with --allow-write to stop, destroy or acknowledge")
+
+
+def _rows_with_cost(snapshot: FleetSnapshot) -> list[TrainingMetrics]:
+    """Return the members with a known price or cost, the dearest first; one of those that share a machine."""
+    on_machines = {row.instance_id: row for row in snapshot.rows}
+    rows = [row for row in on_machines.values() if row.cost_per_hour is not None or row.total_cost is not None]
+    return sorted(rows, key=lambda row: -(row.cost_per_hour or 0.0))
+
+
+def _rate_of(snapshot: FleetSnapshot, timestamp: float) -> Point:
+    """Return the present rate, as it is shown above the table, as a point at that time."""
+    summary = snapshot.summary
+    rate = None if summary.unpriced and not summary.dollars_per_hour else summary.dollars_per_hour
+    return Point(timestamp, rate, rate, rate, 1)
 
 
 def _find(snapshot: FleetSnapshot, name: str) -> TrainingMetrics:

@@ -8,6 +8,7 @@ numbers. A line ends where nothing was seen; nan and the infinities are crosses 
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from math import ceil, floor, fsum, isfinite, log10, nan
@@ -17,7 +18,8 @@ from training_monitor.fleet.values import FleetSample
 from training_monitor.screens.kit.text import format_number
 
 MOST_POINTS = 240
-SUMMED_SECONDS, MOST_SUMMED = 600.0, 96
+LEAST_SUMMED, MOST_SUMMED = 10.0, 96  # seconds between two sums, and their number
+MOST_HELD = 600.0  # seconds for which a value holds: thinned samples are 300 s apart
 GAP = 4.0  # as many times the distance of the points around it
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 22
 _TICKS, _LABEL_WIDTH = 4, 90
@@ -53,26 +55,37 @@ def points_of(samples: Sequence[FleetSample], field: str, begin: float, end: flo
 
 
 def sum_points(series: Sequence[Sequence[FleetSample]], field: str, begin: float, end: float) -> tuple[Point, ...]:
-    """Sum one field over several series, in parts of ten minutes or more: the sum of the means of each part.
+    """Sum one field over several series (oldest first) at up to MOST_SUMMED + 1 moments, the last of them at `end`.
 
-    A part in which none of them was seen is left out; `count` are the series that were seen.
+    A value holds until the next sample of its series. Where that comes late or not at all, it holds for GAP times the
+    distance to the sample before. A moment at which none of the series was seen is left out; `count` are the series
+    with a value.
     """
-    length = max(SUMMED_SECONDS, (end - begin) / MOST_SUMMED)
-    parts: dict[int, list[Point]] = {}
+    length = max(LEAST_SUMMED, (end - begin) / MOST_SUMMED)
+    moments = [end - length * number for number in range(int((end - begin) / length), -1, -1)]
+    values: list[list[float | None]] = [[] for _ in moments]
     for samples in series:
-        by_part: dict[int, list[FleetSample]] = {}
-        for sample in samples:
-            if begin <= sample.timestamp <= end:
-                by_part.setdefault(int((sample.timestamp - begin) // length), []).append(sample)
-        for number, part in by_part.items():
-            parts.setdefault(number, []).append(_join(part, field))
-    return tuple(_sum(parts[number], begin + number * length) for number in sorted(parts))
+        times = [sample.timestamp for sample in samples]
+        for moment, seen in zip(moments, values):
+            place = bisect_right(times, moment) - 1
+            if place >= 0 and moment <= _held_until(times, place, length):
+                seen.append(samples[place].values.get(field))
+    return tuple(_sum(moment, seen) for moment, seen in zip(moments, values) if seen)
 
 
-def _sum(joined: Sequence[Point], begin: float) -> Point:
-    values = [each.value for each in joined if each.value is not None and isfinite(each.value)]
-    total = fsum(values) if values else None
-    return Point(max(begin, *(each.timestamp for each in joined)), total, total, total, len(values))
+def _sum(timestamp: float, values: Sequence[float | None]) -> Point:
+    known = [value for value in values if value is not None and isfinite(value)]
+    total = fsum(known) if known else None
+    return Point(timestamp, total, total, total, len(known))
+
+
+def _held_until(times: Sequence[float], place: int, length: float) -> float:
+    """Return until when the value of a sample holds; for the `length` of a part at least."""
+    at = times[place]
+    if place + 1 < len(times) and times[place + 1] - at <= MOST_HELD:
+        return times[place + 1]
+    before = at - times[place - 1] if place else 0.0
+    return at + max(length, min(MOST_HELD, GAP * before))
 
 
 def _join(part: Sequence[FleetSample], field: str) -> Point:

@@ -102,6 +102,21 @@ def test_any_series_is_well_formed_and_inside_its_frame() -> None:
 
 
 def test_a_sum_leaves_out_what_was_not_seen() -> None:
-    first, second = samples([1.0, 1.0, None], 600.0), samples([2.0], 600.0)
-    points = sum_points([first, second], "loss", NOW, NOW + 3600)
-    assert [(each.value, each.count) for each in points] == [(3.0, 2), (1.0, 1), (None, 0)]
+    first, second = samples([1.0, 1.0, None], 30.0), samples([2.0, 2.0], 10.0)
+    points = sum_points([first, second], "loss", NOW, NOW + 200)
+    seen = [(3.0, 2)] * 6 + [(None, 0)] * 13  # the second one holds for 40 s, the first one is unknown from 60 s on
+    assert [(each.value, each.count) for each in points] == seen
+    assert [each.timestamp - NOW for each in points] == [10.0 * number for number in range(19)]
+
+
+def test_a_sum_counts_a_series_only_while_it_has_a_value() -> None:
+    stays, goes = samples([1.0] * 91), samples([2.0] * 50 + [None])
+    points = sum_points([stays, goes], "loss", NOW, NOW + 900)
+    assert [each.value for each in points] == [3.0] * 50 + [1.0] * 41
+
+
+def test_a_sum_holds_between_thinned_samples_and_not_over_long_silence() -> None:
+    thinned = [FleetSample(NOW + at, {"loss": 1.0}) for at in (0, 300, 600, 6000)]
+    points = sum_points([thinned], "loss", NOW, NOW + 6000)
+    held = [each.timestamp - NOW for each in points]
+    assert len(points) < MOST_POINTS and max(at for at in held if at < 6000) == 1187.5 and held[-1] == 6000

@@ -10,6 +10,7 @@ const WORST_FIRST = Object.keys(LEVELS);
 const SILENT_SECONDS = 30; // without a word of the server
 const BEHIND_SECONDS = 60; // beyond the fleet's interval
 const RETRY_SECONDS = 2;
+const OLDEST_CHART_SECONDS = 30; // unless the looks are further apart
 const HOUR = 3600, DAY = 24 * HOUR;
 const SPANS = [["15 min", 900], ["1 h", HOUR], ["6 h", 6 * HOUR], ["24 h", DAY], ["7 d", 7 * DAY], ["31 d", 31 * DAY]];
 const LEAST_SPAN = 30, MOST_SPAN = 31 * DAY;
@@ -490,7 +491,7 @@ function chartPanel(load, first) {
   }
 
   const isFollowing = () => time.end === null && live.isConnected;
-  const pause = () => Math.max(10, live.head?.interval ?? 10, time.span / 360);
+  const pause = () => Math.max(10, live.head?.interval ?? 10, Math.min(OLDEST_CHART_SECONDS, time.span / 360));
   const tick = () => { if (isFollowing() && seconds() - loadedAt >= pause()) refresh(); };
   return { node: make("div", {}, bar, charts, said), refresh, tick };
 }
@@ -680,7 +681,8 @@ function costView() {
       make("th", { scope: "row" }, make("a", { href: `#/member/${member.id}` }, member.name)),
       ...[member.price, member.spent, member.ahead, member.to_completion].map((text) => make("td", { class: "number" }, text)))));
     const left = found.left_out ? ` The ${found.left_out} cheapest members are left out.` : "";
-    put(said, found.members.length ? `Dollars; - is unknown.${left}` : "No member has a known price.");
+    const hidden = found.hidden ? ` Instances that are not shown, ${found.hidden} per hour, are only part of the newest price in the chart.` : "";
+    put(said, found.members.length ? `Dollars; - is unknown.${left}${hidden}` : "No member has a known price.");
   }
 
   panel.refresh();
