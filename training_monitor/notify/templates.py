@@ -148,14 +148,15 @@ def milestone(
     job: str,
     *,
     percent: int,
+    done: int,
     step: int | None,
     total_steps: int | None,
     runtime: float | None = None,
     generation: int = 0,
 ) -> Notice:
-    """Report that a part of the steps is done; each percentage is an event of its own."""
+    """Report that `done` per cent of the steps are done, and with it the milestone `percent`, an event of its own."""
     fields = [*_progress(step, total_steps), *_spent(runtime, None)]
-    return _notice(f"milestone_{percent}", f"📈 Training {percent}% Done", job, fields, "", generation, "low")
+    return _notice(f"milestone_{percent}", f"📈 Training {done}% Done", job, fields, "", generation, "low")
 
 
 def soft_limit(

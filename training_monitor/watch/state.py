@@ -172,12 +172,18 @@ def end_notice(end: str, reason: str, status: TrainingStatus, config: WatchConfi
 
 def _milestones(new: tuple[float, ...], status: TrainingStatus, job: str) -> Iterator[Notice]:
     for percent in sorted(new)[-1:]:  # of several at once, only the highest is reported
-        yield templates.milestone(job, percent=round(percent), **_where(status), runtime=status.runtime)
+        done = int(_percent_done(status) or 0.0)
+        yield templates.milestone(job, percent=round(percent), done=done, **_where(status), runtime=status.runtime)
 
 
 def _reached(status: TrainingStatus, config: WatchConfig) -> tuple[float, ...]:
+    done = _percent_done(status)
+    return () if done is None else tuple(each for each in config.milestones if done >= each)
+
+
+def _percent_done(status: TrainingStatus) -> float | None:
     fraction = job_progress(status.progress).fraction
-    return () if fraction is None else tuple(each for each in config.milestones if round(100 * fraction, 9) >= each)
+    return None if fraction is None else round(100 * fraction, 9)
 
 
 def _limits(status: TrainingStatus, config: WatchConfig, job: str) -> Iterator[Notice]:

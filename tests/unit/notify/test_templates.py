@@ -85,7 +85,7 @@ def every_notice() -> list[Notice]:
         templates.failed("run", reason="out of memory", evidence="CUDA out of memory", checkpoint_step=5),
         templates.loss_nan("run", **at, checkpoint_step=5),
         templates.budget_passed("run", cost=10.5, budget=10),
-        *(templates.milestone("run", percent=percent, **at) for percent in (25, 50, 75)),
+        *(templates.milestone("run", percent=percent, done=percent, **at) for percent in (25, 50, 75)),
         templates.soft_limit("run", reason="more than 90 % of the disk is used"),
         templates.upload_finished("run", destination="hf://a/b", checkpoint_step=5, files=1),
         templates.upload_failed("run", destination="hf://a/b", reason="no answer", checkpoint_step=None),

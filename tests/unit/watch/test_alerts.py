@@ -286,6 +286,14 @@ def test_of_milestones_that_pass_at_once_the_highest_is_told(milestones: tuple[f
     assert looks.look(90) == []
 
 
+@pytest.mark.parametrize(("step", "done"), [(25, "25%"), (60, "60%"), (80, "80%"), (100, "100%")])
+def test_a_milestone_names_the_percentage_that_is_reached(step: int, done: str) -> None:
+    looks = Looks()
+    looks.look(1)
+    [notice] = looks.notices(step)
+    assert notice.title == f"📈 Training {done} Done" and f"({done})" in dict(notice.fields)["Progress"]
+
+
 def test_a_restarted_run_tells_the_milestones_that_it_passes_again() -> None:
     looks = Looks()
     looks.look(1)
